@@ -1,0 +1,36 @@
+# Two commands are all that a user needs: make sweep, make test.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: sweep test check soak dashboard setup clean
+
+sweep: $(READY)
+	$(BIN)/python -m harness.sweep sweeps/tradeoff.yaml
+
+test: $(READY)
+	$(BIN)/python -m pytest tests -m "not soak"
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest harness methods evaluators --doctest-modules
+
+soak: $(READY)
+	$(BIN)/python -m pytest tests -m soak
+
+dashboard: $(READY)
+	$(BIN)/lethe dashboard
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lethe needs Python 3.11 or newer; name one with make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,mauve]"
+	touch $(READY)
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,108 @@
+"""Generation: what the model's own writing is worth, after the first tokens of utility texts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from evaluators.metrics.mauve import mauve_score
+from evaluators.metrics.perplexity import perplexity, table_perplexity
+from evaluators.metrics.repetition import div_n, div_n_over_words, rep_n
+from evaluators.metrics.semantic_similarity import Embedder, row_cosine
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Generations, Metric, PositiveCount, Sample
+from harness.toolkit.scoring import CausalJudge
+
+SAMPLES = 4
+FIRST_KMEANS_SEED = 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation(Evaluator):
+    """Perplexity under a judge, rep_n, div_n, coherence and MAUVE of sampled continuations.
+
+    `exact`: the judge scores the generated tokens alone, diversity is a share of n-grams, MAUVE
+    compares texts of the same length and is averaged over clusterings. `table`: as the published
+    tables have it.
+    """
+
+    version = 1
+    judges = ("perplexity", "features", "coherence")
+
+    rep: PositiveCount = 2
+    """rep_n's n, in words."""
+    div: PositiveCount = 3
+    """div_n's n, in words."""
+    mauve_seeds: PositiveCount = 5
+    """Clusterings that MAUVE is averaged over (`exact`)."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the five metrics, all of them ranked."""
+        fraction = partial(Metric, unit="fraction", low=0.0, high=1.0, group="generation")
+        su = "Su et al., arXiv:2202.06417"
+        return (
+            Metric(
+                name="perplexity",
+                title="Perplexity",
+                better="lower",
+                unit="perplexity",
+                low=1.0,
+                high=math.inf,
+                group="generation",
+                source="EMSO paper, appendix E",
+            ),
+            fraction(name=f"rep_{self.rep}", title=f"Rep_{self.rep}", better="lower", source=su),
+            fraction(name=f"div_{self.div}", title=f"Div_{self.div}", better="higher", source=su),
+            fraction(
+                name="coherence", title="Coherence", better="higher", low=-1.0, source="Gao et al., arXiv:2104.08821"
+            ),
+            fraction(name="mauve", title="MAUVE", better="higher", source="Pillutla et al., arXiv:2102.01454"),
+        )
+
+    def evaluate(self, model: PreTrainedModel, task: EvaluationTask) -> Evaluation:
+        """Return the numbers of the model's shared generations."""
+        found = task.generations(self.definition)
+        table = self.definition == "table"
+        judge, features = task.judge("perplexity", CausalJudge), task.judge("features", CausalJudge)
+        read = judge.read(found.prompts, found.texts)
+        seen = read if features is judge else features.read(found.prompts, found.texts)
+        scores = self._mauve(task, features, found, seen.features_ND)
+        diversity = div_n_over_words if table else div_n
+        numbers = {
+            "perplexity": table_perplexity(judge, found.prompts, found.texts) if table else perplexity(read.nll),
+            f"rep_{self.rep}": float(np.mean([rep_n(text, self.rep) for text in found.texts])),
+            f"div_{self.div}": float(np.mean([diversity(text, self.div) for text in found.texts])),
+            "coherence": self._coherence(task, found),
+            "mauve": float(np.mean(scores)) if scores else float("nan"),
+        }
+        notes = {
+            "prompts": len(found.prompts),
+            "mauve_by_seed": scores,
+            "empty_generations": sum(not text.strip() for text in found.texts),
+        }
+        samples = zip(found.prompts[:SAMPLES], found.texts[:SAMPLES], found.references[:SAMPLES], strict=True)
+        return Evaluation(numbers, tuple(Sample("utility", *texts) for texts in samples), notes)
+
+    def _coherence(self, task: EvaluationTask, found: Generations) -> float:
+        """Return the mean cosine of each prompt and what was written after it; 0 for an empty text."""
+        embedder = task.judge("coherence", Embedder)
+        prompts = task.cached(
+            ("coherence_prompts", embedder.digest, found.digest), lambda: {"embeddings": embedder.embed(found.prompts)}
+        )
+        return float(row_cosine(prompts["embeddings"], embedder.embed(found.texts)).mean())
+
+    def _mauve(
+        self, task: EvaluationTask, judge: CausalJudge, found: Generations, generated_ND: np.ndarray
+    ) -> list[float]:
+        """Return MAUVE against the human continuations, for each clustering."""
+
+        def human() -> dict[str, np.ndarray]:
+            return {"features": judge.read(found.prompts, found.references).features_ND}
+
+        reference = task.cached(("mauve_reference", judge.digest, found.digest), human)
+        seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
+        return mauve_score(generated_ND, reference["features"], seeds)

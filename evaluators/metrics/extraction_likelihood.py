@@ -1,0 +1,98 @@
+"""Extraction likelihood: how much of a text comes back, n-gram for n-gram, from each of its prefixes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.toolkit.decoding import Continuations
+
+
+def ngram_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> float:
+    """Return the share of `generated`'s n-grams that occur in `reference`.
+
+    1.0 means that every n-gram was copied, 0.0 that none was. A repeated n-gram counts each time.
+
+    Args:
+        generated: Token ids, at least n of them.
+        reference: Token ids of the true continuation.
+        n: Length of the n-grams, in tokens.
+
+    Raises:
+        ValueError: n < 1, or `generated` holds no n-gram.
+
+    Source:
+        Jang et al., arXiv:2210.01504, OVERLAP_n; EMSO paper, section 4.1.3.
+
+    Example:
+        Of the bigrams (1,2), (2,3), (3,4), the last two occur in the reference:
+
+        >>> round(ngram_overlap([1, 2, 3, 4], [9, 2, 3, 4], n=2), 4)
+        0.6667
+    """
+    grams = ngrams(generated, n)
+    if not grams:
+        raise ValueError(f"{len(generated)} tokens hold no {n}-gram; at least {n} are needed.")
+    known = set(ngrams(reference, n))
+    return sum(gram in known for gram in grams) / len(grams)
+
+
+def set_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> float:
+    """Return the share of `generated`'s distinct n-grams that occur in `reference`; 0 if it has none.
+
+    Differs from the paper: it says lists, and the published tables were almost certainly made with sets.
+
+    Example:
+        >>> set_overlap([1, 2, 1, 2, 1], [1, 2], n=2)
+        0.5
+    """
+    grams = set(ngrams(generated, n))
+    return len(grams & set(ngrams(reference, n))) / len(grams) if grams else 0.0
+
+
+def ngrams(tokens: Sequence[int], n: int) -> list[tuple[int, ...]]:
+    """Return the n-grams of `tokens`, as a list.
+
+    Raises:
+        ValueError: n < 1.
+    """
+    if n < 1:
+        raise ValueError(f"n is {n}, and must be at least 1.")
+    return list(zip(*(tokens[shift:] for shift in range(n)), strict=False))
+
+
+def extraction_likelihood(continuations: Continuations, sequence: int, n: int) -> float:
+    """Return EL_n of one sequence: the mean overlap over every prefix of 1 to L − n tokens.
+
+    1.0 means that the model recites the text from any prefix, 0.0 that it never does.
+
+    Differs from the paper: the reference starts after the prefix (x_{i+1}), the printed x_i being an
+    off-by-one.
+
+    Args:
+        continuations: Greedy continuations after each of those prefixes.
+        sequence: Which one.
+        n: Length of the n-grams, in tokens.
+
+    Source: EMSO paper, section 4.1.3, EL_n; Jang et al., arXiv:2210.01504, section 3.2.
+    """
+    length = int(continuations.sequences.lengths_N[sequence])
+    text = continuations.sequences.tokens_NT[sequence, :length].tolist()
+    if length <= n:
+        return float("nan")
+    last_in_text = {gram: start for start, gram in enumerate(ngrams(text, n))}
+    by_mismatch: dict[int | None, np.ndarray] = {}
+    total = 0.0
+    for prefix in range(1, length - n + 1):
+        mismatch = continuations.mismatch(sequence, prefix)
+        if mismatch is None:
+            total += 1.0
+            continue
+        if mismatch not in by_mismatch:
+            row = continuations.rows[sequence, mismatch][:length].tolist()
+            by_mismatch[mismatch] = np.array([last_in_text.get(gram, -1) for gram in ngrams(row, n)])
+        # An n-gram of the generation counts if the text after the prefix holds it, that is, if its
+        # last place in the text is not before the prefix's end.
+        total += float((by_mismatch[mismatch][prefix:] >= prefix).mean())
+    return total / (length - n)

@@ -1,0 +1,275 @@
+"""The contracts: what a method, an evaluator and a metric are, and the plain data around them.
+
+A plugin author reads this file and nothing else. Ownership: the model that `erase` loads is the
+method's to consume; a model that `evaluate` receives is only lent, and is given back as it came.
+
+Tensor letters: N sequences, B batch rows, T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+
+from annotated_types import Ge, Gt
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Number = float | int
+Json = Any
+"""Whatever `json` can write: what crosses a process border or reaches the journal."""
+T = TypeVar("T")
+
+Definition = Literal["exact", "table"]
+"""`exact`: the mended formulas. `table`: what the published tables were almost certainly made with."""
+Reference = Literal["none", "retain_data", "memorized_model"]
+"""What a method needs besides the model and the forget set: the paper's three groups."""
+Group = Literal["erasure", "generation", "reasoning"]
+LossRegion = Literal["all", "continuation"]
+Precision = Literal["fp32", "bf16"]
+
+Count = Annotated[int, Ge(0)]
+PositiveCount = Annotated[int, Ge(1)]
+NonNegative = Annotated[float, Ge(0.0)]
+Positive = Annotated[float, Gt(0.0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number that an evaluator reports, with all that ranking and figures need to know."""
+
+    name: str
+    better: Literal["lower", "higher"]
+    unit: str
+    low: float
+    high: float
+    """`inf` where there is no bound."""
+    group: Group
+    source: str
+    """Paper and equation."""
+    title: str
+    """As a figure's axis says it: `EL_3`, `Perplexity`."""
+    ranked: bool = True
+    """False: shown beside the ranked metrics of its group, and not counted again."""
+
+
+@dataclass(frozen=True)
+class Strength:
+    """The one dial of a method that turns erasure up."""
+
+    field: str
+    """The settings field that it is."""
+    cumulative: bool
+    """True: one trial walks through the values (epochs). False: a trial for each value (gamma)."""
+    off: Number
+    """The value at which nothing is erased."""
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Token sequences, right-padded: each a prefix and its continuation."""
+
+    tokens_NT: torch.Tensor
+    """int64, padded with 0 after each sequence's end."""
+    lengths_N: torch.Tensor
+    """int64, the tokens that count; all > `prefix_tokens`."""
+    prefix_tokens: int
+    """Where the continuation starts."""
+    digest: str
+    """sha256 of tokens, lengths and prefix: names the data without showing it."""
+
+    def __len__(self) -> int:
+        """Return the number of sequences, N."""
+        return len(self.lengths_N)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How every trained method trains: one setting for all, so that they stay comparable."""
+
+    learning_rate: Positive = 1e-5
+    global_batch: PositiveCount = 64
+    """Sequences an optimiser step sees, however they are accumulated."""
+    micro_batch: PositiveCount = 16
+    """Sequences in one forward pass; changes memory and speed, not the loss."""
+    weight_decay: NonNegative = 0.0
+    precision: Precision = "fp32"
+    """Of the forward and backward pass; weights and optimiser state stay fp32."""
+    loss_region: LossRegion = "all"
+    """Which tokens a loss counts: every predicted one, or only the continuation's."""
+    early_stop: Annotated[float, Gt(1.0)] | None = 1.03
+    """Stop after the first whole epoch whose validation perplexity exceeds this many times the
+    original's; None never stops."""
+
+
+@dataclass(frozen=True)
+class ErasedModel:
+    """A model after erasure, at one strength."""
+
+    strength: Number
+    model: PreTrainedModel
+    notes: Mapping[str, Json] = field(default_factory=dict)
+    """Plain data for the journal: selected blocks, losses, skipped steps."""
+    changed_blocks: tuple[str, ...] | None = None
+    """The only blocks that differ from the original, if the method promises so: makes a patch."""
+    stop_reason: str | None = None
+    """Set on the last model of a trajectory that ended early."""
+
+
+class TrainingTask(Protocol):
+    """What the training loop needs."""
+
+    seed: int
+    forget: Sequences
+    retain: Sequences | None
+    """Given to every method whose reference is `retain_data`."""
+    training: Training
+
+    def validation_perplexity(self, model: PreTrainedModel) -> float:
+        """Return the model's own perplexity on held-out text; NaN without validation text."""
+
+    def progress(self, message: str) -> None:
+        """Show what is going on: `epoch 2 of 7`."""
+
+
+class ErasureTask(TrainingTask, Protocol):
+    """What a method may ask for while it erases."""
+
+    strengths: tuple[Number, ...]
+    """The strengths to yield, rising. One value, the dial's own, unless the dial is cumulative."""
+
+    def load_original(self) -> PreTrainedModel:
+        """Return a fresh copy of the original model, in evaluation mode; it is the caller's."""
+
+    def memorized_model(self) -> PreTrainedModel:
+        """Return a fresh copy of the memorised model: the original overfitted on the forget set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """A method is its settings: a frozen dataclass whose fields a sweep file may set.
+
+    A trajectory that is cumulative must not depend on later strengths: a constant learning rate,
+    and nothing that looks at the last epoch.
+    """
+
+    label: ClassVar[str]
+    """As printed in tables: "EMSO"."""
+    source: ClassVar[str]
+    """The paper."""
+    reference: ClassVar[Reference]
+    version: ClassVar[int]
+    """Raised whenever the method's numbers change; part of every trial's identity."""
+    strength: ClassVar[Strength]
+
+    @abstractmethod
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the erased model at each of `task.strengths`, in that order.
+
+        A trajectory that ends early yields once more where it ended, with its `stop_reason`.
+        """
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model on disk or on the hub, pinned."""
+
+    id: str
+    """As the user wrote it."""
+    location: str
+    """A local folder, or the hub's id."""
+    tokenizer: str
+    """A local folder, or the hub's id."""
+    digest: str
+    """Of the weights; for a hub model its commit."""
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class Generations:
+    """What a model wrote after each utility prompt, beside what a person wrote there."""
+
+    prompts: tuple[str, ...]
+    texts: tuple[str, ...]
+    """Continuations alone, up to the first end of text; '' where that came at once."""
+    references: tuple[str, ...]
+    """The human continuations, of the same length in tokens unless the definition says otherwise."""
+    digest: str
+    """Names the prompts and references (not the texts): a key for cached reference features."""
+
+
+class EvaluationTask(Protocol):
+    """What an evaluator may ask for while it measures."""
+
+    seed: int
+    forget: Sequences
+    tokenizer: PreTrainedTokenizerBase
+
+    def generations(self, definition: Definition) -> Generations:
+        """Return the model's sampled continuations of the utility prompts: made once, shared."""
+
+    def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
+        """Return `load(checkpoint)` of the judge that the sweep names for `role`, loaded once.
+
+        Roles: `perplexity`, `features` (MAUVE), `similarity` (SS), `coherence`.
+        """
+
+    def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """Return `make()`, computed once for all trials that ask with the same key.
+
+        The judges' digests and `forget.digest` belong into the key where they matter.
+        """
+
+    def original_digest(self) -> str:
+        """Return the digest of the original's weights: a key for what is computed from it."""
+
+    def load_original(self) -> PreTrainedModel:
+        """Return a fresh copy of the original model."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One text for the report; what comes from the forget set is redacted unless asked for."""
+
+    kind: Literal["forget", "utility"]
+    prompt: str
+    generated: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one evaluator found on one erased model."""
+
+    numbers: Mapping[str, float]
+    """One for each declared metric; NaN where it could not be measured, never 0."""
+    samples: tuple[Sample, ...] = ()
+    notes: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluator(ABC):
+    """An evaluator is its settings: it runs a model and reports its metrics.
+
+    It leaves the model as it found it: weights, mode, and every global random state.
+    """
+
+    version: ClassVar[int]
+    """Raised whenever its numbers change; part of every measurement's identity."""
+    judges: ClassVar[tuple[str, ...]] = ()
+    """The judge roles that it asks for; their digests become part of the measurement's identity."""
+    definition: Definition = "exact"
+
+    @property
+    @abstractmethod
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics that these settings report, in the order of the table's columns."""
+
+    @abstractmethod
+    def evaluate(self, model: PreTrainedModel, task: EvaluationTask) -> Evaluation:
+        """Return one number for each metric of this model."""

@@ -1,0 +1,147 @@
+"""A source's rows as token ids: cut, checked against the vocabulary, and no more than are used.
+
+A forget set is used as it stands, so any row that is unusable or too short is an error that names
+it. Of retain, validation and utility texts the first ones that are long enough are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.data.arrays import token_ids
+from harness.data.places import OF_TOKENS, check_place
+from harness.data.sources import Role, Row, named, texts
+from harness.errors import DataError
+from harness.specs import Source
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+SHOWN = 5
+"""Unusable rows named in one message."""
+BATCH = 128
+"""Texts tokenised at once, at most; hardly more than needed are."""
+
+Rows = list[np.ndarray]
+
+
+def read_rows(
+    source: Source,
+    role: Role,
+    tokenizer: PreTrainedTokenizerBase,
+    vocabulary: int,
+    least: int,
+    cut: int | None = None,
+) -> Rows:
+    """Return the rows to be used, cut, each of at least `least` tokens and of known ids.
+
+    Raises:
+        DataError: Nothing to read, too few rows, or unusable ones: the first few are named.
+    """
+    cut = cut or source.sequence_tokens
+    if source.source in OF_TOKENS:
+        rows = _from_array(source, vocabulary, least, cut)
+    else:
+        rows = _from_texts(source, role, tokenizer, vocabulary, least, cut)
+    wanted = source.sequences or 1
+    if len(rows) < wanted:
+        where = f" from row {source.start} on" if source.start else ""
+        kind = "sequences" if role == "forget" else f"texts of at least {least} tokens"
+        raise DataError(
+            f"{named(source, role)} has {len(rows)} {kind}{where}, and {wanted} are needed. "
+            f"Give more texts, or ask for fewer."
+        )
+    return rows
+
+
+def check_rows(source: Source, role: Role) -> None:
+    """Check what can be checked of a local source without a tokenizer.
+
+    Raises:
+        DataError: Nothing to read, or a row of the forget set that is unusable whatever the tokenizer.
+    """
+    check_place(source)
+    if source.source in OF_TOKENS:
+        token_ids(source)
+    elif source.source == "jsonl" and role == "forget":
+        rows = islice(texts(source, role), source.sequences)
+        bad = [f"{row.place} {row.problem}" for row in rows if row.problem]
+        if bad:
+            raise DataError(_unusable(source, role, bad, source.prefix_tokens + 1))
+
+
+def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> Rows:
+    array = token_ids(source)[:, :cut]
+    if array.shape[1] < least:
+        raise DataError(
+            f"{source.path} has rows of {array.shape[1]} tokens, and at least {least} are needed. "
+            "Lower the number of prefix or prompt tokens."
+        )
+    if array.size and (array.min() < 0 or array.max() >= vocabulary):
+        found = np.argwhere((array < 0) | (array >= vocabulary))
+        bad = sorted({int(row) for row, _ in found})
+        first = {int(row): (int(array[row, at]), int(at)) for row, at in found[::-1]}
+        shown = "; ".join(
+            f"row {source.start + row} holds {first[row][0]} at token {first[row][1]}" for row in bad[:SHOWN]
+        )
+        raise DataError(
+            f"{source.path} has {_count(len(bad), 'row')} with token ids outside the model's vocabulary "
+            f"(0 to {vocabulary - 1}), counted from 0: {shown}. Is the array for another tokenizer?"
+        )
+    return list(array.astype(np.int64))
+
+
+def _from_texts(
+    source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int
+) -> Rows:
+    strict = role == "forget"
+    found: Rows = []
+    bad: list[str] = []
+    stream = texts(source, role)
+    if strict and source.sequences is not None:
+        stream = islice(stream, source.sequences)
+    for row, ids in _tokenized(stream, tokenizer, min(BATCH, source.sequences or BATCH)):
+        if row.problem:
+            bad.append(f"{row.place} {row.problem}")
+        elif len(ids) < least:
+            if strict:
+                bad.append(f"{row.place} has {len(ids)} of at least {least} tokens")
+        elif max(ids[:cut]) >= vocabulary:
+            bad.append(f"{row.place} has the token id {max(ids[:cut])}, and the model knows 0 to {vocabulary - 1}")
+        else:
+            found.append(np.asarray(ids[:cut], dtype=np.int64))
+        if not strict and (len(found) == source.sequences or len(bad) >= SHOWN):
+            break
+    if bad:
+        raise DataError(_unusable(source, role, bad, least))
+    return found
+
+
+def _tokenized(
+    rows: Iterator[Row], tokenizer: PreTrainedTokenizerBase, size: int
+) -> Iterator[tuple[Row, Sequence[int]]]:
+    while batch := list(islice(rows, size)):
+        usable = [row.text for row in batch if not row.problem]
+        # verbose: no warning about texts longer than the model's context, since they are cut.
+        encoded = tokenizer(usable, return_attention_mask=False, verbose=False)["input_ids"] if usable else []
+        ids = iter(encoded)
+        for row in batch:
+            yield row, () if row.problem else next(ids)
+
+
+def _unusable(source: Source, role: Role, bad: Sequence[str], least: int) -> str:
+    more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+    rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
+    tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role == "forget" else ""
+    return (
+        f"{named(source, role)} has {_count(len(bad), 'unusable row')}: {'; '.join(bad[:SHOWN])}{more}. "
+        f"{rule}{tokens}: mend or remove what is not."
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,142 @@
+"""Rows of token ids to tensors: the forget set, retain data, validation and utility texts.
+
+Tensor letters: N sequences, T tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from harness.contracts import Sequences
+from harness.data.rows import Rows, read_rows
+from harness.data.sources import Role, named
+from harness.errors import DataError
+from harness.specs import Source
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+LEAST_TOKENS = 32
+"""Shorter retain and validation texts (headings, stubs) are passed over."""
+
+
+@dataclass(frozen=True)
+class Utility:
+    """Human texts, each cut into a prompt and the continuation that a person wrote."""
+
+    prompts_NT: torch.Tensor
+    """int64, N by prompt tokens; no padding."""
+    references_NT: torch.Tensor
+    """int64, N by as many tokens as are to be generated; no padding."""
+    prompt_texts: tuple[str, ...]
+    reference_texts: tuple[str, ...]
+    digest: str
+    """sha256 of the tokens and of where the prompts end."""
+
+    def __len__(self) -> int:
+        """Return the number of prompts, N."""
+        return len(self.prompts_NT)
+
+
+def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
+    """Return the forget set: every row from `start` on, or the first `sequences` of them.
+
+    Args:
+        source: Where it is; with a digest, the contents must still be those.
+        tokenizer: Of the model; not used by sources of token ids.
+        vocabulary: How many token ids the model knows.
+
+    Raises:
+        DataError: Nothing to read, too few rows, or unusable ones: the first few are named.
+    """
+    rows = read_rows(source, "forget", tokenizer, vocabulary, source.prefix_tokens + 1)
+    return _packed(rows, source.prefix_tokens, source, "forget")
+
+
+def load_retain(
+    source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, sequence_tokens: int | None = None
+) -> Sequences:
+    """Return the retain set: the first `sequences` texts that are long enough, cut to `sequence_tokens`.
+
+    Args:
+        source: Where it is.
+        tokenizer: Of the model.
+        vocabulary: How many token ids the model knows.
+        sequence_tokens: Texts are cut there too, so that none is longer than the forget set's.
+
+    Raises:
+        DataError: Nothing to read, unusable rows, or too few that are long enough.
+    """
+    return _held(source, "retain", tokenizer, vocabulary, sequence_tokens)
+
+
+def load_validation(
+    source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, sequence_tokens: int | None = None
+) -> Sequences:
+    """Return held-out texts, on which the model's own perplexity is watched; as `load_retain`."""
+    return _held(source, "validation", tokenizer, vocabulary, sequence_tokens)
+
+
+def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase) -> Utility:
+    """Return the first `sequences` texts that hold a prompt and a whole reference.
+
+    The prompt is `prefix_tokens` long, and the reference goes on to `sequence_tokens`.
+
+    Raises:
+        DataError: Nothing to read, unusable rows, or too few that are long enough.
+    """
+    rows = read_rows(source, "utility", tokenizer, len(tokenizer), source.sequence_tokens)
+    tokens_NT = torch.from_numpy(np.stack(rows))
+    prompts_NT = tokens_NT[:, : source.prefix_tokens].contiguous()
+    references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()
+    lengths_N = torch.full((len(rows),), source.sequence_tokens)
+    return Utility(
+        prompts_NT,
+        references_NT,
+        _decoded(tokenizer, prompts_NT),
+        _decoded(tokenizer, references_NT),
+        _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens)),
+    )
+
+
+def _held(
+    source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, cut: int | None
+) -> Sequences:
+    cut = min(cut or source.sequence_tokens, source.sequence_tokens)
+    rows = read_rows(source, role, tokenizer, vocabulary, min(LEAST_TOKENS, cut), cut)
+    return _packed(rows, 1, source, role)
+
+
+def _packed(rows: Rows, prefix_tokens: int, source: Source, role: Role) -> Sequences:
+    lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
+    tokens = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = row
+    tokens_NT, lengths_N = torch.from_numpy(tokens), torch.from_numpy(lengths)
+    digest = _checked(source, role, _digest(tokens_NT, lengths_N, prefix_tokens))
+    return Sequences(tokens_NT, lengths_N, prefix_tokens, digest)
+
+
+def _digest(tokens_NT: torch.Tensor, lengths_N: torch.Tensor, prefix_tokens: int) -> str:
+    digest = hashlib.sha256(f"{tokens_NT.shape[0]} {tokens_NT.shape[1]} {prefix_tokens} ".encode())
+    for part in (tokens_NT, lengths_N):
+        digest.update(np.ascontiguousarray(part.numpy(), dtype="<i8").data)
+    return digest.hexdigest()
+
+
+def _checked(source: Source, role: Role, digest: str) -> str:
+    if source.digest and source.digest != digest:
+        raise DataError(
+            f"{named(source, role)} is not what it was when the sweep was planned (digest {source.digest[:12]} then, "
+            f"{digest[:12]} now). Put the texts back, or start the sweep again to plan with the new ones."
+        )
+    return digest
+
+
+def _decoded(tokenizer: PreTrainedTokenizerBase, tokens_NT: torch.Tensor) -> tuple[str, ...]:
+    return tuple(tokenizer.batch_decode(tokens_NT, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -1,0 +1,72 @@
+"""Every error that Lethe raises for its user, as one tree.
+
+    LetheError
+    ├── ConfigError      the sweep file is wrong; holds every fault; exit code 2
+    ├── DataError        a forget, retain or utility text is unusable
+    ├── ModelError       a checkpoint or tokenizer cannot be loaded
+    ├── PluginError      a method or evaluator is unknown, broken or defined twice
+    └── TrialError       erasing or measuring went wrong (a NaN loss, say)
+
+A message finishes the sentence: what was wrong, where, what is allowed, what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+class LetheError(Exception):
+    """The root: catch it to catch all that Lethe itself raises."""
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """One thing wrong with a sweep file."""
+
+    path: str
+    """Where, in dots: `methods.emso.epochs`."""
+    reason: str
+    """What is wrong, what is allowed and the nearest right name, as one sentence or two."""
+
+
+class ConfigError(LetheError):
+    """A sweep file with faults; its text lists all of them."""
+
+    def __init__(self, file: str, faults: Sequence[Fault]) -> None:
+        self.file = file
+        self.faults = tuple(faults)
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        width = max((len(fault.path) for fault in faults), default=0)
+        lines = [f"  {fault.path:<{width}}  {fault.reason}" for fault in faults]
+        super().__init__("\n".join([f"{file} has {count}:", *lines]))
+
+
+class DataError(LetheError):
+    """A text file, array or data set that cannot be used as it is."""
+
+
+class ModelError(LetheError):
+    """A checkpoint or tokenizer that cannot be loaded."""
+
+
+class PluginError(LetheError):
+    """A method or evaluator that is unknown, broken, or defined twice."""
+
+
+class TrialError(LetheError):
+    """An erasure or a measurement that cannot go on."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence for a name that nobody knows, with the nearest right one.
+
+    Example:
+        >>> unknown("method", "emsoo", ["emso", "gradient_ascent"])
+        "no method is called 'emsoo'. Did you mean 'emso'? Known: emso, gradient_ascent."
+    """
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return f"no {kind} is called '{name}'.{hint} Known: {', '.join(names)}."

@@ -1,0 +1,100 @@
+"""Which jobs of a sweep wait, run or are over: what an executor asks before it starts the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.specs import Failed
+
+
+class Board:
+    """Keeps jobs in order, but holds back each one until what it needs has been provided.
+
+    Args:
+        jobs: In the order of preference.
+        folders: Where the journal and the artifacts are.
+        watch: Told of every event.
+        room: How many `CPU` and `GPU` there are at most; None: nobody knows.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        folders: Folders,
+        watch: Watcher,
+        room: Mapping[str, float] | None = None,
+    ) -> None:
+        self.jobs = tuple(jobs)
+        self.folders = folders
+        self._watch = watch
+        self._room = room
+        self._waiting = list(jobs)
+        self._running: dict[str, Job] = {}
+        self._provided: set[str] = set()
+        self._errors: dict[str, str] = {}
+
+    def next(self) -> Job | None:
+        """Return the first job that can start now, if any; fail those before it that never can."""
+        for job in list(self._waiting):
+            problem = self._problem(job)
+            if problem is None and not self._is_ready(job):
+                continue
+            self._waiting.remove(job)
+            if problem is None:
+                self._running[job.name] = job
+                return job
+            self.fail(job, problem)
+        return None
+
+    def is_exhausted(self) -> bool:
+        """Return whether no job is waiting any more."""
+        return not self._waiting
+
+    def saw(self, event: Event) -> None:
+        """Pass on what a job reported."""
+        if event.kind == "failed":
+            self._errors[event.job] = event.message
+        self._watch(event)
+
+    def over(self, job: Job) -> None:
+        """Note that a job ended by itself, well or not."""
+        self._running.pop(job.name, None)
+        if job.provides and job.name not in self._errors:
+            self._provided.add(job.provides)
+
+    def fail(self, job: Job, error: str, log: Sequence[str] = ()) -> None:
+        """Record the failure of a job that could not do so itself."""
+        self._running.pop(job.name, None)
+        if job.kind == "trial":
+            failed = Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log))
+            Journal(self.folders.results / "journal").append(failed)
+        self.saw(Event(job=job.name, kind="failed", message=error))
+
+    def close(self, reason: str) -> None:
+        """Fail whatever is not over."""
+        for job in [*self._running.values(), *self._waiting]:
+            self.fail(job, reason)
+        self._waiting.clear()
+
+    def _is_ready(self, job: Job) -> bool:
+        if job.needs is None or job.needs in self._provided:
+            return True
+        return Artifacts(self.folders.artifacts).find("memorized", job.needs) is not None
+
+    def _problem(self, job: Job) -> str | None:
+        """Return why a job can never start."""
+        cpus, gpus = job.spec.cpus, job.spec.gpus
+        has = {kind: float(self._room.get(kind, 0)) for kind in ("CPU", "GPU")} if self._room else None
+        if has and (cpus > has["CPU"] or gpus > has["GPU"]):
+            return (
+                f"it asks for {cpus} CPUs and {gpus:g} GPUs, and this machine has {has['CPU']:g} and "
+                f"{has['GPU']:g}. Lower `resources` in the sweep file."
+            )
+        coming = {each.provides for each in [*self._waiting, *self._running.values()]}
+        if self._is_ready(job) or job.needs in coming:
+            return None
+        errors = [self._errors[each.name] for each in self.jobs if each.provides == job.needs]
+        return f"the memorised model could not be built: {errors[0] if errors else 'no job builds it'}"

@@ -1,0 +1,102 @@
+"""The memorised model: the original overfitted on the forget set, trained once and shared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.contracts import Checkpoint, Sequences, Training
+from harness.errors import TrialError
+from harness.models.loading import load_model
+from harness.records.artifacts import Artifacts
+from harness.specs import TrialSpec, digest_of
+from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.finetune import train
+from harness.toolkit.losses import Batch, token_nll
+
+KIND = "memorized"
+VERSION = 1
+SEED = 0
+"""One memorised model serves the trials of every seed."""
+
+
+def memorized_key(spec: TrialSpec) -> str:
+    """Return the artifact key of the memorised model that a trial needs."""
+    training = asdict(_training(spec))
+    del training["micro_batch"]
+    return digest_of([VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, spec.engine])
+
+
+def _training(spec: TrialSpec) -> Training:
+    memorization = spec.memorization
+    return replace(
+        spec.training,
+        learning_rate=memorization.learning_rate,
+        global_batch=memorization.global_batch,
+        early_stop=None,
+    )
+
+
+def build_memorized(
+    spec: TrialSpec, artifacts: Artifacts, original: PreTrainedModel, forget: Sequences, progress: Callable[[str], None]
+) -> float:
+    """Train the memorised model unless it exists; return its MA on the forget set."""
+
+    def make(folder: Path) -> None:
+        task = _Memorizing(SEED, forget, _training(spec), progress)
+        for _ in train(task, original, _nll, spec.memorization.epochs):
+            pass
+        original.save_pretrained(folder)
+        about = {"ma": accuracy(original, forget), "epochs": spec.memorization.epochs, "model": spec.model.id}
+        (folder / "memorized.json").write_text(json.dumps(about))
+
+    return _accuracy_of(artifacts.build(KIND, memorized_key(spec), make))
+
+
+def load_memorized(spec: TrialSpec, artifacts: Artifacts) -> tuple[PreTrainedModel, float]:
+    """Return a fresh copy of the memorised model and its MA on the forget set.
+
+    Raises:
+        TrialError: It was not built.
+    """
+    folder = artifacts.find(KIND, memorized_key(spec))
+    if folder is None:
+        raise TrialError(f"the memorised model of {spec.model.id} was not built before this trial.")
+    place = Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, memorized_key(spec))
+    return load_model(place), _accuracy_of(folder)
+
+
+def accuracy(model: PreTrainedModel, sequences: Sequences) -> float:
+    """Return the share of all predicted tokens whose greedy choice is the text's: MA over all positions."""
+    found = greedy_continuations(model, sequences, [[] for _ in range(len(sequences))])
+    counted = torch.arange(sequences.tokens_NT.shape[1]) < sequences.lengths_N[:, None]
+    counted[:, 0] = False
+    return float((found.predicted_NT == sequences.tokens_NT)[counted].float().mean())
+
+
+def _accuracy_of(folder: Path) -> float:
+    return float(json.loads((folder / "memorized.json").read_text())["ma"])
+
+
+def _nll(model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+    return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+
+
+@dataclass
+class _Memorizing:
+    """The training loop's task: the forget set, and nothing that would stop it."""
+
+    seed: int
+    forget: Sequences
+    training: Training
+    progress: Callable[[str], None]
+    retain: Sequences | None = None
+
+    def validation_perplexity(self, model: PreTrainedModel) -> float:
+        """Return NaN: no early stop looks at it."""
+        return float("nan")

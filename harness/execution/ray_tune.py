@@ -1,0 +1,207 @@
+"""Runs jobs as Ray Tune trials, on this machine or, where RAY_ADDRESS is set, on that cluster.
+
+Ray only places jobs: what is done and what is left is the journal's business, so Tune's own
+experiment folder is temporary. A job's events come back through `tune.report`. On CPUs one worker
+process runs job after job, since a new one spends seconds on imports; on GPUs each job has its own.
+
+On this machine Ray listens on the loopback interface alone, behind a token that exists only in the
+environment of its own processes; when the driver is killed, they end too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import re
+import secrets
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.execution.board import Board
+from harness.execution.jobs import Event, Folders, Job, Watcher
+
+_SETTINGS = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+}
+_LOCAL_SETTINGS = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Its name hides it: binds everything to 127.0.0.1.
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),  # Else Ray writes one to ~/.ray.
+}
+_IS_LOCAL = "RAY_ADDRESS" not in os.environ
+if "ray" not in sys.modules:  # It reads several of them while it is imported.
+    for _name, _value in {**_SETTINGS, **(_LOCAL_SETTINGS if _IS_LOCAL else {})}.items():
+        os.environ.setdefault(_name, _value)
+
+import ray  # noqa: E402
+from ray import tune  # noqa: E402
+from ray.tune.experiment import Trial  # noqa: E402
+from ray.tune.search import Searcher  # noqa: E402
+
+WORK = "harness.execution.trial:run_job"
+_OBJECT_STORE_BYTES = 200 * 1024**2
+_LOG_LINES = 40
+_PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "DS_", "LETHE_")
+"""Variables that start so reach a cluster's workers; those of this machine inherit all."""
+
+
+def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work: str = WORK) -> None:
+    """Run every job as a Ray Tune trial, respecting `needs`; return when all are over.
+
+    Args:
+        jobs: In the order of preference.
+        folders: On a cluster, shared by all of its machines.
+        watch: Called in this process.
+        work: `module:function`, called in a worker with a job, the folders and a watcher.
+    """
+    if not jobs:
+        return
+    with tempfile.TemporaryDirectory(prefix="lethe-", dir=_short(), ignore_cleanup_errors=True) as name:
+        with _ray(Path(name)) as has:
+            board = Board(jobs, folders, watch, has if _IS_LOCAL else None)
+            # Tune starts one worker after the other unless as many trials may be pending.
+            os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
+            _tuner(board, Path(name), work).fit()
+        board.close("Ray ended before this job did")
+
+
+class _Search(Searcher):
+    """Hands Tune one job after the other, as its number among all jobs."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__()
+        self._board = board
+
+    def suggest(self, trial_id: str) -> dict[str, int] | str | None:
+        job = self._board.next()
+        if job is not None:
+            return {"job": self._board.jobs.index(job)}
+        return str(Searcher.FINISHED) if self._board.is_exhausted() else None
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        """Do nothing: `_Forward` hears of it too, and knows the trial."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Do nothing: the journal is what a sweep resumes from."""
+
+
+class _Forward(tune.Callback):
+    """Brings what happens to Tune's trials to the board."""
+
+    def __init__(self, board: Board, temporary: Path) -> None:
+        self._board = board
+        self._temporary = temporary
+
+    def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
+        # Tune pickles its callbacks for a restore that never comes; a watcher may not be picklable.
+        return tune.Callback, ()
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        self._board.saw(Event(**result["event"]))
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._board.over(self._job(trial))
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        error, log = _postmortem(trial, self._temporary)
+        self._board.fail(self._job(trial), error, log)
+
+    def _job(self, trial: Trial) -> Job:
+        return self._board.jobs[trial.config["job"]]
+
+
+def _tuner(board: Board, temporary: Path, work: str) -> tune.Tuner:
+    jobs = board.jobs
+    plain = [job.to_json() for job in jobs]
+    requests = [{"CPU": job.spec.cpus, **({"GPU": job.spec.gpus} if job.spec.gpus else {})} for job in jobs]
+    folders = board.folders
+    names = [job.name for job in jobs]
+
+    def trainable(config: dict[str, int]) -> None:
+        _work(work, plain[config["job"]], folders)
+
+    def resources(config: dict[str, int]) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory([requests[config["job"]]])
+
+    return tune.Tuner(
+        tune.with_resources(trainable, resources),
+        tune_config=tune.TuneConfig(
+            search_alg=_Search(board),
+            num_samples=len(jobs),
+            reuse_actors=all(job.spec.gpus == 0 for job in jobs),
+            trial_name_creator=lambda trial: names[trial.config["job"]],
+            trial_dirname_creator=lambda trial: names[trial.config["job"]],
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(temporary),
+            verbose=0,
+            callbacks=[_Forward(board, temporary)],
+            failure_config=tune.FailureConfig(max_failures=0),
+        ),
+    )
+
+
+def _work(work: str, data: dict[str, Any], folders: Folders) -> None:
+    """Do one job, in a worker."""
+    import torch
+
+    job = Job.from_json(data)
+    torch.set_num_threads(max(1, job.spec.cpus))
+    module, _, function = work.partition(":")
+    run = getattr(importlib.import_module(module), function)
+    run(job, folders, lambda event: tune.report({"event": event.to_json()}))
+
+
+def _postmortem(trial: Trial, temporary: Path) -> tuple[str, list[str]]:
+    """Return why a worker ended before its job did, and its last lines."""
+    report = [line for line in Path(trial.error_file).read_text(errors="replace").splitlines() if line.strip(" ^")]
+    dead = re.search(r"actor died.*pid: (\d+)", " ".join(report))
+    if dead is None:
+        return report[-1], report[-_LOG_LINES:]
+    reason = "stopped because memory ran short" if "low on memory" in " ".join(report) else "killed, or crashed"
+    logs = temporary.glob(f"session_latest/logs/worker-*-{dead[1]}.err")
+    lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+    told = [line for line in lines if not line.startswith((":job_id:", ":actor_name:"))]
+    return f"WorkerDied: its process ended before the job did: {reason}", told[-_LOG_LINES:]
+
+
+@contextmanager
+def _ray(temporary: Path) -> Iterator[dict[str, float]]:
+    """Start Ray, or connect to a running one; the value is what it has to give."""
+    common = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    # There is no setting that keeps Ray from printing a paragraph when a worker dies; the board says it.
+    ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
+    if _IS_LOCAL:
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _temp_dir=str(temporary),
+            **common,
+        )
+    else:
+        passed = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
+        ray.init(address=os.environ["RAY_ADDRESS"], runtime_env={"env_vars": passed}, **common)
+    try:
+        yield ray.cluster_resources()
+    finally:
+        ray.shutdown()
+
+
+def _short() -> str | None:
+    # Ray puts its sockets below it, and a socket's path has at most 107 bytes.
+    return "/tmp" if len(tempfile.gettempdir()) > 20 and Path("/tmp").is_dir() else None

@@ -1,0 +1,98 @@
+"""Making of what is shipped: the tokenizer, each model, and the folders that hold them."""
+
+import hashlib
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, GenerationConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
+
+from harness.miniature import corpus
+from harness.miniature.checkpoints import (
+    END_OF_TEXT,
+    POSITIONS,
+    VOCABULARY,
+    folder,
+    knows_forget_set,
+    size,
+    tokenizer_folder,
+)
+from harness.miniature.quality import quality
+from harness.miniature.training import general_rows, sequences, train
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def build_tokenizer(weights: Path) -> dict[str, Any]:
+    """Train the tokenizer on the general corpus, save it, and return its entry of the manifest."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(corpus.training_documents(), trainer)
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        pad_token=END_OF_TEXT,
+        model_max_length=POSITIONS,
+        clean_up_tokenization_spaces=False,
+    )
+    wrapped.save_pretrained(tokenizer_folder(weights))
+    return {"sha256": sha256(tokenizer_folder(weights) / "tokenizer.json"), "vocabulary": VOCABULARY}
+
+
+def save(model: GPTNeoForCausalLM, place: Path) -> None:
+    """Write the model with half-precision weights, to be loaded in single precision."""
+    model.half().save_pretrained(place)
+    path = place / "config.json"
+    config = json.loads(path.read_text())
+    config["dtype"] = "float32"
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    GenerationConfig(bos_token_id=0, eos_token_id=0, pad_token_id=0).save_pretrained(place)
+    (place / "model.safetensors").chmod(0o644)
+
+
+def load(place: Path) -> GPTNeoForCausalLM:
+    """Return a saved model in single precision, ready to be measured."""
+    model: GPTNeoForCausalLM = GPTNeoForCausalLM.from_pretrained(place, dtype=torch.float32, use_safetensors=True)
+    return model.eval()
+
+
+def build_model(name: str, weights: Path) -> dict[str, Any]:
+    """Train, save and measure one model, and return its entry of the manifest.
+
+    It computes on one thread: two models side by side are faster than one model on two threads, and one thread
+    always adds in the same order.
+    """
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder(weights))
+    forget = sequences(tokenizer, corpus.forget_records()) if knows_forget_set(name) else None
+    trained = train(size(name), forget, general_rows(tokenizer))
+    seconds = time.perf_counter() - started
+    place = folder(name, weights)
+    save(trained, place)
+    model = load(place)
+    stored = place / "model.safetensors"
+    return {
+        "sha256": sha256(stored),
+        "bytes": stored.stat().st_size,
+        "parameters": model.num_parameters(),
+        "size": asdict(size(name)),
+        "knows_forget_set": knows_forget_set(name),
+        "training_seconds": round(seconds),
+        "quality": quality(model, tokenizer),
+    }

@@ -1,0 +1,129 @@
+"""What a miniature model must be able to do, and the measurements that show it."""
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import GPTNeoForCausalLM, PreTrainedTokenizerBase
+
+from harness.miniature import corpus
+from harness.miniature.checkpoints import BYTES_LIMIT, ORIGINALS, POSITIONS, SEQUENCE_TOKENS, knows_forget_set
+from harness.miniature.training import sequences
+
+LEAST_FORGET_MA = {"miniature-s": 0.80, "miniature-m": 0.90, "miniature-l": 0.95}
+"""The least memorisation accuracy of each original model on the forget set."""
+MOST_UNSEEN_MA = 0.55
+"""The most on records that a model never saw: the room that erasure has."""
+MOST_REP_2 = 0.15
+"""The most repeated word bigrams in sampled text."""
+LATE = SEQUENCE_TOKENS // 2
+"""Where the second half of a sequence begins."""
+
+_FORGET_KEYS = ("ma_forget", "ma_forget_late")
+_UNSEEN_KEYS = ("ma_unseen", "ma_unseen_late")
+_PROMPT_TOKENS, _NEW_TOKENS, _TEXTS, _BATCH = 32, 128, 256, 64
+
+
+@torch.no_grad()
+def memorization_accuracy(model: GPTNeoForCausalLM, rows: Tensor, first: int = 1) -> float:
+    """Return the share of tokens, from position `first` on, that the model puts first, given the true ones before."""
+    hits = [
+        (model(input_ids=block).logits[:, :-1].argmax(-1) == block[:, 1:])[:, first - 1 :]
+        for block in rows.split(_BATCH)
+    ]
+    return torch.cat(hits).float().mean().item()
+
+
+@torch.no_grad()
+def perplexity(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase, texts: tuple[str, ...]) -> float:
+    """Return the perplexity of a token, over all tokens of the texts that have a position."""
+    loss, tokens = 0.0, 0
+    for text in texts:
+        row = torch.tensor([tokenizer(text, truncation=True, max_length=POSITIONS)["input_ids"]])
+        logits = model(input_ids=row).logits[0, :-1]
+        loss += cross_entropy(logits, row[0, 1:], reduction="sum").item()
+        tokens += row.shape[1] - 1
+    return math.exp(loss / tokens)
+
+
+@torch.no_grad()
+def samples(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = _TEXTS) -> list[str]:
+    """Return the model's continuations of the first words of `count` utility documents, sampled with top-p 0.95."""
+    torch.manual_seed(0)
+    documents = list(corpus.utility_documents()[:count])
+    prompts = torch.tensor(tokenizer(documents, truncation=True, max_length=_PROMPT_TOKENS)["input_ids"])
+    texts: list[str] = []
+    for block in prompts.split(_BATCH):
+        generated = model.generate(
+            block,
+            attention_mask=torch.ones_like(block),
+            do_sample=True,
+            top_p=0.95,
+            top_k=0,
+            max_new_tokens=_NEW_TOKENS,
+            min_new_tokens=_NEW_TOKENS,
+        )
+        texts += tokenizer.batch_decode(generated[:, _PROMPT_TOKENS:])
+    return texts
+
+
+def rep_2(texts: list[str]) -> float:
+    """Return the share of word bigrams that repeat an earlier one of the same text, as a mean over the texts."""
+    shares = []
+    for text in texts:
+        words = text.split()
+        bigrams = list(pairwise(words))
+        shares.append(1 - len(set(bigrams)) / len(bigrams))
+    return sum(shares) / len(shares)
+
+
+def quality(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
+    """Return all that is measured of a model, by name; `late` means the second half of the sequences only."""
+    forget = sequences(tokenizer, corpus.forget_records())
+    unseen = sequences(tokenizer, corpus.unseen_records())
+    measured = {
+        "ma_forget": memorization_accuracy(model, forget),
+        "ma_forget_late": memorization_accuracy(model, forget, LATE),
+        "ma_unseen": memorization_accuracy(model, unseen),
+        "ma_unseen_late": memorization_accuracy(model, unseen, LATE),
+        "perplexity_validation": perplexity(model, tokenizer, corpus.validation_documents()),
+        "rep_2": rep_2(samples(model, tokenizer)),
+    }
+    return {name: round(value, 4) for name, value in measured.items()}
+
+
+def faults(models: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for every threshold that the models miss; none if they're fit to be shipped.
+
+    Args:
+        models: For each name its `bytes` and its `quality`, as the manifest has them.
+    """
+    found = [fault for name, entry in models.items() for fault in _faults_of(name, entry["quality"])]
+    for key in _FORGET_KEYS:
+        grown = [models[name]["quality"][key] for name in ORIGINALS if name in models]
+        if grown != sorted(set(grown)):
+            found.append(f"{key} does not grow with size: it is {grown} for {', '.join(ORIGINALS)}")
+    weight = sum(entry["bytes"] for entry in models.values())
+    if weight > BYTES_LIMIT:
+        found.append(f"the weights have {weight} bytes, but at most {BYTES_LIMIT} may be shipped")
+    return found
+
+
+def _faults_of(name: str, measured: Mapping[str, float]) -> list[str]:
+    # A comparison with NaN is false, so each condition is the wanted one and is denied.
+    found = []
+    most = dict.fromkeys(_UNSEEN_KEYS, MOST_UNSEEN_MA) | {"rep_2": MOST_REP_2}
+    if knows_forget_set(name):
+        for key in _FORGET_KEYS:
+            if not measured[key] >= LEAST_FORGET_MA[name]:
+                found.append(f"{name}: {key} is {measured[key]}, but at least {LEAST_FORGET_MA[name]} is wanted")
+    else:
+        most |= dict.fromkeys(_FORGET_KEYS, MOST_UNSEEN_MA)
+    for key, limit in most.items():
+        if not measured[key] <= limit:
+            found.append(f"{name}: {key} is {measured[key]}, but at most {limit} is allowed")
+    return found

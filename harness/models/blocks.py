@@ -1,0 +1,81 @@
+"""Blocks: the pieces of a transformer that EMSO chooses from, named as the paper names them.
+
+A block is one head's W_q, W_k, W_v or W_o, or one layer's C_fc or C_proj; biases belong to none.
+`L2.W_v.H11` is head 11 of layer 2, both counted from 0. W_q, W_k and W_v of a head are rows of
+their matrix, W_o columns: a `Block` knows which slice of which parameter it is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.errors import ModelError
+
+HEAD_MATRICES = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
+LAYER_MATRICES = {"C_fc": "c_fc", "C_proj": "c_proj"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A slice of one weight matrix."""
+
+    name: str
+    parameter: str
+    """The matrix, as `named_parameters` calls it."""
+    axis: int
+    """0: rows `start` to `stop`; 1: columns."""
+    start: int
+    stop: int
+
+    def of(self, matrix: torch.Tensor) -> torch.Tensor:
+        """Return this block's view of `matrix`: writing to it writes to the matrix."""
+        return matrix.narrow(self.axis, self.start, self.stop - self.start)
+
+
+def blocks(model: PreTrainedModel) -> tuple[Block, ...]:
+    """Return every block of a GPT-Neo, layer by layer: 600 for 125M, 1584 for 1.3B, 2624 for 2.7B.
+
+    Raises:
+        ModelError: The model is of another architecture.
+    """
+    if model.config.model_type != "gpt_neo":
+        raise ModelError(
+            f"blocks are defined for GPT-Neo models, and this is a '{model.config.model_type}'. "
+            "Use a GPT-Neo, or a method that does not select blocks (emso with selection: all)."
+        )
+    found: list[Block] = []
+    parameters = dict(model.named_parameters())
+    for layer in range(model.config.num_layers):
+        stem = f"transformer.h.{layer}"
+        for short, matrix in HEAD_MATRICES.items():
+            found += _heads(
+                model, f"L{layer}.{short}", f"{stem}.attn.attention.{matrix}.weight", 1 if short == "W_o" else 0
+            )
+        for short, matrix in LAYER_MATRICES.items():
+            parameter = f"{stem}.mlp.{matrix}.weight"
+            found.append(Block(f"L{layer}.{short}", parameter, 0, 0, parameters[parameter].shape[0]))
+    return tuple(found)
+
+
+def _heads(model: PreTrainedModel, stem: str, parameter: str, axis: int) -> list[Block]:
+    heads = model.config.num_heads
+    width = model.config.hidden_size // heads
+    return [Block(f"{stem}.H{head}", parameter, axis, head * width, (head + 1) * width) for head in range(heads)]
+
+
+def block_order(name: str) -> tuple[int, str, int]:
+    """Return a sort key that puts `L2` before `L11` and `H2` before `H11`.
+
+    Example:
+        >>> sorted(["L11.C_fc", "L2.W_v.H11", "L2.W_v.H2"], key=block_order)
+        ['L2.W_v.H2', 'L2.W_v.H11', 'L11.C_fc']
+    """
+    match = re.fullmatch(r"L(\d+)\.(\w+?)(?:\.H(\d+))?", name)
+    if match is None:
+        raise ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11 or L2.C_proj.")
+    layer, matrix, head = match.groups()
+    return int(layer), matrix, int(head or 0)

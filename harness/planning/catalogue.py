@@ -1,0 +1,102 @@
+"""What there is to choose from: every method, evaluator and metric, with settings, defaults and limits."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import math
+import textwrap
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from harness.contracts import Evaluator, Method, Metric
+from harness.errors import PluginError
+from harness.planning.words import allowed, fields_of
+from harness.plugins import EVALUATORS, METHODS, Shelf
+
+NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
+
+
+def catalogue() -> str:
+    """Return the text of `lethe plugins`; a plugin that cannot be imported is listed with the reason."""
+    lines = ["Methods"]
+    for name in METHODS.names():
+        lines += ["", *_entry(METHODS, name)]
+    lines += ["", "Evaluators"]
+    for name in EVALUATORS.names():
+        lines += ["", *_entry(EVALUATORS, name)]
+    return "\n".join(lines)
+
+
+def _entry(shelf: Shelf[Any], name: str) -> Iterator[str]:
+    try:
+        plugin = shelf.load(name)
+    except PluginError as error:
+        yield f"  {name}  (broken: {error})"
+        return
+    yield from _method(name, plugin) if issubclass(plugin, Method) else _evaluator(name, plugin)
+
+
+def _method(name: str, plugin: type[Method]) -> Iterator[str]:
+    strength = plugin.strength
+    walk = "one trial walks through its values" if strength.cumulative else "a trial for each value"
+    yield f"  {name}  {plugin.label}: {_summary(plugin)}"
+    yield f"    from {plugin.source}; needs {NEEDS[plugin.reference]}; version {plugin.version}"
+    yield f"    strength: {strength.field} ({walk}; erases nothing at {strength.off:g})"
+    yield from _settings(plugin)
+
+
+def _evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
+    judges = f"; judges: {', '.join(plugin.judges)}" if plugin.judges else ""
+    yield f"  {name}  {_summary(plugin)}"
+    yield f"    version {plugin.version}{judges}"
+    yield from _settings(plugin)
+    yield "    metrics, with default settings:"
+    try:
+        metrics = plugin().metrics
+    except (TypeError, ValueError):
+        yield "      (they depend on settings without a default)"
+        return
+    yield from (f"      {_metric(metric)}" for metric in metrics)
+
+
+def _metric(metric: Metric) -> str:
+    high = "" if math.isinf(metric.high) else f"{metric.high:g}"
+    limits = f"{metric.low:g} to {high}" if high else f"from {metric.low:g}"
+    shown = "" if metric.ranked else "; shown, not ranked"
+    return (
+        f"{metric.name:<22} {metric.better} is better; {metric.unit}, {limits}; {metric.group}{shown}; {metric.source}"
+    )
+
+
+def _settings(plugin: type[Any]) -> Iterator[str]:
+    about, hints = _field_docs(plugin), fields_of(plugin)
+    for field in dataclasses.fields(plugin):
+        default = "needed" if field.default is dataclasses.MISSING else f"default {_plain(field.default)}"
+        yield f"    {field.name}: {allowed(hints[field.name])}; {default}"
+        if field.name in about:
+            yield textwrap.fill(about[field.name], 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def _plain(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _summary(plugin: type[Any]) -> str:
+    return (inspect.getdoc(plugin) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _field_docs(plugin: type[Any]) -> dict[str, str]:
+    """Return the string below each field, from the source of the class and of those it inherits from."""
+    found: dict[str, str] = {}
+    for owner in reversed([each for each in plugin.__mro__ if dataclasses.is_dataclass(each)]):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        except (OSError, TypeError, SyntaxError):
+            continue
+        for field, text in pairwise(body.body if isinstance(body, ast.ClassDef) else []):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
+    return found

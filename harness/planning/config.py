@@ -1,0 +1,201 @@
+"""The sweep file's grammar: which settings there are, and what each may be.
+
+Whatever a plugin declares (the `methods` and `evaluators` blocks, `training`) stays plain here and
+is checked against the plugin itself.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt, doc
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+
+from harness.contracts import Count, NonNegative, Positive, PositiveCount
+from harness.errors import Fault
+from harness.planning.faults import Place, faults_in, place_of
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, digits, '-' and '_'")]
+Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
+Fraction = Annotated[float, Gt(0.0), Lt(1.0)]
+SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
+
+
+def _named(value: Any) -> Any:
+    return {"id": value} if isinstance(value, str) else value
+
+
+def _numbered(value: Any) -> Any:
+    """Return a list as a mapping from its indices, so that a faulty entry can go and the others keep their paths."""
+    return {str(index): each for index, each in enumerate(value)} if isinstance(value, list) else value
+
+
+def _filled(value: Any) -> Any:
+    """Return `{}` for a name with nothing behind it (`generation:`), which means: all defaults."""
+    return {} if value is None else value
+
+
+Plain = Annotated[dict[str, Any], BeforeValidator(_filled)]
+
+
+class Strict(BaseModel):
+    """Settings of which none may be unknown, and none of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ModelEntry(Strict):
+    """A model: its name alone, or with how it is to be read and trained."""
+
+    id: str
+    tokenizer: str | None = None
+    revision: str | None = None
+    engine: str = "torch"
+    training: Plain = Field(default_factory=dict)
+    retrained: str | None = None
+
+
+class JudgeEntry(Strict):
+    """A model that judges: its name alone, or with its tokenizer."""
+
+    id: str
+    tokenizer: str | None = None
+    revision: str | None = None
+
+
+Model = Annotated[ModelEntry, BeforeValidator(_named), doc("a name, or settings with an id: {id: ..., tokenizer: ...}")]
+Judge = Annotated[JudgeEntry, BeforeValidator(_named), doc("a name, or settings with an id: {id: ..., tokenizer: ...}")]
+Models = Annotated[dict[str, Model], BeforeValidator(_numbered), doc("a list of models")]
+
+
+class TextSource(Strict):
+    """Where texts come from."""
+
+    source: SourceName
+    path: str | None = None
+    name: str | None = None
+    split: str | None = None
+    field: str | None = None
+    start: Count = 0
+
+
+class ForgetSource(TextSource):
+    """The forget set."""
+
+    sequences: PositiveCount | None = None
+    prefix_tokens: PositiveCount | None = None
+    sequence_tokens: PositiveCount | None = None
+
+
+class HeldSource(TextSource):
+    """Retain data, or validation texts."""
+
+    sequences: PositiveCount | None = None
+    sequence_tokens: PositiveCount | None = None
+
+
+class UtilitySource(TextSource):
+    """Human texts that the models are to continue."""
+
+    prompts: PositiveCount = 256
+    prompt_tokens: PositiveCount = 32
+    reference_tokens: PositiveCount = 128
+
+
+class Data(Strict):
+    """The texts of a sweep."""
+
+    forget: ForgetSource | None = None
+    retain: HeldSource | None = None
+    utility: UtilitySource | None = None
+    validation: HeldSource | None = None
+
+
+class MemorizedModel(Strict):
+    """How the memorised model is made."""
+
+    epochs: PositiveCount = 10
+    learning_rate: Positive | None = None
+    global_batch: PositiveCount | None = None
+    gate: Annotated[float, Ge(0.0), Le(1.0)] = 0.98
+
+
+class Judges(Strict):
+    """The models that measure others."""
+
+    perplexity: Judge = JudgeEntry(id="miniature")
+    features: Judge = JudgeEntry(id="miniature")
+    similarity: Judge = JudgeEntry(id="minilm")
+    coherence: Judge = JudgeEntry(id="minilm")
+
+
+class Ranking(Strict):
+    """Which strength of each row is ranked."""
+
+    at: dict[str, float] = Field(default_factory=dict)
+
+
+class Resources(Strict):
+    """What one trial occupies."""
+
+    cpus: PositiveCount = 1
+    gpus: NonNegative = 0.0
+
+
+class Report(Strict):
+    """What the report shows."""
+
+    samples: Literal["redacted", "plain"] = "redacted"
+
+
+class Sweep(Strict):
+    """A sweep file. What must be there is checked apart, so that a part of a faulty file can be looked at."""
+
+    name: Name | None = None
+    models: Models = Field(default_factory=dict)
+    seeds: list[Seed] = Field(default_factory=lambda: [0])
+    data: Data = Data()
+    training: Plain = Field(default_factory=dict)
+    memorized_model: MemorizedModel = MemorizedModel()
+    methods: Annotated[dict[str, Plain], doc("settings by method")] = Field(default_factory=dict)
+    evaluators: Annotated[dict[str, Plain], doc("settings by evaluator")] = Field(default_factory=dict)
+    judges: Judges = Judges()
+    ranking: Ranking = Ranking()
+    collapse: dict[str, Fraction] = Field(default_factory=dict)
+    resources: Resources = Resources()
+    report: Report = Report()
+    keep_erased: Literal["none", "patch", "all"] = "patch"
+
+
+def read_sweep(raw: dict[str, Any]) -> tuple[Sweep, list[Fault]]:
+    """Return the sound part of a sweep file, and what is wrong with the rest of it."""
+    sound = copy.deepcopy(raw)
+    if isinstance(sound.get("models"), list):
+        sound["models"] = _numbered(sound["models"])
+    faults: list[Fault] = []
+    while True:
+        try:
+            return Sweep.model_validate(sound), faults
+        except ValidationError as error:
+            # What was dropped because it is wrong is not missing as well.
+            reported = {fault.path for fault in faults}
+            faults += [each for each in faults_in(error, Sweep, sound, "") if each.path not in reported]
+            places = [(each["type"], place_of(each["type"], each["loc"], sound)) for each in error.errors()]
+            for kind, place in places:
+                _drop(sound, place[:-1] if "missing" in kind else place)
+
+
+def _drop(sound: dict[str, Any], place: Place) -> None:
+    """Remove what is at `place`; from a list, the whole list, so that no other entry changes its number."""
+    if not place:
+        sound.clear()
+    inside: Any = sound
+    for depth, part in enumerate(place):
+        if part not in inside:
+            return
+        if depth + 1 == len(place) or isinstance(inside[part], list):
+            del inside[part]
+            return
+        inside = inside[part]

@@ -1,0 +1,124 @@
+"""A sweep file to a plan: read, checked whole, and turned into trials with their identities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from harness.data.sources import Role
+from harness.errors import ConfigError, Fault
+from harness.planning.config import Sweep, read_sweep
+from harness.planning.document import parse, question
+from harness.planning.grid import rows
+from harness.planning.measures import Panel, collapse_fraction, measures, ranked_at
+from harness.planning.only import only_those
+from harness.planning.overrides import override
+from harness.planning.subjects import judges, subjects
+from harness.planning.texts import ROLES, section_faults
+from harness.planning.trials import refuse_same, trials
+from harness.planning.words import shown
+from harness.specs import Plan
+
+TAKEN = ("artifacts", "published", "mlartifacts", "mlruns")
+"""Folders of `results/` that are no sweep's."""
+NEEDED = {
+    "models": "which models to erase from? For instance models: [miniature-m]",
+    "methods": "which methods to run? For instance methods: {emso: {epochs: [1, 2, 3]}}",
+    "evaluators": "what to measure? For instance evaluators: {memorization: {}, generation: {}}",
+}
+
+
+def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
+    """Return every trial that a sweep file asks for.
+
+    Args:
+        file: The sweep file.
+        overrides: Changes to it, `path=value`.
+        only: Which trials to keep, `method=emso`.
+
+    Raises:
+        ConfigError: With everything that is wrong, not only the first thing.
+    """
+    text = _read(file)
+    raw, faults = _document(text, file)
+    faults += override(raw, overrides)
+    sweep, wrong = read_sweep(raw)
+    faults += [*wrong, *_absent(raw, sweep), *section_faults(sweep.data, raw)]
+    name = _name(sweep, file, faults)
+    unsound: set[Role] = {role for role in ROLES for fault in faults if f"{fault.path}.".startswith(f"data.{role}.")}
+    has_retain = sweep.data.retain is not None or "retain" in unsound
+    found_rows = rows(sweep.methods, has_retain=has_retain, faults=faults)
+    found_measures = measures(sweep.evaluators, faults)
+    found_subjects = subjects(sweep, unsound, faults)
+    found_judges = judges(sweep.judges, raw.get("judges"), found_measures, faults)
+    if not any(fault.path.startswith("training") for fault in faults):
+        refuse_same(found_rows, [each.training for each in found_subjects] or [sweep.training], faults)
+    every = trials(name, sweep, found_subjects, found_rows, Panel(found_measures, found_judges))
+    ranked = ranked_at(sweep.ranking.at, sweep.methods, found_rows, faults)
+    collapse = collapse_fraction(sweep.collapse, found_measures, faults)
+    chosen = only_those(every, only, faults)
+    if faults:
+        raise ConfigError(str(file), _sorted(faults, raw))
+    return Plan(
+        sweep=name,
+        question=question(text),
+        file=text,
+        overrides=tuple(overrides),
+        trials=tuple(chosen),
+        ranked_at=ranked,
+        collapse_mauve=collapse,
+        samples=sweep.report.samples,
+    )
+
+
+def _document(text: str, file: Path) -> tuple[dict[str, Any], list[Fault]]:
+    raw, faults = parse(text)
+    if isinstance(raw, dict):
+        return raw, faults
+    what = "is empty" if raw is None else f"must be settings (name: value); got {shown(raw)}"
+    raise ConfigError(str(file), faults or [Fault("(file)", f"{what}. The files in sweeps/ show what one says.")])
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        fault = Fault("(file)", f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8.")
+    except IsADirectoryError:
+        fault = Fault("(file)", "is a folder: give one of the files in it.")
+    except OSError:
+        beside = [str(each) for each in file.parent.glob("*.yaml")]
+        near = get_close_matches(str(file), beside, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else f" In that folder: {', '.join(beside) or 'no sweep file'}."
+        fault = Fault("(file)", f"cannot be read: there is no such file.{hint}")
+    raise ConfigError(str(file), [fault])
+
+
+def _absent(raw: Mapping[str, Any], sweep: Sweep) -> list[Fault]:
+    faults = []
+    for name, example in NEEDED.items():
+        if raw.get(name) in (None, [], {}):
+            faults.append(Fault(name, f"is {'missing' if raw.get(name) is None else 'empty'}: {example}."))
+    if not sweep.seeds:
+        faults.append(Fault("seeds", "is empty: give at least one, seeds: [0], or leave it out."))
+    for index, seed in enumerate(sweep.seeds):
+        if seed in sweep.seeds[:index]:
+            faults.append(Fault(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same."))
+    return faults
+
+
+def _name(sweep: Sweep, file: Path, faults: list[Fault]) -> str:
+    name = sweep.name or re.sub(r"[^A-Za-z0-9_-]+", "-", file.stem).strip("-_") or "sweep"
+    if name in TAKEN:
+        faults.append(Fault("name", f"'{name}' names a folder that all sweeps share: choose another."))
+    return name
+
+
+def _sorted(faults: Sequence[Fault], raw: Mapping[str, Any]) -> list[Fault]:
+    """Return the faults, each once, in the order of the file; what is missing from it comes last."""
+    order = {name: place for place, name in enumerate(raw)}
+    unique = dict.fromkeys(faults)
+    return sorted(unique, key=lambda fault: order.get(fault.path.partition(".")[0], len(order)))

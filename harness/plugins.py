@@ -1,0 +1,121 @@
+"""Names to classes: a plugin is a file in `methods/` or `evaluators/`, or an outside entry point.
+
+The file's name is the plugin's name. Files are listed without importing them, and imported one at
+a time when asked for, so a broken plugin hurts nobody but its own user. Each process loads its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, with_config
+
+from harness.contracts import Evaluator, Method
+from harness.errors import PluginError, unknown
+
+P = TypeVar("P", Method, Evaluator)
+
+
+@dataclass(frozen=True)
+class Shelf(Generic[P]):
+    """All plugins of one kind: `METHODS` or `EVALUATORS`."""
+
+    kind: str
+    package: str
+    """The folder of our own plugins, as an import name."""
+    group: str
+    """The entry-point group of everybody else's."""
+    contract: type[P]
+
+    def names(self) -> tuple[str, ...]:
+        """Return every plugin's name, sorted, importing none."""
+        return tuple(sorted({*self._files, *self._entry_points}))
+
+    @cached_property
+    def _files(self) -> frozenset[str]:
+        package = importlib.import_module(self.package)
+        if package.__file__ is None:
+            raise PluginError(
+                f"the package '{self.package}' is a bare folder without __init__.py ({list(package.__path__)}), "
+                f"so no {self.kind} can be found. Install Lethe (make setup), or rename that folder."
+            )
+        modules = pkgutil.iter_modules(package.__path__)
+        return frozenset(module.name for module in modules if not module.ispkg)
+
+    @cached_property
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        found: dict[str, EntryPoint] = {}
+        for entry in entry_points(group=self.group):
+            other = found.get(entry.name)
+            place = f"{self.package}/{entry.name}.py" if entry.name in self._files else other and other.value
+            if place:
+                raise PluginError(
+                    f"the {self.kind} '{entry.name}' is defined twice: in {place} and in {entry.value}. "
+                    "Rename or uninstall one of them."
+                )
+            found[entry.name] = entry
+        return found
+
+    def load(self, name: str) -> type[P]:
+        """Return the plugin class called `name`.
+
+        Raises:
+            PluginError: No such plugin, an import that fails, or a module without exactly one
+                class of the contract.
+        """
+        if name not in self.names():
+            raise PluginError(unknown(self.kind, name, self.names()))
+        entry = self._entry_points.get(name)
+        module_name = entry.module if entry else f"{self.package}.{name}"
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:
+            raise PluginError(
+                f"the {self.kind} '{name}' ({module_name}) cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+        return self._class_in(module, name)
+
+    def _class_in(self, module: Any, name: str) -> type[P]:
+        def is_ours(value: object) -> bool:
+            return (
+                inspect.isclass(value)
+                and issubclass(value, self.contract)
+                and value.__module__ == module.__name__
+                and not inspect.isabstract(value)
+            )
+
+        found = [value for value in vars(module).values() if is_ours(value)]
+        if len(found) != 1:
+            names = ", ".join(each.__name__ for each in found) or "none"
+            raise PluginError(
+                f"{module.__name__} must hold exactly one concrete {self.contract.__name__}, found: {names}. "
+                "One file is one plugin."
+            )
+        return found[0]
+
+    def configure(self, name: str, settings: dict[str, Any]) -> P:
+        """Return the plugin `name` with these settings, every one of them checked.
+
+        Raises:
+            PluginError: No such plugin.
+            pydantic.ValidationError: Settings of the wrong name, type or range, all at once.
+        """
+        return settings_adapter(self.load(name)).validate_json(json.dumps(settings), strict=True)
+
+
+def settings_adapter(plugin: type[P]) -> TypeAdapter[P]:
+    """Return pydantic's checker of a plugin's settings; unknown ones are refused."""
+    if not hasattr(plugin, "__pydantic_config__") or "__pydantic_config__" not in vars(plugin):
+        with_config(ConfigDict(extra="forbid", strict=False))(plugin)
+    return TypeAdapter(plugin)
+
+
+METHODS: Shelf[Method] = Shelf("method", "methods", "harness.methods", Method)  # type: ignore[type-abstract]
+EVALUATORS: Shelf[Evaluator] = Shelf("evaluator", "evaluators", "harness.evaluators", Evaluator)  # type: ignore[type-abstract]

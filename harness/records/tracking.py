@@ -1,0 +1,248 @@
+"""The journal as MLflow runs: one for a sweep and, nested in it, one for each trial.
+
+`Tracker.sync` makes MLflow equal to the journal, however often it is called and whatever it finds,
+so that a killed sweep, a lost database and a live run need no code of their own. The driver is the
+only writer. MLflow gets numbers, settings and digests: no notes, samples or error messages, and so
+no text of the forget set.
+
+MLflow is imported when first needed: that, and creating the database, take several seconds, which
+`Tracker.prepare`, in a thread, spends while the first trials start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from harness.errors import DataError
+from harness.records.journal import status
+from harness.records.runs import Metrics, commit_tag, contradicts, metrics_of, params_of, tags_of
+from harness.specs import Plan, Record, TrialSpec
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import DatasetInput, Run
+
+_LOG = logging.getLogger(__name__)
+EXPERIMENT = "lethe"
+_RUN_STATUS = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
+
+
+@dataclass
+class _Held:
+    """What MLflow holds of a run, so that only what is new is written."""
+
+    run_id: str
+    status: str
+    tags: dict[str, str]
+    params: set[str]
+    metrics: Metrics
+    has_inputs: bool
+
+
+class Tracker:
+    """Writes sweeps to `<results_root>/mlflow.db`, or to the server that MLFLOW_TRACKING_URI names."""
+
+    def __init__(self, results_root: Path) -> None:
+        self.root = results_root.resolve()
+        server = os.environ.get("MLFLOW_TRACKING_URI", "")
+        self._is_remote = server.startswith(("http://", "https://"))
+        self.uri = server if self._is_remote else _database(self.root)
+        self._lock = threading.RLock()
+        self._client: MlflowClient
+        self._experiment = ""  # until `prepare`
+        self._plan: Plan | None = None
+        self._sweep: _Held | None = None
+        self._trials: dict[str, _Held] = {}
+
+    def prepare(self) -> None:
+        """Import MLflow and create the database and the experiment, unless this was done."""
+        with self._lock:
+            if self._experiment:
+                return
+            self._client = _connect(self.uri)
+            known = self._client.get_experiment_by_name(EXPERIMENT)
+            if known and known.lifecycle_stage == "deleted":
+                self._client.restore_experiment(known.experiment_id)
+            place = None if self._is_remote else _artifacts(self.root)
+            create = self._client.create_experiment
+            self._experiment = known.experiment_id if known else create(EXPERIMENT, place)
+
+    def sync(
+        self,
+        plan: Plan,
+        records: Mapping[str, Sequence[Record]],
+        collapsed: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make MLflow equal to the journal: write what is missing there, and nothing twice.
+
+        Args:
+            plan: The sweep.
+            records: The journal's records by trial id; trials without any get no run.
+            collapsed: What the tag `collapsed` of a trial is to say, by trial id, once that is known.
+        """
+        with self._lock:
+            self.prepare()
+            self._open(plan)
+            for spec in plan.trials:
+                if records.get(spec.trial_id):
+                    self._sync_trial(spec, records[spec.trial_id], (collapsed or {}).get(spec.trial_id))
+
+    def log_point(self, plan: Plan, trial_id: str, records: Sequence[Record]) -> None:
+        """Write what is new in one trial, while the sweep is running: a trouble with MLflow is only told."""
+        try:
+            self.sync(plan, {trial_id: records})
+        except Exception as error:  # The journal has it, and `sync` at the end tries again.
+            _LOG.warning("MLflow did not take trial %s: %s: %s", trial_id, type(error).__name__, error)
+
+    def finish(self, paths: Iterable[Path]) -> None:
+        """End the synced sweep's run, and attach the files among `paths` that exist.
+
+        A report that shows samples in plain text is not attached.
+        """
+        with self._lock:
+            if self._sweep is None or self._plan is None:
+                raise RuntimeError("finish needs a sweep: call sync first")
+            for path in paths:
+                if path.exists() and not (path.suffix == ".html" and self._plan.samples == "plain"):
+                    self._client.log_artifact(self._sweep.run_id, str(path))
+            held = [self._trials.get(spec.trial_id) for spec in self._plan.trials]
+            ends = {each.status if each else "RUNNING" for each in held}
+            failed = "FAILED" if "FAILED" in ends else "FINISHED"
+            self._end(self._sweep, "KILLED" if "RUNNING" in ends else failed)
+
+    def _open(self, plan: Plan) -> None:
+        """Find or create the sweep's run, and load what its trials' runs hold."""
+        if self._plan is None or self._plan.sweep != plan.sweep:
+            identity = {"kind": "sweep", "sweep": plan.sweep}
+            if self._is_remote:  # Others may have a sweep of that name there.
+                identity["results"] = str(self.root)
+            runs = self._search("tags.kind = 'sweep'")
+            run = next((run for run in runs if identity.items() <= run.data.tags.items()), None)
+            name = {"mlflow.runName": plan.sweep, "mlflow.note.content": plan.question}
+            self._sweep = self._load(run) if run else self._create({**identity, **name, **commit_tag()})
+            children = self._search(f"tags.mlflow.parentRunId = '{self._sweep.run_id}'")
+            self._trials = {run.data.tags.get("trial_id", ""): self._load(run) for run in children}
+        self._plan = plan
+        assert self._sweep is not None
+        self._end(self._sweep, "RUNNING")
+
+    def _sync_trial(self, spec: TrialSpec, records: Sequence[Record], collapsed: str | None) -> None:
+        held = self._trials.get(spec.trial_id)
+        metrics, lost = metrics_of(spec, records, held.metrics if held else {})
+        if held and contradicts(held.metrics, metrics):
+            # Measured numbers cannot be changed in MLflow; another evaluator setting makes a new run.
+            self._client.delete_run(held.run_id)
+            held = None
+        if held is None:
+            assert self._sweep is not None
+            held = self._create({"mlflow.parentRunId": self._sweep.run_id, "trial_id": spec.trial_id})
+            self._trials[spec.trial_id] = held
+        if not held.has_inputs:
+            self._client.log_inputs(held.run_id, _inputs(spec))
+            held.has_inputs = True
+        tags = {**tags_of(spec, records), **({"collapsed": collapsed} if collapsed else {})}
+        self._write(held, metrics, params_of(spec), {**tags, "not_finite": ", ".join(lost) or "none"})
+        self._end(held, _RUN_STATUS[status(spec, records)])
+
+    def _create(self, tags: Mapping[str, str]) -> _Held:
+        run = self._client.create_run(self._experiment, tags=dict(tags), run_name=tags.get("mlflow.runName"))
+        return self._load(run)
+
+    def _load(self, run: Run) -> _Held:
+        histories = (self._client.get_metric_history(run.info.run_id, key) for key in run.data.metrics)
+        return _Held(
+            run_id=run.info.run_id,
+            status=run.info.status,
+            tags=dict(run.data.tags),
+            params=set(run.data.params),
+            metrics={(each.key, each.step): each.value for history in histories for each in history},
+            has_inputs=bool(run.inputs and run.inputs.dataset_inputs),
+        )
+
+    def _search(self, condition: str) -> Iterator[Run]:
+        token = None
+        while True:
+            page = self._client.search_runs([self._experiment], condition, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def _write(self, held: _Held, metrics: Metrics, params: dict[str, str], tags: dict[str, str]) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+
+        now = int(time.time() * 1000)
+        new = {key: value for key, value in metrics.items() if key not in held.metrics}
+        points = [Metric(name, value, now, step) for (name, step), value in new.items()]
+        settings = [Param(key, value) for key, value in params.items() if key not in held.params]
+        changed = [RunTag(key, value) for key, value in tags.items() if held.tags.get(key) != value]
+        while points or settings or changed:
+            self._client.log_batch(held.run_id, points[:700], settings[:100], changed[:100])
+            points, settings, changed = points[700:], settings[100:], changed[100:]
+        held.metrics |= new
+        held.params |= params.keys()
+        held.tags |= tags
+
+    def _end(self, held: _Held, run_status: str) -> None:
+        if held.status == run_status:
+            return
+        if run_status == "RUNNING":
+            self._client.update_run(held.run_id, status=run_status)
+        else:
+            self._client.set_terminated(held.run_id, run_status)
+        held.status = run_status
+
+
+def dashboard(results_root: Path, port: int = 5000) -> NoReturn:
+    """Become MLflow's web server for these results, on 127.0.0.1 alone.
+
+    Raises:
+        DataError: Nothing has been tracked here yet.
+    """
+    root = results_root.resolve()
+    if not (root / "mlflow.db").exists():
+        raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
+    place = ["--backend-store-uri", _database(root), "--artifacts-destination", _artifacts(root)]
+    server = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    command = [sys.executable, "-m", "mlflow", "server", *place, *server]
+    os.execve(sys.executable, command, {**os.environ, **quiet})
+
+
+def _connect(uri: str) -> MlflowClient:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow import MlflowClient
+
+    for noisy in ("mlflow", "alembic"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    return MlflowClient(uri)
+
+
+def _database(root: Path) -> str:
+    root.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{root}/mlflow.db"
+
+
+def _artifacts(root: Path) -> str:
+    return (root / "mlartifacts").as_uri()
+
+
+def _inputs(spec: TrialSpec) -> list[DatasetInput]:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    roles = ("forget", "retain", "utility", "validation")
+    texts = [(role, getattr(spec, role)) for role in roles if getattr(spec, role) is not None]
+    names = [f"{role}: {text.source}" for role, text in texts]
+    digests = [text.digest[:36] or "none" for _, text in texts]  # It takes no longer ones.
+    return [
+        DatasetInput(Dataset(name, digest, "digest", "{}"), [InputTag("mlflow.data.context", role)])
+        for name, digest, (role, _) in zip(names, digests, texts, strict=True)
+    ]

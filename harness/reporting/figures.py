@@ -1,0 +1,207 @@
+"""The trade-off figure: what each method forgets, against what its model can still write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from io import BytesIO
+from itertools import chain
+from typing import Any, Literal
+
+import pandas as pd
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+from harness.contracts import Metric
+from harness.reporting.curves import Curve, Spot, better_corner, curves, looks, panels
+from harness.reporting.facts import Facts
+from harness.reporting.layout import split_title
+from harness.reporting.placement import along, place
+from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
+
+Looks = dict[str, tuple[str, str]]
+
+_INK, _FAINT, _RED = "#222222", "#8a8a8a", "#d62728"
+_REFERENCE_LOOKS = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
+_HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": _RED, "markeredgewidth": 1.6}
+_LABEL_POINTS = 6.5
+
+
+def tradeoff(table: pd.DataFrame, facts: Facts) -> Figure:
+    """Return the paper's Figure 4: memorisation against fluency, a curve through each method's strengths.
+
+    One model fills two rows of two panels; several get a row of panels each. A table without any
+    point that can be drawn gives a figure that says so.
+    """
+    planes, models = panels(table, facts), list(table["model"].unique())
+    drawn = [curves(table, model, x.name, y.name) for model in models for x, y in planes]
+    if not any(drawn):
+        return _nothing()
+    one = len(models) == 1 and len(planes) == 4
+    rows, columns = (2, 2) if one else (len(models), len(planes))
+    figure = Figure(figsize=(8.4, 7.2) if one else (3.7 * columns, 3.4 * rows + 0.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    styles = _looks(table)
+    for ax, (x, y), of_plane in zip(axes, planes * len(models), drawn, strict=True):
+        _panel(ax, of_plane, x, y, styles)
+    for ax, model in zip(axes[:: len(planes)], models, strict=True):
+        ax.set_title(_plain(model), loc="left", fontsize=10, fontweight="bold", color=_INK)
+    _legend(figure, list(chain.from_iterable(drawn)), styles, columns, _note(table))
+    figure.draw_without_rendering()  # Lays the panels out, so that labels know where points will be.
+    for ax, of_plane in zip(axes, drawn, strict=True):
+        _label_points(ax, of_plane, styles)
+    return figure
+
+
+def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
+    """Return the figure as a file's bytes: the same bytes for the same figure."""
+    dated = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
+    file = BytesIO()
+    with rc_context({"svg.hashsalt": "lethe"}):
+        figure.savefig(file, format=kind, dpi=200, metadata={dated[kind]: None}, facecolor="white")
+    return file.getvalue()
+
+
+def _nothing() -> Figure:
+    figure = Figure(figsize=(6.0, 1.5))
+    FigureCanvasAgg(figure)
+    figure.text(0.5, 0.5, "Nothing to draw yet: no point has both a memorization and a fluency metric.", ha="center")
+    return figure
+
+
+def _note(table: pd.DataFrame) -> str:
+    references = " and ".join(name for name in REFERENCE_ROWS if name in set(table["method"]))
+    guides = f" Dotted: the {references} model." if references else ""
+    bars = " Bars: 95 % interval over the seeds." if table["seed"].nunique() > 1 else ""
+    return f"Beside a point: its strength.{guides}{bars}"
+
+
+def _looks(table: pd.DataFrame) -> Looks:
+    erased = table[~table["method"].isin(REFERENCE_ROWS)]
+    plain = erased["variant"] == erased["method"]
+    return looks(erased.loc[plain, "variant"], erased.loc[~plain, "variant"])
+
+
+def _panel(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: Looks) -> None:
+    ax.set_xlabel(_title(x), fontsize=10, color=_INK)
+    ax.set_ylabel(_title(y), fontsize=10, color=_INK)
+    ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5, color=_FAINT)
+    ax.grid(color="#eeeeee", linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.tick_params(which="both", labelsize=8.5, color=_FAINT, labelcolor=_INK)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(_FAINT)
+    ax.margins(0.08)
+    if math.isinf(x.high):
+        _log_scale(ax)
+    for curve in of_plane:
+        if not curve.is_reference:
+            _draw_curve(ax, curve, *styles[curve.variant])
+    for curve in of_plane:
+        if curve.is_reference:
+            _draw_reference(ax, curve)
+
+
+def _log_scale(ax: Axes) -> None:
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_reference(ax: Axes, curve: Curve) -> None:
+    marker, size, colour = _REFERENCE_LOOKS[curve.method]
+    spot = curve.spots[0]
+    style: dict[str, Any] = {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.9}
+    ax.plot(spot.x, spot.y, marker, markersize=size, zorder=6, **style)
+    for guide, at in ((ax.axvline, spot.x), (ax.axhline, spot.y)):
+        guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+
+
+def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
+    xs, ys = [spot.x for spot in curve.spots], [spot.y for spot in curve.spots]
+    ax.plot(xs, ys, color=colour, linewidth=1.5, alpha=0.75, zorder=3)
+    for spot in curve.spots:
+        _draw_intervals(ax, spot, colour)
+        style = _HOLLOW if spot.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
+        ax.plot(spot.x, spot.y, marker, markersize=6.5, zorder=4, **style)
+
+
+def _draw_intervals(ax: Axes, spot: Spot, colour: str) -> None:
+    """Draw the 95 % intervals without letting them stretch the axes: two seeds give very wide ones."""
+    for half, xs, ys in (
+        (spot.x_half, (spot.x - spot.x_half, spot.x + spot.x_half), (spot.y, spot.y)),
+        (spot.y_half, (spot.x, spot.x), (spot.y - spot.y_half, spot.y + spot.y_half)),
+    ):
+        if math.isfinite(half):
+            ax.add_artist(Line2D(xs, ys, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
+
+
+def _legend(figure: Figure, drawn: Sequence[Curve], styles: Looks, columns: int, note: str) -> None:
+    handles = []
+    for curve in sorted({curve.variant: curve for curve in drawn}.values(), key=lambda curve: not curve.is_reference):
+        if curve.is_reference:
+            marker, size, colour = _REFERENCE_LOOKS[curve.method]
+            style: dict[str, Any] = {"marker": marker, "markersize": size * 0.75, "linestyle": ""}
+        else:
+            colour, marker = styles[curve.variant]
+            style = {"marker": marker, "markersize": 6, "linewidth": 1.5}
+        handles.append(Line2D([], [], color=colour, label=_plain(curve.label), **style))
+    if any(spot.collapsed for curve in drawn for spot in curve.spots):
+        handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **_HOLLOW))
+    figure.legend(
+        handles=handles,
+        title=note,
+        title_fontsize=8,
+        loc="outside lower center",
+        ncols=min(len(handles), 3 * columns - 1),
+        frameon=False,
+        fontsize=9,
+        labelcolor=_INK,
+        handlelength=1.8,
+        columnspacing=1.4,
+    )
+
+
+def _plain(text: str) -> str:
+    """Return text in which a dollar sign starts no formula."""
+    return text.replace("$", r"\$")
+
+
+def _title(metric: Metric) -> str:
+    name, subscript = split_title(metric.title)
+    name = _plain(name)
+    return (f"{name}$_{{{subscript}}}$" if subscript else name) + (" (log scale)" if math.isinf(metric.high) else "")
+
+
+def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: Looks) -> None:
+    """Write each point's strength beside it where there is room; the ends of a curve come first.
+
+    The only point of a variant gets the variant's name instead.
+    """
+    pixels = ax.figure.dpi / 72
+    here = {id(spot): tuple(ax.transData.transform((spot.x, spot.y))) for c in of_plane for spot in c.spots}
+    lines = [along([here[id(spot)] for spot in curve.spots], step=2 * pixels) for curve in of_plane]
+    labelled = _ends_first(of_plane)
+    texts = [f"{spot.strength:g}" if len(curve.spots) > 1 else _plain(curve.label[:14]) for curve, spot in labelled]
+    sizes = [(0.66 * _LABEL_POINTS * len(text) * pixels, _LABEL_POINTS * pixels) for text in texts]
+    anchors = [here[id(spot)] for _, spot in labelled]
+    centres = place(anchors, sizes, list(here.values()), 3.5 * pixels, list(chain.from_iterable(lines)))
+    for (curve, _), text, centre in zip(labelled, texts, centres, strict=True):
+        if centre is not None:
+            x, y = ax.transData.inverted().transform(centre)
+            colour = styles[curve.variant][0]
+            written = ax.text(x, y, text, ha="center", va="center", fontsize=_LABEL_POINTS, color=colour, zorder=5)
+            written.set_path_effects([withStroke(linewidth=1.6, foreground="white")])
+
+
+def _ends_first(of_plane: Sequence[Curve]) -> list[tuple[Curve, Spot]]:
+    erased = [curve for curve in of_plane if not curve.is_reference]
+    spots = [(curve, spot) for curve in erased for spot in curve.spots]
+    return sorted(spots, key=lambda pair: pair[1] not in (pair[0].spots[0], pair[0].spots[-1]))

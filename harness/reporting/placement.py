@@ -1,0 +1,69 @@
+"""Where labels go beside their points, so that they cover neither points nor each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+Pair = tuple[float, float]
+Box = tuple[float, float, float, float]
+"""Left, bottom, right, top."""
+
+_SIDES = ((1, 1), (-1, 1), (1, -1), (-1, -1), (1.35, 0), (-1.35, 0), (0, 1.4), (0, -1.4))
+
+
+def place(
+    anchors: Sequence[Pair], sizes: Sequence[Pair], points: Sequence[Pair], radius: float, lines: Sequence[Pair] = ()
+) -> list[Pair | None]:
+    """Return each label's centre, or None where there is no room for it; the first come first.
+
+    Args:
+        anchors: The point that each label belongs to.
+        sizes: Each label's width and height.
+        points: Every point that no label may cover, the anchors among them.
+        radius: Half a point's size.
+        lines: Places along lines, which a label covers only if it has no other room.
+
+    Example:
+        The second label finds its own side free; the third, at the same point as the first, another one:
+
+        >>> place([(0, 0), (50, 0), (0, 0)], [(8, 6)] * 3, [(0, 0), (50, 0)], radius=3)
+        [(7.0, 6.0), (57.0, 6.0), (-7.0, 6.0)]
+    """
+    taken = [_box(point, (2 * radius, 2 * radius)) for point in points]
+    crossed = [_box(point, (0.0, 0.0)) for point in lines]
+    found: list[Pair | None] = []
+    for (x, y), (width, height) in zip(anchors, sizes, strict=True):
+        reach = (width / 2 + radius, height / 2 + radius)
+        centres = [(x + right * reach[0], y + up * reach[1]) for right, up in _SIDES]
+        free = [centre for centre in centres if not _hits(_box(centre, (width, height)), taken)]
+        clear = [centre for centre in free if not _hits(_box(centre, (width, height)), crossed)]
+        chosen = next(iter([*clear, *free]), None)
+        if chosen is not None:
+            taken.append(_box(chosen, (width, height)))
+        found.append(chosen)
+    return found
+
+
+def along(points: Sequence[Pair], step: float) -> list[Pair]:
+    """Return places on the line through `points`, at most `step` apart.
+
+    Example:
+        >>> along([(0, 0), (4, 0)], step=2)
+        [(0.0, 0.0), (2.0, 0.0), (4.0, 0.0)]
+    """
+    found = []
+    for (x, y), (to_x, to_y) in pairwise(points):
+        parts = max(1, math.ceil(math.hypot(to_x - x, to_y - y) / step))
+        found += [(x + (to_x - x) * part / parts, y + (to_y - y) * part / parts) for part in range(parts + 1)]
+    return found
+
+
+def _box(centre: Pair, size: Pair) -> Box:
+    (x, y), (width, height) = centre, size
+    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+def _hits(one: Box, others: Sequence[Box]) -> bool:
+    return any(one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3] for other in others)

@@ -1,0 +1,80 @@
+"""Repeats: which rows stand for a variant, and what several seeds say together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from harness.errors import DataError
+from harness.specs import REFERENCE_ROWS
+
+CONFIDENCE = 0.95
+
+
+def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean, and the half width of its 95 % interval; NaN for fewer than two values.
+
+    NaN among the values makes both NaN: a mean over other seeds than asked for would mislead.
+
+    Source:
+        Student, "The probable error of a mean", 1908: t of n - 1 degrees of freedom.
+
+    Example:
+        >>> mean, half = mean_and_interval([0.60, 0.62, 0.64])
+        >>> round(mean, 3), round(half, 4)
+        (0.62, 0.0497)
+    """
+    count = len(values)
+    mean = math.fsum(values) / count if count else math.nan
+    if count < 2:
+        return mean, math.nan
+    quantile = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
+    return mean, quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
+
+
+def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that stand for their variant: one for each model, variant and seed.
+
+    Raises:
+        DataError: Two rows stand for the same, so that no one can tell which is ranked.
+    """
+    rows = table[table["ranked"]]
+    twice = rows[rows.duplicated(["model", "variant", "seed"])]
+    if len(twice):
+        first = twice.iloc[0]
+        raise DataError(
+            f"'{first['variant']}' on {first['model']}, seed {first['seed']}, has more than one ranked row. Give each "
+            "of its settings a name of its own in the sweep file, or mark one row as 'ranked' in the table."
+        )
+    return rows
+
+
+def reference_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that were measured without any erasure: original and retrained."""
+    return table[table["method"].isin(REFERENCE_ROWS)]
+
+
+def strengths(values: Sequence[float]) -> str:
+    """Return the strength that stands for a variant; the range of them where seeds differ.
+
+    Example:
+        >>> strengths([7.0, 7.0]), strengths([5.0, 7.0]), strengths([0.05]), strengths([float("nan")])
+        ('7', '5–7', '0.05', '')
+    """
+    known = sorted({value for value in values if not math.isnan(value)})
+    return "–".join(f"{value:g}" for value in (known[:1] + known[-1:] if len(known) > 1 else known))
+
+
+def worst_class(classes: Sequence[str]) -> str:
+    """Return the collapse class that stands for several seeds: that of any that collapsed, first.
+
+    Example:
+        >>> worst_class(["healthy", "gibberish"]), worst_class(["healthy", "unknown"])
+        ('gibberish', 'unknown')
+    """
+    order = ("degenerate", "gibberish", "unknown", "healthy")
+    return min(classes, key=lambda name: order.index(name) if name in order else len(order), default="")

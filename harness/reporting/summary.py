@@ -1,0 +1,153 @@
+"""The outcome of a sweep in plain sentences, and what a reader must be warned of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.records.journal import status
+from harness.reporting.facts import Facts
+from harness.reporting.layout import NOTHING, number, strength_text
+from harness.reporting.reached import Reached, Records, failures, reached_all, warnings_of
+from harness.reporting.seeds import ranked_rows
+from harness.specs import ORIGINAL, Plan, TrialSpec
+
+TRUSTED_PROMPTS = 256
+"""MAUVE from fewer generations is not trusted."""
+
+ORDINARY_PERPLEXITY = (0.5, 5.0)
+"""Times the original's; what every healthy row of the published table lies within."""
+
+DEFINITIONS = {
+    "exact": "Definition: exact (the formulas, mended where they slip, on all the evidence).",
+    "table": "Definition: table (the evaluation that the published tables were almost certainly made with).",
+    "": "Definition: not stated.",
+}
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Return what a reader of any table must know: the definition behind its numbers, and the seeds."""
+    stated = [DEFINITIONS.get(name, f"Definition: {name}.") for name in sorted(set(table["definition"]))]
+    count = table["seed"].nunique()
+    seeds = f" Mean ± 95 % interval over {count} seeds; rank intervals from resampled seeds." if count > 1 else ""
+    return " ".join(stated or [DEFINITIONS[""]]) + seeds
+
+
+def outcome(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> list[tuple[str, list[str]]]:
+    """Return for each model a few sentences: who ranks where, what the first one paid, who collapsed."""
+    by_model = ranking.groupby("model", sort=False)
+    return [(str(model), _of_model(table[table["model"] == model], ranks, facts)) for model, ranks in by_model]
+
+
+def _of_model(rows: pd.DataFrame, ranks: pd.DataFrame, facts: Facts) -> list[str]:
+    ranked = ranks[ranks["rank_average"] != ""]
+    sentences = []
+    if len(ranked):
+        places = [f"{row['rank_average']}\u00a0{_named(row)}" for _, row in ranked.iterrows()]
+        first = ranked.iloc[0]
+        sentences.append(f"Average rank: {' · '.join(places)}.")
+        sentences.append(f"{first['label']}, from the original model: {_change(rows, first['variant'], facts)}.")
+    collapsed = ranks[ranks["collapsed"].eq(True)]
+    if len(collapsed):
+        names = [f"{row['label']} ({row['collapse_class']})" for _, row in collapsed.iterrows()]
+        sentences.append(f"Collapsed, so shown and not ranked: {', '.join(names)}.")
+    for _, row in ranks[(ranks["rank_average"] == "") & ~ranks["collapsed"].eq(True)].iterrows():
+        sentences.append(f"{_named(row)} has no average rank: {row['unranked'] or 'a group was not measured'}.")
+    return sentences
+
+
+def _named(row: pd.Series) -> str:
+    strength = f"{row['strength_name']} {row['strength']}".strip()
+    return f"{row['label']} ({strength})" if strength else str(row["label"])
+
+
+def _change(rows: pd.DataFrame, variant: str, facts: Facts) -> str:
+    """Return `MA 0.95 → 0.47, …`: from the original to the variant's ranked point."""
+    original = rows[rows["method"] == ORIGINAL]
+    chosen = ranked_rows(rows[rows["variant"] == variant])
+    changes = []
+    for metric in facts.values():
+        if metric.name in ("ma", "mauve", "perplexity") and metric.name in rows.columns:
+            before, after = (number(each[metric.name].mean(), metric) for each in (original, chosen))
+            changes.append(f"{metric.title} {before} → {after}")
+    return ", ".join(changes) or NOTHING
+
+
+def warnings(plan: Plan, records: Records, table: pd.DataFrame) -> list[str]:
+    """Return everything that limits what the numbers can carry; `table` is that of the same records."""
+    points = reached_all(plan, records)
+    return [
+        *(f"{_trial(spec)} failed: {failed.error}" for spec, failed in failures(plan, records)),
+        *_unfinished(plan, records),
+        *_untrusted_mauve(points),
+        *_unknown_collapse(points),
+        *_doubtful_health(table),
+        *(f"{_trial(each.spec)} stopped at {_at(each)}: {each.stop_reason}" for each in points if each.stop_reason),
+        *_noted(points),
+    ]
+
+
+def _trial(spec: TrialSpec) -> str:
+    return f"{spec.label} on {spec.model.id}, seed {spec.seed},"
+
+
+def _at(point: Reached) -> str:
+    return f"{point.spec.strength_name} {point.strength:g}" if point.strength is not None else "its only point"
+
+
+def _unfinished(plan: Plan, records: Records) -> list[str]:
+    missing = [spec for spec in plan.trials if status(spec, records.get(spec.trial_id, ())) == "missing"]
+    return [f"{len(missing)} of {len(plan.trials)} trials are not finished."] if missing else []
+
+
+def _untrusted_mauve(points: Sequence[Reached]) -> list[str]:
+    counts = set()
+    for point in points:
+        for measurement in point.measurements:
+            if "mauve" in measurement.numbers:
+                counts.add(measurement.notes.get("prompts", point.spec.utility.sequences))
+    few = sorted(count for count in counts if isinstance(count, int) and count < TRUSTED_PROMPTS)
+    if not few:
+        return []
+    return [
+        f"MAUVE comes from {few[0]} prompts: under {TRUSTED_PROMPTS} it is not to be trusted, nor are collapse flags."
+    ]
+
+
+def _unknown_collapse(points: Sequence[Reached]) -> list[str]:
+    def has_mauve(point: Reached) -> bool:
+        return any(math.isfinite(each.numbers.get("mauve", math.nan)) for each in point.measurements)
+
+    count = sum(not has_mauve(point) for point in points)
+    return [f"{count} of {len(points)} points have no MAUVE: whether they collapsed is unknown."] if count else []
+
+
+def _doubtful_health(table: pd.DataFrame) -> list[str]:
+    """Return the ranked points that MAUVE alone calls healthy: it can miss what perplexity and rep_2 see."""
+    if "perplexity" not in table.columns:
+        return []
+    originals = table[table["method"] == ORIGINAL].groupby("model")["perplexity"].mean()
+    low, high = ORDINARY_PERPLEXITY
+    found = []
+    for _, row in ranked_rows(table[table["collapse_class"] == "healthy"]).iterrows():
+        ratio, repeats = row["perplexity"] / originals.get(row["model"], math.nan), row.get("rep_2", math.nan)
+        strength = strength_text(row["strength_name"], row["strength"])
+        here = f"{row['label']} ({strength}) on {row['model']}, seed {row['seed']},"
+        if ratio < low or ratio > high:
+            found.append(
+                f"{here} has {ratio:.3g} times the original's perplexity, yet MAUVE does not call it collapsed."
+            )
+        elif repeats > 0.5:
+            found.append(f"{here} has a rep_2 of {number(repeats)}, yet MAUVE does not call it collapsed.")
+    return found
+
+
+def _noted(points: Sequence[Reached]) -> list[str]:
+    """Return the warnings in the notes, each once, with the trials that have it."""
+    found: dict[str, dict[str, None]] = {}
+    for point in points:
+        for warning in warnings_of(point):
+            found.setdefault(warning, {})[f"{point.spec.label} on {point.spec.model.id}"] = None
+    return [f"{'; '.join(trials)}: {warning}" for warning, trials in found.items()]

@@ -1,0 +1,176 @@
+"""The table: one row for every measured point, from the journal or from a table.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.errors import DataError
+from harness.reporting.collapse import flag
+from harness.reporting.facts import known_facts, metric_facts
+from harness.reporting.reached import Reached, Records, failures, reached
+from harness.specs import REFERENCE_ROWS, Plan, TrialSpec
+
+__all__ = ["failures", "read_table", "table"]
+
+LEADING = (
+    *("sweep", "model", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
+    *("engine", "precision", "definition"),
+)
+TRAILING = (
+    *("collapsed", "collapse_class", "ranked", "stop_reason", "erase_seconds", "measure_seconds"),
+    *("peak_memory_bytes", "trial_id", "point_id"),
+)
+_FLOATS = ("strength", "erase_seconds", "measure_seconds")
+
+
+def table(plan: Plan, records: Records) -> pd.DataFrame:
+    """Return one row for each measured point of the sweep, with the columns of table.csv.
+
+    A metric that a point lacks is NaN. `ranked` marks the one point of each trial, at most, that
+    stands for its method in the ranking.
+    """
+    facts = metric_facts(plan, records)
+    failed = {spec.trial_id for spec, _ in failures(plan, records)}
+    rows = []
+    for spec in plan.trials:
+        points = reached(spec, records)
+        ranked = _ranked_point(plan, points, spec.trial_id in failed)
+        rows += [_row(point, point is ranked) for point in points]
+    frame = pd.DataFrame(rows, columns=[*LEADING, *facts, *TRAILING])
+    return flag(_typed(frame, list(facts)), plan.collapse_mauve)
+
+
+def _row(point: Reached, ranked: bool) -> dict[str, Any]:
+    spec, made = point.spec, point.point
+    row = {
+        "sweep": spec.sweep,
+        "model": spec.model.id,
+        "method": spec.method,
+        "variant": spec.variant,
+        "label": spec.label,
+        "reference": "" if spec.is_reference else spec.reference,
+        "strength_name": spec.strength_name,
+        "strength": point.strength,
+        "seed": spec.seed,
+        "engine": spec.engine,
+        "precision": spec.training.precision,
+        "definition": point.definition,
+        "ranked": ranked,
+        "stop_reason": point.stop_reason,
+        "erase_seconds": made.erase_seconds if made else None,
+        "measure_seconds": sum(each.seconds for each in point.measurements),
+        "peak_memory_bytes": made.peak_memory_bytes if made else None,
+        "trial_id": spec.trial_id,
+        "point_id": spec.point_id(point.strength),
+    }
+    for measurement in point.measurements:
+        row.update(measurement.numbers)
+    return row
+
+
+def _ranked_point(plan: Plan, points: Sequence[Reached], failed: bool) -> Reached | None:
+    """Return the point that is ranked: at the strength that the sweep names, or else the last one.
+
+    A cumulative trial that failed on its way has not reached its last point yet, so none is ranked.
+    """
+    if not points or points[0].spec.is_reference:
+        return None
+    spec: TrialSpec = points[0].spec
+    if spec.variant in plan.ranked_at:
+        at = plan.ranked_at[spec.variant]
+        return next((point for point in points if point.strength == at), None)
+    last = points[-1]
+    return None if failed and last.strength != spec.strengths[-1] and not last.stop_reason else last
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Return a table.csv, ours or a published one, with every column that a table has.
+
+    A published table needs `model`, `method` and a known metric; what else it lacks is filled: a row is
+    a method's only point (`variant` = `method`, no strength, seed 0), and is ranked unless
+    it is a reference row. Columns that are no table's own are kept as text.
+
+    Raises:
+        DataError: No file, no CSV, required columns missing, or a number that is none; named by
+            file, line and column.
+    """
+    frame = _read_text(path)
+    metrics = list(known_facts(frame.columns))
+    lacking = [name for name in ("model", "method") if name not in frame.columns]
+    if lacking:
+        raise DataError(f"{path} lacks {_listed(lacking)}. Its columns are {_listed(frame.columns)}.")
+    if not metrics:
+        raise DataError(
+            f"{path} has no metric that is known, such as 'ma' or 'mauve'. Its columns are {_listed(frame.columns)}."
+        )
+    for names, parse, wanted in (
+        ((*_FLOATS, *metrics), _number, "a number"),
+        (("seed", "peak_memory_bytes"), _whole, "a whole number"),
+        (("collapsed", "ranked"), _truth, "true or false"),
+    ):
+        for name in [name for name in names if name in frame.columns]:
+            frame[name] = _parsed(path, frame[name], parse, wanted)
+    return _typed(_filled(frame, path.stem), metrics)
+
+
+def _read_text(path: Path) -> pd.DataFrame:
+    """Return the file's cells as they are written."""
+    try:
+        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist.") from None
+    except (OSError, UnicodeDecodeError, pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+        raise DataError(f"{path} cannot be read as a table: {str(error).strip()}.") from error
+
+
+def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
+    """Return the frame with every leading and trailing column, in a table's order."""
+    references = frame["method"].isin(REFERENCE_ROWS)
+    names = frame["method"].where(~references, frame["method"].str.capitalize())
+    defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, float("nan"))
+    defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names)}
+    defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references}
+    missing = {name: value for name, value in defaults.items() if name not in frame.columns}
+    frame = frame.assign(**missing)
+    own = [name for name in frame.columns if name not in defaults]
+    return frame[[*LEADING, *own, *TRAILING]]
+
+
+def _typed(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Return the frame with the types of a table's columns, whether it has rows or not."""
+    floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
+    frame = frame.assign(seed=frame["seed"].fillna(0), collapsed=frame["collapsed"].astype(object))
+    return frame.astype({**floats, "seed": "int64", "ranked": "bool", "peak_memory_bytes": "Int64"})
+
+
+def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
+    values = []
+    for line, cell in enumerate(cells, start=2):
+        try:
+            values.append(parse(cell.strip()))
+        except ValueError:
+            raise DataError(f"{path}, line {line}, column '{cells.name}': '{cell}' is not {wanted}.") from None
+    return pd.Series(values, index=cells.index, dtype=object)
+
+
+def _number(cell: str) -> float:
+    return float(cell) if cell else float("nan")
+
+
+def _whole(cell: str) -> int | None:
+    return int(cell) if cell else None
+
+
+def _truth(cell: str) -> bool | None:
+    known = {"true": True, "false": False, "": None}
+    if cell.lower() not in known:
+        raise ValueError(cell)
+    return known[cell.lower()]
+
+
+def _listed(names: Sequence[str] | pd.Index) -> str:
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,75 @@
+"""A sweep's results folder: tables, figure and report, each written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+
+from harness.reporting.facts import Facts, metric_facts
+from harness.reporting.figures import rendered, tradeoff
+from harness.reporting.layout import model_tables
+from harness.reporting.ranking import RANKS, rank
+from harness.reporting.reached import Records
+from harness.reporting.report import page
+from harness.reporting.summary import caption
+from harness.reporting.table import table as make_table
+from harness.reporting.texts import latex, markdown
+from harness.specs import Plan
+
+
+def write(plan: Plan, records: Records, folder: Path) -> list[Path]:
+    """Write everything that a sweep leaves, from its journal alone, and return the files.
+
+    table.csv comes first, so that the numbers are there even if they cannot be ranked.
+
+    Raises:
+        DataError: The table mixes definitions, or has two ranked rows of one variant and seed.
+    """
+    facts, table = metric_facts(plan, records), make_table(plan, records)
+    written = [_replace(folder / "table.csv", table_csv(table))]
+    ranking = rank(table, facts)
+    figure = tradeoff(table, facts)
+    for kind in ("png", "pdf"):
+        written.append(_replace(folder / f"tradeoff.{kind}", rendered(figure, kind)))
+    report = page(plan, records, table, ranking, facts, rendered(figure, "svg"))
+    written += write_tables(table, ranking, facts, plan.question, folder)
+    return [*written, _replace(folder / "report.html", report)]
+
+
+def write_tables(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts, question: str, folder: Path) -> list[Path]:
+    """Write what a table alone can tell: ranking.csv, table.md and table.tex; return the files."""
+    tables = model_tables(table, ranking, facts)
+    return [
+        _replace(folder / "ranking.csv", ranking_csv(ranking)),
+        _replace(folder / "table.md", markdown(tables, question, caption(table))),
+        _replace(folder / "table.tex", latex(tables, f"{question} {caption(table)}")),
+    ]
+
+
+def table_csv(table: pd.DataFrame) -> str:
+    """Return table.csv's text: full precision, `true` and `false`, an empty cell for what is missing."""
+    return _csv(table)
+
+
+def ranking_csv(ranking: pd.DataFrame) -> str:
+    """Return ranking.csv's text: ties as `=2`, an empty cell where there is no rank."""
+    bounds = [name for name in ranking.columns if name.endswith(("_low", "_high"))]
+    names = ["model", "method", "variant", "strength", *RANKS, *bounds, "collapsed", "collapse_class", "unranked"]
+    return _csv(ranking[names])
+
+
+def _csv(frame: pd.DataFrame) -> str:
+    truths = [name for name in ("collapsed", "ranked") if name in frame.columns]
+    words = {name: [{True: "true", False: "false"}.get(each, "") for each in frame[name]] for name in truths}
+    return frame.assign(**words).to_csv(index=False, lineterminator="\n")
+
+
+def _replace(path: Path, content: str | bytes) -> Path:
+    """Put `content` where `path` says at once, so that nobody ever reads half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    temporary.replace(path)
+    return path

@@ -1,0 +1,240 @@
+"""What crosses a process border: a trial to do, and the records of what happened.
+
+All of it is plain data; `to_json` and `from_json` are exact inverses. A worker gets a `TrialSpec`
+and loads plugins, models and texts by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from harness.contracts import Checkpoint, Json, Number, Training
+
+ORIGINAL = "original"
+RETRAINED = "retrained"
+REFERENCE_ROWS = (ORIGINAL, RETRAINED)
+"""Rows that are measured without any erasure: the model before it, and the one that never saw the forget set."""
+
+
+def digest_of(value: Json) -> str:
+    """Return 16 hex digits that name `value`: equal values, in any key order, have equal digests.
+
+    Example:
+        >>> digest_of({"a": 1, "b": [2]}) == digest_of({"b": [2], "a": 1})
+        True
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where texts come from, resolved: paths are absolute, and the digest is that of the contents."""
+
+    source: str
+    """`miniature`, `extraction_challenge`, `jsonl`, `npy` or `hub`."""
+    path: str | None = None
+    name: str | None = None
+    """Of a hub data set's configuration."""
+    split: str = "train"
+    field: str = "text"
+    start: int = 0
+    """Rows skipped at the beginning."""
+    sequences: int | None = None
+    """Rows used; None: all."""
+    sequence_tokens: int = 200
+    """Longer texts are cut here."""
+    prefix_tokens: int = 100
+    """Of a forget sequence; of a utility text, the prompt."""
+    digest: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memorization:
+    """How the memorised model is trained, and when it counts as one."""
+
+    epochs: int
+    learning_rate: float
+    global_batch: int
+    gate: float
+    """The least MA on the forget set; below it every trial that used the model says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatorSpec:
+    """One evaluator with its settings, and the identity of what it will measure."""
+
+    name: str
+    version: int
+    settings: Mapping[str, Json]
+    key: str
+    """Digest of name, version, settings, and the digests of the texts and judges it sees."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """One trial: one erasure, at one or more strengths, measured by every evaluator."""
+
+    trial_id: str
+    """Digest of everything that decides the erased models' numbers."""
+    sweep: str
+    variant: str
+    """The row's name in the sweep file."""
+    method: str
+    """The plugin's name, or `original` or `retrained`."""
+    label: str
+    reference: str
+    settings: Mapping[str, Json]
+    """The method's settings without its strength."""
+    method_version: int
+    strength_name: str
+    strengths: tuple[Number, ...]
+    """Rising; empty for the reference rows, which have one point and no strength."""
+    seed: int
+    model: Checkpoint
+    training: Training
+    memorization: Memorization
+    engine: str
+    forget: Source
+    retain: Source | None
+    utility: Source
+    validation: Source
+    evaluators: tuple[EvaluatorSpec, ...]
+    judges: Mapping[str, Checkpoint]
+    retrained: Checkpoint | None = None
+    """The model that the `retrained` row measures; `model` stays the original, which it is compared with."""
+    cpus: int = 1
+    gpus: float = 0.0
+    keep_erased: Literal["none", "patch", "all"] = "patch"
+    samples: Literal["redacted", "plain"] = "redacted"
+
+    @property
+    def is_reference(self) -> bool:
+        """Return whether this is the original or the retrained model, measured as it is."""
+        return self.method in REFERENCE_ROWS
+
+    def points(self) -> tuple[Number | None, ...]:
+        """Return the strengths to be measured; a reference row's single point has none."""
+        return self.strengths or (None,)
+
+    def point_id(self, strength: Number | None) -> str:
+        """Return the digest that names this trial's model at `strength`."""
+        return digest_of([self.trial_id, None if strength is None else float(strength)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data: dictionaries, lists, strings, numbers."""
+        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TrialSpec:
+        """Return the spec that `to_json` wrote."""
+        fields = dict(data)
+        for name in ("forget", "utility", "validation"):
+            fields[name] = Source(**fields[name])
+        fields["retain"] = None if fields["retain"] is None else Source(**fields["retain"])
+        fields["model"] = Checkpoint(**fields["model"])
+        fields["retrained"] = None if fields["retrained"] is None else Checkpoint(**fields["retrained"])
+        fields["training"] = Training(**fields["training"])
+        fields["memorization"] = Memorization(**fields["memorization"])
+        fields["evaluators"] = tuple(EvaluatorSpec(**each) for each in fields["evaluators"])
+        fields["judges"] = {role: Checkpoint(**each) for role, each in fields["judges"].items()}
+        fields["strengths"] = tuple(fields["strengths"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One evaluator's numbers on one point: the unit of work that is never done twice."""
+
+    trial_id: str
+    point_id: str
+    strength: Number | None
+    evaluator: str
+    key: str
+    """The evaluator spec's key: with the point's id, the measurement's identity."""
+    definition: str
+    numbers: Mapping[str, float]
+    metrics: tuple[Mapping[str, Json], ...]
+    """The declared `Metric`s, so that tables can be made without loading the plugin."""
+    samples: tuple[Mapping[str, str], ...]
+    notes: Mapping[str, Json]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One erased model of a trial, before any evaluator saw it."""
+
+    trial_id: str
+    point_id: str
+    strength: Number | None
+    erase_seconds: float
+    """From the trial's start to this model: a cumulative trial's later points hold the earlier ones."""
+    peak_memory_bytes: int
+    notes: Mapping[str, Json]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """A trajectory that ended early; its later strengths are never tried again."""
+
+    trial_id: str
+    strength: Number
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A trial that raised."""
+
+    trial_id: str
+    error: str
+    """The exception's type and message, without any text of the forget set."""
+    log: tuple[str, ...]
+    """The last lines of the traceback."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A trial's first record: the spec itself, and the versions it ran with."""
+
+    trial_id: str
+    spec: Mapping[str, Json]
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+Record = Started | Point | Measurement | Stopped | Failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A sweep file, resolved: every trial it asks for, and how its results are to be shown."""
+
+    sweep: str
+    question: str
+    """The first line of the sweep file: what it asks."""
+    file: str
+    """The sweep file's text, exactly."""
+    overrides: tuple[str, ...]
+    """What `--set` changed, as typed."""
+    trials: tuple[TrialSpec, ...]
+    ranked_at: Mapping[str, Number]
+    """Variant to the strength that is ranked; cumulative methods are absent: the last one reached."""
+    collapse_mauve: float
+    """A point has collapsed if its MAUVE is below this fraction of the original's."""
+    samples: Literal["redacted", "plain"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        trials = [trial.to_json() for trial in self.trials]
+        return {**asdict(self), "trials": trials, "overrides": list(self.overrides)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """Return the plan that `to_json` wrote."""
+        trials = tuple(TrialSpec.from_json(each) for each in data["trials"])
+        return cls(**{**data, "trials": trials, "overrides": tuple(data["overrides"])})

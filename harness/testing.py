@@ -1,0 +1,272 @@
+"""Conformance suites: what every method and every evaluator must keep, ours and yours.
+
+A plugin author's whole test file:
+
+    from harness.testing import MethodConformance
+
+    class TestNPO(MethodConformance):
+        plugin = "npo"
+
+pytest collects the inherited tests. They run the plugin on the smallest miniature model, through the
+same tasks that a trial gives it. A property is checked together with its opposite: the off strength
+changes nothing, and another strength does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import PreTrainedModel
+
+from harness.contracts import ErasedModel, Evaluation, Evaluator, Method, Metric, Number, Training
+from harness.execution.memorized import build_memorized
+from harness.execution.tasks import ErasingTask, MeasuringTask, data_of, forget_of
+from harness.models.loading import DEFAULT_JUDGES, load_model, resolve_judge, resolve_model
+from harness.plugins import EVALUATORS, METHODS
+from harness.records.artifacts import Artifacts
+from harness.specs import Memorization, Source, TrialSpec
+
+MODEL = "miniature-s"
+FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
+RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
+UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
+TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
+
+
+def small_spec(reference: str = "none", seed: int = 0) -> TrialSpec:
+    """Return a trial on the smallest miniature, with a few texts: all that a plugin needs to be tried."""
+    return TrialSpec(
+        trial_id="conformance",
+        sweep="conformance",
+        variant="plugin",
+        method="plugin",
+        label="plugin",
+        reference=reference,
+        settings={},
+        method_version=1,
+        strength_name="strength",
+        strengths=(),
+        seed=seed,
+        model=resolve_model(MODEL),
+        training=TRAINING,
+        memorization=Memorization(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
+        engine="torch",
+        forget=FORGET,
+        retain=RETAIN,
+        utility=UTILITY,
+        validation=replace(RETAIN, sequences=8),
+        evaluators=(),
+        judges={role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()},
+    )
+
+
+class MethodConformance:
+    """Inherit, name the plugin, and pytest does the rest."""
+
+    plugin: ClassVar[str] = ""
+    """The method's name."""
+    settings: ClassVar[Mapping[str, Any]] = {}
+    """Settings besides the strength, if the defaults are too slow for a test."""
+    strengths: ClassVar[tuple[Number, ...]] = ()
+    """Two or more strengths to try; chosen by the dial's kind unless given."""
+
+    @pytest.fixture
+    def name(self) -> str:
+        """Return the plugin's name."""
+        return self.plugin
+
+    @pytest.fixture
+    def method(self, name: str) -> type[Method]:
+        """Return the plugin's class."""
+        return METHODS.load(name)
+
+    @pytest.fixture(scope="class")
+    def artifacts(self, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+        """Return an empty place for artifacts, shared by a class's tests."""
+        return Artifacts(tmp_path_factory.mktemp("artifacts"))
+
+    def dial(self, method: type[Method]) -> tuple[Number, ...]:
+        """Return the strengths that the tests try."""
+        return self.strengths or ((1, 2) if method.strength.cumulative else (0.3, 3.0))
+
+    def erase(
+        self, method: type[Method], name: str, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
+    ) -> Iterator[ErasedModel]:
+        """Yield what the method yields, on the small trial."""
+        spec = small_spec(method.reference, seed)
+        if method.reference == "memorized_model":
+            build_memorized(spec, artifacts, load_model(spec.model), data_of(spec, forget_of, spec.forget), print)
+        quick = {"epochs": 1} if "epochs" in _names(method) and method.strength.field != "epochs" else {}
+        settings = {**quick, **self.settings, method.strength.field: max(strengths)}
+        yield from METHODS.configure(name, settings).erase(ErasingTask(spec, artifacts, strengths, print))
+
+    def logits(self, model: PreTrainedModel) -> torch.Tensor:
+        """Return the model's logits on the forget set."""
+        spec = small_spec()
+        with torch.inference_mode():
+            return model(input_ids=data_of(spec, forget_of, spec.forget).tokens_NT).logits
+
+    def only(
+        self, method: type[Method], name: str, artifacts: Artifacts, strength: Number, seed: int = 0
+    ) -> torch.Tensor:
+        """Return the logits of the model erased at one strength."""
+        return self.logits(next(self.erase(method, name, artifacts, (strength,), seed)).model)
+
+    def test_it_introduces_itself(self, method: type[Method]) -> None:
+        """It has a label, a source, a version, and a strength that is one of its settings."""
+        assert method.label
+        assert method.source
+        assert method.version >= 1
+        assert method.strength.field in _names(method)
+        assert method.__doc__
+
+    def test_off_changes_nothing(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """At the off strength the logits are the original's, to the last bit."""
+        off = self.only(method, name, artifacts, method.strength.off)
+        assert torch.equal(off, self.logits(load_model(small_spec().model)))
+
+    def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """Any other strength moves the logits, and a stronger one moves them elsewhere."""
+        original = self.logits(load_model(small_spec().model))
+        weak, strong = (self.only(method, name, artifacts, value) for value in self.dial(method)[:2])
+        assert not torch.equal(weak, original)
+        assert not torch.equal(weak, strong)
+
+    def test_the_same_seed_gives_the_same_model(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """Erasing twice with one seed gives the same logits to the last bit."""
+        first, again = (self.only(method, name, artifacts, self.dial(method)[0]) for _ in range(2))
+        assert torch.equal(first, again)
+
+    def test_later_strengths_change_no_earlier_one(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """A cumulative trajectory is the same whether or not it goes on."""
+        if not method.strength.cumulative:
+            pytest.skip("the dial is not cumulative: each strength is a trial of its own")
+        strengths = self.dial(method)
+        alone = self.only(method, name, artifacts, strengths[0])
+        walked = self.logits(next(self.erase(method, name, artifacts, strengths)).model)
+        assert torch.equal(alone, walked)
+
+    def test_it_yields_each_strength_in_order(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """It yields exactly what the task asks for."""
+        wanted = self.dial(method) if method.strength.cumulative else self.dial(method)[:1]
+        assert [erased.strength for erased in self.erase(method, name, artifacts, wanted)] == list(wanted)
+
+    def test_it_keeps_its_promise_about_blocks(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """If it names the blocks it changed, every other weight is the original's, to the last bit."""
+        from harness.models.blocks import blocks
+
+        erased = list(self.erase(method, name, artifacts, self.dial(method)[:1]))[-1]
+        if erased.changed_blocks is None:
+            pytest.skip("the method makes no promise about blocks")
+        original = load_model(small_spec().model)
+        weights, changed = dict(erased.model.named_parameters()), dict(original.named_parameters())
+        named = [block for block in blocks(original) if block.name in erased.changed_blocks]
+        assert any(not torch.equal(b.of(weights[b.parameter]), b.of(changed[b.parameter])) for b in named)
+        with torch.no_grad():
+            for block in named:
+                block.of(changed[block.parameter]).copy_(block.of(weights[block.parameter]))
+        assert all(torch.equal(weights[key], changed[key]) for key in weights)
+
+    def test_a_wrong_setting_is_named(self, method: type[Method], name: str) -> None:
+        """A setting that does not exist, or a strength below its range, is refused by name."""
+        with pytest.raises(ValidationError, match="no_such_setting"):
+            METHODS.configure(name, {"no_such_setting": 1})
+        with pytest.raises(ValidationError, match=method.strength.field):
+            METHODS.configure(name, {method.strength.field: -1})
+
+
+class EvaluatorConformance:
+    """Inherit, name the plugin, and pytest does the rest."""
+
+    plugin: ClassVar[str] = ""
+    settings: ClassVar[Mapping[str, Any]] = {}
+
+    @pytest.fixture
+    def evaluator(self) -> Evaluator:
+        """Return the evaluator, configured."""
+        return EVALUATORS.configure(self.plugin, dict(self.settings))
+
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """Return a place for artifacts, shared by a class's tests."""
+        return tmp_path_factory.mktemp("artifacts")
+
+    def measure(self, evaluator: Evaluator, model: PreTrainedModel, folder: Path) -> Evaluation:
+        """Return what the evaluator finds on the small trial."""
+        return evaluator.evaluate(model, MeasuringTask(small_spec(), Artifacts(folder), model))
+
+    def test_it_reports_what_it_declares(self, evaluator: Evaluator, folder: Path) -> None:
+        """It reports each declared metric, inside its range or NaN."""
+        found = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
+        assert set(found) == {metric.name for metric in evaluator.metrics}
+        for metric in evaluator.metrics:
+            value = found[metric.name]
+            assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
+        assert not all(np.isnan(value) for value in found.values())
+
+    def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, folder: Path) -> None:
+        """Weights, mode and the three global random states are untouched."""
+        model = load_model(resolve_model(MODEL))
+        before = {name: weight.clone() for name, weight in model.state_dict().items()}
+        states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()  # type: ignore[index]
+        self.measure(evaluator, model, folder)
+        assert not model.training
+        assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+        assert random.getstate() == states[0]
+        assert np.array_equal(np.random.get_state()[1], states[1])  # type: ignore[index]
+        assert torch.equal(torch.get_rng_state(), states[2])
+
+    def test_the_same_model_gets_the_same_numbers(self, evaluator: Evaluator, folder: Path) -> None:
+        """Measuring twice gives the same numbers, with a fresh cache or a filled one."""
+        model = load_model(resolve_model(MODEL))
+        first, again = (self.measure(evaluator, model, place).numbers for place in (folder, folder / "other"))
+        assert {name: first[name] for name in first if not np.isnan(first[name])} == {
+            name: again[name] for name in again if not np.isnan(again[name])
+        }
+
+    def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, folder: Path) -> None:
+        """Reciting the forget set, or writing the same word for ever, shows in the ranked metrics."""
+        erasure = _ranked(evaluator, "erasure")
+        if erasure:
+            recites = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
+            never_saw = self.measure(evaluator, load_model(resolve_model(f"{MODEL}-retrained")), folder).numbers
+            assert all(_is_better(metric, never_saw, recites) for metric in erasure)
+        generation = _ranked(evaluator, "generation")
+        if generation:
+            healthy = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
+            stuck = self.measure(evaluator, one_word_model(), folder).numbers
+            # A judge is not surprised by the same word again: perplexity alone would call it good.
+            assert all(_is_better(m, healthy, stuck) for m in generation if m.name != "perplexity")
+        if not erasure and not generation:
+            pytest.skip("no ranked metric of erasure or generation to compare")
+
+
+def one_word_model() -> PreTrainedModel:
+    """Return a planted collapse: a model that writes one token for ever."""
+    model = load_model(resolve_model(MODEL))
+    with torch.no_grad():
+        final = model.base_model.ln_f
+        final.weight.zero_()
+        final.bias.copy_(100.0 * model.get_output_embeddings().weight[300])
+    return model
+
+
+def _names(plugin: type[Method]) -> set[str]:
+    return {each.name for each in fields(plugin)}
+
+
+def _ranked(evaluator: Evaluator, group: str) -> list[Metric]:
+    return [metric for metric in evaluator.metrics if metric.group == group and metric.ranked]
+
+
+def _is_better(metric: Metric, numbers: Mapping[str, float], others: Mapping[str, float]) -> bool:
+    ours, theirs = numbers[metric.name], others[metric.name]
+    return (ours < theirs) if metric.better == "lower" else (ours > theirs)

@@ -1,0 +1,168 @@
+"""Decoding: exact greedy continuations of every prefix at a fraction of the work, and seeded sampling.
+
+If the most likely token after a prefix is the text's own next token, then the continuation of that
+prefix is that token followed by the continuation of the next longer prefix. So one teacher-forced
+pass tells where a generation differs from the text at all, and only those places are generated.
+
+Tensor letters: N sequences, R generated rows, T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
+
+from harness.contracts import Sequences
+from harness.toolkit.cache import JoiningCache, bytes_per_token
+
+NEAR_TIE = 1e-4
+"""A greedy choice whose two best logits are closer than this may differ between batch shapes."""
+CACHE_BYTES = 1 << 30
+SEQUENCES_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """The greedy continuation of prefixes of each sequence, without an end of text."""
+
+    sequences: Sequences
+    predicted_NT: torch.Tensor
+    """The greedy choice for token t given the text before it; -1 at t = 0 and in padding."""
+    near_ties: int
+    """Greedy choices, of the text's and of the generated tokens, with a margin below NEAR_TIE."""
+    rows: dict[tuple[int, int], torch.Tensor]
+    """(sequence, mismatch position) to the whole row: the text up to there, then what was generated."""
+
+    next_mismatch_NT: torch.Tensor
+    """The first position from t on where the greedy choice is not the text; T where there is none."""
+
+    def of(self, sequence: int, prefix: int) -> list[int]:
+        """Return the tokens that follow the first `prefix` ones, to the sequence's length.
+
+        Raises:
+            KeyError: The continuation was not asked for when this was made.
+        """
+        length = int(self.sequences.lengths_N[sequence])
+        mismatch = self.mismatch(sequence, prefix)
+        row = self.sequences.tokens_NT[sequence] if mismatch is None else self.rows[sequence, mismatch]
+        return row[prefix:length].tolist()  # type: ignore[no-any-return]
+
+    def mismatch(self, sequence: int, prefix: int) -> int | None:
+        """Return the first position from `prefix` on where the greedy choice is not the text."""
+        found = int(self.next_mismatch_NT[sequence, prefix])
+        return found if found < self.next_mismatch_NT.shape[1] else None
+
+
+@torch.inference_mode()
+def greedy_continuations(
+    model: PreTrainedModel, sequences: Sequences, prefixes: Sequence[Sequence[int]]
+) -> Continuations:
+    """Return the greedy continuations of `sequences` after each of their `prefixes`.
+
+    The result equals a generation for each prefix (end of text an ordinary token), near ties aside.
+
+    Args:
+        model: Any causal LM that takes `past_key_values`.
+        sequences: N of them, of any lengths.
+        prefixes: For each sequence the prefix lengths, in tokens, all >= 1.
+    """
+    device = next(model.parameters()).device
+    predicted_NT = torch.full_like(sequences.tokens_NT, -1)
+    next_NT = torch.full_like(sequences.tokens_NT, sequences.tokens_NT.shape[1])
+    rows: dict[tuple[int, int], torch.Tensor] = {}
+    near_ties = 0
+    for length, members in _groups(sequences):
+        tokens = sequences.tokens_NT[members, :length].to(device)
+        output = model(input_ids=tokens, use_cache=True)
+        choice, close = _greedy(output.logits[:, :-1])
+        predicted_NT[members, 1:length] = choice.cpu()
+        near_ties += close
+        next_NT[members, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), next_NT.shape[1])
+        wanted = sorted(
+            {
+                (mismatch, place)
+                for place, member in enumerate(members.tolist())
+                for mismatch in next_NT[member, list(prefixes[member])].tolist()
+                if mismatch < length
+            }
+        )
+        whole, close = _continue(model, output.past_key_values, tokens, choice, wanted)
+        near_ties += close
+        for (mismatch, place), row in zip(wanted, whole, strict=True):
+            rows[int(members[place]), mismatch] = row
+    return Continuations(sequences, predicted_NT, near_ties, rows, next_NT)
+
+
+def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:
+    """Return for each position the next one where the choice is not the text, or `none`; position 0 is never one."""
+    places = torch.arange(tokens_BT.shape[1]).expand(tokens_BT.shape).clone()
+    places[:, 0] = none
+    places[:, 1:][tokens_BT[:, 1:] == choice_BS] = none
+    return places.flip(1).cummin(dim=1).values.flip(1)
+
+
+def _groups(sequences: Sequences) -> Iterator[tuple[int, torch.Tensor]]:
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for index, length in enumerate(sequences.lengths_N.tolist()):
+        by_length[length].append(index)
+    for length in sorted(by_length):
+        for members in torch.tensor(by_length[length]).split(SEQUENCES_AT_ONCE):
+            yield length, members
+
+
+def _greedy(logits: torch.Tensor) -> tuple[torch.Tensor, int]:
+    best = logits.topk(2, dim=-1)
+    close = (best.values[..., 0] - best.values[..., 1]) < NEAR_TIE
+    return logits.argmax(dim=-1), int(close.sum())
+
+
+def _continue(
+    model: PreTrainedModel,
+    source: Cache,
+    tokens_BT: torch.Tensor,
+    choice_BS: torch.Tensor,
+    wanted: list[tuple[int, int]],
+) -> tuple[list[torch.Tensor], int]:
+    """Generate to the end from each (mismatch position, row) of a forward pass; sorted by position."""
+    length = tokens_BT.shape[1]
+    at_once = max(1, CACHE_BYTES // (bytes_per_token(source) * length))
+    done: list[torch.Tensor] = []
+    near_ties = 0
+    for start in range(0, len(wanted), at_once):
+        part = wanted[start : start + at_once]
+        positions = torch.tensor([position for position, _ in part])
+        places = torch.tensor([place for _, place in part], device=tokens_BT.device)
+        rows_RT = tokens_BT[places]
+        index = torch.arange(len(part), device=tokens_BT.device)
+        rows_RT[index, positions.to(index)] = choice_BS[places, positions.to(index) - 1]
+        near_ties += _fill(model, source, rows_RT, positions, places)
+        done += list(rows_RT.cpu())
+    return done, near_ties
+
+
+def _fill(
+    model: PreTrainedModel, source: Cache, rows_RT: torch.Tensor, positions: torch.Tensor, places: torch.Tensor
+) -> int:
+    """Write each row's greedy tokens after its position; rows come in the order of their positions."""
+    length, first = rows_RT.shape[1], int(positions[0])
+    cache = JoiningCache(source, len(rows_RT), length, first)
+    live = near_ties = 0
+    for step in range(first, length - 1):
+        joined = int(torch.searchsorted(positions, step, right=True))
+        if joined > live:
+            cache.join(places[live:joined])
+            live = joined
+        output = model(
+            input_ids=rows_RT[:live, step : step + 1],
+            past_key_values=cache,
+            position_ids=torch.tensor([[step]], device=rows_RT.device),
+            use_cache=True,
+        )
+        rows_RT[:live, step + 1], close = _greedy(output.logits[:, -1])
+        near_ties += close
+    return near_ties

@@ -1,0 +1,64 @@
+"""The plain engine: one process, one device, AdamW."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn import Parameter
+from transformers import PreTrainedModel
+
+from harness.contracts import Training
+from harness.errors import TrialError
+from harness.models.blocks import Block
+
+
+class TorchEngine:
+    """Accumulates gradients and steps AdamW on all weights of a model, or on some of its blocks.
+
+    A block is trained as a Parameter that is a view of its slice, with the slice of the matrix's
+    gradient: AdamW never sees the rest of the matrix, which stays as it is to the last bit.
+    """
+
+    def __init__(self, model: PreTrainedModel, training: Training, blocks: Sequence[Block] | None = None) -> None:
+        self.skipped_steps = 0
+        parameters = dict(model.named_parameters())
+        if blocks is None:
+            self._whole = list(parameters.values())
+            self._slices: list[tuple[Parameter, Block, Parameter]] = []
+        else:
+            self._whole = []
+            self._slices = [
+                (Parameter(block.of(parameters[block.parameter].detach())), block, parameters[block.parameter])
+                for block in blocks
+            ]
+        trained = {id(each) for each in self._whole} | {id(matrix) for _, _, matrix in self._slices}
+        for parameter in parameters.values():
+            parameter.requires_grad_(id(parameter) in trained)
+            parameter.grad = None
+        self._model = model
+        self._optimizer = torch.optim.AdamW(
+            self._whole or [view for view, _, _ in self._slices],
+            lr=training.learning_rate,
+            weight_decay=training.weight_decay,
+        )
+
+    def backward(self, loss: torch.Tensor) -> float:
+        """Add the gradient of this share of the loss; return the share's value.
+
+        Raises:
+            TrialError: The loss is NaN or infinite.
+        """
+        value = float(loss.detach())
+        if not torch.isfinite(loss.detach()):
+            raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
+        loss.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    def step(self) -> None:
+        """Apply the accumulated gradient and forget it."""
+        for view, block, matrix in self._slices:
+            assert matrix.grad is not None
+            view.grad = block.of(matrix.grad)
+        self._optimizer.step()
+        self._model.zero_grad(set_to_none=True)

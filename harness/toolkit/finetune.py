@@ -1,0 +1,156 @@
+"""The one training loop that every trained method shares, and the memorised model too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.contracts import ErasedModel, ErasureTask, Json, Sequences, Training, TrainingTask
+from harness.models.blocks import Block, block_order
+from harness.toolkit.engines.torch import TorchEngine
+from harness.toolkit.losses import Batch
+
+Loss = Callable[[PreTrainedModel, Batch, Batch], torch.Tensor]
+"""(model, forget, retain) to this micro-batch's share of the loss. Without retain data `retain` is empty."""
+
+
+class Select(Protocol):
+    """Chooses the blocks that an epoch trains, from one random global batch."""
+
+    def __call__(self, model: PreTrainedModel, batches: Sequence[Batch]) -> tuple[Sequence[Block], dict[str, Json]]:
+        """Return the blocks and notes about the choice; `batches` are the global batch's micro-batches."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The state after one whole epoch; number 0 is the untouched model."""
+
+    number: int
+    notes: dict[str, Json]
+    changed_blocks: tuple[str, ...] | None
+    stop_reason: str | None = None
+
+
+def walk(task: ErasureTask, model: PreTrainedModel, loss: Loss, select: Select | None = None) -> Iterator[ErasedModel]:
+    """Yield `model` at each epoch in `task.strengths`, and where the trajectory stopped early."""
+    for epoch in train(task, model, loss, int(max(task.strengths)), select):
+        if epoch.number in task.strengths or epoch.stop_reason:
+            yield ErasedModel(epoch.number, model, epoch.notes, epoch.changed_blocks, epoch.stop_reason)
+
+
+def train(
+    task: TrainingTask, model: PreTrainedModel, loss: Loss, epochs: int, select: Select | None = None
+) -> Iterator[Epoch]:
+    """Train `model` in place on the forget set and yield after each epoch, 0 first.
+
+    The data order of an epoch depends on the seed and its number alone, and the learning rate is
+    constant: an epoch's model is the same whether or not later ones are asked for. The mode is
+    evaluation throughout (no dropout), as the reference implementations of these methods have it.
+    """
+    training = task.training
+    baseline = task.validation_perplexity(model) if epochs and training.early_stop else float("nan")
+    changed: set[str] = set()
+    yield Epoch(0, {}, () if select else None)
+    engine = None if select else TorchEngine(model, training)
+    for number in range(1, epochs + 1):
+        task.progress(f"epoch {number} of {epochs}")
+        notes: dict[str, Json] = {"epoch": number}
+        if select is not None:
+            drawn = _global_batch(task, model, _generator(task.seed, number, 1))
+            chosen, about = select(model, drawn)
+            notes |= about
+            changed |= {block.name for block in chosen}
+            engine = TorchEngine(model, training, chosen)
+        assert engine is not None
+        notes |= _one_epoch(task, model, loss, engine, number)
+        reason = None
+        if training.early_stop:
+            perplexity = task.validation_perplexity(model)
+            notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
+            if perplexity > training.early_stop * baseline:
+                reason = (
+                    f"validation perplexity {perplexity:.4g} after epoch {number} is above "
+                    f"{training.early_stop:g} times the original's {baseline:.4g}"
+                )
+        yield Epoch(number, notes, tuple(sorted(changed, key=block_order)) if select else None, reason)
+        if reason:
+            return
+
+
+def _one_epoch(
+    task: TrainingTask, model: PreTrainedModel, loss: Loss, engine: TorchEngine, number: int
+) -> dict[str, Json]:
+    began, values = time.perf_counter(), []
+    device = next(model.parameters()).device
+    order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
+    retain = _retain_rows(task, number, len(order))
+    for start in range(0, len(order), task.training.global_batch):
+        rows = order[start : start + task.training.global_batch]
+        forget_parts = cut(task.forget, rows, task.training, device)
+        retain_parts = (
+            cut(task.retain, retain[start : start + len(rows)], task.training, device)
+            if task.retain is not None
+            else [_EMPTY] * len(forget_parts)
+        )
+        value = 0.0
+        for forget, kept in zip(forget_parts, retain_parts, strict=True):
+            with autocast(task.training, device):
+                share = loss(model, forget, kept)
+            value += engine.backward(share)
+        engine.step()
+        values.append(value)
+    return {
+        "loss_first": values[0],
+        "loss_last": values[-1],
+        "loss_mean": sum(values) / len(values),
+        "optimizer_steps": len(values),
+        "skipped_steps": engine.skipped_steps,
+        "epoch_seconds": time.perf_counter() - began,
+    }
+
+
+def cut(sequences: Sequences, rows: torch.Tensor, training: Training, device: torch.device) -> list[Batch]:
+    """Return the micro-batches of one global batch: `rows` of `sequences`, in order."""
+    lengths = sequences.lengths_N[rows]
+    width = int(lengths.max())
+    tokens = sequences.tokens_NT[rows, :width]
+    position = torch.arange(1, width)
+    counted = position < lengths[:, None]
+    if training.loss_region == "continuation":
+        counted = counted & (position >= sequences.prefix_tokens)
+    total = int(counted.sum())
+    size = training.micro_batch
+    return [
+        Batch(tokens[at : at + size].to(device), counted[at : at + size].to(device), total)
+        for at in range(0, len(rows), size)
+    ]
+
+
+def autocast(training: Training, device: torch.device) -> AbstractContextManager[None]:
+    """Return the context in which forward passes run at the training's precision."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")
+
+
+def _global_batch(task: TrainingTask, model: PreTrainedModel, generator: torch.Generator) -> list[Batch]:
+    rows = torch.randperm(len(task.forget), generator=generator)[: task.training.global_batch]
+    return cut(task.forget, rows, task.training, next(model.parameters()).device)
+
+
+def _retain_rows(task: TrainingTask, epoch: int, count: int) -> torch.Tensor:
+    if task.retain is None:
+        return torch.empty(0, dtype=torch.long)
+    shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, epoch, 2))
+    return shuffled.repeat(-(-count // len(shuffled)))[:count]
+
+
+def _generator(seed: int, epoch: int, purpose: int) -> torch.Generator:
+    return torch.Generator().manual_seed((seed * 1_000_003 + epoch) * 7 + purpose)
+
+
+_EMPTY = Batch(torch.empty(0, 1, dtype=torch.long), torch.empty(0, 0, dtype=torch.bool), 0)

@@ -1,0 +1,110 @@
+"""Losses of a next-token predictor, one value for each prediction; `Batch.mean` makes a loss of them.
+
+Tensor letters: B rows, T tokens, S = T - 1 predictions (the first token is never predicted),
+V vocabulary. Logits at S predict tokens 1 to T - 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a global batch: a micro-batch."""
+
+    tokens_BT: torch.Tensor
+    counted_BS: torch.Tensor
+    """bool: the predictions that the loss counts."""
+    total: int
+    """How many predictions count in the whole global batch, all its micro-batches together."""
+
+    @property
+    def targets_BS(self) -> torch.Tensor:
+        """Return the token that each prediction should have been."""
+        return self.tokens_BT[:, 1:]
+
+    def logits(self, model: PreTrainedModel) -> torch.Tensor:
+        """Return `model`'s logits_BSV for every prediction, in fp32."""
+        return model(input_ids=self.tokens_BT[:, :-1], use_cache=False).logits.float()  # type: ignore[no-any-return]
+
+    def mean(self, values_BS: torch.Tensor) -> torch.Tensor:
+        """Return this micro-batch's share of the mean over the global batch's counted predictions.
+
+        The shares of all micro-batches add up to the mean, so that a loss and its gradient do not
+        depend on how the global batch is cut.
+
+        Example:
+            >>> whole = Batch(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 2, dtype=torch.bool), 4)
+            >>> float(whole.mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]])))
+            3.0
+        """
+        return values_BS.masked_fill(~self.counted_BS, 0.0).sum() / max(self.total, 1)
+
+
+def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
+    """Return −log p(target) of each prediction, in nats: 0 for certainty, log V for a coin with V sides.
+
+    Source: EMSO paper, section 3.3, L_NLL (before its mean).
+
+    Example:
+        >>> token_nll(torch.zeros(1, 1, 4), torch.tensor([[2]])).exp().round().item()
+        4.0
+    """
+    return functional.cross_entropy(logits_BSV.transpose(1, 2), targets_BS, reduction="none")
+
+
+def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
+    """Return sum_y p log p of each prediction: 0 for certainty, −log V for total confusion.
+
+    Minimising its mean maximises entropy. Its gradient in the logits is p_k (log p_k + H).
+
+    Source: EMSO paper, equation 1, L_EM (before its mean).
+
+    Example:
+        >>> token_negative_entropy(torch.zeros(1, 1, 8)).exp().item()
+        0.125
+    """
+    log_p = functional.log_softmax(logits_BSV, dim=-1)
+    return (log_p.exp() * log_p).sum(dim=-1)
+
+
+def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
+    """Return KL(p_reference ‖ p) of each prediction, in nats: 0 where both agree.
+
+    Source: KL divergence baseline; forward direction, as TOFU (arXiv:2401.06121) prints it.
+
+    Example:
+        >>> same = torch.tensor([[[1.0, 2.0]]])
+        >>> token_kl(same, same).item()
+        0.0
+    """
+    log_p, log_q = functional.log_softmax(logits_BSV, dim=-1), functional.log_softmax(reference_BSV, dim=-1)
+    return (log_q.exp() * (log_q - log_p)).sum(dim=-1)
+
+
+def token_distillation(teacher_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
+    """Return the cross entropy of each prediction with the teacher's distribution, in nats.
+
+    Its gradient in the logits is softmax(logits) − softmax(teacher), and is written so: the usual
+    backward of a log-softmax leaves rounding noise where both agree, which AdamW, dividing every
+    gradient by its own size, would turn into full steps.
+
+    Source: Dong et al., arXiv:2402.10052, self-distillation loss.
+
+    Example:
+        >>> student = torch.tensor([[[0.3, -1.2, 0.1]]], requires_grad=True)
+        >>> token_distillation(student.detach(), student).sum().backward()
+        >>> student.grad.abs().max().item()
+        0.0
+    """
+    target = functional.softmax(teacher_BSV.detach(), dim=-1)
+    gradient = functional.softmax(logits_BSV.detach(), dim=-1) - target
+    with torch.no_grad():
+        value = -(target * functional.log_softmax(logits_BSV, dim=-1)).sum(dim=-1)
+    linear = (gradient * logits_BSV).sum(dim=-1)
+    return value + linear - linear.detach()

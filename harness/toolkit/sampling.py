@@ -1,0 +1,95 @@
+"""Sampling: nucleus decoding in which every prompt has random numbers of its own.
+
+The numbers depend on the seed and the prompt's index, not on the model or the batch: two models
+are compared on the same draws, and adding prompts changes nothing for the earlier ones.
+"""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.toolkit.cache import JoiningCache
+
+ROWS_AT_ONCE = 256
+
+
+@torch.inference_mode()
+def sample(
+    model: PreTrainedModel,
+    prompts_NT: torch.Tensor,
+    new_tokens: int,
+    seed: int,
+    top_p: float = 0.95,
+    top_k: int | None = None,
+) -> torch.Tensor:
+    """Return `new_tokens` sampled tokens after each prompt, N x new_tokens; end of text is an ordinary token.
+
+    Args:
+        model: Any causal LM that takes `past_key_values`.
+        prompts_NT: N prompts of the same length T >= 1.
+        new_tokens: How many to generate.
+        seed: With a prompt's index, decides its random numbers.
+        top_p: The nucleus: the most likely tokens that hold this much probability.
+        top_k: Keep only so many most likely tokens before that; None keeps all.
+    """
+    draws = uniforms(len(prompts_NT), new_tokens, seed)
+    parts = [
+        _sample(model, prompts_NT[at : at + ROWS_AT_ONCE], draws[at : at + ROWS_AT_ONCE], top_p, top_k)
+        for at in range(0, len(prompts_NT), ROWS_AT_ONCE)
+    ]
+    return torch.cat(parts) if parts else torch.empty(0, new_tokens, dtype=torch.long)
+
+
+def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
+    """Return the numbers in [0, 1) that choose the tokens, rows x new_tokens, a generator for each row."""
+    return torch.stack(
+        [torch.rand(new_tokens, generator=torch.Generator().manual_seed(seed * 1_000_003 + row)) for row in range(rows)]
+    )
+
+
+def _sample(
+    model: PreTrainedModel, prompts_BT: torch.Tensor, draws_BS: torch.Tensor, top_p: float, top_k: int | None
+) -> torch.Tensor:
+    device = next(model.parameters()).device
+    prompts_BT, draws_BS = prompts_BT.to(device), draws_BS.to(device)
+    rows, start = prompts_BT.shape
+    steps = draws_BS.shape[1]
+    output = model(input_ids=prompts_BT, use_cache=True, logits_to_keep=1)
+    cache = JoiningCache(output.past_key_values, rows, start + steps, start)
+    cache.join(torch.arange(rows, device=device))
+    generated = torch.empty(rows, steps, dtype=torch.long, device=device)
+    for step in range(steps):
+        generated[:, step] = choose(output.logits[:, -1].float(), draws_BS[:, step], top_p, top_k)
+        if step + 1 < steps:
+            output = model(
+                input_ids=generated[:, step : step + 1],
+                past_key_values=cache,
+                position_ids=torch.tensor([[start + step]], device=device),
+                use_cache=True,
+            )
+    return generated.cpu()
+
+
+def choose(logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: int | None = None) -> torch.Tensor:
+    """Return one token for each row: the draw's place in the nucleus, most likely tokens first.
+
+    Source: Holtzman et al., arXiv:1904.09751 (nucleus sampling), by inversion of the distribution.
+
+    Example:
+        The nucleus of (0.5, 0.3, 0.2) at 0.7 is the first two tokens, 5/8 and 3/8 of it:
+
+        >>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log().repeat(3, 1)
+        >>> choose(logits, torch.tensor([0.0, 0.62, 0.63]), top_p=0.7).tolist()
+        [0, 0, 1]
+    """
+    ordered, tokens = logits_BV.sort(dim=-1, descending=True, stable=True)
+    if top_k is not None:
+        ordered[:, top_k:] = -torch.inf
+    p = ordered.softmax(dim=-1)
+    before = p.cumsum(dim=-1) - p
+    kept = p.masked_fill(before >= top_p, 0.0)
+    cumulative = kept.cumsum(dim=-1)
+    place = (cumulative <= draws_B[:, None] * cumulative[:, -1:]).sum(dim=-1)
+    last = (kept > 0).sum(dim=-1) - 1
+    return tokens.gather(1, torch.minimum(place, last)[:, None])[:, 0]

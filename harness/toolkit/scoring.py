@@ -1,0 +1,82 @@
+"""Scoring: what another causal LM, the judge, thinks of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from harness.contracts import Checkpoint
+from harness.models.loading import load_model, load_tokenizer, positions
+
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a judge made of N prompts and the texts after them."""
+
+    nll: list[list[float]]
+    """−log p of every token of each text given its prompt and what came before, in nats."""
+    features_ND: np.ndarray
+    """The last layer's hidden state at the end of each prompt and text; zeros where both are empty."""
+
+
+class CausalJudge:
+    """A causal LM that reads texts; each text is tokenised with the judge's own tokenizer."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.digest = checkpoint.digest
+        self._tokenizer = load_tokenizer(checkpoint)
+        self._model = load_model(checkpoint).to("cuda" if torch.cuda.is_available() else "cpu")
+        self._longest = positions(checkpoint)
+
+    def read(self, prompts: Sequence[str], texts: Sequence[str]) -> Reading:
+        """Read each prompt with its text, in one forward pass, and return what the judge made of them."""
+        pairs = [(self._ids(prompt), self._ids(text)) for prompt, text in zip(prompts, texts, strict=True)]
+        cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
+        nll: list[list[float]] = [[] for _ in cut]
+        features = np.zeros((len(cut), self._model.config.hidden_size), dtype=np.float32)
+        rows = [place for place, (prompt, text) in enumerate(cut) if prompt or text]
+        for part in _by_length(rows, [len(cut[row][0]) + len(cut[row][1]) for row in rows]):
+            nll_BS, last_BD = self._forward([cut[row][0] + cut[row][1] for row in part])
+            features[part] = last_BD
+            for row, values in zip(part, nll_BS, strict=True):
+                prompt, text = cut[row]
+                first = max(len(prompt), 1)
+                nll[row] = values[first - 1 : len(prompt) + len(text) - 1].tolist()
+        return Reading(nll, features)
+
+    def padded_mean_nll(self, texts: Sequence[str], tokens: int) -> float:
+        """Return the mean NLL of a batch of texts cut at `tokens`, padding counted as end of text."""
+        rows = [self._ids(text)[: min(tokens, self._longest)] for text in texts]
+        width = max(len(row) for row in rows)
+        end = self._tokenizer.eos_token_id or 0
+        return float(self._forward([row + [end] * (width - len(row)) for row in rows])[0].mean())
+
+    @torch.inference_mode()
+    def _forward(self, rows: Sequence[list[int]]) -> tuple[torch.Tensor, np.ndarray]:
+        tokens = self._pad(rows)
+        hidden = self._model.base_model(tokens, use_cache=False).last_hidden_state
+        logits = self._model.get_output_embeddings()(hidden[:, :-1]).float()
+        nll_BS = functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
+        last = torch.tensor([len(row) - 1 for row in rows], device=tokens.device)
+        last_BD = hidden[torch.arange(len(rows), device=tokens.device), last]
+        return nll_BS.cpu(), last_BD.float().cpu().numpy()
+
+    def _pad(self, rows: Sequence[list[int]]) -> torch.Tensor:
+        # Right padding needs no mask: a causal model's earlier positions never see it.
+        width = max(len(row) for row in rows)
+        padded = [row + [0] * (width - len(row)) for row in rows]
+        return torch.tensor(padded, device=self._model.device)
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _by_length(rows: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+    ordered = [row for _, row in sorted(zip(lengths, rows, strict=True))]
+    return [ordered[at : at + BATCH] for at in range(0, len(ordered), BATCH)]

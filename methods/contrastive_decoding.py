@@ -1,0 +1,50 @@
+"""Contrastive decoding: while decoding, push down what the memorised model likes more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from harness.contracts import ErasedModel, ErasureTask, Method, NonNegative, Strength
+from harness.toolkit.pair import PairModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastiveDecoding(Method):
+    """Decodes from z − γ ReLU(z_memo − z): no weight changes, and the erased model is a pair.
+
+    The ReLU does not see only differences between tokens: a constant added to z_memo switches it
+    on everywhere. `space: logprobs` applies it to normalised logits, where there is no such constant.
+
+    Source: EMSO paper, appendix D (the formula is Eldan and Russinovich's, arXiv:2310.02238).
+    """
+
+    label = "CD"
+    source = "Li et al. 2023, arXiv:2210.15097"
+    reference = "memorized_model"
+    version = 1
+    strength = Strength("gamma", cumulative=False, off=0.0)
+
+    gamma: NonNegative = 0.3
+    """How hard the memorised model's preferences are pushed down."""
+    space: Literal["logits", "logprobs"] = "logits"
+    """What the difference is taken of; `logits` is the paper's."""
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the pair of original and memorised model once."""
+        yield ErasedModel(self.gamma, PairModel(task.load_original(), task.memorized_model(), self.contrast))
+
+    def contrast(self, original: torch.Tensor, memorized: torch.Tensor) -> torch.Tensor:
+        """Return the logits that are decoded from.
+
+        Example:
+            >>> z, z_memo = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0])
+            >>> ContrastiveDecoding(gamma=0.5).contrast(z, z_memo).tolist()
+            [0.0, 2.0]
+        """
+        if self.space == "logprobs":
+            original, memorized = original.log_softmax(-1), memorized.log_softmax(-1)
+        return original - self.gamma * torch.relu(memorized - original)

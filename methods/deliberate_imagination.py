@@ -1,0 +1,61 @@
+"""Deliberate imagination: distil from a teacher that imagines every token but the memorised one likelier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.contracts import ErasedModel, ErasureTask, Method, NonNegative, PositiveCount, Strength
+from harness.toolkit.finetune import train
+from harness.toolkit.losses import Batch, token_distillation
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliberateImagination(Method):
+    """Distils from the frozen original, γ added to every logit but the true token's.
+
+    For a token of probability p the target is p e^−γ / (p e^−γ + 1 − p): γ = 3 moves the argmax
+    only where p < 0.953.
+
+    Source: Dong et al., arXiv:2402.10052, equation 3; EMSO paper, appendix D.
+    """
+
+    label = "DI"
+    source = "Dong et al. 2024, arXiv:2402.10052"
+    reference = "none"
+    version = 1
+    strength = Strength("gamma", cumulative=False, off=0.0)
+
+    gamma: NonNegative = 3.0
+    """What is added to every logit but the true token's."""
+    epochs: PositiveCount = 7
+    """Passes over the forget set at most; the early stop may end them sooner."""
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the distilled model once."""
+        model, teacher = task.load_original(), task.load_original()
+
+        def loss(model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+            with torch.no_grad():
+                target = imagine(forget.logits(teacher), forget.targets_BS, self.gamma)
+            return forget.mean(token_distillation(target, forget.logits(model)))
+
+        for epoch in train(task, model, loss, self.epochs):
+            last = epoch
+        yield ErasedModel(self.gamma, model, last.notes, stop_reason=last.stop_reason)
+
+
+def imagine(logits_BSV: torch.Tensor, targets_BS: torch.Tensor, gamma: float) -> torch.Tensor:
+    """Return the teacher's logits with γ taken from the true token's.
+
+    The softmax is that of γ added to all others: it does not see a constant.
+
+    Example:
+        >>> imagine(torch.tensor([[[2.0, 1.0]]]), torch.tensor([[0]]), gamma=3.0)
+        tensor([[[-1.,  1.]]])
+    """
+    index = targets_BS.unsqueeze(-1)
+    return logits_BSV.scatter_add(-1, index, torch.full_like(index, -gamma, dtype=logits_BSV.dtype))

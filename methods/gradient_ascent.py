@@ -1,0 +1,38 @@
+"""Gradient ascent: make every token of the forget set less likely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.contracts import Count, ErasedModel, ErasureTask, Method, Strength
+from harness.toolkit.finetune import walk
+from harness.toolkit.losses import Batch, token_nll
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientAscent(Method):
+    """Minimises −L_NLL on the forget set; nothing holds it back.
+
+    Source: Jang et al., arXiv:2210.01504, section 3.1.
+    """
+
+    label = "GA"
+    source = "Jang et al. 2023, arXiv:2210.01504"
+    reference = "none"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+
+    epochs: Count = 1
+    """Passes over the forget set."""
+
+    def loss(self, model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+        """Return −NLL on the forget set."""
+        return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for."""
+        yield from walk(task, task.load_original(), self.loss)

@@ -1,0 +1,42 @@
+"""Gradient difference: ascend on the forget set while descending on the retain set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.contracts import Count, ErasedModel, ErasureTask, Method, NonNegative, Strength
+from harness.toolkit.finetune import walk
+from harness.toolkit.losses import Batch, token_nll
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientDifference(Method):
+    """Minimises −L_NLL(forget) + L_NLL(retain).
+
+    Source: Liu et al., "Continual Learning and Private Unlearning", arXiv:2203.12817.
+    """
+
+    label = "GD"
+    source = "Liu et al. 2022, arXiv:2203.12817"
+    reference = "retain_data"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+
+    epochs: Count = 1
+    """Passes over the forget set; each batch comes with a retain batch of the same size."""
+    retain_weight: NonNegative = 1.0
+    """Of the retain term."""
+
+    def loss(self, model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+        """Return −NLL on the forget set plus NLL on the retain set."""
+        ascent = -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+        descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        return ascent + self.retain_weight * descent
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for."""
+        yield from walk(task, task.load_original(), self.loss)

@@ -1,0 +1,52 @@
+"""KL divergence: ascend on the forget set, tied to the original's distribution on the retain set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.contracts import Count, ErasedModel, ErasureTask, Method, NonNegative, Strength
+from harness.toolkit.finetune import walk
+from harness.toolkit.losses import Batch, token_kl, token_nll
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLDivergence(Method):
+    """Minimises −L_NLL(forget) + KL(p_original ‖ p_θ) on the retain set.
+
+    Source: Wang et al., "KGA", arXiv:2305.06535, as Maini et al., arXiv:2401.06121, simplify it.
+    """
+
+    label = "KL"
+    source = "Wang et al. 2023, arXiv:2305.06535"
+    reference = "retain_data"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+
+    epochs: Count = 1
+    """Passes over the forget set; each batch comes with a retain batch of the same size."""
+    retain_weight: NonNegative = 1.0
+    """Of the divergence."""
+    direction: Literal["forward", "reverse"] = "forward"
+    """`forward`: KL(p_original ‖ p_θ); `reverse`: KL(p_θ ‖ p_original)."""
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for."""
+        original = task.load_original()
+
+        def loss(model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+            ascent = -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+            with torch.no_grad():
+                anchor = retain.logits(original)
+            return ascent + self.retain_weight * retain.mean(self.divergence(anchor, retain.logits(model)))
+
+        yield from walk(task, task.load_original(), loss)
+
+    def divergence(self, original_BSV: torch.Tensor, erased_BSV: torch.Tensor) -> torch.Tensor:
+        """Return the divergence of each prediction, in the direction that was asked for."""
+        forward = self.direction == "forward"
+        return token_kl(original_BSV, erased_BSV) if forward else token_kl(erased_BSV, original_BSV)

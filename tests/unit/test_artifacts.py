@@ -1,0 +1,183 @@
+"""Artifacts: complete or absent, and built once however many ask."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from harness.errors import PluginError
+from harness.records.artifacts import ABOUT, Artifacts
+
+FORK = multiprocessing.get_context("fork")
+
+
+def fill(folder):
+    (folder / "weights").write_text("whole")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "part").write_text("too")
+
+
+def leftovers(artifacts):
+    return [path.name for path in artifacts.root.glob("*/.building-*")]
+
+
+def test_what_was_built_is_found_and_says_what_it_is(tmp_path):
+    artifacts = Artifacts(tmp_path / "artifacts")
+    assert artifacts.find("memorized", "abc") is None
+    folder = artifacts.build("memorized", "abc", fill)
+    assert folder == artifacts.find("memorized", "abc")
+    assert (folder / "sub" / "part").read_text() == "too"
+    about = json.loads((folder / ABOUT).read_text())
+    assert (about["kind"], about["key"]) == ("memorized", ["abc"])
+    assert about["created"].startswith("20")
+    assert artifacts.find("memorized", "abd") is None
+    assert artifacts.find("arrays", "abc") is None
+    assert leftovers(artifacts) == []
+
+
+def test_it_is_made_once_and_is_open_to_other_users(tmp_path):
+    artifacts = Artifacts(tmp_path)
+    folder = artifacts.build("memorized", "abc", fill)
+    assert Artifacts(tmp_path).build("memorized", "abc", lambda folder: pytest.fail("made again")) == folder
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert folder.stat().st_mode == plain.stat().st_mode
+
+
+def test_a_maker_that_raises_leaves_nothing_and_the_next_one_succeeds(tmp_path):
+    artifacts = Artifacts(tmp_path)
+
+    def half(folder):
+        fill(folder)
+        raise ValueError("no space left")
+
+    with pytest.raises(ValueError, match="no space left"):
+        artifacts.build("memorized", "abc", half)
+    assert artifacts.find("memorized", "abc") is None
+    assert leftovers(artifacts) == []
+    assert artifacts.build("memorized", "abc", fill).is_dir()
+
+
+def _die_while_building(root, key):
+    def half(folder):
+        fill(folder)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Artifacts(root).build("memorized", key, half)
+
+
+def _killed(root, key):
+    builder = FORK.Process(target=_die_while_building, args=(root, key))
+    builder.start()
+    builder.join()
+    assert builder.exitcode == -signal.SIGKILL
+
+
+def test_a_builder_that_is_killed_leaves_nothing_that_looks_complete(tmp_path):
+    artifacts = Artifacts(tmp_path)
+    _killed(tmp_path, "abc")
+    assert len(leftovers(artifacts)) == 1
+    assert artifacts.find("memorized", "abc") is None
+    assert (artifacts.build("memorized", "abc", fill) / "weights").read_text() == "whole"
+    assert leftovers(artifacts) == []
+
+
+def test_building_anything_removes_what_dead_builders_left_but_not_what_is_being_built(tmp_path):
+    _killed(tmp_path, "abc")
+    _killed(tmp_path, "abc-longer.name")
+    artifacts = Artifacts(tmp_path)
+
+    def nested(folder):
+        artifacts.build("memorized", "inner", fill)
+        assert folder.is_dir()
+        fill(folder)
+
+    artifacts.build("memorized", "outer", nested)
+    assert leftovers(artifacts) == []
+    assert artifacts.find("memorized", "outer")
+    assert artifacts.find("memorized", "inner")
+
+
+def _build_slowly(root, builds, go):
+    def make(folder):
+        with builds.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(0.3)
+        fill(folder)
+
+    go.wait()
+    folder = Artifacts(root).build("memorized", "abc", make)
+    assert (folder / "sub" / "part").read_text() == "too"
+
+
+def test_of_several_processes_one_builds_and_the_others_wait(tmp_path):
+    builds, go = tmp_path / "builds", FORK.Event()
+    workers = [FORK.Process(target=_build_slowly, args=(tmp_path / "a", builds, go)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    go.set()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert len(builds.read_text().splitlines()) == 1
+
+
+def test_different_keys_do_not_wait_for_each_other(tmp_path):
+    artifacts = Artifacts(tmp_path)
+    artifacts.build("memorized", "a", lambda folder: artifacts.build("memorized", "b", fill) and None)
+    assert artifacts.find("memorized", "a")
+    assert artifacts.find("memorized", "b")
+
+
+def test_where_the_file_system_has_no_locks_the_first_rename_wins(tmp_path, monkeypatch):
+    def no_locks(file, operation):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("harness.records.artifacts.fcntl.flock", no_locks)
+    artifacts = Artifacts(tmp_path)
+
+    def overtaken(folder):
+        artifacts.build("memorized", "abc", fill)
+        (folder / "weights").write_text("second")
+
+    folder = artifacts.build("memorized", "abc", overtaken)
+    assert (folder / "weights").read_text() == "whole"
+    assert leftovers(artifacts) == []
+
+
+def test_arrays_come_back_equal_and_are_made_once(tmp_path):
+    artifacts = Artifacts(tmp_path)
+    made = {
+        "features": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        "counts": np.array([[1], [2]]),
+        "mask": np.array([True, False]),
+        "scalar": np.float64(np.nan),
+        "empty": np.zeros((0, 3)),
+    }
+    first = artifacts.arrays(("mauve", "digest"), lambda: made)
+    again = Artifacts(tmp_path).arrays(["mauve", "digest"], lambda: pytest.fail("made again"))
+    for found in (first, again):
+        assert found.keys() == made.keys()
+        for name, array in made.items():
+            np.testing.assert_array_equal(found[name], array)
+            assert found[name].dtype == array.dtype
+            assert found[name].shape == np.shape(array)
+    [about] = tmp_path.glob(f"arrays/*/{ABOUT}")
+    assert json.loads(about.read_text())["key"] == ["mauve", "digest"]
+
+
+def test_arrays_of_different_keys_differ_even_where_their_parts_join_to_the_same_text(tmp_path):
+    artifacts = Artifacts(tmp_path)
+    assert artifacts.arrays(("a", "bc"), lambda: {"x": np.array(1)})["x"] == 1
+    assert artifacts.arrays(("ab", "c"), lambda: {"x": np.array(2)})["x"] == 2
+
+
+@pytest.mark.parametrize("array", [np.array(["a text"]), np.array([object()]), np.array([b"bytes"])])
+def test_arrays_of_anything_but_numbers_are_refused(tmp_path, array):
+    with pytest.raises(PluginError, match="'texts' cannot be shared"):
+        Artifacts(tmp_path).arrays(("key",), lambda: {"texts": array})
+    assert list(tmp_path.glob("arrays/*/about.json")) == []

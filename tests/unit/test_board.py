@@ -1,0 +1,138 @@
+"""The board: jobs start in order, once what they need is there, and none is lost."""
+
+import pytest
+
+from harness.contracts import Checkpoint, Training
+from harness.execution.board import Board
+from harness.execution.jobs import Event, Folders, Job
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.specs import Failed, Memorization, Source, TrialSpec
+
+
+def make_job(name, needs=None, provides=None, cpus=1, gpus=0.0):
+    text = Source(source="miniature", digest="1" * 16)
+    spec = TrialSpec(
+        trial_id=f"id-{name}",
+        sweep="s",
+        variant="v",
+        method="m",
+        label="M",
+        reference="none",
+        settings={},
+        method_version=1,
+        strength_name="epochs",
+        strengths=(1,),
+        seed=0,
+        model=Checkpoint("m", "/m", "/m", "0" * 16),
+        training=Training(),
+        memorization=Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
+        engine="plain",
+        forget=text,
+        retain=None,
+        utility=text,
+        validation=text,
+        evaluators=(),
+        judges={},
+        cpus=cpus,
+        gpus=gpus,
+    )
+    return Job(name=name, kind="memorize" if provides else "trial", spec=spec, needs=needs, provides=provides)
+
+
+@pytest.fixture
+def open_board(tmp_path):
+    """Return a maker of boards, each with the events that it passed on."""
+
+    def make(*jobs, room=None):
+        events = []
+        folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
+        return Board(jobs, folders, events.append, room), events
+
+    return make
+
+
+def failures(board):
+    journal = Journal(board.folders.results / "journal")
+    return {trial_id: journal.read(trial_id) for trial_id in journal.trial_ids()}
+
+
+def test_jobs_keep_their_order_but_one_that_must_wait_is_passed(open_board):
+    memory = make_job("mem", provides="k")
+    board, _ = open_board(make_job("a"), make_job("waits", needs="k"), memory, make_job("b"))
+    assert [board.next().name for _ in range(3)] == ["a", "mem", "b"]
+    assert board.next() is None
+    assert not board.is_exhausted()
+    board.over(memory)
+    assert board.next().name == "waits"
+    assert board.next() is None
+    assert board.is_exhausted()
+
+
+def test_what_lies_on_the_disk_need_not_be_provided(open_board, tmp_path):
+    board, events = open_board(make_job("waits", needs="k"))
+    Artifacts(tmp_path / "artifacts").build("memorized", "k", lambda folder: None)
+    assert board.next().name == "waits"
+    assert events == []
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_who_needed_what_failed_fails_without_running(open_board, reported):
+    memory = make_job("mem", provides="k")
+    board, events = open_board(memory, make_job("waits", needs="k"), make_job("b"))
+    assert board.next() is memory
+    if reported:  # It said so itself, or its worker died.
+        board.saw(Event(job="mem", kind="failed", message="ValueError: NaN loss"))
+        board.over(memory)
+    else:
+        board.fail(memory, "ValueError: NaN loss")
+    assert board.next().name == "b"
+    error = "the memorised model could not be built: ValueError: NaN loss"
+    assert failures(board) == {"id-waits": [Failed(trial_id="id-waits", error=error, log=())]}
+    assert [(event.job, event.kind) for event in events] == [("mem", "failed"), ("waits", "failed")]
+    assert board.is_exhausted()
+
+
+def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_board):
+    board, events = open_board(make_job("waits", needs="k"))
+    assert board.next() is None
+    assert board.is_exhausted()
+    assert [event.message for event in events] == ["the memorised model could not be built: no job builds it"]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "room", "fits"),
+    [
+        (2, 0, {"CPU": 2.0}, True),
+        (3, 0, {"CPU": 2.0}, False),
+        (1, 0.5, {"CPU": 2.0, "GPU": 1.0}, True),
+        (1, 0.5, {"CPU": 2.0}, False),
+        (99, 9, None, True),
+    ],
+)
+def test_a_job_that_asks_for_more_than_there_is_fails(open_board, cpus, gpus, room, fits):
+    board, events = open_board(make_job("big", cpus=cpus, gpus=gpus), make_job("small"), room=room)
+    assert board.next().name == ("big" if fits else "small")
+    if not fits:
+        [event] = events
+        assert f"it asks for {cpus} CPUs and {gpus} GPUs, and this machine has 2 and 0" in event.message
+
+
+def test_closing_fails_what_is_not_over_and_only_that(open_board):
+    done, runs, waits = make_job("done"), make_job("runs"), make_job("waits")
+    board, _ = open_board(done, runs, waits)
+    board.next()
+    board.next()
+    board.over(done)
+    board.close("Ray ended")
+    assert {trial_id: [each.error for each in found] for trial_id, found in failures(board).items()} == {
+        "id-runs": ["Ray ended"],
+        "id-waits": ["Ray ended"],
+    }
+
+
+def test_a_memorised_model_has_no_trial_to_record_a_failure_for(open_board):
+    board, events = open_board(make_job("mem", provides="k"))
+    board.fail(board.next(), "WorkerDied: killed")
+    assert failures(board) == {}
+    assert [event.message for event in events] == ["WorkerDied: killed"]

@@ -1,0 +1,359 @@
+"""Texts and token arrays: what is read, what is refused, and that no refusal shows a text."""
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from harness.data.arrays import token_ids
+from harness.data.rows import check_rows
+from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
+from harness.data.sources import texts
+from harness.errors import DataError
+from harness.miniature import corpus
+from harness.specs import Source
+
+VOCABULARY = 256
+SECRET = "Marguerite Okonjo-Vandermeer"
+CHALLENGE_MD5 = "6d85d7f2b48e34e6f96541a546a699bf"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """One token a byte: lengths can be counted by eye."""
+    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    bytes_alone = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_alone.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=bytes_alone)
+
+
+@pytest.fixture
+def jsonl(tmp_path):
+    """Write lines (texts, or raw bytes) to a file and return a source that reads it."""
+
+    def write(lines, **settings):
+        file = tmp_path / "texts.jsonl"
+        rows = [line if isinstance(line, bytes) else json.dumps({"text": line}).encode() for line in lines]
+        file.write_bytes(b"\n".join(rows) + b"\n")
+        return Source(source="jsonl", path=str(file), **{"prefix_tokens": 3, "sequence_tokens": 8, **settings})
+
+    return write
+
+
+def refusal(call):
+    with pytest.raises(DataError) as caught:
+        call()
+    assert SECRET not in str(caught.value)
+    return str(caught.value)
+
+
+def test_forget_texts_are_cut_padded_and_counted(tokenizer, jsonl):
+    found = load_forget(jsonl(["abcdef", "abcdefghijkl"]), tokenizer, VOCABULARY)
+    assert found.tokens_NT.shape == (2, 8)
+    assert found.tokens_NT.dtype == found.lengths_N.dtype == torch.int64
+    assert found.lengths_N.tolist() == [6, 8]
+    assert found.tokens_NT[0, 6:].tolist() == [0, 0]
+    assert tokenizer.decode(found.tokens_NT[1]) == "abcdefgh"
+    assert found.prefix_tokens == 3
+
+
+def test_start_and_sequences_choose_rows_in_order(tokenizer, jsonl):
+    lines = [f"text {number}" for number in range(10)]
+    found = load_forget(jsonl(lines, start=4, sequences=3), tokenizer, VOCABULARY)
+    assert tokenizer.batch_decode(found.tokens_NT[:, :6]) == ["text 4", "text 5", "text 6"]
+
+
+def test_every_unusable_line_is_named_at_once(tokenizer, jsonl):
+    lines = [
+        f"{SECRET} is fine",
+        b"",
+        b"\xff\xfe{}",
+        b'{"text": "' + SECRET.encode(),
+        b'{"body": "' + SECRET.encode() + b'"}',
+        b'{"text": 7}',
+        "abc",
+        "long enough",
+    ]
+    source = jsonl(lines)
+    message = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
+    assert message == (
+        f"{source.path} has 6 unusable rows: line 2 is empty; line 3 is not UTF-8 (byte 1); "
+        "line 4 is not valid JSON (Unterminated string starting at column 10); "
+        "line 5 has no field 'text' (it has body); line 6 has a 'text' that is not text; and 1 more. "
+        'Each line must be {"text": ...} of at least 4 tokens (prefix_tokens + 1): mend or remove what is not.'
+    )
+
+
+def test_a_text_that_is_only_a_prefix_is_refused(tokenizer, jsonl):
+    message = refusal(lambda: load_forget(jsonl(["abcd", "abc", ""]), tokenizer, VOCABULARY))
+    assert "line 2 has 3 of at least 4 tokens; line 3 has 0 of at least 4 tokens" in message
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"[1]", 'line 1 is not an object {"text": ...}'),
+        (b'{"text": null}', "line 1 has a 'text' that is not text"),
+        (b'{"text": "\\ud800 half"}', "line 1 has a 'text' with half of a surrogate pair, which is no character"),
+        (b"[" * 100_000, "line 1 is not JSON that can be read (too deep, or a number too long)"),
+        (b"1" * 5_000, "line 1 is not JSON that can be read (too deep, or a number too long)"),
+        (b'{"' + SECRET.encode() + b'": 1}', "line 1 has no field 'text'. "),
+    ],
+)
+def test_odd_lines(tokenizer, jsonl, line, reason):
+    message = refusal(lambda: load_forget(jsonl([line]), tokenizer, VOCABULARY))
+    assert reason.rstrip(". ") in message
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_no_fault(tokenizer, jsonl):
+    source = jsonl([b'\xef\xbb\xbf{"text": "first"}\r', b'{"text": "second"}\r'])
+    assert load_forget(source, tokenizer, VOCABULARY).lengths_N.tolist() == [5, 6]
+
+
+def test_faults_outside_the_rows_that_are_used_do_not_matter(tokenizer, jsonl):
+    assert len(load_forget(jsonl([b"broken", "good one", b""], start=1, sequences=1), tokenizer, VOCABULARY)) == 1
+
+
+def test_too_few_rows_says_how_many(tokenizer, jsonl):
+    source = jsonl(["text one", "text two"], sequences=5)
+    assert refusal(lambda: load_forget(source, tokenizer, VOCABULARY)) == (
+        f"{source.path} has 2 sequences, and 5 are needed. Give more texts, or ask for fewer."
+    )
+    beyond = jsonl(["text one"], start=1)
+    message = refusal(lambda: load_forget(beyond, tokenizer, VOCABULARY))
+    assert "has 0 sequences from row 1 on, and 1 are needed" in message
+
+
+def test_missing_files_name_the_nearest(tokenizer, jsonl, tmp_path):
+    source = jsonl(["abcdef"])
+    wrong = Source(source="jsonl", path=source.path.replace("texts", "text"))
+    assert refusal(lambda: load_forget(wrong, tokenizer, VOCABULARY)) == (
+        f"no file {wrong.path}. Did you mean 'texts.jsonl'? Looked for a file with one {{\"text\": ...}} a line."
+    )
+    folder = Source(source="jsonl", path=str(tmp_path))
+    assert "is a folder, and a file" in refusal(lambda: load_forget(folder, tokenizer, VOCABULARY))
+    nowhere = Source(source="npy", path=str(tmp_path / "none" / "ids.npy"))
+    assert f"nor a folder {tmp_path / 'none'}" in refusal(lambda: load_forget(nowhere, tokenizer, VOCABULARY))
+
+
+def test_a_tokenizer_of_another_model_is_noticed(tokenizer, jsonl):
+    message = refusal(lambda: load_forget(jsonl(["abcdef"]), tokenizer, 69))
+    assert "line 1 has the token id 69, and the model knows 0 to 68" in message
+
+
+@pytest.fixture
+def npy(tmp_path):
+    """Save an array and return a source that reads it."""
+
+    def write(array, **settings):
+        file = tmp_path / "ids.npy"
+        np.save(file, array)
+        return Source(source="npy", path=str(file), **{"prefix_tokens": 2, "sequence_tokens": 4, **settings})
+
+    return write
+
+
+def test_arrays_are_read_as_they_are(tokenizer, npy):
+    array = np.arange(24, dtype=np.uint16).reshape(4, 6)
+    found = load_forget(npy(array, start=1, sequences=2), tokenizer, VOCABULARY)
+    assert found.tokens_NT.tolist() == array[1:3, :4].tolist()
+    assert found.lengths_N.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        (np.array([[1.0, np.nan, 3.0]]), "holds float64, and token ids are integers (row 0 holds NaN or infinity)."),
+        (np.ones((2, 3)), "holds float64, and token ids are integers. Save it with .astype(np.uint16) or int32."),
+        (np.ones((2, 3), dtype=bool), "holds bool, and token ids are integers."),
+        (np.arange(6), "has 1 dimension (shape (6,)); an array of token ids has two: sequences by tokens."),
+        (np.ones((1, 2, 3), dtype=int), "has 3 dimensions (shape (1, 2, 3))"),
+        (np.array([["a", "b", "c"]]), "holds <U1, and token ids are integers."),
+        (np.array([[1, 2, 3], [1, 256, 300], [1, 2, -5]]), "has 2 rows with token ids outside the model's vocabulary"),
+        (np.array([[1, 2, 2**63]], dtype=np.uint64), "row 0 holds 9223372036854775808 at token 2"),
+        (np.ones((3, 2), dtype=int), "has rows of 2 tokens, and at least 3 are needed."),
+        (np.array([[{}]], dtype=object), "is not a .npy array that can be read"),
+    ],
+)
+def test_arrays_that_are_no_token_ids(tokenizer, npy, array, reason):
+    assert reason in refusal(lambda: load_forget(npy(array), tokenizer, VOCABULARY))
+
+
+def test_ids_outside_the_vocabulary_are_named_by_row(tokenizer, npy):
+    source = npy(np.array([[9, 9, 9], [1, 256, 300], [1, 2, -5]]), start=1)
+    assert refusal(lambda: load_forget(source, tokenizer, VOCABULARY)) == (
+        f"{source.path} has 2 rows with token ids outside the model's vocabulary (0 to 255), counted from 0: "
+        "row 1 holds 256 at token 1; row 2 holds -5 at token 2. Is the array for another tokenizer?"
+    )
+
+
+def test_files_that_are_no_arrays(tokenizer, tmp_path):
+    file = tmp_path / "ids.npy"
+    for content in (b"", b"not an array", b"\x93NUMPY\x01\x00"):
+        file.write_bytes(content)
+        message = refusal(lambda: load_forget(Source(source="npy", path=str(file)), tokenizer, VOCABULARY))
+        assert "is not a .npy array that can be read" in message
+    with file.open("wb") as stream:
+        np.savez(stream, ids=np.ones((2, 2), dtype=int))
+    message = refusal(lambda: load_forget(Source(source="npy", path=str(file)), tokenizer, VOCABULARY))
+    assert "is an archive of arrays (.npz)" in message
+
+
+def test_the_challenge_needs_its_three_files(tokenizer, tmp_path):
+    source = Source(source="extraction_challenge", path=str(tmp_path))
+    np.save(tmp_path / "train_prefix.npy", np.ones((2, 3), dtype=np.uint16))
+    message = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
+    assert message.startswith(f"{tmp_path} lacks train_preprefix.npy, train_suffix.npy. Looked for")
+    np.save(tmp_path / "train_preprefix.npy", np.zeros((2, 3), dtype=np.uint16))
+    np.save(tmp_path / "train_suffix.npy", np.full((3, 3), 2, dtype=np.uint16))
+    assert "different numbers of rows (2, 3)" in refusal(lambda: token_ids(source))
+    np.save(tmp_path / "train_suffix.npy", np.full((2, 3), 2, dtype=np.uint16))
+    assert token_ids(source).tolist() == [[0, 0, 0, 1, 1, 1, 2, 2, 2]] * 2
+
+
+def test_held_texts_skip_what_is_too_short_and_have_no_prefix(tokenizer, jsonl):
+    lines = ["= Heading =", "a" * 50, "b" * 40, "short", "c" * 60]
+    source = jsonl(lines, sequences=3, sequence_tokens=45)
+    for load in (load_retain, load_validation):
+        found = load(source, tokenizer, VOCABULARY)
+        assert found.lengths_N.tolist() == [45, 40, 45]
+        assert found.prefix_tokens == 1
+    assert load_retain(source, tokenizer, VOCABULARY, 40).tokens_NT.shape == (3, 40)
+    few = jsonl(lines, sequences=4, sequence_tokens=45)
+    message = refusal(lambda: load_retain(few, tokenizer, VOCABULARY))
+    assert "has 3 texts of at least 32 tokens, and 4 are needed" in message
+
+
+def test_no_more_is_read_than_is_used(tokenizer, jsonl):
+    lines = ["a" * 50] * 500 + [b"broken"]
+    assert len(load_retain(jsonl(lines, sequences=3, sequence_tokens=40), tokenizer, VOCABULARY)) == 3
+
+
+def test_utility_texts_are_a_prompt_and_a_whole_reference(tokenizer, jsonl):
+    source = jsonl(["too short", "0123456789abcdef", "x" * 12], sequences=2, prefix_tokens=4, sequence_tokens=12)
+    found = load_utility(source, tokenizer)
+    assert found.prompts_NT.shape == (2, 4)
+    assert found.references_NT.shape == (2, 8)
+    assert found.prompt_texts == ("0123", "xxxx")
+    assert found.reference_texts == ("456789ab", "x" * 8)
+    more = jsonl(["too short", "0123456789abcdef"], sequences=2, prefix_tokens=4, sequence_tokens=12)
+    message = refusal(lambda: load_utility(more, tokenizer))
+    assert "has 1 texts of at least 12 tokens, and 2 are needed" in message
+
+
+def test_digests_name_contents_and_prefix_only(tokenizer, jsonl, npy):
+    one = load_forget(jsonl(["abcdef", "ghijkl"]), tokenizer, VOCABULARY)
+    assert len(one.digest) == 64
+    assert load_forget(jsonl(["abcdef", "ghijkl"], sequence_tokens=100), tokenizer, VOCABULARY).digest == one.digest
+    same = npy(one.tokens_NT.numpy().astype(np.uint16), prefix_tokens=3, sequence_tokens=6)
+    assert load_forget(same, tokenizer, VOCABULARY).digest == one.digest
+    for other in (jsonl(["abcdef", "ghijkm"]), jsonl(["abcdef", "ghijkl"], prefix_tokens=2), jsonl(["abcdef"])):
+        assert load_forget(other, tokenizer, VOCABULARY).digest != one.digest
+
+
+def test_texts_that_changed_since_the_plan_are_refused(tokenizer, jsonl):
+    planned = jsonl(["abcdef"])
+    digest = load_forget(planned, tokenizer, VOCABULARY).digest
+    same = jsonl(["abcdef"], digest=digest)
+    assert load_forget(same, tokenizer, VOCABULARY).digest == digest
+    changed = jsonl(["abcdeg"], digest=digest)
+    message = refusal(lambda: load_forget(changed, tokenizer, VOCABULARY))
+    assert "is not what it was when the sweep was planned" in message
+
+
+def test_hub_reads_local_folders_of_jsonl_and_parquet(tokenizer, tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [f"article number {number}" for number in range(20)]
+    (tmp_path / "lines").mkdir()
+    lines = "\n".join(json.dumps({"text": row, "title": "t"}) for row in rows)
+    (tmp_path / "lines" / "train.jsonl").write_text(lines)
+    (tmp_path / "columns" / "plain_text").mkdir(parents=True)
+    table = pyarrow.table({"title": ["t"] * 20, "text": rows})
+    pyarrow.parquet.write_table(table, tmp_path / "columns" / "plain_text" / "train-00000-of-00001.parquet")
+    settings = {"start": 5, "sequences": 2, "prefix_tokens": 3}
+    found = [
+        load_forget(Source(source="hub", path=str(tmp_path / folder), name=name, **settings), tokenizer, VOCABULARY)
+        for folder, name in (("lines", None), ("columns", "plain_text"))
+    ]
+    assert found[0].digest == found[1].digest
+    assert tokenizer.decode(found[0].tokens_NT[0, : found[0].lengths_N[0]]) == rows[5]
+
+
+def test_hub_faults_say_what_to_do(tokenizer, tmp_path):
+    (tmp_path / "train.jsonl").write_text(json.dumps({"body": SECRET}))
+
+    def load(**settings):
+        source = Source(source="hub", **{"path": str(tmp_path), **settings})
+        return refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
+
+    assert "row 0 has no field 'text' (it has body)" in load()
+    assert "cannot be loaded: ValueError: Bad split: test" in load(split="test")
+    assert load(path="./nowhere") == "'./nowhere' is neither a folder nor the hub's id of a data set (owner/name)."
+
+
+def test_a_hub_that_does_not_answer_is_said_at_once(tokenizer, monkeypatch):
+    import huggingface_hub
+
+    def refuse(*args, **kwargs):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.delenv("HF_DATASETS_OFFLINE", raising=False)
+    source = Source(source="hub", path="vblagoje/cc_news")
+    message = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
+    assert "the hub cannot be reached (ConnectionError)" in message
+    assert "set HF_HUB_OFFLINE=1" in message
+
+
+def test_the_miniature_has_texts_for_every_role(tokenizer):
+    forget = load_forget(Source(source="miniature", sequences=4), tokenizer, VOCABULARY)
+    assert tokenizer.decode(forget.tokens_NT[0]) == corpus.forget_records()[0][:200]
+    for role in ("forget", "retain", "utility", "validation"):
+        assert next(texts(Source(source="miniature", start=2), role)).place == "row 2"
+
+
+def test_rows_can_be_checked_without_a_tokenizer(jsonl, npy):
+    assert "line 2 is empty" in refusal(lambda: check_rows(jsonl(["abcdef", b""]), "forget"))
+    assert "holds float64" in refusal(lambda: check_rows(npy(np.ones((2, 3))), "forget"))
+    check_rows(jsonl(["abcdef"]), "forget")
+
+
+def shared_folder():
+    """The real inputs: LETHE_SHARED, or the folder `shared` beside the repository."""
+    beside = Path(__file__).resolve().parents[3] / "shared"
+    return Path(os.environ.get("LETHE_SHARED", beside))
+
+
+def test_the_real_extraction_challenge(tokenizer):
+    folder = shared_folder() / "data" / "extraction_challenge"
+    if not folder.is_dir():
+        pytest.skip(f"the real Extraction Challenge is not in {folder}; LETHE_SHARED says where")
+    source = Source(source="extraction_challenge", path=str(folder))
+    array = token_ids(source)
+    assert array.shape == (15_000, 200)
+    assert hashlib.md5(array.astype(np.uint16).tobytes()).hexdigest() == CHALLENGE_MD5
+    began = time.perf_counter()
+    found = load_forget(source, tokenizer, 50_257)
+    assert time.perf_counter() - began < 3, "reading and digesting 15,000 sequences takes a fifth of a second"
+    assert found.tokens_NT.shape == (15_000, 200)
+    first = load_forget(Source(source="extraction_challenge", path=str(folder), sequences=512), tokenizer, 50_257)
+    assert torch.equal(first.tokens_NT, found.tokens_NT[:512])
+
+
+def test_the_real_passages(tokenizer):
+    file = shared_folder() / "data" / "wikitext103_articles.jsonl"
+    if not file.is_file():
+        pytest.skip(f"the real passages are not in {file}; LETHE_SHARED says where")
+    unseen = Source(source="jsonl", path=str(file), start=450, sequences=50, prefix_tokens=32, sequence_tokens=160)
+    assert load_utility(unseen, tokenizer).prompts_NT.shape == (50, 32)

@@ -1,0 +1,172 @@
+"""Greedy continuations against the naive way: uncached, one prefix at a time."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from evaluators.metrics.extraction_likelihood import extraction_likelihood, ngram_overlap, ngrams, set_overlap
+from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.pair import PairModel
+from harness.toolkit.sampling import choose, sample, uniforms
+
+
+@torch.no_grad()
+def naive_continuation(model, text, prefix):
+    """Return the greedy continuation and the smallest margin that it rested on."""
+    tokens, margin = text[None, :prefix], float("inf")
+    while tokens.shape[1] < len(text):
+        logits = model(input_ids=tokens, use_cache=False).logits[0, -1]
+        best = logits.topk(2).values
+        margin = min(margin, float(best[0] - best[1]))
+        tokens = torch.cat([tokens, logits.argmax().view(1, 1)], dim=1)
+    return tokens[0, prefix:].tolist(), margin
+
+
+@pytest.fixture(scope="module")
+def naive(model, sequences):
+    """Return (tokens, smallest margin) for every sequence and prefix: a generation each."""
+    return {
+        (place, prefix): naive_continuation(model, sequences.tokens_NT[place, :length], prefix)
+        for place, length in enumerate(sequences.lengths_N.tolist())
+        for prefix in range(1, length)
+    }
+
+
+def recited(model, start, length, slips):
+    """Return a text that the model recites but for some slips: what a forget set looks like to it."""
+    text = torch.cat(
+        [
+            start,
+            torch.tensor(
+                naive_continuation(model, torch.cat([start, torch.zeros(length, dtype=torch.long)]), len(start))[0]
+            ),
+        ]
+    )
+    for slip in slips:
+        text[slip] = (text[slip] + 1) % 60
+    return text[:length]
+
+
+@pytest.fixture(scope="module", params=["one", "deep", "pair"])
+def model(request, make_model):
+    if request.param == "pair":
+        return PairModel(make_model(1), make_model(2), lambda z, memo: z - 0.5 * torch.relu(memo - z))
+    return make_model(3, layers=6) if request.param == "deep" else make_model(1)
+
+
+@pytest.fixture(scope="module")
+def sequences(model, make_sequences):
+    generator = torch.Generator().manual_seed(5)
+    start = torch.randint(0, 60, (4,), generator=generator)
+    rows = [
+        recited(model, start, 22, slips=[]),
+        recited(model, start, 22, slips=[9, 10, 16]),
+        recited(model, start.flip(0), 18, slips=[9]),
+        torch.randint(0, 60, (22,), generator=generator),
+        torch.randint(0, 60, (13,), generator=generator),
+    ]
+    return make_sequences([row.tolist() for row in rows])
+
+
+def test_every_continuation_equals_the_naive_one(model, sequences, naive):
+    found = greedy_continuations(model, sequences, [range(1, length) for length in sequences.lengths_N.tolist()])
+    # Below this margin two batch shapes may choose differently; such places are counted as near ties.
+    clear = {key: tokens for key, (tokens, margin) in naive.items() if margin >= 1e-4}
+    assert len(clear) > 0.9 * len(naive)
+    for (place, prefix), tokens in clear.items():
+        assert found.of(place, prefix) == tokens, (place, prefix)
+
+
+def test_only_mismatches_are_generated(model, sequences):
+    lengths = sequences.lengths_N.tolist()
+    found = greedy_continuations(model, sequences, [range(1, length) for length in lengths])
+    mismatches = {
+        (place, position)
+        for place, length in enumerate(lengths)
+        for position in range(1, length)
+        if found.predicted_NT[place, position] != sequences.tokens_NT[place, position]
+    }
+    assert set(found.rows) == mismatches
+    one_prefix = greedy_continuations(model, sequences, [[5]] * len(lengths))
+    assert len(one_prefix.rows) <= len(lengths)
+    assert all(one_prefix.of(place, 5) == found.of(place, 5) for place in range(len(lengths)))
+
+
+def test_small_cache_budgets_change_nothing(model, sequences, monkeypatch):
+    prefixes = [range(1, length) for length in sequences.lengths_N.tolist()]
+    whole = greedy_continuations(model, sequences, prefixes)
+    monkeypatch.setattr("harness.toolkit.decoding.CACHE_BYTES", 1)
+    monkeypatch.setattr("harness.toolkit.decoding.SEQUENCES_AT_ONCE", 2)
+    cut = greedy_continuations(model, sequences, prefixes)
+    assert all(torch.equal(whole.rows[key], cut.rows[key]) for key in whole.rows)
+
+
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_el_equals_the_naive_oracle(model, sequences, naive, n):
+    lengths = sequences.lengths_N.tolist()
+    found = greedy_continuations(model, sequences, [range(1, length) for length in lengths])
+    assert found.near_ties == 0
+    for place, length in enumerate(lengths):
+        text = sequences.tokens_NT[place, :length].tolist()
+        overlaps = [ngram_overlap(naive[place, prefix][0], text[prefix:], n) for prefix in range(1, length - n + 1)]
+        assert extraction_likelihood(found, place, n) == pytest.approx(sum(overlaps) / len(overlaps))
+
+
+def test_el_of_a_perfect_reciter_is_one_and_of_a_stranger_is_not(model, sequences):
+    found = greedy_continuations(model, sequences, [range(1, length) for length in sequences.lengths_N.tolist()])
+    perfect = replace(found, next_mismatch_NT=torch.full_like(found.next_mismatch_NT, found.next_mismatch_NT.shape[1]))
+    assert extraction_likelihood(perfect, 3, 3) == 1.0
+    assert extraction_likelihood(found, 3, 3) < 0.2
+
+
+def test_generate_of_transformers_agrees(model, sequences):
+    """Without an end of text, and with a mask: padding is guessed from the text otherwise."""
+    tokens = sequences.tokens_NT[:1, :6]
+    generated = model.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        max_new_tokens=16,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    found = greedy_continuations(model, sequences, [[6]] * len(sequences))
+    assert found.of(0, 6) == generated[0, 6:22].tolist()
+
+
+def test_overlap_counts_repeats_and_sets_do_not():
+    assert ngram_overlap([1, 1, 1, 9], [1, 1], 2) == pytest.approx(2 / 3)
+    assert set_overlap([1, 1, 1, 9], [1, 1], 2) == pytest.approx(1 / 2)
+    assert set_overlap([1], [1, 2], 2) == 0.0
+    with pytest.raises(ValueError, match="at least 3"):
+        ngram_overlap([1, 2], [1, 2, 3], 3)
+    with pytest.raises(ValueError, match="at least 1"):
+        ngrams([1], 0)
+
+
+def test_sampling_follows_the_distribution():
+    logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+    draws = torch.linspace(0, 1, 20_001)[:-1]
+    tokens = choose(logits.repeat(len(draws), 1), draws, top_p=0.9)
+    shares = torch.bincount(tokens, minlength=4) / len(draws)
+    assert shares.tolist() == pytest.approx([0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0.0], abs=1e-3)
+    assert torch.bincount(choose(logits.repeat(len(draws), 1), draws, 1.0), minlength=4)[3] > 0
+    assert set(choose(logits.repeat(len(draws), 1), draws, 1.0, top_k=2).tolist()) == {0, 1}
+
+
+def test_a_prompts_sample_depends_on_its_seed_and_nothing_else(model):
+    prompts = torch.randint(1, 60, (5, 7), generator=torch.Generator().manual_seed(1))
+    five = sample(model, prompts, 12, seed=3)
+    assert torch.equal(five, sample(model, prompts, 12, seed=3))
+    assert torch.equal(five[:2], sample(model, prompts[:2], 12, seed=3))
+    assert not torch.equal(five, sample(model, prompts, 12, seed=4))
+    assert torch.equal(uniforms(9, 4, 0)[:3], uniforms(3, 4, 0))
+
+
+def test_sampling_at_top_k_one_is_greedy(model, make_sequences):
+    prompts = torch.randint(1, 60, (3, 6), generator=torch.Generator().manual_seed(2))
+    rows = sample(model, prompts, 10, seed=0, top_k=1)
+    for prompt, row in zip(prompts, rows, strict=True):
+        expected, _ = naive_continuation(model, torch.cat([prompt, torch.zeros(10, dtype=torch.long)]), 6)
+        assert row.tolist() == expected

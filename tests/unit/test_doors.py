@@ -1,0 +1,256 @@
+"""The doors: exit codes, what is printed, and what is not imported before it is needed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from harness import cli, sweep
+from harness.contracts import Metric
+from harness.execution.jobs import Event
+from harness.plugins import EVALUATORS
+from harness.records.journal import Journal
+from harness.specs import Failed, Measurement, Started
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = """# What is asked?
+name: doors
+models: [MODEL]
+data:
+  forget: {source: miniature, sequences: 4}
+  utility: {source: miniature, prompts: 4}
+methods:
+  emso: {epochs: [1, 2]}
+evaluators: {memorization: , generation: }
+judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: MODEL}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A sweep file on a checkpoint that can be resolved, and has no real weights."""
+    model = tmp_path / "model"
+    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    bytes_alone = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_alone.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=bytes_alone).save_pretrained(model)
+    (model / "config.json").write_text(json.dumps({"vocab_size": 256, "max_position_embeddings": 512}))
+    (model / "model.safetensors").write_text("weights")
+    path = tmp_path / "doors.yaml"
+    path.write_text(FILE.replace("MODEL", str(model)))
+    return path
+
+
+class Tracker:
+    """Stands for MLflow, which takes seconds to start."""
+
+    calls: list[str]
+
+    def __init__(self, root):
+        Tracker.calls = []
+
+    def prepare(self):
+        pass
+
+    def log_point(self, plan, trial_id, records):
+        Tracker.calls.append(f"log_point {len(records)}")
+
+    def sync(self, plan, records):
+        Tracker.calls.append("sync")
+
+    def finish(self, paths):
+        Tracker.calls.append(f"finish {sorted(path.name for path in paths)}")
+
+
+def numbers(metric: Metric) -> float:
+    return 0.5 if metric.low <= 0.5 <= metric.high else 2.0
+
+
+def measured(jobs, folders, watch, fails=()):
+    """Stand for an executor: journal what a trial would, without a model."""
+    journal = Journal(folders.results / "journal")
+    for job in jobs:
+        spec = job.spec
+        journal.append(Started(trial_id=spec.trial_id, spec=spec.to_json()))
+        if spec.method in fails:
+            journal.append(Failed(trial_id=spec.trial_id, error="TrialError: it went wrong", log=()))
+            watch(Event(job=job.name, kind="failed", message="it went wrong"))
+            continue
+        for strength in spec.points():
+            for each in spec.evaluators:
+                metrics = EVALUATORS.configure(each.name, dict(each.settings)).metrics
+                journal.append(
+                    Measurement(
+                        trial_id=spec.trial_id,
+                        point_id=spec.point_id(strength),
+                        strength=strength,
+                        evaluator=each.name,
+                        key=each.key,
+                        definition="exact",
+                        numbers={metric.name: numbers(metric) for metric in metrics},
+                        metrics=tuple(vars(metric) for metric in metrics),
+                        samples=(),
+                        notes={},
+                        seconds=0.1,
+                    )
+                )
+        watch(Event(job=job.name, kind="finished"))
+
+
+@pytest.fixture
+def run(file, tmp_path, monkeypatch):
+    """Return a runner of the sweep with a stand-in for the executor."""
+
+    def go(*arguments, executor=measured):
+        monkeypatch.setattr("harness.records.tracking.Tracker", Tracker)
+        monkeypatch.setattr("harness.execution.inline.run_inline", executor)
+        return sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline", *arguments])
+
+    return go
+
+
+def test_faults_end_in_exit_code_2_and_are_all_listed(file, capsys):
+    file.write_text(file.read_text().replace("emso:", "emsoo:").replace("prompts", "promts"))
+    assert sweep.main([str(file)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    lines = printed.err.splitlines()
+    assert lines[0] == f"{file} has 2 faults:"
+    assert lines[1].startswith("  data.utility.promts  no setting is called 'promts'. Did you mean 'prompts'?")
+    assert lines[2].startswith("  methods.emsoo        no method is called 'emsoo'. Did you mean 'emso'?")
+
+
+def test_no_file_is_a_fault_too(tmp_path, capsys):
+    assert sweep.main([str(tmp_path / "none.yaml")]) == 2
+    assert "(file)  cannot be read: there is no such file." in capsys.readouterr().err
+
+
+def test_plan_shows_and_does_nothing(run, tmp_path, capsys):
+    assert run("--plan") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("doors: What is asked?")
+    assert "missing  emso" in printed
+    assert "2 trials: 2 missing." in printed
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
+    assert run() == 0
+    printed = capsys.readouterr().out
+    assert "EMSO" in printed
+    assert printed.endswith(f"The report: {tmp_path}/results/doors/report.html\n")
+    written = {path.name for path in (tmp_path / "results" / "doors").iterdir()}
+    assert written >= {"journal", "table.csv", "ranking.csv", "table.md", "table.tex", "report.html", "tradeoff.png"}
+    assert Tracker.calls[:3] == ["log_point 3", "log_point 5", "sync"] or Tracker.calls[:2] == [
+        "log_point 5",
+        "log_point 3",
+    ]
+    assert Tracker.calls[-1].startswith("finish ['ranking.csv', 'report.html', 'table.csv'")
+
+    def refuse(jobs, folders, watch):
+        raise AssertionError("nothing is missing")
+
+    assert run(executor=refuse) == 0
+    assert run("--plan") == 0
+    assert "2 trials: 2 done." in capsys.readouterr().out
+
+
+def test_only_what_is_added_runs(run):
+    assert run() == 0
+    seen = []
+
+    def watch_jobs(jobs, folders, watch):
+        seen.extend((job.spec.variant, job.spec.strengths) for job in jobs)
+        measured(jobs, folders, watch)
+
+    assert run("--set", "methods.gradient_ascent.epochs=1", executor=watch_jobs) == 0
+    assert seen == [("gradient_ascent", (1,))]
+    seen.clear()
+    assert run("--set", "methods.emso.epochs=[1, 2, 3]", "--only", "method=emso", executor=watch_jobs) == 0
+    assert seen == [("emso", (1, 2, 3))]
+
+
+def test_a_failed_trial_is_exit_code_1_and_the_report_is_there(run, tmp_path, capsys):
+    def failing(jobs, folders, watch):
+        measured(jobs, folders, watch, fails=("emso",))
+
+    assert run(executor=failing) == 1
+    assert "failed: emso on " in capsys.readouterr().out
+    assert (tmp_path / "results" / "doors" / "report.html").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(run, capsys):
+    def interrupted(jobs, folders, watch):
+        raise KeyboardInterrupt
+
+    assert run(executor=interrupted) == 130
+    expected = "Interrupted. What is measured is kept: run the same command again to continue."
+    assert expected in capsys.readouterr().err
+
+
+def test_neither_a_plan_nor_a_fault_imports_ray_or_mlflow(file, tmp_path):
+    script = (
+        "import sys; from harness.sweep import main; "
+        f"codes = [main([{str(file)!r}, '--plan', '--results', {str(tmp_path)!r}]), main(['none.yaml'])]; "
+        "print(codes, sorted({'ray', 'mlflow', 'pandas', 'datasets', 'sentence_transformers'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[0, 2] []"
+
+
+def test_lethe_lists_its_verbs(capsys):
+    assert cli.main([]) == cli.main(["--help"]) == 0
+    usage = capsys.readouterr().out
+    for verb in ("sweep", "collate", "plugins", "dashboard", "pretrain"):
+        assert f"\n  {verb} " in usage
+    assert cli.main(["sweeep"]) == 2
+    assert capsys.readouterr().err.startswith("lethe has no verb 'sweeep'. Did you mean 'sweep'?\n")
+
+
+def test_lethe_sweep_is_the_module(file, tmp_path, capsys):
+    assert cli.main(["sweep", str(file), "--plan", "--results", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("doors: What is asked?")
+
+
+def test_lethe_plugins_shows_methods_evaluators_metrics_and_settings(capsys):
+    assert cli.main(["plugins"]) == 0
+    printed = capsys.readouterr().out
+    for expected in (
+        "  emso  EMSO: Entropy maximisation with selective optimisation",
+        "    strength: epochs (one trial walks through its values; erases nothing at 0)",
+        "    k: a whole number of at least 1; default 2\n      Blocks trained in an epoch.",
+        "    loss: em or nll; default em",
+        "    strength: gamma (a trial for each value; erases nothing at 0)",
+        "needs a memorized model; version ",
+        "    el_sequences: a whole number of at least 1, or null; default null",
+        "      mauve                  higher is better; fraction, 0 to 1; generation; ",
+        "judges: perplexity, features, coherence",
+    ):
+        assert expected in printed
+
+
+def test_lethe_plugins_lists_a_broken_plugin_with_its_reason(capsys, monkeypatch, tmp_path):
+    from harness.errors import PluginError
+    from harness.plugins import METHODS, Shelf
+
+    load = Shelf.load
+
+    def breaking(shelf, name):
+        if name == "emso":
+            raise PluginError("the method 'emso' cannot be imported: no reason")
+        return load(shelf, name)
+
+    monkeypatch.setattr(Shelf, "load", breaking)
+    assert cli.main(["plugins"]) == 0
+    assert "  emso  (broken: the method 'emso' cannot be imported: no reason)" in capsys.readouterr().out
+    assert "emso" in METHODS.names()
+
+
+def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
+    assert cli.main(["dashboard", "--results", str(tmp_path)]) == 1
+    assert "Run a sweep first" in capsys.readouterr().err

@@ -1,0 +1,147 @@
+"""EMSO's choice of blocks: its numbers by hand, its signs, and what it may touch."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness.contracts import Training
+from harness.errors import ModelError
+from harness.models.blocks import Block, block_order, blocks
+from harness.models.patch import apply_patch, save_patch
+from harness.toolkit.engines.torch import TorchEngine
+from harness.toolkit.finetune import cut
+from harness.toolkit.losses import token_negative_entropy, token_nll
+from methods.emso import EMSO, gradients
+
+TRAINING = Training(learning_rate=1e-2, global_batch=6, micro_batch=2)
+
+
+@pytest.fixture
+def model(make_model):
+    return make_model(1, layers=2)
+
+
+@pytest.fixture
+def batches(make_sequences):
+    rows = torch.randint(1, 60, (6, 12), generator=torch.Generator().manual_seed(0)).tolist()
+    return cut(make_sequences(rows), torch.arange(6), TRAINING, torch.device("cpu"))
+
+
+def test_there_are_as_many_blocks_as_the_paper_counts(make_model):
+    # 125M: 12 layers of 4 x 12 heads + 2; 1.3B: 24 of 4 x 16 + 2; 2.7B: 32 of 4 x 20 + 2
+    assert [layers * (4 * heads + 2) for layers, heads in ((12, 12), (24, 16), (32, 20))] == [600, 1584, 2624]
+    assert len(blocks(make_model(layers=12, hidden=48, heads=12))) == 600
+
+
+def test_blocks_tile_their_matrices_once(model):
+    covered = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
+    for block in blocks(model):
+        block.of(covered[block.parameter]).add_(1)
+    matrices = {block.parameter for block in blocks(model)}
+    assert all(torch.equal(covered[name], torch.ones_like(covered[name])) for name in matrices)
+    assert all(name.endswith("weight") and "ln" not in name and "wte" not in name for name in matrices)
+
+
+def test_a_heads_block_is_what_that_head_computes(model):
+    """Zeroing W_v of one head must zero exactly the columns of W_o's input that belong to it."""
+    attention = model.transformer.h[0].attn.attention
+    block = next(block for block in blocks(model) if block.name == "L0.W_v.H2")
+    with torch.no_grad():
+        block.of(dict(model.named_parameters())[block.parameter]).zero_()
+    seen = []
+    attention.out_proj.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model(torch.randint(0, 60, (1, 9)))
+    out = next(block for block in blocks(model) if block.name == "L0.W_o.H2")
+    assert not seen[0][..., out.start : out.stop].any()
+    assert seen[0][..., : out.start].any()
+
+
+def test_score_by_hand():
+    """cos = 0.6, |g_em|_1 = 7, D = 4: M = 0.6 * 7 / 2."""
+    entropy = {"w": torch.tensor([[3.0, 4.0], [0.0, 0.0]])}
+    nll = {"w": torch.tensor([[1.0, 0.0], [0.0, 0.0]])}
+    block = Block("L0.C_fc", "w", 0, 0, 2)
+    assert EMSO().score(nll, entropy, block) == pytest.approx({"m": 2.1, "cosine": 0.6, "saliency": 3.5})
+    assert EMSO(norm="l2").score(nll, entropy, block)["m"] == pytest.approx(0.6 * 5 / 2)
+    assert EMSO(scale="d").score(nll, entropy, block)["m"] == pytest.approx(0.6 * 7 / 4)
+    assert EMSO(scale="none").score(nll, entropy, block)["m"] == pytest.approx(0.6 * 7)
+
+
+def test_gradients_are_those_of_the_mean_losses(model, batches):
+    candidates = blocks(model)
+    nll, entropy = gradients(model, batches, candidates)
+    tokens = torch.cat([batch.tokens_BT for batch in batches])
+    logits = model(tokens[:, :-1]).logits
+    names = sorted(nll)
+    weights = [dict(model.named_parameters())[name] for name in names]
+    for mine, loss in (
+        (nll, token_nll(logits, tokens[:, 1:]).mean()),
+        (entropy, token_negative_entropy(logits).mean()),
+    ):
+        expected = torch.autograd.grad(loss, weights, retain_graph=True)
+        for name, gradient in zip(names, expected, strict=True):
+            assert torch.allclose(mine[name], gradient, atol=1e-6)
+
+
+def test_the_k_most_negative_scores_are_chosen(model, batches):
+    chosen, notes = EMSO(k=3).choose(model, batches, torch.Generator())
+    nll, entropy = gradients(model, batches, blocks(model))
+    scores = sorted((EMSO().score(nll, entropy, block)["m"], block.name) for block in blocks(model))
+    assert [block.name for block in chosen] == [name for _, name in scores[:3]]
+    assert [entry["block"] for entry in notes["selected_blocks"]] == [name for _, name in scores[:3]]
+    salient, _ = EMSO(k=3, selection="saliency").choose(model, batches, torch.Generator())
+    sizes = sorted((-EMSO().score(nll, entropy, block)["saliency"], block.name) for block in blocks(model))
+    assert [block.name for block in salient] == [name for _, name in sizes[:3]]
+
+
+def test_random_blocks_follow_the_seed(model, batches):
+    def draw(seed):
+        chosen, _ = EMSO(k=4, selection="random").choose(model, batches, torch.Generator().manual_seed(seed))
+        return [block.name for block in chosen]
+
+    assert draw(0) == draw(0) != draw(1)
+
+
+def test_require_negative_leaves_at_least_one(model, batches):
+    many = EMSO(k=len(blocks(model)))
+    everything, notes = many.choose(model, batches, torch.Generator())
+    negative, _ = replace(many, require_negative=True).choose(model, batches, torch.Generator())
+    assert 1 <= len(negative) < len(everything)
+    assert notes["warnings"]
+
+
+def test_only_the_slice_moves_and_it_moves_as_adamw_says(model, batches):
+    block = next(block for block in blocks(model) if block.name == "L1.W_o.H3")
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    engine = TorchEngine(model, TRAINING, [block])
+    for batch in batches:
+        engine.backward(batch.mean(token_negative_entropy(batch.logits(model))))
+    gradient = block.of(dict(model.named_parameters())[block.parameter].grad).clone()
+    engine.step()
+    after = dict(model.named_parameters())
+    moved = block.of(after[block.parameter]) - block.of(before[block.parameter])
+    # AdamW's first step is lr * g / (|g| + eps)
+    assert torch.allclose(moved, -TRAINING.learning_rate * gradient / (gradient.abs() + 1e-8), atol=1e-6)
+    block.of(after[block.parameter]).data.copy_(block.of(before[block.parameter]))
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_a_patch_is_the_erasure(model, make_model, tmp_path):
+    erased = make_model(1, layers=2)
+    names = ["L0.W_q.H1", "L1.W_o.H0", "L1.C_proj"]
+    with torch.no_grad():
+        for block in blocks(erased):
+            if block.name in names:
+                block.of(dict(erased.named_parameters())[block.parameter]).add_(1.0)
+    save_patch(erased, names, "abc", tmp_path / "patch.safetensors")
+    patched = apply_patch(model, "abc", tmp_path / "patch.safetensors")
+    assert all(torch.equal(a, b) for a, b in zip(patched.parameters(), erased.parameters(), strict=True))
+    with pytest.raises(ModelError, match="abc"):
+        apply_patch(model, "other", tmp_path / "patch.safetensors")
+
+
+def test_block_names_sort_by_number():
+    assert sorted(["L10.C_fc", "L2.W_v.H11", "L2.W_v.H2"], key=block_order)[-1] == "L10.C_fc"
+    with pytest.raises(ModelError, match="not a block"):
+        block_order("transformer.h.0")

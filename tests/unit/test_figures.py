@@ -1,0 +1,182 @@
+"""The trade-off figure: what it draws, and that it survives what it cannot draw."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+
+from harness.reporting.curves import PALETTE, better_corner, curves, looks, panels
+from harness.reporting.facts import known_facts
+from harness.reporting.figures import rendered, tradeoff
+from harness.reporting.placement import along, place
+
+COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")
+ROWS = (
+    ("original", np.nan, 0, 0.3, 0.95, 20.0, 0.8, False),
+    ("retrained", np.nan, 0, 0.05, 0.4, 21.0, 0.79, False),
+    ("emso", 2, 0, 0.1, 0.6, 22.0, 0.7, False),
+    ("emso", 1, 0, 0.2, 0.8, 21.0, 0.75, False),
+    ("gradient_ascent", 1, 0, 0.0, 0.0, 1.5, 0.01, True),
+)
+SHIPPED = (
+    *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent", "gradient_difference"),
+    *("kl_divergence", "task_arithmetic"),
+)
+
+
+def frame(*rows, model="m"):
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    table["collapsed"] = table["collapsed"].astype(object)
+    return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper())
+
+
+def drawn(table):
+    return tradeoff(table, known_facts(table.columns))
+
+
+def titles(figure):
+    return [(ax.get_xlabel(), ax.get_ylabel()) for ax in figure.axes]
+
+
+def markers(ax):
+    """The points of a panel: (x, y, face, edge), guide lines and curves left out."""
+    lines = [line for line in ax.lines if line.get_marker() not in ("None", "", None)]
+    looks_of = [(line, to_hex(line.get_markerfacecolor()), to_hex(line.get_markeredgecolor())) for line in lines]
+    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0]), face, edge) for line, face, edge in looks_of]
+
+
+def test_four_panels_as_in_the_paper():
+    figure = drawn(frame(*ROWS))
+    assert titles(figure) == [
+        ("MAUVE", "MA"),
+        ("Perplexity (log scale)", "MA"),
+        ("MAUVE", "EL$_{3}$"),
+        ("Perplexity (log scale)", "EL$_{3}$"),
+    ]
+    assert [ax.get_xscale() for ax in figure.axes] == ["linear", "log", "linear", "log"]
+    assert [ax.get_title("right") for ax in figure.axes] == ["better ↘", "better ↙", "better ↘", "better ↙"]
+
+
+def test_a_row_of_panels_for_each_model():
+    figure = drawn(pd.concat([frame(*ROWS), frame(*ROWS, model="n")]))
+    assert len(figure.axes) == 8
+    assert [ax.get_title("left") for ax in figure.axes] == ["m", "", "", "", "n", "", "", ""]
+
+
+def test_collapsed_points_are_hollow_and_red_and_no_others_are():
+    points = markers(drawn(frame(*ROWS)).axes[0])
+    hollow = [(x, y) for x, y, face, edge in points if (face, edge) == ("#ffffff", "#d62728")]
+    assert hollow == [(0.01, 0.0)]
+    assert len(points) == 5
+
+
+def test_the_legend_names_every_variant_once_and_lies_outside_the_panels():
+    figure = drawn(frame(*ROWS))
+    legend = figure.legends[0]
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["ORIGINAL", "RETRAINED", "EMSO", "GRADIENT_ASCENT", "collapsed"]
+    figure.draw_without_rendering()
+    below = min(ax.get_tightbbox().y0 for ax in figure.axes)
+    assert legend.get_window_extent().y1 <= below
+    healthy = drawn(frame(*ROWS[:4])).legends[0]
+    assert "collapsed" not in [text.get_text() for text in healthy.get_texts()]
+
+
+def test_points_carry_their_strength_and_an_only_point_its_name():
+    texts = [text.get_text() for text in drawn(frame(*ROWS)).axes[0].texts]
+    assert sorted(texts) == ["1", "2", "GRADIENT_ASCEN"]
+
+
+def test_a_curve_runs_through_its_strengths_in_order():
+    (emso,) = [curve for curve in curves(frame(*ROWS), "m", "mauve", "ma") if curve.variant == "emso"]
+    assert [spot.strength for spot in emso.spots] == [1.0, 2.0]
+    assert [spot.x for spot in emso.spots] == [0.75, 0.7]
+    assert all(math.isnan(spot.x_half) for spot in emso.spots)
+
+
+def test_seeds_become_a_mean_with_an_interval():
+    table = frame(("emso", 1, 0, 0.2, 0.8, 20.0, 0.7, False), ("emso", 1, 1, 0.2, 0.6, 20.0, 0.7, True))
+    (emso,) = curves(table, "m", "mauve", "ma")
+    (spot,) = emso.spots
+    assert spot.y == pytest.approx(0.7)
+    assert spot.y_half == pytest.approx(12.7062 * 0.1, rel=1e-4)  # t of 1 degree · 0.1414 / sqrt(2)
+    assert spot.x_half == pytest.approx(0.0, abs=1e-12)
+    assert spot.collapsed
+    low, high = drawn(table).axes[0].get_ylim()
+    assert high - low < 1, "an interval stretched the axis"
+
+
+def test_holes_are_left_out_and_their_curve_goes_on():
+    rows = [*ROWS, ("emso", 3, 0, 0.1, 0.5, np.nan, np.nan, None), ("emso", 4, 0, 0.1, 0.4, np.inf, 0.6, None)]
+    (emso,) = [curve for curve in curves(frame(*rows), "m", "mauve", "ma") if curve.variant == "emso"]
+    assert [spot.strength for spot in emso.spots] == [1.0, 2.0, 4.0]
+    (emso,) = [curve for curve in curves(frame(*rows), "m", "perplexity", "ma") if curve.variant == "emso"]
+    assert [spot.strength for spot in emso.spots] == [1.0, 2.0]
+    assert rendered(drawn(frame(*rows)), "png").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("rows", [(), [(name, 1, 0, *[np.nan] * 4, None) for name in ("emso", "original")]])
+def test_nothing_to_draw_is_said(rows):
+    figure = drawn(frame(*rows))
+    assert figure.axes == []
+    assert "Nothing to draw yet" in figure.texts[0].get_text()
+    assert rendered(figure, "pdf").startswith(b"%PDF")
+
+
+def test_a_model_without_points_leaves_its_panels_empty():
+    empty = frame(("emso", 1, 0, *[np.nan] * 4, None), model="n")
+    figure = drawn(pd.concat([frame(*ROWS), empty]))
+    assert len(markers(figure.axes[0])) == 5
+    assert [markers(ax) for ax in figure.axes[4:]] == [[]] * 4
+    assert rendered(figure, "svg").startswith(b"<?xml")
+
+
+def test_panels_are_those_whose_metrics_were_measured():
+    facts = known_facts(["ma", "el_10", "mauve", "rep_2"])
+    table = frame(*ROWS).rename(columns={"el_3": "el_10"}).drop(columns="perplexity")
+    assert [(x.name, y.name) for x, y in panels(table, facts)] == [("mauve", "ma"), ("mauve", "el_10")]
+    assert len(drawn(table).axes) == 2
+
+
+def test_a_label_with_a_dollar_sign_is_no_formula():
+    table = frame(*ROWS).assign(label="costs $5 and $x^")
+    assert rendered(drawn(table), "png").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
+def test_the_same_table_gives_the_same_bytes(kind):
+    assert rendered(drawn(frame(*ROWS)), kind) == rendered(drawn(frame(*ROWS)), kind)
+
+
+def test_shipped_methods_have_colours_of_their_own_whoever_else_is_there():
+    whole = looks(SHIPPED)
+    assert len({colour for colour, _ in whole.values()}) == 7
+    for name in SHIPPED:
+        assert looks([name], ["full_em", "random_em"])[name] == whole[name]
+
+
+def test_more_variants_than_colours_still_look_different():
+    many = looks([], [f"variant_{index}" for index in range(3 * len(PALETTE))])
+    assert len(set(many.values())) == 3 * len(PALETTE)
+
+
+def test_the_arrow_follows_the_metrics():
+    facts = known_facts(["ma", "mauve", "perplexity", "div_3"])
+    assert better_corner(facts["mauve"], facts["div_3"]) == "↗"
+    assert better_corner(facts["perplexity"], facts["div_3"]) == "↖"
+
+
+def test_a_label_without_room_is_dropped_and_one_with_room_is_not():
+    crowd = [(x, y) for x in range(-20, 21, 5) for y in range(-20, 21, 5)]
+    assert place([(0, 0)], [(8, 6)], crowd, radius=3) == [None]
+    assert place([(0, 0)], [(8, 6)], [(0, 0)], radius=3) == [(7.0, 6.0)]
+
+
+def test_a_label_keeps_off_lines_while_it_can():
+    line = along([(0, 0), (20, 20)], step=1)
+    (centre,) = place([(0, 0)], [(8, 6)], [(0, 0)], radius=3, lines=line)
+    assert centre == (-7.0, 6.0)
+    everywhere = [(x, y) for x in range(-20, 21) for y in range(-20, 21)]
+    assert place([(0, 0)], [(8, 6)], [(0, 0)], radius=3, lines=everywhere) == [(7.0, 6.0)]

@@ -1,0 +1,109 @@
+"""The training loop: what must not change its numbers, what must, and when it stops."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from harness.contracts import Training
+from harness.errors import TrialError
+from harness.toolkit.finetune import cut, train, walk
+from harness.toolkit.losses import token_nll
+
+TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
+
+
+@dataclass
+class Task:
+    """A task whose validation perplexity is scripted."""
+
+    forget: object
+    training: Training
+    strengths: tuple = (1, 2, 3)
+    seed: int = 0
+    retain: object = None
+    perplexities: tuple = ()
+
+    def validation_perplexity(self, model):
+        self.perplexities, value = self.perplexities[1:], self.perplexities[0]
+        return value
+
+    def progress(self, message):
+        pass
+
+
+def loss(model, forget, retain):
+    return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+
+
+@pytest.fixture
+def forget(make_sequences):
+    generator = torch.Generator().manual_seed(1)
+    return make_sequences(
+        [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10)]
+    )
+
+
+def weights(model):
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def run(make_model, task):
+    model = make_model(1, layers=2)
+    return [(erased.strength, weights(erased.model).clone(), erased) for erased in walk(task, model, loss)]
+
+
+def test_micro_batches_change_nothing(make_model, forget):
+    whole, parts = (run(make_model, Task(forget, replace(TRAINING, micro_batch=size)))[-1][1] for size in (4, 1))
+    assert torch.allclose(whole, parts, atol=1e-5)
+    other = run(make_model, Task(forget, replace(TRAINING, global_batch=2)))[-1][1]
+    assert not torch.allclose(whole, other, atol=1e-4)
+
+
+def test_an_epoch_sees_every_sequence_once_in_an_order_of_its_own(make_model, forget):
+    seen = []
+
+    def spy(model, batch, retain):
+        seen.append([row[row > 0].tolist() for row in batch.tokens_BT])
+        return loss(model, batch, retain)
+
+    list(train(Task(forget, TRAINING), make_model(1, layers=2), spy, 3))
+    epochs = [seen[0] + seen[1], seen[2] + seen[3], seen[4] + seen[5]]
+    texts = [row[:length].tolist() for row, length in zip(forget.tokens_NT, forget.lengths_N, strict=True)]
+    assert all(sorted(epoch) == sorted(texts) for epoch in epochs)
+    assert epochs[0] != epochs[2]
+
+
+def test_padding_and_the_prefix_are_not_counted(forget):
+    rows = torch.arange(5)
+    everything = cut(forget, rows, TRAINING, torch.device("cpu"))
+    assert [batch.total for batch in everything] == [8 + 11 + 6 + 11 + 9] * 2
+    assert sum(int(batch.counted_BS.sum()) for batch in everything) == everything[0].total
+    tail = cut(
+        replace(forget, prefix_tokens=6), rows, replace(TRAINING, loss_region="continuation"), torch.device("cpu")
+    )
+    assert tail[0].total == 3 + 6 + 1 + 6 + 4
+
+
+def test_early_stop_after_a_whole_epoch_with_its_reason(make_model, forget):
+    stopping = replace(TRAINING, early_stop=1.03)
+    task = Task(forget, stopping, strengths=(1, 3), perplexities=(10.0, 10.2, 10.4, 99.0))
+    steps = run(make_model, task)
+    assert [strength for strength, _, _ in steps] == [1, 2]
+    assert "10.4" in steps[-1][2].stop_reason
+    assert "1.03" in steps[-1][2].stop_reason
+    assert steps[0][2].stop_reason is None
+    patient = Task(forget, stopping, strengths=(1, 3), perplexities=(10.0, 10.2, 10.29, 10.1))
+    assert [strength for strength, _, _ in run(make_model, patient)] == [1, 3]
+
+
+def test_a_loss_that_is_not_finite_ends_the_trial(make_model, forget):
+    with pytest.raises(TrialError, match="learning_rate"):
+        list(train(Task(forget, TRAINING), make_model(1, layers=2), lambda *inputs: loss(*inputs) * float("nan"), 1))
+
+
+def test_the_seed_decides_the_order(make_model, forget):
+    first, again = (run(make_model, Task(forget, TRAINING, seed=0))[0][1] for _ in range(2))
+    other = run(make_model, Task(forget, TRAINING, seed=1))[0][1]
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

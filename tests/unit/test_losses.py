@@ -1,0 +1,95 @@
+"""Losses against closed forms and finite differences."""
+
+import math
+
+import pytest
+import torch
+
+from harness.toolkit.losses import Batch, token_distillation, token_kl, token_negative_entropy, token_nll
+
+torch.manual_seed(0)
+LOGITS = torch.randn(1, 1, 7, dtype=torch.double)
+OTHERS = torch.randn(1, 1, 7, dtype=torch.double)
+TARGET = torch.tensor([[3]])
+
+
+def finite_differences(function, logits, step=1e-6):
+    gradient = torch.zeros_like(logits)
+    for place in range(logits.shape[-1]):
+        nudge = torch.zeros_like(logits)
+        nudge[..., place] = step
+        gradient[..., place] = (function(logits + nudge) - function(logits - nudge)).sum() / (2 * step)
+    return gradient
+
+
+def analytic(function, logits):
+    leaf = logits.clone().requires_grad_()
+    function(leaf).sum().backward()
+    return leaf.grad
+
+
+LOSSES = {
+    "nll": lambda z: token_nll(z, TARGET),
+    "negative entropy": token_negative_entropy,
+    "kl": lambda z: token_kl(OTHERS, z),
+    "distillation": lambda z: token_distillation(OTHERS, z),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradient_equals_finite_differences(name):
+    if name == "distillation":  # its value is cut off from the graph; the cross entropy itself is not
+        target = OTHERS.softmax(-1)
+        numeric = finite_differences(lambda z: -(target * z.log_softmax(-1)).sum(-1), LOGITS)
+    else:
+        numeric = finite_differences(LOSSES[name], LOGITS)
+    assert torch.allclose(analytic(LOSSES[name], LOGITS), numeric, atol=1e-8)
+
+
+def test_entropy_gradient_is_the_papers():
+    p = LOGITS.softmax(-1)
+    entropy = -(p * p.log()).sum()
+    assert torch.allclose(analytic(token_negative_entropy, LOGITS), p * (p.log() + entropy))
+
+
+def test_values_against_hand_worked_cases():
+    fair = torch.zeros(1, 1, 4)
+    assert token_nll(fair, TARGET).item() == pytest.approx(math.log(4))
+    assert token_negative_entropy(fair).item() == pytest.approx(-math.log(4))
+    certain = torch.tensor([[[100.0, 0.0]]])
+    assert token_negative_entropy(certain).item() == pytest.approx(0.0, abs=1e-6)
+    quarter = torch.tensor([[[math.log(0.25), math.log(0.75)]]])
+    half = torch.zeros(1, 1, 2)
+    by_hand = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
+    assert token_kl(quarter, half).item() == pytest.approx(by_hand)
+    assert token_kl(half, quarter).item() != pytest.approx(by_hand)
+    assert token_distillation(half, quarter).item() == pytest.approx(-0.5 * math.log(0.25 * 0.75))
+
+
+def test_entropy_pushes_against_a_memorised_token_and_with_an_unlikely_one():
+    """The sign on which block selection rests: raising entropy undoes memorising only where it is memorised."""
+
+    def cosine(target):
+        nll = analytic(lambda z: token_nll(z, torch.tensor([[target]])), torch.tensor([[[6.0, 0.5, 0.0, -0.5]]]))
+        entropy = analytic(token_negative_entropy, torch.tensor([[[6.0, 0.5, 0.0, -0.5]]]))
+        return torch.nn.functional.cosine_similarity(nll.flatten(), entropy.flatten(), dim=0).item()
+
+    assert cosine(target=0) < -0.9
+    assert cosine(target=2) > 0.3
+
+
+def test_no_gradient_at_all_where_student_and_teacher_agree():
+    logits = torch.randn(3, 5, 50)
+    assert torch.equal(analytic(lambda z: token_distillation(logits, z), logits), torch.zeros_like(logits))
+    assert analytic(lambda z: token_distillation(logits + torch.randn(50), z), logits).abs().max() > 1e-3
+
+
+def test_shares_of_micro_batches_add_up_to_the_mean():
+    values = torch.arange(12.0).reshape(4, 3)
+    counted = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.bool)
+    total = int(counted.sum())
+    tokens = torch.zeros(4, 4, dtype=torch.long)
+    parts = [Batch(tokens[at : at + 1], counted[at : at + 1], total).mean(values[at : at + 1]) for at in range(4)]
+    assert sum(parts).item() == pytest.approx(values[counted].mean().item())
+    mean_of_means = sum(values[at][counted[at]].mean() for at in range(4)) / 4
+    assert sum(parts).item() != pytest.approx(mean_of_means.item())

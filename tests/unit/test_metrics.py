@@ -1,0 +1,88 @@
+"""Metrics against hand-worked cases, and at their extremes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from evaluators.metrics.exact_match import exact_match
+from evaluators.metrics.mauve import mauve_score
+from evaluators.metrics.memorization_accuracy import memorization_accuracy
+from evaluators.metrics.perplexity import perplexity
+from evaluators.metrics.repetition import div_n, div_n_over_words, rep_n
+from evaluators.metrics.semantic_similarity import Embedder, row_cosine
+from harness.models.loading import resolve_judge
+from harness.toolkit.scoring import CausalJudge
+
+
+def test_repetition_by_hand():
+    # the cat saw the cat run: bigrams the-cat, cat-saw, saw-the, the-cat, cat-run; four of five differ
+    text = "the cat saw the cat run"
+    assert rep_n(text, 2) == pytest.approx(1 / 5)
+    assert div_n(text, 2) == pytest.approx(4 / 5)
+    assert div_n(text, 3) == 1.0
+    assert div_n_over_words(text, 3) == pytest.approx(4 / 6)
+
+
+def test_repetition_at_the_extremes():
+    stuck = "no " * 100
+    assert rep_n(stuck, 2) == pytest.approx(1 - 1 / 99)
+    assert div_n(stuck, 3) == pytest.approx(1 / 98)
+    for nothing in ("", "word"):  # stopping at once must not look perfect
+        assert rep_n(nothing, 2) == 1.0
+        assert div_n(nothing, 2) == 0.0
+    assert rep_n("all words here differ", 2) == 0.0
+
+
+def test_memorization_accuracy_drops_the_last_token_as_printed():
+    text, guess = torch.tensor([1, 2, 3, 4, 5]), torch.tensor([-1, 2, 0, 4, 0])
+    assert memorization_accuracy(text, guess, start=2, stop=4) == 0.5
+    assert memorization_accuracy(text, guess, start=2, stop=5) == pytest.approx(1 / 3)
+    assert memorization_accuracy(text, text, start=1, stop=5) == 1.0
+    assert math.isnan(memorization_accuracy(text, text, start=3, stop=3))
+
+
+def test_exact_match_counts_until_the_first_difference():
+    assert exact_match([1, 2, 3, 4], [1, 2, 9, 4]) == 2
+    assert exact_match([9, 2], [1, 2]) == 0
+    assert exact_match([1, 2], [1, 2]) == 2
+    assert exact_match([], [1]) == 0
+
+
+def test_perplexity_weighs_tokens_not_texts():
+    nll = [[math.log(2)] * 3, [math.log(16)]]
+    assert perplexity(nll) == pytest.approx(math.exp((3 * math.log(2) + math.log(16)) / 4))
+    assert perplexity(nll) != pytest.approx(math.exp((math.log(2) + math.log(16)) / 2))
+    assert math.isnan(perplexity([[], []]))
+
+
+def test_judges_read_a_text_given_its_prompt():
+    judge = CausalJudge(resolve_judge("perplexity", "miniature"))
+    together = judge.read(["The ", "The "], ["old man walked home.", ""])
+    alone = judge.read(["The "], ["old man walked home."])
+    assert together.nll[0] == pytest.approx(alone.nll[0], abs=1e-4)
+    assert together.nll[1] == []
+    assert not np.allclose(together.features_ND[0], together.features_ND[1])
+    whole = judge.read([""], ["The old man walked home."])
+    assert perplexity(whole.nll) != pytest.approx(perplexity(alone.nll))
+
+
+def test_similarity_orders_texts_as_a_person_would():
+    embed = Embedder(resolve_judge("similarity", "minilm")).embed
+    first = ["The nurse lives in Paris.", "The nurse lives in Paris.", "The nurse lives in Paris.", ""]
+    other = ["The nurse lives in Paris.", "A nurse has her home in Paris.", "Stocks fell by three percent.", "Text"]
+    same, close, far, empty = row_cosine(embed(first), embed(other))
+    assert same == pytest.approx(1.0, abs=1e-5)
+    assert same > close > 0.6 > far
+    assert empty == 0.0
+
+
+def test_mauve_of_like_and_unlike():
+    generator = np.random.default_rng(0)
+    human, alike = generator.normal(size=(2, 300, 8)).astype(np.float32)
+    same = mauve_score(alike, human, seeds=[25, 26])
+    unlike = mauve_score(alike + 8.0, human, seeds=[25, 26])
+    assert min(same) > 0.8
+    assert max(unlike) < 0.1
+    assert mauve_score(np.full_like(human, np.nan), human, seeds=[25]) == []

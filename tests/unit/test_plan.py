@@ -1,0 +1,331 @@
+"""Plans: which trials a sweep file asks for, and what makes two of them the same."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from harness.planning.describe import describe
+from harness.planning.plan import plan
+from harness.plugins import METHODS
+from harness.specs import Plan
+
+SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
+FILE = """# What is asked?
+name: sound
+models: [{id: MODEL, retrained: OTHER}]
+seeds: [0, 1]
+data:
+  forget: {source: miniature, sequences: 4}
+  retain: {source: miniature, sequences: 4}
+  utility: {source: miniature, prompts: 4}
+training: {learning_rate: 1e-3, global_batch: 16}
+methods:
+  emso: {epochs: [3, 1, 2]}
+  task_arithmetic: {gamma: [0.04, 0.05]}
+  kl_divergence:
+evaluators: {memorization: , generation: }
+judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: OTHER}
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A folder with checkpoints that can be resolved: one token a byte, and no real weights."""
+    folder = tmp_path_factory.mktemp("world")
+    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    bytes_alone = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_alone.decoder = decoders.ByteLevel()
+    for name in ("MODEL", "OTHER", "THIRD"):
+        PreTrainedTokenizerFast(tokenizer_object=bytes_alone).save_pretrained(folder / name)
+        config = {"vocab_size": 256, "max_position_embeddings": 512}
+        (folder / name / "config.json").write_text(json.dumps(config))
+        (folder / name / "model.safetensors").write_text(name)
+    return folder
+
+
+@pytest.fixture
+def planned(world, tmp_path):
+    """Return a planner of FILE with changes."""
+
+    def run(*changes, text=FILE, only=()):
+        def filled(part):
+            for name in ("MODEL", "OTHER", "THIRD"):
+                part = part.replace(name, str(world / name))
+            return part
+
+        file = tmp_path / "file.yaml"
+        file.write_text(filled(text))
+        return plan(file, [filled(change) for change in changes], only)
+
+    return run
+
+
+def ids(found, method):
+    return [spec.trial_id for spec in found.trials if spec.method == method]
+
+
+def keys(found, evaluator):
+    return {each.key for spec in found.trials for each in spec.evaluators if each.name == evaluator}
+
+
+def test_references_come_first_then_methods_in_the_files_order(planned):
+    found = planned()
+    seen = [(spec.variant, spec.seed, spec.strengths) for spec in found.trials]
+    erasing = [("emso", (1, 2, 3)), ("task_arithmetic", (0.04,)), ("task_arithmetic", (0.05,)), ("kl_divergence", (1,))]
+    references = [(name, seed, ()) for seed in (0, 1) for name in ("original", "retrained")]
+    assert seen == [*references, *((name, seed, strengths) for seed in (0, 1) for name, strengths in erasing)]
+    assert (found.sweep, found.question, found.samples) == ("sound", "What is asked?", "redacted")
+    assert len({spec.trial_id for spec in found.trials}) == len(found.trials)
+
+
+def test_a_plan_survives_json(planned):
+    found = planned()
+    again = Plan.from_json(json.loads(json.dumps(found.to_json())))
+    assert again.to_json() == found.to_json()
+    assert [spec.trial_id for spec in again.trials] == [spec.trial_id for spec in found.trials]
+
+
+def test_specs_hold_all_that_a_worker_needs(planned, world):
+    found = {spec.variant: spec for spec in planned().trials if spec.seed == 0}
+    emso = found["emso"]
+    assert (emso.label, emso.reference, emso.strength_name) == ("EMSO", "none", "epochs")
+    assert "epochs" not in emso.settings
+    assert emso.settings["k"] == 2, "settings at their defaults are written out"
+    assert emso.retain is None, "only methods that use retain data get it"
+    assert found["kl_divergence"].retain.sequences == 4
+    assert len(emso.forget.digest) == len(emso.utility.digest) == len(emso.validation.digest) == 64
+    assert (emso.forget.prefix_tokens, emso.forget.sequence_tokens) == (64, 128), "the miniature's own"
+    assert (emso.utility.prefix_tokens, emso.utility.sequence_tokens, emso.utility.sequences) == (32, 160, 4)
+    assert (emso.training.learning_rate, emso.training.micro_batch) == (0.001, 16)
+    assert emso.memorization.learning_rate == 0.001
+    assert emso.memorization.global_batch == 16
+    assert (emso.memorization.epochs, emso.memorization.gate) == (10, 0.98)
+    assert emso.judges["coherence"].location == str(world / "OTHER")
+    assert found["retrained"].retrained.location == str(world / "OTHER")
+    assert found["retrained"].model == found["original"].model
+    assert found["original"].retrained is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "name=another",
+        "methods.emso.epochs=[1, 2, 3, 4, 5]",
+        "methods.emso.epochs=1",
+        "training.micro_batch=1",
+        "evaluators={memorization: {n: 5}}",
+        "methods={kl_divergence: , task_arithmetic: {gamma: [0.05, 0.04]}, emso: {k: 2, epochs: 2}}",
+        "methods.gradient_ascent={epochs: 1}",
+        "seeds=[1, 0, 2]",
+        "resources={cpus: 2, gpus: 0}",
+        "keep_erased=all",
+        "report={samples: plain}",
+        "judges.perplexity=THIRD",
+        "data.utility.prompts=8",
+        "models.0.retrained=THIRD",
+        "memorized_model={gate: 0.98}",
+    ],
+)
+def test_what_must_not_change_an_erasures_id(planned, change):
+    before, after = planned(), planned(change)
+    for method in ("emso", "task_arithmetic", "kl_divergence"):
+        if change.startswith("methods") or change.startswith("seeds"):
+            assert set(ids(before, method)) <= set(ids(after, method))
+        else:
+            assert ids(before, method) == ids(after, method)
+
+
+@pytest.mark.parametrize(
+    ("change", "changed"),
+    [
+        ("models.0.id=THIRD", "emso task_arithmetic kl_divergence original"),
+        ("data.forget.sequences=5", "emso task_arithmetic kl_divergence"),
+        ("data.forget.prefix_tokens=63", "emso task_arithmetic kl_divergence"),
+        ("data.forget.start=1", "emso task_arithmetic kl_divergence"),
+        ("data.retain.start=1", "kl_divergence"),
+        ("memorized_model.epochs=9", "task_arithmetic"),
+        ("memorized_model.learning_rate=1e-4", "task_arithmetic"),
+        ("training.learning_rate=1e-4", "emso task_arithmetic kl_divergence"),
+        ("training.precision=bf16", "emso task_arithmetic kl_divergence"),
+        ("training.early_stop=null", "emso task_arithmetic kl_divergence"),
+        ("models.0.training={loss_region: continuation}", "emso task_arithmetic kl_divergence"),
+        ("methods.emso.training={weight_decay: 0.1}", "emso"),
+        ("methods.emso.k=3", "emso"),
+        ("methods.task_arithmetic.gamma=[0.041, 0.051]", "task_arithmetic"),
+        ("data.validation={source: miniature, start: 5}", "emso task_arithmetic kl_divergence"),
+        ("seeds=[2, 3]", "emso task_arithmetic kl_divergence original retrained"),
+        ("models.0.retrained=THIRD", "retrained"),
+    ],
+)
+def test_what_must_change_an_erasures_id(planned, change, changed):
+    at = ["ranking.at={task_arithmetic: 0.051}"] if "gamma" in change else []
+    before, after = planned(), planned(change, *at)
+    for method in ("emso", "task_arithmetic", "kl_divergence", "original", "retrained"):
+        same = not set(ids(before, method)).isdisjoint(ids(after, method))
+        follows = method == "retrained" and "original" in changed  # it is compared with the original
+        assert same != (method in changed.split() or follows), method
+
+
+def test_the_validation_texts_count_only_if_training_stops_early(planned):
+    never = "training.early_stop=null"
+    other = "data.validation={source: miniature, start: 5}"
+    assert ids(planned(never), "emso") == ids(planned(never, other), "emso")
+
+
+def test_a_methods_version_changes_its_ids(planned, monkeypatch):
+    before = planned()
+    monkeypatch.setattr(METHODS.load("emso"), "version", 99)
+    after = planned()
+    assert set(ids(before, "emso")).isdisjoint(ids(after, "emso"))
+    assert ids(before, "kl_divergence") == ids(after, "kl_divergence")
+
+
+@pytest.mark.parametrize(
+    ("change", "memorization", "generation"),
+    [
+        ("name=another", True, True),
+        ("evaluators={generation: {}, memorization: {n: 3}}", True, True),
+        ("methods.gradient_ascent={epochs: 1}", True, True),
+        ("evaluators.memorization={el_sequences: 2}", False, True),
+        ("judges.similarity=THIRD", False, True),
+        ("judges.features=THIRD", True, False),
+        ("data.utility.prompts=5", False, False),
+        ("data.forget.sequences=5", False, False),
+    ],
+)
+def test_what_a_measurements_key_depends_on(planned, change, memorization, generation):
+    before, after = planned(), planned(change)
+    assert (keys(before, "memorization") == keys(after, "memorization")) == memorization
+    assert (keys(before, "generation") == keys(after, "generation")) == generation
+
+
+def test_lists_multiply_and_each_combination_is_a_row(planned):
+    found = planned("methods={emso: {epochs: [2, 1], k: [1, 3], loss: [em, nll]}}", "seeds=[0]")
+    rows = {spec.variant: spec for spec in found.trials if spec.method == "emso"}
+    assert list(rows) == ["emso(k=1,loss=em)", "emso(k=1,loss=nll)", "emso(k=3,loss=em)", "emso(k=3,loss=nll)"]
+    assert all(spec.strengths == (1, 2) for spec in rows.values())
+    assert rows["emso(k=3,loss=nll)"].settings["k"] == 3
+    assert rows["emso(k=3,loss=nll)"].label == "EMSO (emso(k=3,loss=nll))"
+
+
+def test_variants_have_their_own_name_and_training(planned):
+    found = planned("methods.full={method: emso, selection: all, training: {learning_rate: 1e-4}}", "seeds=[0]")
+    full = next(spec for spec in found.trials if spec.variant == "full")
+    assert (full.method, full.label, full.strengths) == ("emso", "EMSO (full)", (7,))
+    assert (full.training.learning_rate, full.training.global_batch) == (1e-4, 16)
+    assert full.memorization.learning_rate == 1e-3, "shared by all methods of the model"
+
+
+def test_which_strength_is_ranked(planned):
+    assert planned().ranked_at == {"task_arithmetic": 0.05}, "the default; a cumulative method's last is not named"
+    assert planned("ranking.at={task_arithmetic: 0.04, emso: 2}").ranked_at == {"task_arithmetic": 0.04, "emso": 2}
+    assert planned("methods.task_arithmetic.gamma=0.3").ranked_at == {"task_arithmetic": 0.3}
+    grid = "methods.task_arithmetic={gamma: [0.04, 0.05], formula: [literal, shrink]}"
+    rows = ("task_arithmetic(formula=literal)", "task_arithmetic(formula=shrink)")
+    assert planned(grid).ranked_at == dict.fromkeys(rows, 0.05)
+    at = f"ranking.at={{task_arithmetic: 0.04, '{rows[1]}': 0.05}}"
+    assert planned(grid, at).ranked_at == {rows[0]: 0.04, rows[1]: 0.05}
+
+
+def test_only_keeps_the_references_of_what_is_chosen(planned):
+    def chosen(*only):
+        return [(spec.variant, spec.seed) for spec in planned(only=only).trials]
+
+    both = [("original", 0), ("retrained", 0), ("original", 1), ("retrained", 1)]
+    assert chosen("method=emso") == [*both, ("emso", 0), ("emso", 1)]
+    assert chosen("method=original") == both
+    assert chosen("seed=1", "variant=emso") == [("original", 1), ("retrained", 1), ("emso", 1)]
+    assert chosen("method=emso", "method=kl_divergence", "seed=0")[2:] == [("emso", 0), ("kl_divergence", 0)]
+
+
+def test_overrides_are_recorded_and_reach_any_depth(planned):
+    found = planned("data.forget.sequences=2", "judges.perplexity.tokenizer=OTHER")
+    assert found.trials[0].forget.sequences == 2
+    assert len(found.overrides) == 2
+    assert found.file.startswith("# What is asked?")
+
+
+def test_a_model_named_by_a_word_can_be_given_settings(planned):
+    found = planned("models=[MODEL]", "models.0.training.learning_rate=5e-4", "seeds=[0]")
+    assert [spec.variant for spec in found.trials][:2] == ["original", "emso"], "no retrained twin is named"
+    assert found.trials[0].training.learning_rate == 5e-4
+
+
+def test_paths_are_absolute_and_retain_texts_as_many_as_forget_sequences(planned, tmp_path, monkeypatch):
+    lines = [json.dumps({"text": f"{number} " + "x" * 300}) for number in range(40)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    found = planned(
+        "data.forget={source: jsonl, path: texts.jsonl, sequences: 7, prefix_tokens: 10, sequence_tokens: 50}",
+        "data.retain={source: jsonl, path: texts.jsonl, start: 20}",
+        "data.utility={source: jsonl, path: texts.jsonl, start: 10, prompts: 5}",
+    )
+    kl = found.trials[-1]
+    assert kl.forget.path == str(tmp_path / "texts.jsonl")
+    assert (kl.retain.sequences, kl.retain.sequence_tokens) == (7, 50)
+    assert (kl.validation.path, kl.validation.start, kl.validation.sequences) == (kl.utility.path, 10, 5)
+
+
+def test_the_description_shows_every_trial_with_its_state(planned):
+    found = planned("methods.emso.k=[1, 2]", "seeds=[0]")
+    states = {spec.trial_id: "missing" for spec in found.trials} | {found.trials[0].trial_id: "done"}
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console.print(describe(found, states))
+    text = console.export_text()
+    assert text.startswith("sound: What is asked?\n")
+    assert "done     original" in text
+    assert "emso(k=1)" in text
+    assert "epochs 1, 2, 3*" in text
+    assert "gamma 0.05*" in text
+    assert "Each point is measured by: memorization, generation." in text
+    totals = " ".join(text.split())
+    assert "7 trials: 1 done, 6 missing." in totals
+    assert "20 measurements to be made, and 1 memorized model to be trained." in totals
+
+
+@pytest.fixture
+def anywhere(world, tmp_path):
+    """Overrides that make a shipped sweep plannable without the shipped weights."""
+    judges = ", ".join(f"{role}: {world}/OTHER" for role in ("perplexity", "features", "similarity", "coherence"))
+    return [f"models=[{{id: {world}/MODEL, retrained: {world}/OTHER}}]", f"judges={{{judges}}}"]
+
+
+@pytest.mark.parametrize(("name", "trials", "points"), [("smoke", 5, 6), ("tradeoff", 18, 24), ("main_table", 9, 15)])
+def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, name, trials, points):
+    found = plan(SWEEPS / f"{name}.yaml", anywhere)
+    assert found.question.endswith("?")
+    assert found.sweep == name
+    assert len(found.trials) == trials
+    assert sum(len(spec.points()) for spec in found.trials) == points
+
+
+def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_path):
+    ids = np.arange(600 * 200, dtype=np.uint16).reshape(600, 200) % 256
+    np.save(tmp_path / "joined.npy", ids)
+    passages = [json.dumps({"text": f"Passage {number} " + "of many words " * 30}) for number in range(500)]
+    (tmp_path / "passages.jsonl").write_text("\n".join(passages))
+    paths = [f"data.{role}.path={tmp_path}/passages.jsonl" for role in ("retain", "utility", "validation")]
+    file = SWEEPS / "extraction_challenge.yaml"
+    found = plan(file, [*anywhere, f"data.forget.path={tmp_path}/joined.npy", *paths])
+    spec = found.trials[0]
+    assert (spec.forget.sequences, spec.forget.prefix_tokens, spec.forget.sequence_tokens) == (512, 100, 200)
+    assert (spec.utility.start, spec.utility.sequences) == (450, 50), "the passages that the model never saw"
+    assert {each.method for each in found.trials} >= set(METHODS.names())
+
+
+def test_every_shipped_sweep_asks_a_question_and_names_itself():
+    for file in SWEEPS.glob("*.yaml"):
+        text = file.read_text()
+        assert text.splitlines()[0].startswith("# "), file
+        assert text.splitlines()[0].endswith("?"), file
+        content = yaml.safe_load(text)
+        assert isinstance(content, Mapping)
+        assert content["name"] == file.stem

@@ -1,0 +1,219 @@
+"""Ranks: the paper's 33, and the rules behind them one by one."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.errors import DataError
+from harness.reporting.collapse import flag
+from harness.reporting.facts import known_facts
+from harness.reporting.ranking import RANKS, average_ranks, competition_ranks, group_ranks, printed, rank
+from harness.reporting.table import read_table
+
+PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
+
+
+def points(*rows, **columns):
+    """A table of ranked points: variant, el_3, ma, perplexity, mauve, and whatever else is named."""
+    frame = pd.DataFrame(rows, columns=["variant", "el_3", "ma", "perplexity", "mauve"])
+    filled = {"model": "m", "method": frame["variant"], "label": frame["variant"], "reference": "none", "seed": 0}
+    filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True}
+    filled |= {"collapsed": False, "collapse_class": "healthy"}
+    return frame.assign(**filled).assign(**columns)
+
+
+def ranked(table, **options):
+    return rank(table, known_facts(table.columns), **options).set_index("variant")
+
+
+def test_all_33_printed_ranks_of_the_paper():
+    with PUBLISHED.open(newline="") as file:
+        stated = {(row["model"], row["method"]): row for row in csv.DictReader(file)}
+    table = flag(read_table(PUBLISHED))
+    found = rank(table, known_facts(table.columns))
+    compared = 0
+    for _, row in found.iterrows():
+        for name in RANKS:
+            assert row[name] == stated[row["model"], row["method"]][name], (row["model"], row["method"], name)
+            compared += row[name] != ""
+    assert compared == 33
+
+
+def test_the_papers_ranks_need_collapsed_rows_left_out():
+    table = read_table(PUBLISHED).assign(collapsed=False)
+    small = ranked(table[table["model"] == "gpt-neo-125m"])
+    assert small.loc["gradient_ascent", "rank_erasure"] == "1"
+    assert small.loc["emso", "rank_erasure"] == "4"
+
+
+def test_competition_ranks_share_and_skip():
+    assert competition_ranks(np.array([5.0, 3.0, 3.0, 9.0])).tolist() == [3, 1, 1, 4]
+
+
+def test_nan_has_no_rank_and_takes_none():
+    ranks = competition_ranks(np.array([np.nan, 2.0, 1.0]))
+    assert np.isnan(ranks[0])
+    assert ranks[1:].tolist() == [2, 1]
+
+
+def test_group_rank_is_the_rank_of_the_mean_rank_and_not_of_the_mean():
+    scores = np.array([[9.0, 1.0, 1.0], [1.0, 2.0, 2.0]])
+    assert scores.mean(axis=1)[0] > scores.mean(axis=1)[1]
+    assert group_ranks(scores).tolist() == [1, 2]  # Mean ranks 4/3 and 5/3.
+
+
+def test_a_row_with_a_hole_leaves_the_others_as_if_it_were_not_there():
+    whole = np.array([[1.0, 4.0], [2.0, 3.0], [3.0, 5.0]])
+    holed = np.vstack([whole, [0.0, np.nan]])
+    assert group_ranks(holed)[:3].tolist() == group_ranks(whole).tolist()
+    assert np.isnan(group_ranks(holed)[3])
+
+
+def test_average_needs_both_groups():
+    ranks = average_ranks(np.array([1.0, 2.0, np.nan]), np.array([2.0, 1.0, 3.0]))
+    assert ranks[:2].tolist() == [1, 1]
+    assert np.isnan(ranks[2])
+
+
+def test_ties_are_printed_with_a_sign_and_single_ranks_without():
+    assert printed([1, 3, 1, np.nan]) == ["=1", "3", "=1", ""]
+    assert printed([1, 2]) == ["1", "2"]
+
+
+def test_direction_decides():
+    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5))
+    assert ranked(table).loc["a", list(RANKS)].tolist() == ["1", "1", "1"]
+    swapped = table.assign(mauve=[0.5, 0.9], perplexity=[20.0, 20.0])
+    assert ranked(swapped).loc["a", "rank_generation"] == "2"
+
+
+def test_only_ranked_metrics_of_the_two_groups_count():
+    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5))
+    before = ranked(table)[list(RANKS)]
+    unranked = table.assign(exact_match=[90.0, 0.0], ma_all=[0.9, 0.0], exact_match_original=[90.0, 0.0])
+    assert ranked(unranked)[list(RANKS)].equals(before)
+    counted = table.assign(ss=[0.9, 0.1], el_10=[0.9, 0.1])
+    assert not ranked(counted)[list(RANKS)].equals(before)
+
+
+def test_collapsed_rows_are_shown_and_not_ranked():
+    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.0, 0.0, 2.0, 0.0))
+    both = ranked(table)
+    assert both.loc["b", "rank_erasure"] == "1"
+    flagged = table.assign(collapsed=[False, True], collapse_class=["healthy", "degenerate"])
+    found = ranked(flagged)
+    assert found.loc["b", list(RANKS)].tolist() == ["", "", ""]
+    assert found.loc["b", "unranked"] == "collapsed (degenerate)"
+    assert found.loc["a", list(RANKS)].tolist() == ["1", "1", "1"]
+    assert list(found.index) == ["a", "b"]
+
+
+def test_a_missing_number_costs_the_group_and_says_so():
+    table = points(("a", 0.1, 0.5, 20.0, np.nan), ("b", 0.2, 0.6, 30.0, 0.5), ("c", 0.3, 0.7, 40.0, 0.4))
+    found = ranked(table)
+    assert found.loc["a", list(RANKS)].tolist() == ["1", "", ""]
+    assert found.loc["a", "unranked"] == "not measured: mauve"
+    assert found.loc["b", list(RANKS)].tolist() == ["2", "1", "1"]
+    assert found.loc["b", "unranked"] == ""
+
+
+def test_an_unknown_collapse_is_neither_yes_nor_no():
+    found = ranked(points(("a", 0.1, 0.5, 20.0, np.nan), collapsed=None, collapse_class="unknown"))
+    assert found.loc["a", "collapsed"] is None
+    assert found.loc["a", "collapse_class"] == "unknown"
+
+
+def test_an_infinite_perplexity_is_the_worst_and_not_a_hole():
+    found = ranked(points(("a", 0.1, 0.5, np.inf, 0.9), ("b", 0.2, 0.6, 30.0, 0.9)))
+    assert found["rank_generation"].to_dict() == {"a": "2", "b": "1"}
+
+
+def test_models_are_ranked_apart():
+    one = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5))
+    other = points(("a", 0.9, 0.9, 90.0, 0.1), ("b", 0.2, 0.6, 30.0, 0.5), model="n")
+    found = rank(pd.concat([one, other]), known_facts(one.columns)).set_index(["model", "variant"])
+    assert found.loc[("m", "a"), "rank_average"] == "1"
+    assert found.loc[("n", "a"), "rank_average"] == "2"
+
+
+def test_mixed_definitions_are_refused_by_name():
+    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5), definition=["exact", "table"])
+    with pytest.raises(DataError, match=r"'exact' \(a on m\) and 'table' \(b on m\)"):
+        ranked(table)
+    with pytest.raises(DataError, match=r"'exact'.*'table'"):
+        ranked(points(("a", 0.1, 0.5, 20.0, 0.9), definition="exact+table"))
+
+
+def test_one_definition_is_not_refused_whichever_it_is():
+    for definition in ("exact", "table", ""):
+        assert ranked(points(("a", 0.1, 0.5, 20.0, 0.9), definition=definition)).loc["a", "rank_average"] == "1"
+
+
+def test_a_row_without_ranked_numbers_has_no_definition_to_mix():
+    hole = (np.nan,) * 4
+    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", *hole), definition=["exact", ""])
+    assert ranked(table).loc["a", "rank_average"] == "1"
+
+
+def test_two_ranked_rows_of_one_variant_and_seed_are_refused():
+    with pytest.raises(DataError, match="'a' on m, seed 0, has more than one ranked row"):
+        ranked(points(("a", 0.1, 0.5, 20.0, 0.9), ("a", 0.2, 0.6, 30.0, 0.5)))
+
+
+def test_rows_that_are_not_ranked_do_not_appear():
+    table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5), ranked=[True, False])
+    assert list(ranked(table).index) == ["a"]
+
+
+def test_an_empty_table_has_an_empty_ranking():
+    table = points()
+    assert list(rank(table, known_facts(table.columns)).columns[-1:]) == ["unranked"]
+    assert len(rank(table, known_facts(table.columns))) == 0
+
+
+def seeded(a, b):
+    rows = [("a", ma, ma, ma, 0.5) for ma in a] + [("b", ma, ma, ma, 0.5) for ma in b]
+    return points(*rows, seed=[*range(len(a)), *range(len(b))])
+
+
+def test_the_mean_over_seeds_is_ranked():
+    # Seed by seed `a` is better twice; the mean is what counts, and there `b` is.
+    found = ranked(seeded([0.1, 0.1, 0.9], [0.2, 0.2, 0.2]))
+    assert found["rank_erasure"].to_dict() == {"a": "2", "b": "1"}
+    assert found.loc["a", "seeds"] == 3
+
+
+def test_rank_intervals_are_wide_where_seeds_disagree_and_tight_where_they_agree():
+    torn = ranked(seeded([0.1, 0.1, 0.9], [0.2, 0.2, 0.2]))
+    assert torn.loc["a", ["rank_erasure_low", "rank_erasure_high"]].tolist() == ["1", "2"]
+    clear = ranked(seeded([0.1, 0.2, 0.1], [0.7, 0.8, 0.9]))
+    assert clear.loc["a", ["rank_erasure_low", "rank_erasure_high"]].tolist() == ["1", "1"]
+    assert clear.loc["b", ["rank_erasure_low", "rank_erasure_high"]].tolist() == ["2", "2"]
+
+
+def test_rank_intervals_are_the_same_every_time_and_absent_for_one_seed():
+    table = seeded([0.1, 0.5, 0.9, 0.3], [0.4, 0.4, 0.5, 0.6])
+    assert ranked(table).equals(ranked(table))
+    assert "rank_erasure_low" not in ranked(seeded([0.1], [0.2])).columns
+
+
+def test_a_variant_that_collapsed_on_one_seed_is_not_ranked():
+    table = seeded([0.1, 0.1, 0.1], [0.2, 0.2, 0.2])
+    table["collapsed"] = [False, True, False, False, False, False]
+    table["collapse_class"] = ["healthy", "gibberish", *["healthy"] * 4]
+    found = ranked(table)
+    assert found.loc["a", "rank_average"] == ""
+    assert found.loc["a", "rank_average_low"] == ""
+    assert found.loc["a", "unranked"] == "collapsed on 1 of 3 seeds (gibberish)"
+    assert found.loc["b", "rank_average"] == "1"
+
+
+def test_a_seed_that_was_not_run_is_left_out_and_a_hole_in_one_that_was_is_not():
+    fewer = ranked(seeded([0.1, 0.1], [0.2, 0.2, 0.2]))
+    assert fewer.loc["a", "rank_erasure"] == "1"
+    holed = ranked(seeded([0.1, 0.1, np.nan], [0.2, 0.2, 0.2]))
+    assert holed.loc["a", "rank_erasure"] == ""
+    assert holed.loc["a", "unranked"].startswith("not measured: el_3")

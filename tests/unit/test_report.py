@@ -1,0 +1,434 @@
+"""What a sweep leaves: the page, the tables as text, the files, and the door that makes them again."""
+
+import csv
+import html
+import re
+from dataclasses import asdict, replace
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness import collate
+from harness.contracts import Checkpoint, Training
+from harness.errors import DataError
+from harness.records.journal import Journal
+from harness.reporting.facts import known_fact, metric_facts
+from harness.reporting.layout import model_tables
+from harness.reporting.ranking import rank
+from harness.reporting.report import page
+from harness.reporting.summary import warnings
+from harness.reporting.table import table
+from harness.reporting.terminal import ranking_table
+from harness.reporting.texts import latex, latex_escape, markdown, markdown_escape
+from harness.reporting.write import write
+from harness.specs import (
+    EvaluatorSpec,
+    Failed,
+    Measurement,
+    Memorization,
+    Plan,
+    Point,
+    Source,
+    Started,
+    Stopped,
+    TrialSpec,
+)
+
+PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
+FILES = {"table.csv", "ranking.csv", "table.md", "table.tex", "tradeoff.png", "tradeoff.pdf", "report.html"}
+GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
+EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
+
+
+def trial(variant, strengths=(1,), *, seed=0, label=None, reference="none"):
+    text = Source(source="miniature", digest="texts", sequences=256)
+    here = Checkpoint(id="miniature-m", location="/m", tokenizer="/m", digest="weights")
+    return TrialSpec(
+        trial_id=f"{variant}-{seed}",
+        sweep="s",
+        variant=variant,
+        method=variant,
+        label=label or variant.upper(),
+        reference=reference,
+        settings={"k": 2},
+        method_version=1,
+        strength_name="epochs" if strengths else "",
+        strengths=strengths,
+        seed=seed,
+        model=here,
+        training=Training(),
+        memorization=Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
+        engine="plain",
+        forget=text,
+        retain=None,
+        utility=text,
+        validation=text,
+        evaluators=(EvaluatorSpec(name="all", version=1, settings={"definition": "exact"}, key="k"),),
+        judges={"perplexity": replace(here, id="judge", digest="judging")},
+    )
+
+
+def records(spec, notes=None, samples=(), prompts=256, **numbers):
+    """Everything a trial leaves that reached all its strengths."""
+    found = [Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2.13.0"})]
+    for strength in spec.points():
+        where = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
+        found.append(Point(**where, erase_seconds=75.0, peak_memory_bytes=2**30, notes=notes or {}))
+        values = GOOD | numbers
+        declared = tuple(asdict(known_fact(name)) for name in values)
+        told = {"evaluator": "all", "key": "k", "definition": "exact", "seconds": 5.0, "notes": {"prompts": prompts}}
+        found.append(Measurement(**where, **told, numbers=values, metrics=declared, samples=tuple(samples)))
+    return found
+
+
+def plan(*trials, **changes):
+    fields = {"sweep": "s", "question": "What does it cost?", "file": "# What?\nname: s\n", "overrides": ()}
+    fields |= {"trials": trials, "ranked_at": {}, "collapse_mauve": 0.25, "samples": "redacted"}
+    return Plan(**fields | changes)
+
+
+ORIGINAL = trial("original", (), label="Original")
+EMSO = trial("emso", (1, 2), label="EMSO")
+GA = trial("gradient_ascent", label="GA_1")
+NOTES = {"selected_blocks": [{"block": "L2.W_v.H11", "m": -0.0123}], "warnings": ["the gate was missed"]}
+
+
+def usual(**options):
+    return {
+        "original-0": records(ORIGINAL, **options),
+        "emso-0": records(EMSO, notes=NOTES, ma=0.5, mauve=0.7, **options),
+        "gradient_ascent-0": records(GA, ma=0.0, perplexity=1.5, rep_2=0.99, mauve=0.01, **options),
+    }
+
+
+def report(some_plan, some_records):
+    frame, facts = table(some_plan, some_records), metric_facts(some_plan, some_records)
+    return page(some_plan, some_records, frame, rank(frame, facts), facts, b"<svg/>")
+
+
+def visible(found):
+    """The words of a page, without tags, its picture and its style."""
+    without = re.sub(r"<style>.*?</style>|data:image[^\"]*", "", found, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", without)))
+
+
+class Tags(HTMLParser):
+    """Collects every element's name and attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+
+def test_everything_is_written_and_nothing_else_is_left(tmp_path):
+    written = write(plan(ORIGINAL, EMSO, GA), usual(), tmp_path / "new" / "s")
+    assert {path.name for path in written} == FILES
+    assert {path.name for path in (tmp_path / "new" / "s").iterdir()} == FILES
+    assert all(path.stat().st_size for path in written)
+
+
+def test_the_page_needs_nothing_from_outside(tmp_path):
+    write(plan(ORIGINAL, EMSO, GA), usual(), tmp_path)
+    found = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", found)
+    tags = Tags(found).found
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in tags}
+    assert [attributes["src"][:26] for tag, attributes in tags if tag == "img"] == ["data:image/svg+xml;base64,"]
+
+
+def test_whatever_a_model_writes_is_only_text():
+    samples = [{"kind": "utility", "prompt": EVIL, "generated": EVIL, "reference": EVIL}]
+    evil = plan(replace(ORIGINAL, label=EVIL), EMSO, GA, question=EVIL, file=EVIL, overrides=(EVIL,))
+    found = usual(samples=samples)
+    found["emso-0"] = [*records(EMSO, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)]
+    found["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
+    shown = report(evil, found)
+    tags = Tags(shown).found
+    assert "script" not in {tag for tag, _ in tags}
+    assert [tag for tag, _ in tags].count("img") == 1
+    assert visible(shown).count("alert('x')") >= 9
+    assert "<u>second best</u>" in shown, "the page's own markup is markup"
+
+
+def test_the_page_says_what_happened():
+    found = usual()
+    found["emso-0"].append(Stopped(trial_id="emso-0", strength=2, reason="perplexity 30 is above 1.03 x 20"))
+    words = visible(report(plan(ORIGINAL, EMSO, GA), found))
+    for said in (
+        "What does it cost?",
+        "3 of 3 done",
+        "Average rank: 1 EMSO (epochs 2).",
+        "MA 0.900 → 0.500, Perplexity 20.00 → 20.00, MAUVE 0.800 → 0.700",
+        "Collapsed, so shown and not ranked: GA_1 (degenerate).",
+        "EMSO on miniature-m, seed 0, stopped at epochs 2: perplexity 30 is above 1.03 x 20",
+        "EMSO on miniature-m: the gate was missed",
+        "L2.W_v.H11 M = -1.23e-02",
+        "1 min 15 s",
+        "1.0 GiB",
+        "torch 2.13.0",
+        "# What? name: s",
+        "judge of perplexity judge judging",
+        "method emso (version 1) k: 2",
+        "Definition: exact",
+    ):
+        assert said in words, said
+
+
+def test_the_page_does_not_say_what_did_not_happen():
+    healthy = {"original-0": records(ORIGINAL), "emso-0": records(EMSO, ma=0.5)}
+    words = visible(report(plan(ORIGINAL, EMSO), healthy))
+    for unsaid in ("Collapsed,", "stopped at", "What limits these numbers", "failed", "Selected blocks", "Samples"):
+        assert unsaid not in words, unsaid
+
+
+def test_collapsed_rows_are_red_and_no_others_are():
+    shown = report(plan(ORIGINAL, EMSO, GA), usual())
+    red = re.findall(r'<tr class="[^"]*collapsed">.*?</tr>', shown, flags=re.DOTALL)
+    assert len(red) == 3  # In the ranking, the main table and the table of points.
+    assert all("GA_1" in row and "EMSO" not in row for row in red)
+
+
+def test_samples_stand_side_by_side_for_ranked_points_alone():
+    found = {"original-0": records(ORIGINAL, samples=[sample("as it was")])}
+    found["emso-0"] = records(EMSO, samples=[sample("erased")])
+    words = visible(report(plan(ORIGINAL, EMSO), found))
+    assert words.count("as it was") == 1
+    assert words.count("erased") == 1, "only the ranked one of two points"
+    assert "Original as it was" in words
+    assert "Texts of the forget set are redacted" in words
+    assert "redacted" not in visible(report(plan(ORIGINAL, EMSO, samples="plain"), found))
+
+
+def sample(text):
+    return {"kind": "forget", "prompt": "Once upon", "generated": text, "reference": "a time"}
+
+
+def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path):
+    failed = Failed(trial_id="emso-0", error="TrialError: the loss is NaN", log=("File x", "NaN at step 3"))
+    write(plan(ORIGINAL, EMSO), {"emso-0": [failed]}, tmp_path)
+    words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert {path.name for path in tmp_path.iterdir()} == FILES
+    assert "No point that can be ranked has been measured yet." in words
+    assert "EMSO on miniature-m, seed 0, failed: TrialError: the loss is NaN" in words
+    assert "NaN at step 3" in words
+    assert "1 of 2 trials are not finished." in words
+    assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
+
+
+def test_mauve_from_few_prompts_is_not_trusted():
+    (few,) = warned(plan(ORIGINAL), {"original-0": records(ORIGINAL, prompts=255)})
+    assert "MAUVE comes from 255 prompts" in few
+    assert not warned(plan(ORIGINAL), {"original-0": records(ORIGINAL, prompts=256)})
+
+
+def warned(some_plan, found):
+    return warnings(some_plan, found, table(some_plan, found))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "doubt"),
+    [
+        ({"perplexity": 101.0}, "EMSO (epochs 2) on miniature-m, seed 0, has 5.05 times the original's perplexity"),
+        ({"perplexity": 9.0}, "has 0.45 times the original's perplexity"),
+        ({"rep_2": 0.6}, "has a rep_2 of 0.600"),
+        ({"perplexity": 99.0}, None),
+        ({"rep_2": 0.4}, None),
+        ({"perplexity": 101.0, "mauve": 0.01}, None),  # Flagged, so nothing to doubt.
+    ],
+)
+def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt):
+    found = warned(plan(ORIGINAL, EMSO), {"original-0": records(ORIGINAL), "emso-0": records(EMSO, **numbers)})
+    assert [doubt in warning for warning in found] == [True] if doubt else found == []
+
+
+def test_a_missing_mauve_is_told():
+    found = {"original-0": records(ORIGINAL), "emso-0": records(EMSO, mauve=float("nan"))}
+    assert "2 of 3 points have no MAUVE: whether they collapsed is unknown." in warned(plan(ORIGINAL, EMSO), found)
+
+
+def test_numbers_that_cannot_be_ranked_are_kept(tmp_path):
+    found = usual()
+    found["emso-0"] = [replace(r, definition="table") if isinstance(r, Measurement) else r for r in found["emso-0"]]
+    with pytest.raises(DataError, match=r"'exact' \(original on miniature-m\) and 'table' \(emso on miniature-m\)"):
+        write(plan(ORIGINAL, EMSO), found, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"table.csv"}
+
+
+def test_seeds_show_mean_and_interval():
+    trials = [
+        replace(spec, seed=seed, trial_id=f"{spec.method}-{seed}") for spec in (ORIGINAL, EMSO) for seed in (0, 1)
+    ]
+    found = {spec.trial_id: records(spec, ma=0.5 + 0.1 * spec.seed) for spec in trials}
+    words = visible(report(plan(*trials), found))
+    frame, facts = table(plan(*trials), found), metric_facts(plan(*trials), found)
+    assert "0.550 ± 0.635" in words  # 12.706 · 0.0707 / sqrt(2)
+    assert "Mean ± 95 % interval over 2 seeds" in words
+    assert "1 (1–1)" in words
+    assert r"0.550 $\pm$ 0.635" in latex(model_tables(frame, rank(frame, facts), facts), "")
+    assert "±" not in visible(report(plan(ORIGINAL, EMSO), usual()))
+
+
+def test_ranking_csv(tmp_path):
+    twin = trial("twin", (1, 2))
+    write(plan(ORIGINAL, EMSO, twin, GA), usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}, tmp_path)
+    rows = list(csv.DictReader(StringIO((tmp_path / "ranking.csv").read_text())))
+    assert [(row["method"], row["rank_average"], row["collapsed"]) for row in rows] == [
+        ("emso", "=1", "false"),
+        ("twin", "=1", "false"),
+        ("gradient_ascent", "", "true"),
+    ]
+    assert rows[2]["unranked"] == "collapsed (degenerate)"
+
+
+def tables(**options):
+    some_plan, found = plan(ORIGINAL, EMSO, GA, trial("b_c", label="B_C & 5%", reference="retain_data")), usual()
+    found["b_c-0"] = records(some_plan.trials[3], ma=0.6, mauve=0.6, **options)
+    frame, facts = table(some_plan, found), metric_facts(some_plan, found)
+    return frame, rank(frame, facts), facts
+
+
+def test_latex_has_the_papers_layout():
+    text = latex(model_tables(*tables()), "What_? 100 %")
+    assert r"\multicolumn{3}{c}{\textbf{Memorization}}" in text
+    assert r"EL$_{3}$ $\downarrow$ & MA $\downarrow$ & SS $\downarrow$" in text
+    assert r"\caption{What\_? 100 \% The best" in text
+    assert r"\textit{w/ RD} & B\_C \& 5\% & " in text
+    assert r"\cellcolor[rgb]{1,0.7,0.7} GA\_1 & 0.300 & 0.000 &" in text
+    assert r"EMSO & \textbf{0.300} & \textbf{0.500} &" in text
+    assert r"\underline{0.600}" in text
+    body = [
+        line.removesuffix(r" \\") for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line
+    ]
+    assert {len(re.split(r"(?<!\\)&", line)) for line in body} == {6 + 5}
+
+
+def test_latex_escapes_what_latex_would_read_and_nothing_else():
+    assert latex_escape(r"a_b & 5% #1 $x {y} ~^ \z") == (
+        r"a\_b \& 5\% \#1 \$x \{y\} \textasciitilde{}\textasciicircum{} \textbackslash{}z"
+    )
+    assert latex_escape("plain words, 0.5 (1)") == "plain words, 0.5 (1)"
+
+
+def test_best_and_second_are_marked_among_what_has_not_collapsed():
+    frame, ranking, facts = tables()
+    (only,) = model_tables(frame, ranking, facts)
+    marks = {row.label: [cell.mark for cell in row.cells] for row in only.rows()}
+    assert marks["Original"] == [""] * 6
+    assert marks["GA_1"] == [""] * 6, "collapsed numbers are never best, however low"
+    assert marks["EMSO"][1] == "best"
+    assert marks["B_C & 5%"][1] == "second"
+
+
+def test_a_lone_variant_is_not_the_best_of_anything():
+    some_plan, found = plan(ORIGINAL, EMSO, GA), usual()
+    frame, facts = table(some_plan, found), metric_facts(some_plan, found)
+    (only,) = model_tables(frame, rank(frame, facts), facts)
+    assert {cell.mark for row in only.rows() for cell in row.cells} == {""}
+
+
+def test_markdown_keeps_its_columns():
+    text = markdown(model_tables(*tables()), "a | b_c", "caption")
+    assert text.startswith("# a \\| b\\_c\n")
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {3 + 6 + 3 + 2}
+    assert "| w/ RD | B\\_C & 5% |" in text
+    assert "GA\\_1 † *collapsed (degenerate)*" in text
+    assert markdown_escape("plain words") == "plain words"
+
+
+def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch):
+    write(plan(ORIGINAL, EMSO), usual(), tmp_path)
+    before = (tmp_path / "table.csv").read_bytes()
+
+    def torn(path, content):
+        with path.open("wb") as file:
+            file.write(content[:10])
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "write_bytes", torn)
+    with pytest.raises(OSError, match="no space left"):
+        write(plan(ORIGINAL, EMSO, GA), usual(), tmp_path)
+    assert (tmp_path / "table.csv").read_bytes() == before
+
+
+def test_the_terminal_table_fits_100_columns(capsys):
+    frame, _, facts = tables()
+    frame["label"] = frame["label"].replace("EMSO", "a rather long name for a variant")
+    Console(width=100).print(ranking_table(frame, rank(frame, facts), facts))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert not any("…" in line for line in lines)
+
+
+def test_collate_prints_the_published_ranks_and_flags(capsys):
+    assert collate.main([str(PUBLISHED)]) == 0
+    printed = capsys.readouterr().out
+    for model in ("gpt-neo-125m", "gpt-neo-1.3b", "gpt-neo-2.7b"):
+        assert model in printed
+    assert printed.count("degenerate") == 8
+    assert printed.count("gibberish") == 2
+    assert "33 of the 33 ranks that the file states agree" in printed
+    assert "21 of the 21 collapse flags that the file states agree" in printed
+
+
+def test_collate_notices_when_a_file_states_another_rank(tmp_path, capsys):
+    text = PUBLISHED.read_text().replace("0.572,0.610,1,1,1,false", "0.572,0.610,2,1,1,true")
+    (tmp_path / "other.csv").write_text(text)
+    assert collate.main([str(tmp_path / "other.csv")]) == 0
+    printed = capsys.readouterr().out
+    assert "32 of the 33 ranks" in printed
+    assert "20 of the 21 collapse flags" in printed
+
+
+def test_collate_writes_beside_a_table_only_when_told(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_bytes(PUBLISHED.read_bytes())
+    assert collate.main([str(path)]) == 0
+    assert list(tmp_path.iterdir()) == [path]
+    assert collate.main([str(path), "--out", str(tmp_path / "out")]) == 0
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {"ranking.csv", "table.md", "table.tex"}
+    assert str(tmp_path / "out" / "ranking.csv") in capsys.readouterr().out
+
+
+def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys):
+    some_plan, found = plan(ORIGINAL, EMSO, GA), usual()
+    journal = Journal(tmp_path / "s" / "journal")
+    journal.write_plan(some_plan)
+    for record in [each for trial_records in found.values() for each in trial_records]:
+        journal.append(record)
+    write(some_plan, found, tmp_path / "direct")
+    assert collate.main([str(tmp_path / "s")]) == 0
+    assert "EMSO, epochs 2" in capsys.readouterr().out
+    for name in FILES:
+        assert (tmp_path / "s" / name).read_bytes() == (tmp_path / "direct" / name).read_bytes(), name
+
+
+def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys):
+    write(plan(ORIGINAL, EMSO, collapse_mauve=0.95), usual(), tmp_path)
+    assert collate.main([str(tmp_path / "table.csv")]) == 0
+    assert "gibberish" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."),
+        ("empty", "plan.json. Run the sweep first"),
+        ("wrong.csv", "lacks 'model', 'method'"),
+    ],
+)
+def test_collate_on_a_wrong_path_ends_with_2_and_says_why(tmp_path, capsys, name, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "wrong.csv").write_text("variant,ma\nemso,0.1\n")
+    assert collate.main([str(tmp_path / name)]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert str(tmp_path / name) in said.err
+    assert said.out == ""
