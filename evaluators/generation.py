@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from transformers import PreTrainedModel
 
 from evaluators.metrics.mauve import mauve_score
 from evaluators.metrics.perplexity import perplexity, table_perplexity
 from evaluators.metrics.repetition import div_n, div_n_over_words, rep_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Generations, Metric, PositiveCount, Sample
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Generations, Metric, Model, PositiveCount, Sample
 from harness.toolkit.scoring import CausalJudge
 
 SAMPLES = 4
@@ -63,7 +62,7 @@ class Generation(Evaluator):
             fraction(name="mauve", title="MAUVE", better="higher", source="Pillutla et al., arXiv:2102.01454"),
         )
 
-    def evaluate(self, model: PreTrainedModel, task: EvaluationTask) -> Evaluation:
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the numbers of the model's shared generations."""
         found = task.generations(self.definition)
         table = self.definition == "table"

@@ -9,13 +9,12 @@ from functools import partial
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from evaluators.metrics.exact_match import exact_match
 from evaluators.metrics.extraction_likelihood import extraction_likelihood, set_overlap
 from evaluators.metrics.memorization_accuracy import memorization_accuracy
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, PositiveCount, Sample, Sequences
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sample, Sequences
 from harness.toolkit.decoding import Continuations, greedy_continuations
 from harness.toolkit.sampling import sample
 
@@ -55,7 +54,7 @@ class Memorization(Evaluator):
             share("ma_all", "MA (all positions)", "Tirumala et al., arXiv:2205.10770", ranked=False),
         )
 
-    def evaluate(self, model: PreTrainedModel, task: EvaluationTask) -> Evaluation:
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the numbers under this definition; exact match is greedy under both."""
         chosen = self._el_sample(task.forget, task.seed)
         found = greedy_continuations(model, task.forget, self._prefixes(task.forget, chosen))
@@ -97,9 +96,7 @@ class Memorization(Evaluator):
             "ss": self._similarity(task, self._continuations(found), _truth(task.forget)),
         }
 
-    def _table(
-        self, model: PreTrainedModel, task: EvaluationTask, found: Continuations, chosen: list[int]
-    ) -> dict[str, float]:
+    def _table(self, model: Model, task: EvaluationTask, found: Continuations, chosen: list[int]) -> dict[str, float]:
         generated, reference, hits = [], [], []
         length = int(task.forget.lengths_N.min())
         rows = torch.tensor(chosen)

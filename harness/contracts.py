@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 from annotated_types import Ge, Gt
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    Model: TypeAlias = PreTrainedModel
+    """What Hugging Face calls a causal LM."""
+else:
+    # Importing transformers takes seconds, and planning a sweep needs a plugin's settings only.
+    Model = Any
 
 Number = float | int
 Json = Any
@@ -112,7 +118,7 @@ class ErasedModel:
     """A model after erasure, at one strength."""
 
     strength: Number
-    model: PreTrainedModel
+    model: Model
     notes: Mapping[str, Json] = field(default_factory=dict)
     """Plain data for the journal: selected blocks, losses, skipped steps."""
     changed_blocks: tuple[str, ...] | None = None
@@ -130,7 +136,7 @@ class TrainingTask(Protocol):
     """Given to every method whose reference is `retain_data`."""
     training: Training
 
-    def validation_perplexity(self, model: PreTrainedModel) -> float:
+    def validation_perplexity(self, model: Model) -> float:
         """Return the model's own perplexity on held-out text; NaN without validation text."""
 
     def progress(self, message: str) -> None:
@@ -143,10 +149,10 @@ class ErasureTask(TrainingTask, Protocol):
     strengths: tuple[Number, ...]
     """The strengths to yield, rising. One value, the dial's own, unless the dial is cumulative."""
 
-    def load_original(self) -> PreTrainedModel:
+    def load_original(self) -> Model:
         """Return a fresh copy of the original model, in evaluation mode; it is the caller's."""
 
-    def memorized_model(self) -> PreTrainedModel:
+    def memorized_model(self) -> Model:
         """Return a fresh copy of the memorised model: the original overfitted on the forget set."""
 
 
@@ -228,7 +234,7 @@ class EvaluationTask(Protocol):
     def original_digest(self) -> str:
         """Return the digest of the original's weights: a key for what is computed from it."""
 
-    def load_original(self) -> PreTrainedModel:
+    def load_original(self) -> Model:
         """Return a fresh copy of the original model."""
 
 
@@ -271,5 +277,5 @@ class Evaluator(ABC):
         """The metrics that these settings report, in the order of the table's columns."""
 
     @abstractmethod
-    def evaluate(self, model: PreTrainedModel, task: EvaluationTask) -> Evaluation:
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return one number for each metric of this model."""

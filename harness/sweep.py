@@ -125,10 +125,10 @@ def _report(planned: Plan, journal: Journal, tracker: Tracker, folders: Folders)
     from harness.reporting.write import write
 
     records = _records(planned, journal)
-    tracker.sync(planned, records)
-    paths = write(planned, records, folders.results)
-    tracker.finish(paths)
     found, facts = table(planned, records), metric_facts(planned, records)
+    classes = found.groupby("trial_id")["collapse_class"].agg(lambda each: ", ".join(each.dropna().unique()))
+    tracker.sync(planned, records, {str(trial_id): words for trial_id, words in classes.items()})
+    tracker.finish(write(planned, records, folders.results))
     console().print(ranking_table(found, rank(found, facts), facts))
     states = {spec.trial_id: status(spec, records[spec.trial_id]) for spec in planned.trials}
     unfinished = [spec for spec in planned.trials if states[spec.trial_id] != "done"]

@@ -24,9 +24,8 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import PreTrainedModel
 
-from harness.contracts import ErasedModel, Evaluation, Evaluator, Method, Metric, Number, Training
+from harness.contracts import ErasedModel, Evaluation, Evaluator, Method, Metric, Model, Number, Training
 from harness.execution.memorized import build_memorized
 from harness.execution.tasks import ErasingTask, MeasuringTask, data_of, forget_of
 from harness.models.loading import DEFAULT_JUDGES, load_model, resolve_judge, resolve_model
@@ -108,7 +107,7 @@ class MethodConformance:
         settings = {**quick, **self.settings, method.strength.field: max(strengths)}
         yield from METHODS.configure(name, settings).erase(ErasingTask(spec, artifacts, strengths, print))
 
-    def logits(self, model: PreTrainedModel) -> torch.Tensor:
+    def logits(self, model: Model) -> torch.Tensor:
         """Return the model's logits on the forget set."""
         spec = small_spec()
         with torch.inference_mode():
@@ -199,7 +198,7 @@ class EvaluatorConformance:
         """Return a place for artifacts, shared by a class's tests."""
         return tmp_path_factory.mktemp("artifacts")
 
-    def measure(self, evaluator: Evaluator, model: PreTrainedModel, folder: Path) -> Evaluation:
+    def measure(self, evaluator: Evaluator, model: Model, folder: Path) -> Evaluation:
         """Return what the evaluator finds on the small trial."""
         return evaluator.evaluate(model, MeasuringTask(small_spec(), Artifacts(folder), model))
 
@@ -249,7 +248,7 @@ class EvaluatorConformance:
             pytest.skip("no ranked metric of erasure or generation to compare")
 
 
-def one_word_model() -> PreTrainedModel:
+def one_word_model() -> Model:
     """Return a planted collapse: a model that writes one token for ever."""
     model = load_model(resolve_model(MODEL))
     with torch.no_grad():

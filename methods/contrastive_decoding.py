@@ -9,7 +9,6 @@ from typing import Literal
 import torch
 
 from harness.contracts import ErasedModel, ErasureTask, Method, NonNegative, Strength
-from harness.toolkit.pair import PairModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +34,9 @@ class ContrastiveDecoding(Method):
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the pair of original and memorised model once."""
+        # Here, not above: it imports all of transformers, and planning needs the settings only.
+        from harness.toolkit.pair import PairModel
+
         yield ErasedModel(self.gamma, PairModel(task.load_original(), task.memorized_model(), self.contrast))
 
     def contrast(self, original: torch.Tensor, memorized: torch.Tensor) -> torch.Tensor:

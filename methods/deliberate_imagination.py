@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedModel
 
-from harness.contracts import ErasedModel, ErasureTask, Method, NonNegative, PositiveCount, Strength
+from harness.contracts import ErasedModel, ErasureTask, Method, Model, NonNegative, PositiveCount, Strength
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import Batch, token_distillation
 
@@ -38,7 +37,7 @@ class DeliberateImagination(Method):
         """Yield the distilled model once."""
         model, teacher = task.load_original(), task.load_original()
 
-        def loss(model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+        def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
             with torch.no_grad():
                 target = imagine(forget.logits(teacher), forget.targets_BS, self.gamma)
             return forget.mean(token_distillation(target, forget.logits(model)))

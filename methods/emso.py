@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from transformers import PreTrainedModel
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Json, Method, PositiveCount, Strength
+from harness.contracts import Count, ErasedModel, ErasureTask, Json, Method, Model, PositiveCount, Strength
 from harness.models.blocks import Block, blocks
 from harness.toolkit.finetune import walk
 from harness.toolkit.losses import Batch, token_negative_entropy, token_nll
@@ -62,14 +61,14 @@ class EMSO(Method):
         generator = torch.Generator().manual_seed(task.seed)
         history: list[tuple[list[Block], dict[str, Json]]] = []
 
-        def select(model: PreTrainedModel, batches: Sequence[Batch]) -> tuple[Sequence[Block], dict[str, Json]]:
+        def select(model: Model, batches: Sequence[Batch]) -> tuple[Sequence[Block], dict[str, Json]]:
             if self.reselect == "epoch" or not history:
                 history.append(self.choose(model, batches, generator))
             return history[-1]
 
         yield from walk(task, model, self.erasure_loss, select)
 
-    def erasure_loss(self, model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+    def erasure_loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return L_EM, or −L_NLL for `loss: nll`."""
         logits = forget.logits(model)
         if self.loss == "em":
@@ -77,7 +76,7 @@ class EMSO(Method):
         return -forget.mean(token_nll(logits, forget.targets_BS))
 
     def choose(
-        self, model: PreTrainedModel, batches: Sequence[Batch], generator: torch.Generator
+        self, model: Model, batches: Sequence[Batch], generator: torch.Generator
     ) -> tuple[list[Block], dict[str, Json]]:
         """Return the k blocks to train, best first, and the notes that say why."""
         candidates = blocks(model)
@@ -107,7 +106,7 @@ class EMSO(Method):
 
 
 def gradients(
-    model: PreTrainedModel, batches: Sequence[Batch], candidates: Sequence[Block]
+    model: Model, batches: Sequence[Batch], candidates: Sequence[Block]
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Return the gradients of L_NLL and of L_EM, for every matrix that holds a candidate, in fp32."""
     matrices = {name: weight for name, weight in model.named_parameters() if name in {b.parameter for b in candidates}}

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedModel
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Method, Strength
+from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, Strength
 from harness.toolkit.finetune import walk
 from harness.toolkit.losses import Batch, token_nll
 
@@ -29,7 +28,7 @@ class GradientAscent(Method):
     epochs: Count = 1
     """Passes over the forget set."""
 
-    def loss(self, model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return −NLL on the forget set."""
         return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedModel
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Method, NonNegative, Strength
+from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, NonNegative, Strength
 from harness.toolkit.finetune import walk
 from harness.toolkit.losses import Batch, token_nll
 
@@ -31,7 +30,7 @@ class GradientDifference(Method):
     retain_weight: NonNegative = 1.0
     """Of the retain term."""
 
-    def loss(self, model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return −NLL on the forget set plus NLL on the retain set."""
         ascent = -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
         descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from transformers import PreTrainedModel
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Method, NonNegative, Strength
+from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, NonNegative, Strength
 from harness.toolkit.finetune import walk
 from harness.toolkit.losses import Batch, token_kl, token_nll
 
@@ -38,7 +37,7 @@ class KLDivergence(Method):
         """Yield the model after each epoch asked for."""
         original = task.load_original()
 
-        def loss(model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+        def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
             ascent = -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
             with torch.no_grad():
                 anchor = retain.logits(original)

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 
-from harness.contracts import Checkpoint, Sequences, Training
+from harness.contracts import Checkpoint, Model, Sequences, Training
 from harness.errors import TrialError
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
@@ -43,7 +42,7 @@ def _training(spec: TrialSpec) -> Training:
 
 
 def build_memorized(
-    spec: TrialSpec, artifacts: Artifacts, original: PreTrainedModel, forget: Sequences, progress: Callable[[str], None]
+    spec: TrialSpec, artifacts: Artifacts, original: Model, forget: Sequences, progress: Callable[[str], None]
 ) -> float:
     """Train the memorised model unless it exists; return its MA on the forget set."""
 
@@ -58,7 +57,7 @@ def build_memorized(
     return _accuracy_of(artifacts.build(KIND, memorized_key(spec), make))
 
 
-def load_memorized(spec: TrialSpec, artifacts: Artifacts) -> tuple[PreTrainedModel, float]:
+def load_memorized(spec: TrialSpec, artifacts: Artifacts) -> tuple[Model, float]:
     """Return a fresh copy of the memorised model and its MA on the forget set.
 
     Raises:
@@ -71,7 +70,7 @@ def load_memorized(spec: TrialSpec, artifacts: Artifacts) -> tuple[PreTrainedMod
     return load_model(place), _accuracy_of(folder)
 
 
-def accuracy(model: PreTrainedModel, sequences: Sequences) -> float:
+def accuracy(model: Model, sequences: Sequences) -> float:
     """Return the share of all predicted tokens whose greedy choice is the text's: MA over all positions."""
     found = greedy_continuations(model, sequences, [[] for _ in range(len(sequences))])
     counted = torch.arange(sequences.tokens_NT.shape[1]) < sequences.lengths_N[:, None]
@@ -83,7 +82,7 @@ def _accuracy_of(folder: Path) -> float:
     return float(json.loads((folder / "memorized.json").read_text())["ma"])
 
 
-def _nll(model: PreTrainedModel, forget: Batch, retain: Batch) -> torch.Tensor:
+def _nll(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
     return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
 
@@ -97,6 +96,6 @@ class _Memorizing:
     progress: Callable[[str], None]
     retain: Sequences | None = None
 
-    def validation_perplexity(self, model: PreTrainedModel) -> float:
+    def validation_perplexity(self, model: Model) -> float:
         """Return NaN: no early stop looks at it."""
         return float("nan")

@@ -83,6 +83,10 @@ class _Search(Searcher):
         super().__init__()
         self._board = board
 
+    def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
+        # Tune pickles its parts for a restore that never comes; a watcher may not be picklable.
+        return Searcher, ()
+
     def suggest(self, trial_id: str) -> dict[str, int] | str | None:
         job = self._board.next()
         if job is not None:
@@ -104,7 +108,6 @@ class _Forward(tune.Callback):
         self._temporary = temporary
 
     def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
-        # Tune pickles its callbacks for a restore that never comes; a watcher may not be picklable.
         return tune.Callback, ()
 
     def on_trial_result(
@@ -168,11 +171,12 @@ def _work(work: str, data: dict[str, Any], folders: Folders) -> None:
 
 def _postmortem(trial: Trial, temporary: Path) -> tuple[str, list[str]]:
     """Return why a worker ended before its job did, and its last lines."""
-    report = [line for line in Path(trial.error_file).read_text(errors="replace").splitlines() if line.strip(" ^")]
-    dead = re.search(r"actor died.*pid: (\d+)", " ".join(report))
+    text = re.sub(r"\x1b\[\d+m", "", Path(trial.error_file).read_text(errors="replace"))
+    report = [line for line in text.splitlines()[1:] if line.strip(" ^")]
+    dead = re.search(r"actor died.*pid: (\d+)", text, re.DOTALL)
     if dead is None:
         return report[-1], report[-_LOG_LINES:]
-    reason = "stopped because memory ran short" if "low on memory" in " ".join(report) else "killed, or crashed"
+    reason = "stopped because memory ran short" if "low on memory" in text else "killed, or crashed"
     logs = temporary.glob(f"session_latest/logs/worker-*-{dead[1]}.err")
     lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     told = [line for line in lines if not line.startswith((":job_id:", ":actor_name:"))]

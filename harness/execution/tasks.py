@@ -10,9 +10,9 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from harness.contracts import Checkpoint, Definition, Generations, Number, Sequences, Training
+from harness.contracts import Checkpoint, Definition, Generations, Model, Number, Sequences, Training
 from harness.data.sequences import Utility, load_forget, load_retain, load_utility, load_validation
 from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer, vocabulary
@@ -61,11 +61,11 @@ class ErasingTask:
         if spec.reference == "retain_data" and spec.retain is not None:
             self.retain = data_of(spec, retain_of, spec.retain, int(self.forget.lengths_N.max()))
 
-    def load_original(self) -> PreTrainedModel:
+    def load_original(self) -> Model:
         """Return a fresh copy of the original model on the trial's device."""
         return load_model(self.spec.model).to(device_of(self.spec))
 
-    def memorized_model(self) -> PreTrainedModel:
+    def memorized_model(self) -> Model:
         """Return a fresh copy of the memorised model; one that misses its gate leaves a warning."""
         model, accuracy = load_memorized(self.spec, self.artifacts)
         if accuracy < self.spec.memorization.gate:
@@ -75,13 +75,13 @@ class ErasingTask:
             )
         return model.to(device_of(self.spec))
 
-    def validation_perplexity(self, model: PreTrainedModel) -> float:
+    def validation_perplexity(self, model: Model) -> float:
         """Return the model's own perplexity on the validation texts."""
         return own_perplexity(model, data_of(self.spec, validation_of, self.spec.validation))
 
 
 @torch.inference_mode()
-def own_perplexity(model: PreTrainedModel, sequences: Sequences) -> float:
+def own_perplexity(model: Model, sequences: Sequences) -> float:
     """Return exp of the model's mean NLL over all predicted tokens of `sequences`."""
     device = next(model.parameters()).device
     total = count = 0.0
@@ -102,7 +102,7 @@ class MeasuringTask:
 
     spec: TrialSpec
     artifacts: Artifacts
-    model: PreTrainedModel
+    model: Model
 
     def __post_init__(self) -> None:
         """Load the texts and the tokenizer, once for all trials of the process."""
@@ -139,7 +139,7 @@ class MeasuringTask:
         """Return the digest of the original's weights."""
         return self.spec.model.digest
 
-    def load_original(self) -> PreTrainedModel:
+    def load_original(self) -> Model:
         """Return a fresh copy of the original model on the trial's device."""
         return load_model(self.spec.model).to(device_of(self.spec))
 

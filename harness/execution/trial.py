@@ -17,9 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 
-from harness.contracts import ErasedModel, Evaluator, Json, Number
+from harness.contracts import ErasedModel, Evaluator, Json, Model, Number
 from harness.errors import TrialError
 from harness.execution.jobs import Event, Folders, Job, Watcher
 from harness.execution.memorized import build_memorized
@@ -153,7 +152,7 @@ class _Trial:
     def _settings(self, wanted: tuple[Number, ...]) -> dict[str, Json]:
         return {**self.spec.settings, self.spec.strength_name: max(wanted)} if wanted else dict(self.spec.settings)
 
-    def _kept(self, folder: Path) -> PreTrainedModel:
+    def _kept(self, folder: Path) -> Model:
         patch = folder / "patch.safetensors"
         if patch.is_file():
             return apply_patch(load_model(self.spec.model), self.spec.model.digest, patch)

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedModel
 
+from harness.contracts import Model
 from harness.errors import ModelError
 
 HEAD_MATRICES = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
@@ -36,7 +36,7 @@ class Block:
         return matrix.narrow(self.axis, self.start, self.stop - self.start)
 
 
-def blocks(model: PreTrainedModel) -> tuple[Block, ...]:
+def blocks(model: Model) -> tuple[Block, ...]:
     """Return every block of a GPT-Neo, layer by layer: 600 for 125M, 1584 for 1.3B, 2624 for 2.7B.
 
     Raises:
@@ -61,7 +61,7 @@ def blocks(model: PreTrainedModel) -> tuple[Block, ...]:
     return tuple(found)
 
 
-def _heads(model: PreTrainedModel, stem: str, parameter: str, axis: int) -> list[Block]:
+def _heads(model: Model, stem: str, parameter: str, axis: int) -> list[Block]:
     heads = model.config.num_heads
     width = model.config.hidden_size // heads
     return [Block(f"{stem}.H{head}", parameter, axis, head * width, (head + 1) * width) for head in range(heads)]

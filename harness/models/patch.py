@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import PreTrainedModel
 
+from harness.contracts import Model
 from harness.errors import ModelError
 from harness.models.blocks import blocks
 
 
-def save_patch(model: PreTrainedModel, names: Iterable[str], original_digest: str, file: Path) -> None:
+def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:
     """Write the blocks `names` of `model`, with the digest of the original they belong to."""
     wanted = set(names)
     parameters = dict(model.named_parameters())
@@ -27,7 +27,7 @@ def save_patch(model: PreTrainedModel, names: Iterable[str], original_digest: st
     save_file(tensors, file, metadata={"lethe": json.dumps({"original": original_digest})})
 
 
-def apply_patch(original: PreTrainedModel, original_digest: str, file: Path) -> PreTrainedModel:
+def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
     """Return `original`, changed in place into the erased model that the patch was made from.
 
     Raises:
@@ -41,7 +41,7 @@ def apply_patch(original: PreTrainedModel, original_digest: str, file: Path) -> 
             raise ModelError(
                 f"{file} is a patch of the model with digest {belongs}, and this one's is {original_digest}."
             )
-        for name in patch.keys():
+        for name in patch.keys():  # noqa: SIM118 - a safe_open handle is no mapping
             if name not in places:
                 raise ModelError(f"{file} patches the block {name}, which this model does not have.")
             block = places[name]

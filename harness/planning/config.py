@@ -172,9 +172,11 @@ class Sweep(Strict):
 def read_sweep(raw: dict[str, Any]) -> tuple[Sweep, list[Fault]]:
     """Return the sound part of a sweep file, and what is wrong with the rest of it."""
     sound = copy.deepcopy(raw)
-    if isinstance(sound.get("models"), list):
-        sound["models"] = _numbered(sound["models"])
     faults: list[Fault] = []
+    if isinstance(sound.get("models"), dict):
+        faults.append(Fault("models", "must be a list of models; got settings (name: value)."))
+        del sound["models"]
+    sound["models"] = _numbered(sound.get("models", []))
     while True:
         try:
             return Sweep.model_validate(sound), faults

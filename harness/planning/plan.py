@@ -54,8 +54,8 @@ def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     found_measures = measures(sweep.evaluators, faults)
     found_subjects = subjects(sweep, unsound, faults)
     found_judges = judges(sweep.judges, raw.get("judges"), found_measures, faults)
-    if not any(fault.path.startswith("training") for fault in faults):
-        refuse_same(found_rows, [each.training for each in found_subjects] or [sweep.training], faults)
+    shared = {} if any(fault.path.startswith("training") for fault in faults) else sweep.training
+    refuse_same(found_rows, [each.training for each in found_subjects] or [shared], faults)
     every = trials(name, sweep, found_subjects, found_rows, Panel(found_measures, found_judges))
     ranked = ranked_at(sweep.ranking.at, sweep.methods, found_rows, faults)
     collapse = collapse_fraction(sweep.collapse, found_measures, faults)

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from harness.contracts import Sequences
+from harness.contracts import Model, Sequences
 from harness.toolkit.cache import JoiningCache, bytes_per_token
 
 NEAR_TIE = 1e-4
@@ -59,9 +58,7 @@ class Continuations:
 
 
 @torch.inference_mode()
-def greedy_continuations(
-    model: PreTrainedModel, sequences: Sequences, prefixes: Sequence[Sequence[int]]
-) -> Continuations:
+def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]) -> Continuations:
     """Return the greedy continuations of `sequences` after each of their `prefixes`.
 
     The result equals a generation for each prefix (end of text an ordinary token), near ties aside.
@@ -122,7 +119,7 @@ def _greedy(logits: torch.Tensor) -> tuple[torch.Tensor, int]:
 
 
 def _continue(
-    model: PreTrainedModel,
+    model: Model,
     source: Cache,
     tokens_BT: torch.Tensor,
     choice_BS: torch.Tensor,
@@ -145,9 +142,7 @@ def _continue(
     return done, near_ties
 
 
-def _fill(
-    model: PreTrainedModel, source: Cache, rows_RT: torch.Tensor, positions: torch.Tensor, places: torch.Tensor
-) -> int:
+def _fill(model: Model, source: Cache, rows_RT: torch.Tensor, positions: torch.Tensor, places: torch.Tensor) -> int:
     """Write each row's greedy tokens after its position; rows come in the order of their positions."""
     length, first = rows_RT.shape[1], int(positions[0])
     cache = JoiningCache(source, len(rows_RT), length, first)

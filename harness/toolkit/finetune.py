@@ -9,21 +9,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from transformers import PreTrainedModel
 
-from harness.contracts import ErasedModel, ErasureTask, Json, Sequences, Training, TrainingTask
+from harness.contracts import ErasedModel, ErasureTask, Json, Model, Sequences, Training, TrainingTask
 from harness.models.blocks import Block, block_order
 from harness.toolkit.engines.torch import TorchEngine
 from harness.toolkit.losses import Batch
 
-Loss = Callable[[PreTrainedModel, Batch, Batch], torch.Tensor]
+Loss = Callable[[Model, Batch, Batch], torch.Tensor]
 """(model, forget, retain) to this micro-batch's share of the loss. Without retain data `retain` is empty."""
 
 
 class Select(Protocol):
     """Chooses the blocks that an epoch trains, from one random global batch."""
 
-    def __call__(self, model: PreTrainedModel, batches: Sequence[Batch]) -> tuple[Sequence[Block], dict[str, Json]]:
+    def __call__(self, model: Model, batches: Sequence[Batch]) -> tuple[Sequence[Block], dict[str, Json]]:
         """Return the blocks and notes about the choice; `batches` are the global batch's micro-batches."""
 
 
@@ -37,16 +36,14 @@ class Epoch:
     stop_reason: str | None = None
 
 
-def walk(task: ErasureTask, model: PreTrainedModel, loss: Loss, select: Select | None = None) -> Iterator[ErasedModel]:
+def walk(task: ErasureTask, model: Model, loss: Loss, select: Select | None = None) -> Iterator[ErasedModel]:
     """Yield `model` at each epoch in `task.strengths`, and where the trajectory stopped early."""
     for epoch in train(task, model, loss, int(max(task.strengths)), select):
         if epoch.number in task.strengths or epoch.stop_reason:
             yield ErasedModel(epoch.number, model, epoch.notes, epoch.changed_blocks, epoch.stop_reason)
 
 
-def train(
-    task: TrainingTask, model: PreTrainedModel, loss: Loss, epochs: int, select: Select | None = None
-) -> Iterator[Epoch]:
+def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, select: Select | None = None) -> Iterator[Epoch]:
     """Train `model` in place on the forget set and yield after each epoch, 0 first.
 
     The data order of an epoch depends on the seed and its number alone, and the learning rate is
@@ -83,9 +80,7 @@ def train(
             return
 
 
-def _one_epoch(
-    task: TrainingTask, model: PreTrainedModel, loss: Loss, engine: TorchEngine, number: int
-) -> dict[str, Json]:
+def _one_epoch(task: TrainingTask, model: Model, loss: Loss, engine: TorchEngine, number: int) -> dict[str, Json]:
     began, values = time.perf_counter(), []
     device = next(model.parameters()).device
     order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
@@ -137,7 +132,7 @@ def autocast(training: Training, device: torch.device) -> AbstractContextManager
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")
 
 
-def _global_batch(task: TrainingTask, model: PreTrainedModel, generator: torch.Generator) -> list[Batch]:
+def _global_batch(task: TrainingTask, model: Model, generator: torch.Generator) -> list[Batch]:
     rows = torch.randperm(len(task.forget), generator=generator)[: task.training.global_batch]
     return cut(task.forget, rows, task.training, next(model.parameters()).device)
 

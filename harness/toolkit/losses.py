@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
-from transformers import PreTrainedModel
+
+from harness.contracts import Model
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Batch:
         """Return the token that each prediction should have been."""
         return self.tokens_BT[:, 1:]
 
-    def logits(self, model: PreTrainedModel) -> torch.Tensor:
+    def logits(self, model: Model) -> torch.Tensor:
         """Return `model`'s logits_BSV for every prediction, in fp32."""
         return model(input_ids=self.tokens_BT[:, :-1], use_cache=False).logits.float()  # type: ignore[no-any-return]
 

@@ -7,8 +7,8 @@ are compared on the same draws, and adding prompts changes nothing for the earli
 from __future__ import annotations
 
 import torch
-from transformers import PreTrainedModel
 
+from harness.contracts import Model
 from harness.toolkit.cache import JoiningCache
 
 ROWS_AT_ONCE = 256
@@ -16,7 +16,7 @@ ROWS_AT_ONCE = 256
 
 @torch.inference_mode()
 def sample(
-    model: PreTrainedModel,
+    model: Model,
     prompts_NT: torch.Tensor,
     new_tokens: int,
     seed: int,
@@ -49,7 +49,7 @@ def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
 
 
 def _sample(
-    model: PreTrainedModel, prompts_BT: torch.Tensor, draws_BS: torch.Tensor, top_p: float, top_k: int | None
+    model: Model, prompts_BT: torch.Tensor, draws_BS: torch.Tensor, top_p: float, top_k: int | None
 ) -> torch.Tensor:
     device = next(model.parameters()).device
     prompts_BT, draws_BS = prompts_BT.to(device), draws_BS.to(device)

@@ -149,6 +149,7 @@ def test_faults_come_within_seconds(check):
         ({"models": None}, "models", "is missing: which models to erase from? For instance models: [miniature-m]."),
         ({"models": "[]"}, "models", "is empty: which models to erase from? For instance models: [miniature-m]."),
         ({"models": "MODEL"}, "models", "must be a list of models; got the text "),
+        ({"models": "{id: MODEL}"}, "models", "must be a list of models; got settings (name: value)."),
         ({"models": "[3]"}, "models.0", "must be a name, or settings with an id: {id: ..., tokenizer: ...}; got 3."),
         ({"models": "[{tokenizer: MODEL}]"}, "models.0.id", "is missing; it must be text."),
         ({"models": "[{id: MODEL, engine: deepspeed}]"}, "models.0.engine", "no engine is called 'deepspeed'. Known: "),

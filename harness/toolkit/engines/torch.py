@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch.nn import Parameter
-from transformers import PreTrainedModel
 
-from harness.contracts import Training
+from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
 
@@ -20,7 +19,7 @@ class TorchEngine:
     gradient: AdamW never sees the rest of the matrix, which stays as it is to the last bit.
     """
 
-    def __init__(self, model: PreTrainedModel, training: Training, blocks: Sequence[Block] | None = None) -> None:
+    def __init__(self, model: Model, training: Training, blocks: Sequence[Block] | None = None) -> None:
         self.skipped_steps = 0
         parameters = dict(model.named_parameters())
         if blocks is None:

@@ -1,0 +1,109 @@
+"""How much faster exact EL is than generating: against a generation per prefix, and one per prefix length.
+
+    python -m benchmarks.extraction_likelihood [--model ID] [--tokenizer FOLDER] [--sequences N] [--rows N]
+
+All ways run on the same model, sequences and threads, in one process, one after the other; the figures
+that matter are the ratios. The slow ways run on `--rows` sequences only and are scaled up. All must give
+the same tokens, near ties aside; the program says how many differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+
+from harness.contracts import Model, Sequences
+from harness.data.sequences import load_forget
+from harness.models.loading import load_model, load_tokenizer, resolve_model, vocabulary
+from harness.specs import Source
+from harness.toolkit.decoding import greedy_continuations
+
+Tokens = dict[tuple[int, int], list[int]]
+
+
+def main() -> None:
+    """Print seconds, ratios and differences."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="miniature-m")
+    parser.add_argument("--tokenizer")
+    parser.add_argument("--forget", help="folder of the extraction challenge; the miniature's records otherwise")
+    parser.add_argument("--sequences", type=int, default=64)
+    parser.add_argument("--rows", type=int, default=2, help="sequences for the generation per prefix")
+    arguments = parser.parse_args()
+    checkpoint = resolve_model(arguments.model, arguments.tokenizer)
+    if arguments.forget:
+        source = Source(source="extraction_challenge", path=arguments.forget, sequences=arguments.sequences)
+    else:
+        source = Source(source="miniature", sequences=arguments.sequences, sequence_tokens=128, prefix_tokens=64)
+    sequences = load_forget(source, load_tokenizer(checkpoint), vocabulary(checkpoint))
+    model = load_model(checkpoint)
+    model(input_ids=sequences.tokens_NT[:, :8])
+
+    few = _first(sequences, arguments.rows)
+    ours, fast = _timed(lambda: _ours(model, sequences))
+    print(f"{len(sequences)} sequences of {sequences.tokens_NT.shape[1]} tokens, {torch.get_num_threads()} threads")
+    print(f"Lethe                              {fast:8.2f} s")
+    for name, way, rows in (
+        ("a generation per prefix length", _per_length, sequences),
+        ("a generation per prefix", _per_prefix, few),
+    ):
+        theirs, seconds = _timed(lambda way=way, rows=rows: way(model, rows))  # type: ignore[misc]
+        scaled = seconds * len(sequences) / len(rows)
+        differing = sum(theirs[key] != ours[key] for key in theirs)
+        note = "" if len(rows) == len(sequences) else f", scaled from {len(rows)} sequences"
+        print(f"{name:34} {scaled:8.2f} s = {scaled / fast:6.1f} x{note}; {differing} of {len(theirs)} differ")
+
+
+def _timed(run: Callable[[], Tokens]) -> tuple[Tokens, float]:
+    began = time.perf_counter()
+    found = run()
+    return found, time.perf_counter() - began
+
+
+def _first(sequences: Sequences, rows: int) -> Sequences:
+    return Sequences(sequences.tokens_NT[:rows], sequences.lengths_N[:rows], sequences.prefix_tokens, "")
+
+
+def _keys(sequences: Sequences) -> list[tuple[int, int]]:
+    lengths = enumerate(sequences.lengths_N.tolist())
+    return [(place, prefix) for place, length in lengths for prefix in range(1, length)]
+
+
+def _ours(model: Model, sequences: Sequences) -> Tokens:
+    found = greedy_continuations(model, sequences, [range(1, length) for length in sequences.lengths_N.tolist()])
+    return {key: found.of(*key) for key in _keys(sequences)}
+
+
+def _per_prefix(model: Model, sequences: Sequences) -> Tokens:
+    return {
+        (place, prefix): _generate(model, sequences.tokens_NT[place : place + 1, :prefix], sequences)[0]
+        for place, prefix in _keys(sequences)
+    }
+
+
+def _per_length(model: Model, sequences: Sequences) -> Tokens:
+    found: Tokens = {}
+    for prefix in range(1, sequences.tokens_NT.shape[1]):
+        for place, row in enumerate(_generate(model, sequences.tokens_NT[:, :prefix], sequences)):
+            found[place, prefix] = row
+    return found
+
+
+def _generate(model: Model, prompts: torch.Tensor, sequences: Sequences) -> list[list[int]]:
+    new_tokens = sequences.tokens_NT.shape[1] - prompts.shape[1]
+    rows = model.generate(
+        prompts,
+        attention_mask=torch.ones_like(prompts),
+        max_new_tokens=new_tokens,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return rows[:, prompts.shape[1] :].tolist()  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A plugin of Lethe, in a package of its own."""

@@ -1,0 +1,7 @@
+"""What the author of a plugin writes to have it checked."""
+
+from harness.testing import MethodConformance
+
+
+class TestNPO(MethodConformance):
+    plugin = "npo"

@@ -1,0 +1,260 @@
+"""Ray: one real session, with workers that work, wait, fail and die."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.contracts import Checkpoint, Training
+from harness.execution.jobs import Event, Folders, Job
+from harness.records.journal import Journal
+from harness.specs import Failed, Memorization, Source, Stopped, TrialSpec
+
+WORK = """
+import os, signal, sys, time
+import ray, torch
+from harness.execution.jobs import Event
+from harness.records.journal import Journal
+from harness.specs import Stopped
+
+def work(job, folders, watch):
+    said = job.spec.settings
+    watch(Event(job=job.name, kind="started"))
+    print("printed by", job.name)
+    if "signal" in said:
+        print("last words of", job.name, file=sys.stderr, flush=True)
+        os.kill(os.getpid(), said["signal"])
+    if "raises" in said:
+        raise ValueError(said["raises"])
+    if "fails" in said:
+        watch(Event(job=job.name, kind="failed", message=said["fails"]))
+        return
+    time.sleep(said.get("seconds", 0))
+    record = Stopped(trial_id=job.spec.trial_id, strength=1, reason="worked")
+    Journal(folders.results / "journal").append(record)
+    detail = {
+        "pid": os.getpid(),
+        "threads": torch.get_num_threads(),
+        "address": ray.util.get_node_ip_address(),
+        "directory": os.getcwd(),
+    }
+    watch(Event(job=job.name, kind="finished", done=1, total=1, detail=detail))
+"""
+
+DRIVER = """
+import sys
+from pathlib import Path
+from harness.execution.jobs import Folders, Job
+from harness.execution.ray_tune import run_with_ray
+import json
+jobs = [Job.from_json(each) for each in json.loads(sys.argv[1])]
+folders = Folders(results=Path(sys.argv[2]) / "results", artifacts=Path(sys.argv[2]) / "artifacts")
+run_with_ray(jobs, folders, lambda event: print(event.job, event.kind, event.detail, flush=True), work="our_work:work")
+"""
+
+
+def make_job(name, needs=None, provides=None, cpus=1, **settings):
+    text = Source(source="miniature", digest="1" * 16)
+    spec = TrialSpec(
+        trial_id=f"id-{name}",
+        sweep="s",
+        variant="v",
+        method="m",
+        label="M",
+        reference="none",
+        settings=settings,
+        method_version=1,
+        strength_name="epochs",
+        strengths=(1,),
+        seed=0,
+        model=Checkpoint("m", "/m", "/m", "0" * 16),
+        training=Training(),
+        memorization=Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
+        engine="plain",
+        forget=text,
+        retain=None,
+        utility=text,
+        validation=text,
+        evaluators=(),
+        judges={},
+        cpus=cpus,
+    )
+    return Job(name=name, kind="memorize" if provides else "trial", spec=spec, needs=needs, provides=provides)
+
+
+class Watcher:
+    """Keeps the events; like a live view, it cannot be pickled."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.events = []
+
+    def __call__(self, event):
+        assert threading.current_thread() is threading.main_thread()
+        with self.lock:
+            self.events.append(event)
+
+
+@pytest.fixture(scope="module")
+def short_folder():
+    """A temporary folder with a name that is short enough for Ray's sockets."""
+    name = tempfile.mkdtemp(prefix="t-", dir="/tmp")
+    yield name
+    shutil.rmtree(name)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory, short_folder):
+    """What one session left: its events, its journal, its folders, its output, and the home folder."""
+    from harness.execution.ray_tune import run_with_ray
+
+    root = tmp_path_factory.mktemp("ray")
+    (root / "our_work.py").write_text(WORK)
+    (root / "home").mkdir()
+    jobs = [
+        make_job("memory", provides="k", seconds=1),
+        make_job("needs-memory", needs="k"),
+        make_job("free"),
+        make_job("killed", signal=signal.SIGKILL),
+        make_job("bad-memory", provides="k2", fails="ValueError: NaN loss"),
+        make_job("needs-bad-memory", needs="k2"),
+        make_job("raises", raises="a bug of our own"),
+        make_job("too-big", cpus=9999),
+        make_job("last"),
+    ]
+    folders = Folders(results=root / "results" / "s", artifacts=root / "results" / "artifacts")
+    watcher = Watcher()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(root))
+        patch.setenv("HOME", str(root / "home"))
+        patch.setattr(tempfile, "tempdir", short_folder)
+        output = root / "output"
+        with output.open("w") as file:
+            saved = os.dup(1), os.dup(2)
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            try:
+                run_with_ray(jobs, folders, watcher, work="our_work:work")
+            finally:
+                for place, handle in enumerate(saved, start=1):
+                    os.dup2(handle, place)
+                    os.close(handle)
+    return {
+        "events": watcher.events,
+        "journal": Journal(folders.results / "journal"),
+        "results": root / "results",
+        "output": output.read_text(),
+        "home": root / "home",
+        "temporary": [path.name for path in Path(short_folder).iterdir()],
+    }
+
+
+def kinds(ran):
+    found = {}
+    for event in ran["events"]:
+        found.setdefault(event.job, []).append(event.kind)
+    return found
+
+
+def test_every_job_runs_once_and_those_without_a_fault_finish(ran):
+    assert kinds(ran) == {
+        "memory": ["started", "finished"],
+        "needs-memory": ["started", "finished"],
+        "free": ["started", "finished"],
+        "killed": ["started", "failed"],
+        "bad-memory": ["started", "failed"],
+        "needs-bad-memory": ["failed"],
+        "raises": ["started", "failed"],
+        "too-big": ["failed"],
+        "last": ["started", "finished"],
+    }
+    for name in ("memory", "needs-memory", "free", "last"):
+        assert ran["journal"].read(f"id-{name}") == [Stopped(trial_id=f"id-{name}", strength=1, reason="worked")]
+
+
+def test_who_needs_something_starts_after_it_was_provided(ran):
+    order = [(event.job, event.kind) for event in ran["events"]]
+    assert order.index(("memory", "finished")) < order.index(("needs-memory", "started"))
+
+
+def test_a_worker_that_dies_becomes_a_failed_record_with_its_last_words(ran):
+    [record] = ran["journal"].read("id-killed")
+    assert isinstance(record, Failed)
+    assert record.error == "WorkerDied: its process ended before the job did: killed, or crashed"
+    assert "last words of killed" in record.log
+
+
+def test_a_fault_of_the_work_itself_becomes_one_too(ran):
+    [record] = ran["journal"].read("id-raises")
+    assert record.error == "ValueError: a bug of our own"
+    assert any("our_work.py" in line for line in record.log)
+
+
+def test_what_cannot_run_says_why(ran):
+    errors = {name: ran["journal"].read(f"id-{name}")[0].error for name in ("needs-bad-memory", "too-big")}
+    assert errors["needs-bad-memory"] == "the memorised model could not be built: ValueError: NaN loss"
+    assert errors["too-big"].startswith("it asks for 9999 CPUs and 0 GPUs, and this machine has ")
+    assert ran["journal"].read("id-bad-memory") == []
+
+
+def test_a_worker_has_its_threads_stays_in_our_folder_and_listens_to_this_machine_alone(ran):
+    details = [event.detail for event in ran["events"] if event.kind == "finished"]
+    assert {detail["threads"] for detail in details} == {1}
+    assert {detail["directory"] for detail in details} == {str(Path.cwd())}
+    assert {detail["address"] for detail in details} == {"127.0.0.1"}
+
+
+def test_ray_says_nothing_and_leaves_nothing(ran):
+    assert ran["output"] == ""
+    assert list(ran["home"].iterdir()) == []
+    assert ran["temporary"] == []
+    assert [path.name for path in ran["results"].rglob("*") if path.is_file() and path.suffix != ".jsonl"] == []
+
+
+def test_without_jobs_ray_is_not_started():
+    from harness.execution.ray_tune import run_with_ray
+
+    run_with_ray([], Folders(Path("/nowhere"), Path("/nowhere")), lambda event: pytest.fail("an event"))
+
+
+def test_an_event_is_plain_data():
+    event = Event(job="j", kind="measured", message="m", done=1, total=2, detail={"a": [1.5]})
+    assert Event(**event.to_json()) == event
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to see what became of the workers")
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_when_the_driver_is_ended_its_workers_end(tmp_path, short_folder, ending):
+    (tmp_path / "our_work.py").write_text(WORK.replace('kind="started"', 'kind="started", detail=os.getpid()'))
+    jobs = json.dumps([make_job("long", seconds=600).to_json()])
+    command = [sys.executable, "-c", DRIVER, jobs, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}
+    driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert driver.stdout is not None
+    worker = int(driver.stdout.readline().split()[2])
+    assert alive(worker)
+    driver.send_signal(ending)
+    _, errors = driver.communicate()
+    assert ("KeyboardInterrupt" in errors) == (ending == signal.SIGINT)
+    for _ in range(600):
+        if not alive(worker):
+            break
+        time.sleep(0.1)
+    assert not alive(worker)
+    assert Journal(tmp_path / "results" / "journal").read("id-long") == []
