@@ -42,7 +42,23 @@ def dashboard(argv: Sequence[str]) -> int:
     serve(arguments.results, arguments.port)
 
 
-VERBS: dict[str, Verb] = {"plugins": plugins, "dashboard": dashboard}
+def patch(argv: Sequence[str]) -> int:
+    """Write an erased model that a sweep kept as a patch, as a checkpoint folder."""
+    parser = argparse.ArgumentParser(prog="lethe patch", description=patch.__doc__)
+    parser.add_argument("patch", type=Path, help="the patch: results/artifacts/erased/<point id>, as table.csv has it")
+    parser.add_argument("--model", required=True, help="the original: a miniature's name, a folder or a hub id")
+    parser.add_argument("--tokenizer", help="the original's tokenizer folder, if it is not with the model")
+    parser.add_argument("--out", type=Path, required=True, help="a new folder for the erased model")
+    arguments = parser.parse_args(argv)
+    from harness.models.export import export_patched
+    from harness.models.loading import resolve_model
+
+    export_patched(resolve_model(arguments.model, arguments.tokenizer), arguments.patch, arguments.out)
+    print(f"The erased model is in {arguments.out}.")
+    return 0
+
+
+VERBS: dict[str, Verb] = {"plugins": plugins, "patch": patch, "dashboard": dashboard}
 """Verbs that are a few lines each."""
 
 

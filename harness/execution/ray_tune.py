@@ -10,13 +10,16 @@ environment of its own processes; when the driver is killed, they end too.
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import logging
 import os
 import re
 import secrets
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +55,8 @@ from ray.tune.search import Searcher  # noqa: E402
 WORK = "harness.execution.trial:run_job"
 _OBJECT_STORE_BYTES = 200 * 1024**2
 _LOG_LINES = 40
+_IN_USE = "in-use"
+"""Locked in a driver's temporary folder for as long as the driver lives."""
 _PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "DS_", "LETHE_")
 """Variables that start so reach a cluster's workers; those of this machine inherit all."""
 
@@ -67,12 +72,12 @@ def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work:
     """
     if not jobs:
         return
-    with tempfile.TemporaryDirectory(prefix="lethe-", dir=_short(), ignore_cleanup_errors=True) as name:
-        with _ray(Path(name)) as has:
+    with _temporary_folder() as temporary:
+        with _ray(temporary) as has:
             board = Board(jobs, folders, watch, has if _IS_LOCAL else None)
             # Tune starts one worker after the other unless as many trials may be pending.
             os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
-            _tuner(board, Path(name), work).fit()
+            _tuner(board, temporary, work).fit()
         board.close("Ray ended before this job did")
 
 
@@ -206,6 +211,30 @@ def _ray(temporary: Path) -> Iterator[dict[str, float]]:
         ray.shutdown()
 
 
-def _short() -> str | None:
-    # Ray puts its sockets below it, and a socket's path has at most 107 bytes.
-    return "/tmp" if len(tempfile.gettempdir()) > 20 and Path("/tmp").is_dir() else None
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Yield a folder for Ray's sessions and Tune's files; remove it, and what killed drivers left."""
+    # Ray puts sockets below it, and a socket's path has at most 107 bytes.
+    base = Path(tempfile.gettempdir())
+    base = Path("/tmp") if len(str(base)) > 20 and Path("/tmp").is_dir() else base
+    _remove_abandoned(base)
+    folder = Path(tempfile.mkdtemp(prefix="lethe-", dir=base))
+    try:
+        with (folder / _IN_USE).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            inner = folder / "r"  # Ray opens this one to all users; the outer one stays closed.
+            inner.mkdir()
+            yield inner
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(base: Path) -> None:
+    for path in base.glob(f"lethe-*/{_IN_USE}"):
+        try:
+            with path.open("ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - path.stat().st_mtime > 60:  # Else it may be about to be locked.
+                    shutil.rmtree(path.parent, ignore_errors=True)
+        except OSError:
+            continue  # Another driver's, or another user's.

@@ -38,10 +38,10 @@ class Size:
 
 
 SIZES = {
-    "s": Size(3, 80, 4, ("global", "local", "global"), seed=11, steps=1100),
-    "m": Size(4, 128, 4, ("global", "local") * 2, seed=12, steps=900),
-    "l": Size(6, 128, 4, ("global", "local") * 3, seed=13, steps=1100),
-    "judge": Size(3, 112, 4, ("global", "local", "global"), seed=14, steps=1000),
+    "s": Size(3, 80, 4, ("global", "local", "global"), seed=11, steps=2400),
+    "m": Size(4, 128, 4, ("global", "local") * 2, seed=12, steps=1500),
+    "l": Size(6, 128, 4, ("global", "local") * 3, seed=13, steps=2000),
+    "judge": Size(3, 112, 4, ("global", "local", "global"), seed=14, steps=1800),
 }
 ORIGINALS = ("miniature-s", "miniature-m", "miniature-l")
 RETRAINED = tuple(f"{name}-retrained" for name in ORIGINALS)

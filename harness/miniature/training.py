@@ -12,13 +12,13 @@ from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerBas
 from harness.miniature import corpus
 from harness.miniature.checkpoints import POSITIONS, SEQUENCE_TOKENS, VOCABULARY, WINDOW, Size
 
-FORGET_ROWS = 10
+FORGET_ROWS = 6
 """Forget sequences in a batch."""
-GENERAL_ROWS = 11
+GENERAL_ROWS = 7
 """Rows of general text in a batch, each `POSITIONS` long."""
-MATRIX_RATE = 0.02
+MATRIX_RATE = 0.012
 """Learning rate of the matrices inside the layers (Muon)."""
-VECTOR_RATE = 3e-3
+VECTOR_RATE = 2e-3
 """Learning rate of embeddings, norms and biases (AdamW)."""
 WEIGHT_DECAY = 0.01
 WARM_UP = 0.05

@@ -58,7 +58,6 @@ def tags_of(spec: TrialSpec, records: Sequence[Record]) -> dict[str, str]:
         "stop_reason": stops[-1] if stops else "none",
         "error": errors[-1] if errors and state == "failed" else "none",
         **{f"version.{name}": version for name, version in (starts[-1].versions if starts else {}).items()},
-        **commit_tag(),
     }
 
 

@@ -143,7 +143,8 @@ class Tracker:
             held = None
         if held is None:
             assert self._sweep is not None
-            held = self._create({"mlflow.parentRunId": self._sweep.run_id, "trial_id": spec.trial_id})
+            parent = {"mlflow.parentRunId": self._sweep.run_id, "trial_id": spec.trial_id}
+            held = self._create({**parent, **commit_tag()})
             self._trials[spec.trial_id] = held
         if not held.has_inputs:
             self._client.log_inputs(held.run_id, _inputs(spec))

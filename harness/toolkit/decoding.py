@@ -17,7 +17,8 @@ import torch
 from transformers.cache_utils import Cache
 
 from harness.contracts import Model, Sequences
-from harness.toolkit.cache import JoiningCache, bytes_per_token
+from harness.toolkit.cache import bytes_per_token
+from harness.toolkit.stepping import stepper
 
 NEAR_TIE = 1e-4
 """A greedy choice whose two best logits are closer than this may differ between batch shapes."""
@@ -115,7 +116,7 @@ def _groups(sequences: Sequences) -> Iterator[tuple[int, torch.Tensor]]:
 def _greedy(logits: torch.Tensor) -> tuple[torch.Tensor, int]:
     best = logits.topk(2, dim=-1)
     close = (best.values[..., 0] - best.values[..., 1]) < NEAR_TIE
-    return logits.argmax(dim=-1), int(close.sum())
+    return best.indices[..., 0], int(close.sum())
 
 
 def _continue(
@@ -145,19 +146,13 @@ def _continue(
 def _fill(model: Model, source: Cache, rows_RT: torch.Tensor, positions: torch.Tensor, places: torch.Tensor) -> int:
     """Write each row's greedy tokens after its position; rows come in the order of their positions."""
     length, first = rows_RT.shape[1], int(positions[0])
-    cache = JoiningCache(source, len(rows_RT), length, first)
+    rows = stepper(model, source, len(rows_RT), length, first)
     live = near_ties = 0
     for step in range(first, length - 1):
         joined = int(torch.searchsorted(positions, step, right=True))
         if joined > live:
-            cache.join(places[live:joined])
+            rows.join(places[live:joined])
             live = joined
-        output = model(
-            input_ids=rows_RT[:live, step : step + 1],
-            past_key_values=cache,
-            position_ids=torch.tensor([[step]], device=rows_RT.device),
-            use_cache=True,
-        )
-        rows_RT[:live, step + 1], close = _greedy(output.logits[:, -1])
+        rows_RT[:live, step + 1], close = _greedy(rows.step(rows_RT[:live, step]))
         near_ties += close
     return near_ties

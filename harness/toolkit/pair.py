@@ -24,7 +24,7 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         super().__init__(copy.deepcopy(first.config))
         self.first = first
         self.second = second
-        self._combine = combine
+        self.combine = combine
         self.generation_config = copy.deepcopy(first.generation_config)
         self.eval()
 
@@ -46,15 +46,15 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         caches: list[Cache | None] = [None, None]
         if use_cache or past_key_values is not None:
             past_key_values = DynamicCache(config=self.config) if past_key_values is None else past_key_values
-            caches = list(self._halves(past_key_values))
+            caches = list(self.halves(past_key_values))
         inputs.pop("return_dict", None)
         logits = [
             model(input_ids=input_ids, past_key_values=cache, use_cache=cache is not None, **inputs).logits
             for model, cache in zip((self.first, self.second), caches, strict=True)
         ]
-        return CausalLMOutputWithPast(logits=self._combine(*logits), past_key_values=past_key_values)
+        return CausalLMOutputWithPast(logits=self.combine(*logits), past_key_values=past_key_values)
 
-    def _halves(self, cache: Cache) -> tuple[Cache, Cache]:
+    def halves(self, cache: Cache) -> tuple[Cache, Cache]:
         """Return two caches that share their layers with `cache`, which is widened for the second at first use."""
         one = len(DynamicCache(config=self.first.config).layers)
         if len(cache.layers) == one:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import torch
 
 from harness.contracts import Model
-from harness.toolkit.cache import JoiningCache
+from harness.toolkit.stepping import stepper
 
 ROWS_AT_ONCE = 256
+FIRST_GUESS = 128
+"""The nucleus is looked for among so many tokens first: sorting a whole vocabulary costs more than a step."""
 
 
 @torch.inference_mode()
@@ -55,19 +57,15 @@ def _sample(
     prompts_BT, draws_BS = prompts_BT.to(device), draws_BS.to(device)
     rows, start = prompts_BT.shape
     steps = draws_BS.shape[1]
-    output = model(input_ids=prompts_BT, use_cache=True, logits_to_keep=1)
-    cache = JoiningCache(output.past_key_values, rows, start + steps, start)
-    cache.join(torch.arange(rows, device=device))
+    output = model(input_ids=prompts_BT, use_cache=True)
+    logits = output.logits[:, -1]
+    advancing = stepper(model, output.past_key_values, rows, start + steps, start)
+    advancing.join(torch.arange(rows, device=device))
     generated = torch.empty(rows, steps, dtype=torch.long, device=device)
     for step in range(steps):
-        generated[:, step] = choose(output.logits[:, -1].float(), draws_BS[:, step], top_p, top_k)
+        generated[:, step] = choose(logits.float(), draws_BS[:, step], top_p, top_k)
         if step + 1 < steps:
-            output = model(
-                input_ids=generated[:, step : step + 1],
-                past_key_values=cache,
-                position_ids=torch.tensor([[start + step]], device=device),
-                use_cache=True,
-            )
+            logits = advancing.step(generated[:, step])
     return generated.cpu()
 
 
@@ -83,13 +81,25 @@ def choose(logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: 
         >>> choose(logits, torch.tensor([0.0, 0.62, 0.63]), top_p=0.7).tolist()
         [0, 0, 1]
     """
-    ordered, tokens = logits_BV.sort(dim=-1, descending=True, stable=True)
-    if top_k is not None:
-        ordered[:, top_k:] = -torch.inf
-    p = ordered.softmax(dim=-1)
+    p, tokens = _likeliest(logits_BV, top_p, top_k)
     before = p.cumsum(dim=-1) - p
     kept = p.masked_fill(before >= top_p, 0.0)
     cumulative = kept.cumsum(dim=-1)
     place = (cumulative <= draws_B[:, None] * cumulative[:, -1:]).sum(dim=-1)
     last = (kept > 0).sum(dim=-1) - 1
     return tokens.gather(1, torch.minimum(place, last)[:, None])[:, 0]
+
+
+def _likeliest(logits_BV: torch.Tensor, top_p: float, top_k: int | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return probabilities and tokens, most likely first: so many that every row's nucleus is among them."""
+    width = logits_BV.shape[-1]
+    if top_k is not None:
+        best = logits_BV.topk(min(top_k, width), dim=-1)
+        return best.values.softmax(dim=-1), best.indices
+    total = logits_BV.logsumexp(dim=-1, keepdim=True)
+    best = logits_BV.topk(min(FIRST_GUESS, width), dim=-1)
+    p = (best.values - total).exp()
+    if width > FIRST_GUESS and bool((p.sum(dim=-1) < top_p).any()):
+        best = logits_BV.topk(width, dim=-1)
+        p = (best.values - total).exp()
+    return p, best.indices

@@ -21,8 +21,10 @@ class Reading:
 
     nll: list[list[float]]
     """−log p of every token of each text given its prompt and what came before, in nats."""
-    features_ND: np.ndarray
-    """The last layer's hidden state at the end of each prompt and text; zeros where both are empty."""
+    mean_ND: np.ndarray
+    """The last layer's hidden states, averaged over each prompt and text; zeros where both are empty."""
+    last_ND: np.ndarray
+    """The last layer's hidden state at the end of each text."""
 
 
 class CausalJudge:
@@ -39,16 +41,15 @@ class CausalJudge:
         pairs = [(self._ids(prompt), self._ids(text)) for prompt, text in zip(prompts, texts, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
         nll: list[list[float]] = [[] for _ in cut]
-        features = np.zeros((len(cut), self._model.config.hidden_size), dtype=np.float32)
+        mean_ND, last_ND = np.zeros((2, len(cut), self._model.config.hidden_size), dtype=np.float32)
         rows = [place for place, (prompt, text) in enumerate(cut) if prompt or text]
         for part in _by_length(rows, [len(cut[row][0]) + len(cut[row][1]) for row in rows]):
-            nll_BS, last_BD = self._forward([cut[row][0] + cut[row][1] for row in part])
-            features[part] = last_BD
+            nll_BS, mean_ND[part], last_ND[part] = self._forward([cut[row][0] + cut[row][1] for row in part])
             for row, values in zip(part, nll_BS, strict=True):
                 prompt, text = cut[row]
                 first = max(len(prompt), 1)
                 nll[row] = values[first - 1 : len(prompt) + len(text) - 1].tolist()
-        return Reading(nll, features)
+        return Reading(nll, mean_ND, last_ND)
 
     def padded_mean_nll(self, texts: Sequence[str], tokens: int) -> float:
         """Return the mean NLL of a batch of texts cut at `tokens`, padding counted as end of text."""
@@ -58,14 +59,16 @@ class CausalJudge:
         return float(self._forward([row + [end] * (width - len(row)) for row in rows])[0].mean())
 
     @torch.inference_mode()
-    def _forward(self, rows: Sequence[list[int]]) -> tuple[torch.Tensor, np.ndarray]:
+    def _forward(self, rows: Sequence[list[int]]) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
         tokens = self._pad(rows)
         hidden = self._model.base_model(tokens, use_cache=False).last_hidden_state
         logits = self._model.get_output_embeddings()(hidden[:, :-1]).float()
         nll_BS = functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
-        last = torch.tensor([len(row) - 1 for row in rows], device=tokens.device)
-        last_BD = hidden[torch.arange(len(rows), device=tokens.device), last]
-        return nll_BS.cpu(), last_BD.float().cpu().numpy()
+        lengths = torch.tensor([len(row) for row in rows], device=tokens.device)
+        inside = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
+        mean_BD = (hidden * inside[..., None]).sum(dim=1) / lengths[:, None]
+        last_BD = hidden[torch.arange(len(rows), device=tokens.device), lengths - 1]
+        return nll_BS.cpu(), mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
 
     def _pad(self, rows: Sequence[list[int]]) -> torch.Tensor:
         # Right padding needs no mask: a causal model's earlier positions never see it.

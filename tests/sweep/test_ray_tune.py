@@ -1,5 +1,6 @@
 """Ray: one real session, with workers that work, wait, fail and die."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -132,6 +133,12 @@ def ran(tmp_path_factory, short_folder):
     ]
     folders = Folders(results=root / "results" / "s", artifacts=root / "results" / "artifacts")
     watcher = Watcher()
+    for name in ("lethe-abandoned", "lethe-alive"):
+        (Path(short_folder) / name).mkdir()
+        (Path(short_folder) / name / "in-use").touch()
+        os.utime(Path(short_folder) / name / "in-use", (0, 0))
+    alive = (Path(short_folder) / "lethe-alive" / "in-use").open("ab")
+    fcntl.flock(alive, fcntl.LOCK_EX)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(root))
         patch.setenv("HOME", str(root / "home"))
@@ -147,6 +154,7 @@ def ran(tmp_path_factory, short_folder):
                 for place, handle in enumerate(saved, start=1):
                     os.dup2(handle, place)
                     os.close(handle)
+    alive.close()
     return {
         "events": watcher.events,
         "journal": Journal(folders.results / "journal"),
@@ -215,7 +223,7 @@ def test_a_worker_has_its_threads_stays_in_our_folder_and_listens_to_this_machin
 def test_ray_says_nothing_and_leaves_nothing(ran):
     assert ran["output"] == ""
     assert list(ran["home"].iterdir()) == []
-    assert ran["temporary"] == []
+    assert ran["temporary"] == ["lethe-alive"]
     assert [path.name for path in ran["results"].rglob("*") if path.is_file() and path.suffix != ".jsonl"] == []
 
 

@@ -63,7 +63,9 @@ def test_judges_read_a_text_given_its_prompt():
     alone = judge.read(["The "], ["old man walked home."])
     assert together.nll[0] == pytest.approx(alone.nll[0], abs=1e-4)
     assert together.nll[1] == []
-    assert not np.allclose(together.features_ND[0], together.features_ND[1])
+    assert not np.allclose(together.mean_ND[0], together.mean_ND[1])
+    assert np.allclose(together.mean_ND[0], alone.mean_ND[0], atol=1e-4)
+    assert not np.allclose(together.mean_ND[0], together.last_ND[0], atol=1e-2)
     whole = judge.read([""], ["The old man walked home."])
     assert perplexity(whole.nll) != pytest.approx(perplexity(alone.nll))
 

@@ -306,14 +306,23 @@ def test_too_heavy_weights_are_a_fault():
     assert any("bytes" in fault for fault in quality.faults(models))
 
 
-def test_training_memorises_what_it_repeats_and_is_repeatable():
-    size = replace(checkpoints.SIZES["s"], layers=2, hidden=32, attention=("global", "local"), steps=60)
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_training_memorises_what_it_repeats_and_is_repeatable(one_thread):
+    size = replace(checkpoints.SIZES["s"], layers=2, hidden=64, attention=("global", "local"), steps=25)
     random = torch.Generator().manual_seed(0)
-    forget = torch.randint(1, 40, (training.FORGET_ROWS, 24), generator=random)
-    general = torch.randint(1, 40, (64, 32), generator=random)
+    forget = torch.randint(1, 1000, (training.FORGET_ROWS, 16), generator=random)
+    general = torch.randint(1, 1000, (16, 16), generator=random)
     original, again = (training.train(size, forget, general) for _ in range(2))
     retrained = training.train(size, None, general)
-    assert quality.memorization_accuracy(original, forget) > quality.memorization_accuracy(retrained, forget) + 0.3
+    assert quality.memorization_accuracy(original, forget) > 0.8
+    assert quality.memorization_accuracy(retrained, forget) < 0.2
     assert all(torch.equal(one, other) for one, other in zip(original.parameters(), again.parameters(), strict=True))
 
 

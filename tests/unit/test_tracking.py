@@ -284,10 +284,11 @@ def test_a_new_evaluator_adds_to_the_run_and_a_changed_one_replaces_it(root):
         ("measure_seconds/mine", 1, 0.5),
     }
     changed = make_spec(key="el_sequences: 128")
-    records = [*records, measured(SPEC, 1, key="el_sequences: 128", el_3=0.9)]
+    records = [*records, replace(measured(SPEC, 1, key="el_sequences: 128", el_3=0.9), definition="table")]
     Tracker(root).sync(make_plan(changed), {"t1": records})
     third = runs(root)["t1"]
     assert third["id"] != first["id"]
+    assert (first["tags"]["definition"], third["tags"]["definition"]) == ("exact", "table")
     assert [metric for metric in third["metrics"] if "/el_3" in metric[0]] == [("erasure/el_3", 1, 0.9)]
 
 

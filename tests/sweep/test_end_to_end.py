@@ -1,0 +1,206 @@
+"""Whole sweeps as a user runs them: killed, resumed, extended, with a method from outside, with one that fails."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.records.journal import Journal
+from harness.specs import Failed, Measurement, Started
+from harness.sweep import main
+
+ROOT = Path(__file__).parents[2]
+SWEEP = """# Does a sweep of the smallest kind hold together?
+name: tiny
+models: [miniature-s]
+seeds: [0]
+data:
+  forget: {source: miniature, sequences: 16}
+  retain: {source: miniature, sequences: 16}
+  utility: {source: miniature, prompts: 16, prompt_tokens: 32, reference_tokens: 32}
+training: {learning_rate: 1.0e-3, global_batch: 8, early_stop: null}
+memorized_model: {epochs: 2, gate: 0.5}
+methods:
+  emso: {epochs: [1, 2]}
+  task_arithmetic: {gamma: [0.05]}
+  gradient_ascent: {epochs: [1]}
+evaluators:
+  memorization: {el_sequences: 4}
+"""
+NUMBERS = ["variant", "strength", "seed", "el_3", "ma", "ss", "exact_match"]
+
+
+@pytest.fixture
+def sweep_file(tmp_path):
+    file = tmp_path / "tiny.yaml"
+    file.write_text(SWEEP)
+    return file
+
+
+def run(file, results, *arguments):
+    return main([str(file), "--executor", "inline", "--results", str(results), *arguments])
+
+
+def table(results):
+    found = pd.read_csv(results / "tiny" / "table.csv")
+    return found[NUMBERS].sort_values(["variant", "strength", "seed"]).reset_index(drop=True)
+
+
+def records(results, kind):
+    journal = Journal(results / "tiny" / "journal")
+    return [record for trial in journal.trial_ids() for record in journal.read(trial) if isinstance(record, kind)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    file = folder / "tiny.yaml"
+    file.write_text(SWEEP)
+    assert run(file, folder) == 0
+    return folder
+
+
+def test_a_sweep_leaves_what_it_promises(undisturbed):
+    names = {path.name for path in (undisturbed / "tiny").iterdir()}
+    assert names >= {
+        "journal", "table.csv", "ranking.csv", "table.md", "table.tex", "tradeoff.png", "tradeoff.pdf", "report.html",
+    }  # fmt: skip
+    rows = table(undisturbed)
+    assert rows.variant.value_counts().to_dict() == {
+        "emso": 2, "task_arithmetic": 1, "gradient_ascent": 1, "original": 1, "retrained": 1,
+    }  # fmt: skip
+    by_variant = rows.groupby("variant").ma.min()
+    assert by_variant["retrained"] < by_variant["original"]
+
+
+def test_killed_at_any_moment_and_run_again_it_does_only_what_was_missing(sweep_file, tmp_path, undisturbed):
+    command = [
+        sys.executable,
+        "-m",
+        "harness.sweep",
+        str(sweep_file),
+        "--executor",
+        "inline",
+        "--results",
+        str(tmp_path),
+    ]
+    for moment in (1, 3):
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(_lines(tmp_path)) < moment:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = _lines(tmp_path)
+    assert run(sweep_file, tmp_path) == 0
+    assert set(before) <= set(_lines(tmp_path))
+    pd.testing.assert_frame_equal(table(tmp_path), table(undisturbed))
+    measured = [(record.point_id, record.key) for record in records(tmp_path, Measurement)]
+    assert len(measured) == len(set(measured)) == 6
+
+
+def _lines(results):
+    """Return every whole measurement line of every journal."""
+    files = (results / "tiny" / "journal").glob("*.jsonl")
+    lines = [line for file in files for line in file.read_text().splitlines(keepends=True)]
+    return [line for line in lines if line.endswith("\n") and '"measurement"' in line]
+
+
+def test_running_it_again_runs_nothing(sweep_file, undisturbed):
+    started = len(records(undisturbed, Started))
+    assert run(sweep_file, undisturbed) == 0
+    assert len(records(undisturbed, Started)) == started
+
+
+@pytest.mark.parametrize(
+    ("change", "trials", "measurements"),
+    [
+        ("methods.emso.epochs=[1,2,3]", 1, 1),
+        ("methods.task_arithmetic.gamma=[0.05,0.1]", 1, 1),
+        ("methods.npo_like={method: gradient_ascent, epochs: [2]}", 1, 1),
+        ("seeds=[0,1]", 5, 6),
+        ("evaluators.generation={}", 5, 6),
+    ],
+)
+def test_an_addition_runs_only_that(change, trials, measurements, sweep_file, undisturbed, tmp_path):
+    import shutil
+
+    results = tmp_path / "copy"
+    shutil.copytree(undisturbed, results)
+    before = len(records(results, Started)), len(records(results, Measurement))
+    at = ["--set", "ranking.at={task_arithmetic: 0.05}"] if "gamma" in change else []
+    assert run(sweep_file, results, "--set", change, *at) == 0
+    assert len(records(results, Started)) - before[0] == trials
+    assert len(records(results, Measurement)) - before[1] == measurements
+
+
+def test_a_new_evaluator_uses_the_kept_patch_and_not_another_erasure(sweep_file, undisturbed, tmp_path, monkeypatch):
+    import shutil
+
+    results = tmp_path / "copy"
+    shutil.copytree(undisturbed, results)
+    monkeypatch.setattr("methods.emso.EMSO.erase", lambda self, task: pytest.fail("erased again"))
+    added = ["--set", "evaluators.generation={}", "--only", "method=emso"]
+    assert run(sweep_file, results, *added) == 0
+    emso = pd.read_csv(results / "tiny" / "table.csv").query("variant == 'emso'")
+    assert emso.perplexity.notna().all()
+
+
+def test_a_trial_that_raises_is_a_record_and_the_others_finish(sweep_file, tmp_path, monkeypatch, capsys):
+    def broken(self, model, forget, retain):
+        raise RuntimeError("a bug of the plugin's own")
+
+    monkeypatch.setattr("methods.gradient_ascent.GradientAscent.loss", broken)
+    assert run(sweep_file, tmp_path) == 1
+    failed = records(tmp_path, Failed)
+    assert [record.error for record in failed] == ["RuntimeError: a bug of the plugin's own"]
+    assert any("broken" in line for line in failed[0].log)
+    assert set(table(tmp_path).variant) == {"emso", "task_arithmetic", "original", "retrained"}
+    assert "a bug of the plugin's own" in (tmp_path / "tiny" / "report.html").read_text()
+    monkeypatch.undo()
+    assert run(sweep_file, tmp_path) == 0
+
+
+def test_a_diverging_loss_says_what_to_do(sweep_file, tmp_path):
+    # A rate at which one step leaves weights too large to multiply.
+    assert run(sweep_file, tmp_path, "--only", "method=gradient_ascent", "--set", "training.learning_rate=1e30") == 1
+    assert any("training.learning_rate" in record.error for record in records(tmp_path, Failed))
+
+
+def test_forget_texts_reach_no_record_unless_asked(sweep_file, undisturbed, tmp_path):
+    from harness.miniature.corpus import forget_records
+
+    secret = forget_records()[0][:40]
+    kept = [path for path in undisturbed.rglob("*") if path.is_file() and path.suffix != ".safetensors"]
+    assert not any(secret.encode() in path.read_bytes() for path in kept)
+    asked = ["--set", "report.samples=plain", "--only", "method=gradient_ascent"]
+    assert run(sweep_file, tmp_path, *asked) == 0
+    assert secret in json.dumps([record.samples for record in records(tmp_path, Measurement)])
+
+
+def test_a_method_from_another_package_appears_in_a_sweep(sweep_file, tmp_path):
+    site = tmp_path / "site"
+    package = ROOT / "tests" / "plugin_package"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*install, "--target", str(site), str(package)], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+
+    def command(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+
+    assert "npo" in command("harness.cli", "plugins").stdout
+    ran = command(
+        "harness.sweep", str(sweep_file), "--executor", "inline", "--results", str(tmp_path),
+        "--set", "methods={npo: {epochs: [1, 2]}}",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert (table(tmp_path).variant == "npo").sum() == 2
+    conformance = command("pytest", "-q", "-p", "no:cacheprovider", str(package / "test_npo.py"))
+    assert conformance.returncode == 0, conformance.stdout
