@@ -22,7 +22,7 @@ from harness.errors import ConfigError, LetheError
 from harness.planning.describe import describe
 from harness.planning.plan import plan
 from harness.records.journal import Journal, status
-from harness.specs import Plan, Record
+from harness.specs import Failed, Plan, Record
 
 if TYPE_CHECKING:
     from harness.execution.jobs import Event, Executor, Folders, Job, Watcher
@@ -127,13 +127,15 @@ def _report(planned: Plan, journal: Journal, tracker: Tracker, folders: Folders)
     records = _records(planned, journal)
     found, facts = table(planned, records), metric_facts(planned, records)
     classes = found.groupby("trial_id")["collapse_class"].agg(lambda each: ", ".join(each.dropna().unique()))
+    written = write(planned, records, folders.results)
     tracker.sync(planned, records, {str(trial_id): words for trial_id, words in classes.items()})
-    tracker.finish(write(planned, records, folders.results))
+    tracker.finish(written)
     console().print(ranking_table(found, rank(found, facts), facts))
     states = {spec.trial_id: status(spec, records[spec.trial_id]) for spec in planned.trials}
     unfinished = [spec for spec in planned.trials if states[spec.trial_id] != "done"]
     for spec in unfinished:
-        print(f"{states[spec.trial_id]}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id})")
+        why = next((f": {each.error}" for each in reversed(records[spec.trial_id]) if isinstance(each, Failed)), "")
+        print(f"{states[spec.trial_id]}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){why}")
     print(f"The report: {folders.results / 'report.html'}")
     return 1 if unfinished else 0
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -30,10 +30,23 @@ def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[
         return []
     state = np.random.get_state()
     try:
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        with _silence():
             return [
                 float(mauve.compute_mauve(p_features=generated_ND, q_features=human_ND, seed=seed, verbose=False).mauve)
                 for seed in seeds
             ]
     finally:
         np.random.set_state(state)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Swallow what the clustering library writes to standard error from outside Python."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - os.devnull is a name, not a path of ours
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

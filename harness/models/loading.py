@@ -130,7 +130,9 @@ def load_model(checkpoint: Checkpoint) -> PreTrainedModel:
         ModelError: The weights do not fit the configuration, or only pickled weights exist.
     """
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     try:
         model = AutoModelForCausalLM.from_pretrained(
             checkpoint.location,

@@ -51,7 +51,7 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, select: Sel
     evaluation throughout (no dropout), as the reference implementations of these methods have it.
     """
     training = task.training
-    baseline = task.validation_perplexity(model) if epochs and training.early_stop else float("nan")
+    baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
     yield Epoch(0, {}, () if select else None)
     engine = None if select else TorchEngine(model, training)
@@ -66,15 +66,14 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, select: Sel
             engine = TorchEngine(model, training, chosen)
         assert engine is not None
         notes |= _one_epoch(task, model, loss, engine, number)
+        perplexity = task.validation_perplexity(model)
+        notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
         reason = None
-        if training.early_stop:
-            perplexity = task.validation_perplexity(model)
-            notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
-            if perplexity > training.early_stop * baseline:
-                reason = (
-                    f"validation perplexity {perplexity:.4g} after epoch {number} is above "
-                    f"{training.early_stop:g} times the original's {baseline:.4g}"
-                )
+        if training.early_stop and perplexity > training.early_stop * baseline:
+            reason = (
+                f"validation perplexity {perplexity:.4g} after epoch {number} is above "
+                f"{training.early_stop:g} times the original's {baseline:.4g}"
+            )
         yield Epoch(number, notes, tuple(sorted(changed, key=block_order)) if select else None, reason)
         if reason:
             return

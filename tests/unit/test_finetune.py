@@ -22,7 +22,7 @@ class Task:
     strengths: tuple = (1, 2, 3)
     seed: int = 0
     retain: object = None
-    perplexities: tuple = ()
+    perplexities: tuple = (10.0,) * 9
 
     def validation_perplexity(self, model):
         self.perplexities, value = self.perplexities[1:], self.perplexities[0]
