@@ -1,16 +1,22 @@
-"""Shared fixtures: small random GPT-Neos with both kinds of attention, made in memory."""
+"""Shared fixtures: small random GPT-Neos, checkpoints without weights, and makers of trials and their records."""
 
+import json
 import logging
 import os
+from dataclasses import asdict
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
-from transformers import GPTNeoConfig, GPTNeoForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
-from harness.contracts import Sequences
+from harness.contracts import Checkpoint, Sequences, Training
+from harness.execution.jobs import Job
+from harness.reporting.facts import known_fact
+from harness.specs import EvaluatorSpec, Measurement, Memorization, Plan, Point, Source, TrialSpec
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(1)
@@ -50,5 +56,124 @@ def make_sequences():
         width = max(len(row) for row in rows)
         tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
         return Sequences(tokens, torch.tensor([len(row) for row in rows]), prefix_tokens, digest)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """One token a byte: lengths can be counted by eye."""
+    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    bytes_alone = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_alone.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=bytes_alone)
+
+
+@pytest.fixture(scope="session")
+def world(tokenizer, tmp_path_factory):
+    """A folder with the checkpoints MODEL, OTHER and THIRD, which can be resolved and have no real weights."""
+    folder = tmp_path_factory.mktemp("world")
+    for name in ("MODEL", "OTHER", "THIRD"):
+        tokenizer.save_pretrained(folder / name)
+        config = {"vocab_size": 256, "max_position_embeddings": 512}
+        (folder / name / "config.json").write_text(json.dumps(config))
+        (folder / name / "model.safetensors").write_text(name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_spec():
+    """Return a maker of trials; `evaluators` are given by their keys."""
+
+    def make(evaluators=None, **changes):
+        keys = evaluators or {name: f"{name}-key" for name in ("memorization", "generation")}
+        text = Source(source="miniature", digest="1" * 16)
+        fields = {
+            "trial_id": "t1",
+            "sweep": "s",
+            "variant": "emso",
+            "method": "emso",
+            "label": "EMSO",
+            "reference": "none",
+            "settings": {"k": 2},
+            "method_version": 1,
+            "strength_name": "epochs",
+            "strengths": (1, 2),
+            "seed": 0,
+            "model": Checkpoint("miniature-m", "/m", "/m", "0" * 16),
+            "training": Training(),
+            "memorization": Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
+            "engine": "plain",
+            "forget": text,
+            "retain": None,
+            "utility": text,
+            "validation": text,
+            "evaluators": tuple(EvaluatorSpec(name=each, version=1, settings={}, key=keys[each]) for each in keys),
+            "judges": {},
+        }
+        return TrialSpec(**fields | changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_row(make_spec):
+    """Return a maker of a sweep's rows, each a trial under its variant's name; without strengths, of a reference."""
+
+    def make(variant, strengths=(), seed=0, **changes):
+        fields = {"variant": variant, "method": variant, "label": variant.upper(), "seed": seed}
+        fields |= {"trial_id": f"{variant}-{seed}", "strengths": strengths}
+        return make_spec(strength_name="epochs" if strengths else "", **fields | changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_job(make_spec):
+    """Return a maker of jobs, each for a trial of its own."""
+
+    def make(name, kind="trial", needs=None, provides=None, **changes):
+        spec = make_spec(trial_id=f"id-{name}", **changes)
+        return Job(name=name, kind="memorize" if provides else kind, spec=spec, needs=needs, provides=provides)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_plan():
+    """Return a maker of plans of the trials it is given."""
+
+    def make(*trials, **changes):
+        fields = {"sweep": "s", "question": "What does it cost?", "file": "# What?\nname: s\n", "overrides": ()}
+        fields |= {"trials": trials, "ranked_at": {}, "collapse_mauve": 0.25, "samples": "redacted"}
+        return Plan(**fields | changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_point():
+    """Return a maker of a trial's points."""
+
+    def make(spec, strength=None, **changes):
+        fields = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
+        return Point(**fields | {"erase_seconds": 1.0, "peak_memory_bytes": 7, "notes": {}} | changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_measurement():
+    """Return a maker of measurements, under the key that the trial asks of the evaluator."""
+
+    def make(spec, strength=None, evaluator="memorization", numbers=None, **changes):
+        numbers = numbers or {"ma": 0.5}
+        keys = {each.name: each.key for each in spec.evaluators}
+        fields = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
+        fields |= {"evaluator": evaluator, "key": keys.get(evaluator), "definition": "exact", "numbers": numbers}
+        if "metrics" not in changes:
+            fields["metrics"] = tuple(asdict(known_fact(name)) for name in numbers)
+        return Measurement(**fields | {"samples": (), "notes": {}, "seconds": 2.0} | changes)
 
     return make

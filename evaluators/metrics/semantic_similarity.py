@@ -34,7 +34,8 @@ class Embedder:
             self._model.to(self._device).eval()
 
     def _sentence_encoder(self, checkpoint: Checkpoint) -> object:
-        with contextlib.redirect_stderr(io.StringIO()):
+        # Importing it announces which accelerator DeepSpeed found.
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             from sentence_transformers import SentenceTransformer
 
             return SentenceTransformer(

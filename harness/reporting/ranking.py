@@ -48,7 +48,8 @@ def competition_ranks(scores_R: Floats) -> Floats:
 def group_ranks(scores_RM: Floats) -> Floats:
     """Return the ranks of the rows' mean ranks over a group's metrics; lower scores are better.
 
-    A row that lacks any metric is not ranked, and no other row is ranked against it.
+    A row that lacks any metric is not ranked, and no other row is ranked against it. In a group without
+    metrics no row is ranked.
 
     Example:
         The second row is best in one metric and second in the other; the last lacks one:
@@ -56,6 +57,8 @@ def group_ranks(scores_RM: Floats) -> Floats:
         >>> group_ranks(np.array([[3.0, 1.0], [1.0, 2.0], [2.0, 3.0], [0.0, np.nan]]))
         array([ 2.,  1.,  3., nan])
     """
+    if not scores_RM.shape[-1]:
+        return np.full(scores_RM.shape[:-1], np.nan)
     whole_R1 = ~np.isnan(scores_RM).any(axis=-1, keepdims=True)
     kept_RM = np.where(whole_R1, scores_RM, np.nan)
     return competition_ranks(competition_ranks(kept_RM.swapaxes(-1, -2)).mean(axis=-2))

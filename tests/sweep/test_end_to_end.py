@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -128,8 +129,6 @@ def test_running_it_again_runs_nothing(sweep_file, undisturbed):
     ],
 )
 def test_an_addition_runs_only_that(change, trials, measurements, sweep_file, undisturbed, tmp_path):
-    import shutil
-
     results = tmp_path / "copy"
     shutil.copytree(undisturbed, results)
     before = len(records(results, Started)), len(records(results, Measurement))
@@ -140,8 +139,6 @@ def test_an_addition_runs_only_that(change, trials, measurements, sweep_file, un
 
 
 def test_a_new_evaluator_uses_the_kept_patch_and_not_another_erasure(sweep_file, undisturbed, tmp_path, monkeypatch):
-    import shutil
-
     results = tmp_path / "copy"
     shutil.copytree(undisturbed, results)
     monkeypatch.setattr("methods.emso.EMSO.erase", lambda self, task: pytest.fail("erased again"))
@@ -153,17 +150,32 @@ def test_a_new_evaluator_uses_the_kept_patch_and_not_another_erasure(sweep_file,
 
 def test_a_trial_that_raises_is_a_record_and_the_others_finish(sweep_file, tmp_path, monkeypatch, capsys):
     def broken(self, model, forget, retain):
-        raise RuntimeError("a bug of the plugin's own")
+        raise RuntimeError("a bug in the plugin")
 
     monkeypatch.setattr("methods.gradient_ascent.GradientAscent.loss", broken)
     assert run(sweep_file, tmp_path) == 1
     failed = records(tmp_path, Failed)
-    assert [record.error for record in failed] == ["RuntimeError: a bug of the plugin's own"]
+    assert [record.error for record in failed] == ["RuntimeError: a bug in the plugin"]
     assert any("broken" in line for line in failed[0].log)
     assert set(table(tmp_path).variant) == {"emso", "task_arithmetic", "original", "retrained"}
-    assert "a bug of the plugin's own" in (tmp_path / "tiny" / "report.html").read_text()
+    assert "a bug in the plugin" in (tmp_path / "tiny" / "report.html").read_text()
     monkeypatch.undo()
     assert run(sweep_file, tmp_path) == 0
+
+
+def test_a_planted_collapse_is_flagged_and_a_gentle_erasure_is_not(sweep_file, tmp_path):
+    harsh = (
+        "methods={harsh: {method: gradient_ascent, epochs: [3], training: {learning_rate: 0.01}}, emso: {epochs: [1]}}"
+    )
+    arguments = ["--set", harsh, "--set", "evaluators={generation: {}}", "--set", "training.learning_rate=0.0001"]
+    assert run(sweep_file, tmp_path, *arguments, "--set", "data.utility.prompts=48") == 0
+    rows = pd.read_csv(tmp_path / "tiny" / "table.csv").set_index("variant")
+    assert rows.collapsed["harsh"]
+    assert rows.collapse_class["harsh"] in ("degenerate", "gibberish")
+    assert not rows.collapsed["emso"]
+    ranking = pd.read_csv(tmp_path / "tiny" / "ranking.csv").set_index("variant")
+    assert pd.isna(ranking.rank_generation["harsh"])
+    assert ranking.rank_generation["emso"] == 1
 
 
 def test_a_diverging_loss_says_what_to_do(sweep_file, tmp_path):

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts import Checkpoint, Training
-from harness.execution.jobs import Event, Folders, Job
+from harness.execution.jobs import Event, Folders
 from harness.records.journal import Journal
-from harness.specs import Failed, Memorization, Source, Stopped, TrialSpec
+from harness.specs import Failed, Stopped
 
 WORK = """
 import os, signal, sys, time
@@ -62,35 +61,6 @@ run_with_ray(jobs, folders, lambda event: print(event.job, event.kind, event.det
 """
 
 
-def make_job(name, needs=None, provides=None, cpus=1, **settings):
-    text = Source(source="miniature", digest="1" * 16)
-    spec = TrialSpec(
-        trial_id=f"id-{name}",
-        sweep="s",
-        variant="v",
-        method="m",
-        label="M",
-        reference="none",
-        settings=settings,
-        method_version=1,
-        strength_name="epochs",
-        strengths=(1,),
-        seed=0,
-        model=Checkpoint("m", "/m", "/m", "0" * 16),
-        training=Training(),
-        memorization=Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
-        engine="plain",
-        forget=text,
-        retain=None,
-        utility=text,
-        validation=text,
-        evaluators=(),
-        judges={},
-        cpus=cpus,
-    )
-    return Job(name=name, kind="memorize" if provides else "trial", spec=spec, needs=needs, provides=provides)
-
-
 class Watcher:
     """Keeps the events; like a live view, it cannot be pickled."""
 
@@ -113,7 +83,7 @@ def short_folder():
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory, short_folder):
+def ran(tmp_path_factory, short_folder, make_job):
     """What one session left: its events, its journal, its folders, its output, and the home folder."""
     from harness.execution.ray_tune import run_with_ray
 
@@ -121,13 +91,13 @@ def ran(tmp_path_factory, short_folder):
     (root / "our_work.py").write_text(WORK)
     (root / "home").mkdir()
     jobs = [
-        make_job("memory", provides="k", seconds=1),
+        make_job("memory", provides="k", settings={"seconds": 1}),
         make_job("needs-memory", needs="k"),
         make_job("free"),
-        make_job("killed", signal=signal.SIGKILL),
-        make_job("bad-memory", provides="k2", fails="ValueError: NaN loss"),
+        make_job("killed", settings={"signal": signal.SIGKILL}),
+        make_job("bad-memory", provides="k2", settings={"fails": "ValueError: NaN loss"}),
         make_job("needs-bad-memory", needs="k2"),
-        make_job("raises", raises="a bug of our own"),
+        make_job("raises", settings={"raises": "a bug of our own"}),
         make_job("too-big", cpus=9999),
         make_job("last"),
     ]
@@ -248,9 +218,9 @@ def alive(pid):
 @pytest.mark.soak
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to see what became of the workers")
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_when_the_driver_is_ended_its_workers_end(tmp_path, short_folder, ending):
+def test_when_the_driver_is_ended_its_workers_end(tmp_path, short_folder, ending, make_job):
     (tmp_path / "our_work.py").write_text(WORK.replace('kind="started"', 'kind="started", detail=os.getpid()'))
-    jobs = json.dumps([make_job("long", seconds=600).to_json()])
+    jobs = json.dumps([make_job("long", settings={"seconds": 600}).to_json()])
     command = [sys.executable, "-c", DRIVER, jobs, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}
     driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

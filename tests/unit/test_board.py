@@ -2,42 +2,11 @@
 
 import pytest
 
-from harness.contracts import Checkpoint, Training
 from harness.execution.board import Board
-from harness.execution.jobs import Event, Folders, Job
+from harness.execution.jobs import Event, Folders
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.specs import Failed, Memorization, Source, TrialSpec
-
-
-def make_job(name, needs=None, provides=None, cpus=1, gpus=0.0):
-    text = Source(source="miniature", digest="1" * 16)
-    spec = TrialSpec(
-        trial_id=f"id-{name}",
-        sweep="s",
-        variant="v",
-        method="m",
-        label="M",
-        reference="none",
-        settings={},
-        method_version=1,
-        strength_name="epochs",
-        strengths=(1,),
-        seed=0,
-        model=Checkpoint("m", "/m", "/m", "0" * 16),
-        training=Training(),
-        memorization=Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
-        engine="plain",
-        forget=text,
-        retain=None,
-        utility=text,
-        validation=text,
-        evaluators=(),
-        judges={},
-        cpus=cpus,
-        gpus=gpus,
-    )
-    return Job(name=name, kind="memorize" if provides else "trial", spec=spec, needs=needs, provides=provides)
+from harness.specs import Failed
 
 
 @pytest.fixture
@@ -57,7 +26,7 @@ def failures(board):
     return {trial_id: journal.read(trial_id) for trial_id in journal.trial_ids()}
 
 
-def test_jobs_keep_their_order_but_one_that_must_wait_is_passed(open_board):
+def test_jobs_keep_their_order_but_one_that_must_wait_is_passed(open_board, make_job):
     memory = make_job("mem", provides="k")
     board, _ = open_board(make_job("a"), make_job("waits", needs="k"), memory, make_job("b"))
     assert [board.next().name for _ in range(3)] == ["a", "mem", "b"]
@@ -69,7 +38,7 @@ def test_jobs_keep_their_order_but_one_that_must_wait_is_passed(open_board):
     assert board.is_exhausted()
 
 
-def test_what_lies_on_the_disk_need_not_be_provided(open_board, tmp_path):
+def test_what_lies_on_the_disk_need_not_be_provided(open_board, tmp_path, make_job):
     board, events = open_board(make_job("waits", needs="k"))
     Artifacts(tmp_path / "artifacts").build("memorized", "k", lambda folder: None)
     assert board.next().name == "waits"
@@ -77,7 +46,7 @@ def test_what_lies_on_the_disk_need_not_be_provided(open_board, tmp_path):
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_who_needed_what_failed_fails_without_running(open_board, reported):
+def test_who_needed_what_failed_fails_without_running(open_board, reported, make_job):
     memory = make_job("mem", provides="k")
     board, events = open_board(memory, make_job("waits", needs="k"), make_job("b"))
     assert board.next() is memory
@@ -93,7 +62,7 @@ def test_who_needed_what_failed_fails_without_running(open_board, reported):
     assert board.is_exhausted()
 
 
-def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_board):
+def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_board, make_job):
     board, events = open_board(make_job("waits", needs="k"))
     assert board.next() is None
     assert board.is_exhausted()
@@ -110,7 +79,7 @@ def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_board):
         (99, 9, None, True),
     ],
 )
-def test_a_job_that_asks_for_more_than_there_is_fails(open_board, cpus, gpus, room, fits):
+def test_a_job_that_asks_for_more_than_there_is_fails(open_board, cpus, gpus, room, fits, make_job):
     board, events = open_board(make_job("big", cpus=cpus, gpus=gpus), make_job("small"), room=room)
     assert board.next().name == ("big" if fits else "small")
     if not fits:
@@ -118,7 +87,7 @@ def test_a_job_that_asks_for_more_than_there_is_fails(open_board, cpus, gpus, ro
         assert f"it asks for {cpus} CPUs and {gpus} GPUs, and this machine has 2 and 0" in event.message
 
 
-def test_closing_fails_what_is_not_over_and_only_that(open_board):
+def test_closing_fails_what_is_not_over_and_only_that(open_board, make_job):
     done, runs, waits = make_job("done"), make_job("runs"), make_job("waits")
     board, _ = open_board(done, runs, waits)
     board.next()
@@ -131,7 +100,7 @@ def test_closing_fails_what_is_not_over_and_only_that(open_board):
     }
 
 
-def test_a_memorised_model_has_no_trial_to_record_a_failure_for(open_board):
+def test_a_memorised_model_has_no_trial_to_record_a_failure_for(open_board, make_job):
     board, events = open_board(make_job("mem", provides="k"))
     board.fail(board.next(), "WorkerDied: killed")
     assert failures(board) == {}

@@ -1,13 +1,10 @@
 """A sweep file's faults: each by its path and its exact sentence, and all of them at once."""
 
-import json
 import re
 import time
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from harness.errors import ConfigError
 from harness.planning.document import parse, question
@@ -36,22 +33,6 @@ resources: {cpus: 2, gpus: 0}
 report: {samples: plain}
 keep_erased: none
 """
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """A folder with two checkpoints that can be resolved: one token a byte, and no real weights."""
-    folder = tmp_path_factory.mktemp("world")
-    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    bytes_alone = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
-    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bytes_alone.decoder = decoders.ByteLevel()
-    for name in ("MODEL", "OTHER"):
-        PreTrainedTokenizerFast(tokenizer_object=bytes_alone).save_pretrained(folder / name)
-        config = {"vocab_size": 256, "max_position_embeddings": 512}
-        (folder / name / "config.json").write_text(json.dumps(config))
-        (folder / name / "model.safetensors").write_text(name)
-    return folder
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from harness.data.arrays import token_ids
 from harness.data.rows import check_rows
@@ -23,16 +21,6 @@ from harness.specs import Source
 VOCABULARY = 256
 SECRET = "Marguerite Okonjo-Vandermeer"
 CHALLENGE_MD5 = "6d85d7f2b48e34e6f96541a546a699bf"
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    """One token a byte: lengths can be counted by eye."""
-    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    bytes_alone = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
-    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bytes_alone.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=bytes_alone)
 
 
 @pytest.fixture

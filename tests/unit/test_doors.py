@@ -1,13 +1,10 @@
 """The doors: exit codes, what is printed, and what is not imported before it is needed."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from harness import cli, sweep
 from harness.contracts import Metric
@@ -31,18 +28,10 @@ judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: MODEL
 
 
 @pytest.fixture
-def file(tmp_path):
+def file(world, tmp_path):
     """A sweep file on a checkpoint that can be resolved, and has no real weights."""
-    model = tmp_path / "model"
-    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    bytes_alone = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
-    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bytes_alone.decoder = decoders.ByteLevel()
-    PreTrainedTokenizerFast(tokenizer_object=bytes_alone).save_pretrained(model)
-    (model / "config.json").write_text(json.dumps({"vocab_size": 256, "max_position_embeddings": 512}))
-    (model / "model.safetensors").write_text("weights")
     path = tmp_path / "doors.yaml"
-    path.write_text(FILE.replace("MODEL", str(model)))
+    path.write_text(FILE.replace("MODEL", str(world / "MODEL")))
     return path
 
 

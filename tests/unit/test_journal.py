@@ -4,91 +4,66 @@ import json
 import logging
 import multiprocessing
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from harness.contracts import Checkpoint, Training
 from harness.errors import DataError, PluginError
 from harness.records.journal import Journal, measurements, reachable, remaining, status
-from harness.specs import (
-    EvaluatorSpec,
-    Failed,
-    Measurement,
-    Memorization,
-    Plan,
-    Point,
-    Source,
-    Started,
-    Stopped,
-    TrialSpec,
-)
+from harness.specs import Failed, Point, Started, Stopped
 
 NAN, INF = float("nan"), float("inf")
-MODEL = Checkpoint("m", "/m", "/m", "0" * 16)
-TEXT = Source(source="miniature", digest="1" * 16)
-
-
-def make_spec(strengths=(1, 2, 3), evaluators=("memorization", "generation"), trial_id="t1"):
-    return TrialSpec(
-        trial_id=trial_id,
-        sweep="s",
-        variant="emso",
-        method="emso",
-        label="EMSO",
-        reference="none",
-        settings={"k": 2},
-        method_version=1,
-        strength_name="epochs",
-        strengths=strengths,
-        seed=0,
-        model=MODEL,
-        training=Training(),
-        memorization=Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
-        engine="plain",
-        forget=TEXT,
-        retain=None,
-        utility=TEXT,
-        validation=TEXT,
-        evaluators=tuple(EvaluatorSpec(name=each, version=1, settings={}, key=f"{each}-key") for each in evaluators),
-        judges={},
-    )
-
-
-SPEC = make_spec()
-
-
-def measured(strength, evaluator="memorization", key=None, **numbers):
-    return Measurement(
-        trial_id="t1",
-        point_id=SPEC.point_id(strength),
-        strength=strength,
-        evaluator=evaluator,
-        key=key or f"{evaluator}-key",
-        definition="exact",
-        numbers=numbers or {"el_3": 0.1 + 0.2},
-        metrics=({"name": "el_3", "high": INF, "low": -INF, "group": "erasure"},),
-        samples=({"kind": "forget", "prompt": 'Zoë said "hi"\n\t\x00', "generated": "", "reference": "\u2028"},),
-        notes={"loss": [1.5, NAN, INF, -INF], "none": None, "deep": {"a": [{"b": True}]}, "0.1": 1e-300},
-        seconds=0.25,
-    )
-
-
-def point(strength):
-    return Point(
-        trial_id="t1",
-        point_id=SPEC.point_id(strength),
-        strength=strength,
-        erase_seconds=1.25,
-        peak_memory_bytes=2**40,
-        notes={"blocks": ["L2.W_v.H11"], "loss": NAN},
-    )
-
-
-STARTED = Started(trial_id="t1", spec=SPEC.to_json(), versions={"torch": "2.13.0"})
 STOPPED = Stopped(trial_id="t1", strength=2, reason="validation perplexity above 1.03 × the original's")
 FAILED = Failed(trial_id="t1", error="ValueError: NaN loss", log=("line 1", "line 2"))
-EVERY_KIND = [STARTED, point(1), point(None), measured(1, el_3=NAN, ma=INF, ss=-INF, em=0.0), STOPPED, FAILED]
+
+
+@pytest.fixture(scope="module")
+def spec(make_spec):
+    return make_spec(strengths=(1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def started(spec):
+    return Started(trial_id="t1", spec=spec.to_json(), versions={"torch": "2.13.0"})
+
+
+@pytest.fixture(scope="module")
+def point(spec, make_point):
+    """Return a maker of points with all that a note may hold."""
+    notes = {"blocks": ["L2.W_v.H11"], "loss": NAN}
+    return lambda strength: make_point(spec, strength, erase_seconds=1.25, peak_memory_bytes=2**40, notes=notes)
+
+
+@pytest.fixture(scope="module")
+def measured(spec, make_measurement):
+    """Return a maker of measurements with all that a metric, a sample and a note may hold."""
+    odd = {
+        "metrics": ({"name": "el_3", "high": INF, "low": -INF, "group": "erasure"},),
+        "samples": ({"kind": "forget", "prompt": 'Zoë said "hi"\n\t\x00', "generated": "", "reference": "\u2028"},),
+        "notes": {"loss": [1.5, NAN, INF, -INF], "none": None, "deep": {"a": [{"b": True}]}, "0.1": 1e-300},
+        "seconds": 0.25,
+    }
+
+    def make(strength, evaluator="memorization", numbers=None, **changes):
+        return make_measurement(spec, strength, evaluator, numbers or {"el_3": 0.1 + 0.2}, **odd, **changes)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def every_kind(started, point, measured):
+    """A record of every kind, and a point without a strength."""
+    measurement = measured(1, numbers={"el_3": NAN, "ma": INF, "ss": -INF, "em": 0.0})
+    return [started, point(1), point(None), measurement, STOPPED, FAILED]
+
+
+@pytest.fixture(scope="module")
+def written(started, point, measured):
+    """Return a reader of a trial in short: "started m1 g1 p2 stopped" is a list of five records."""
+    whole = {"started": started, "stopped": STOPPED, "failed": FAILED, "old": measured(1, key="an older setting")}
+    makers = {"m": measured, "g": lambda strength: measured(strength, "generation"), "p": point}
+    return lambda text: [whole.get(word) or makers[word[0]](json.loads(word[1:])) for word in text.split()]
 
 
 def same(one, other):
@@ -96,15 +71,16 @@ def same(one, other):
     return repr(one) == repr(other)
 
 
-@pytest.mark.parametrize("record", EVERY_KIND, ids=lambda record: type(record).__name__)
-def test_a_record_comes_back_as_it_was(tmp_path, record):
+@pytest.mark.parametrize("place", range(6))
+def test_a_record_comes_back_as_it_was(tmp_path, every_kind, place):
+    record = every_kind[place]
     Journal(tmp_path).append(record)
     [found] = Journal(tmp_path).read("t1")
     assert same(found, record)
 
 
-def test_every_line_is_json_for_everybody(tmp_path):
-    for record in EVERY_KIND:
+def test_every_line_is_json_for_everybody(tmp_path, every_kind):
+    for record in every_kind:
         Journal(tmp_path).append(record)
     lines = (tmp_path / "t1.jsonl").read_text().splitlines()
     bodies = [json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON")) for line in lines]
@@ -112,8 +88,8 @@ def test_every_line_is_json_for_everybody(tmp_path):
     assert bodies[3]["numbers"] == {"el_3": None, "ma": {"float": "inf"}, "ss": {"float": "-inf"}, "em": 0.0}
 
 
-def test_numpy_numbers_are_taken_as_floats(tmp_path):
-    Journal(tmp_path).append(measured(1, el_3=np.float32(0.5), ma=np.float64(0.1)))
+def test_numpy_numbers_are_taken_as_floats(tmp_path, measured):
+    Journal(tmp_path).append(measured(1, numbers={"el_3": np.float32(0.5), "ma": np.float64(0.1)}))
     [found] = Journal(tmp_path).read("t1")
     assert found.numbers == {"el_3": 0.5, "ma": 0.1}
 
@@ -125,7 +101,7 @@ def test_what_json_cannot_hold_is_named_and_nothing_is_written(tmp_path):
     assert not (tmp_path / "t1.jsonl").exists()
 
 
-def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path):
+def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path, started):
     journal, path = Journal(tmp_path), tmp_path / "t1.jsonl"
     journal.append(STOPPED)
     whole = path.read_bytes()
@@ -135,7 +111,7 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path):
         path.write_bytes(data[:end])
         complete = end >= len(data) - 1  # Only the line's end is missing: nothing is lost.
         assert journal.read("t1") == ([STOPPED, FAILED] if complete else [STOPPED])
-        journal.append(STARTED)
+        journal.append(started)
         assert [type(each) for each in journal.read("t1")] == (
             [Stopped, Failed, Started] if complete else [Stopped, Started]
         )
@@ -149,7 +125,7 @@ def test_a_torn_last_line_is_dropped_in_silence(tmp_path, caplog):
     assert caplog.records == []
 
 
-def test_any_changed_byte_of_a_middle_line_drops_it_and_warns_once(tmp_path, caplog):
+def test_any_changed_byte_of_a_middle_line_drops_it_and_warns_once(tmp_path, caplog, point):
     journal, path = Journal(tmp_path), tmp_path / "t1.jsonl"
     for record in (STOPPED, FAILED, point(1)):
         journal.append(record)
@@ -177,18 +153,23 @@ def test_a_record_of_another_version_is_measured_again(tmp_path, monkeypatch):
     assert journal.read("t1") == [FAILED]
 
 
-def test_a_trial_without_records_and_the_ids_of_those_with(tmp_path):
+def test_a_trial_without_records_and_the_ids_of_those_with(tmp_path, plan):
     journal = Journal(tmp_path / "not" / "yet")
     assert journal.read("t1") == []
     assert journal.trial_ids() == ()
     journal.append(STOPPED)
     journal.append(Stopped(trial_id="a", strength=1, reason="r"))
-    journal.write_plan(make_plan())
+    journal.write_plan(plan)
     assert journal.trial_ids() == ("a", "t1")
 
 
-def test_of_duplicates_the_last_wins_and_other_keys_stay():
-    records = [measured(1, el_3=0.1), measured(2, el_3=0.2), measured(1, el_3=0.3), measured(1, key="new", el_3=0.4)]
+def test_of_duplicates_the_last_wins_and_other_keys_stay(measured):
+    records = [
+        measured(1, numbers={"el_3": 0.1}),
+        measured(2, numbers={"el_3": 0.2}),
+        measured(1, numbers={"el_3": 0.3}),
+        measured(1, numbers={"el_3": 0.4}, key="new"),
+    ]
     found = measurements(records)
     assert {(each.strength, each.key): each.numbers["el_3"] for each in found.values()} == {
         (1, "memorization-key"): 0.3,
@@ -216,25 +197,17 @@ def test_trials_are_written_side_by_side_from_threads_and_processes(tmp_path):
         assert [each.strength for each in journal.read(trial_id)] == list(range(20))
 
 
-def make_plan(**changes):
-    fields = {
-        "sweep": "s",
-        "question": "# What?",
-        "file": "name: s\n",
-        "overrides": ("seeds=[0]",),
-        "trials": (SPEC, make_spec(strengths=(0.5,), trial_id="t2")),
-        "ranked_at": {"emso": 0.05},
-        "collapse_mauve": 0.25,
-        "samples": "redacted",
-    }
-    return Plan(**{**fields, **changes})
+@pytest.fixture(scope="module")
+def plan(spec, make_spec, make_plan):
+    trials = (spec, make_spec(strengths=(0.5,), trial_id="t2"))
+    return make_plan(*trials, overrides=("seeds=[0]",), ranked_at={"emso": 0.05})
 
 
-def test_a_plan_comes_back_and_is_replaced_whole(tmp_path):
-    journal = Journal(tmp_path / "journal")
-    journal.write_plan(make_plan())
-    journal.write_plan(make_plan(sweep="other", collapse_mauve=INF))
-    assert journal.read_plan() == make_plan(sweep="other", collapse_mauve=INF)
+def test_a_plan_comes_back_and_is_replaced_whole(tmp_path, plan):
+    journal, other = Journal(tmp_path / "journal"), replace(plan, sweep="other", collapse_mauve=INF)
+    journal.write_plan(plan)
+    journal.write_plan(other)
+    assert journal.read_plan() == other
     assert [path.name for path in journal.folder.iterdir()] == ["plan.json"]
 
 
@@ -247,58 +220,58 @@ def test_a_plan_that_is_missing_or_broken_says_what_to_do(tmp_path):
             Journal(tmp_path).read_plan()
 
 
-ALL = [measured(each, name) for each in (1, 2, 3) for name in ("memorization", "generation")]
+ALL = "started m1 g1 m2 g2 m3 g3"
 
 
 @pytest.mark.parametrize(
     ("records", "missing", "state"),
     [
-        ([], {1: "mg", 2: "mg", 3: "mg"}, "missing"),
-        ([STARTED], {1: "mg", 2: "mg", 3: "mg"}, "missing"),
-        ([STARTED, *ALL], {}, "done"),
-        ([STARTED, *ALL, FAILED], {}, "done"),
-        ([STARTED, *ALL[:3]], {2: "g", 3: "mg"}, "missing"),
-        ([STARTED, *ALL[:3], FAILED], {2: "g", 3: "mg"}, "failed"),
-        ([FAILED], {1: "mg", 2: "mg", 3: "mg"}, "failed"),
-        ([STARTED, FAILED, STARTED, ALL[0]], {1: "g", 2: "mg", 3: "mg"}, "missing"),
-        ([STARTED, FAILED, STARTED, FAILED], {1: "mg", 2: "mg", 3: "mg"}, "failed"),
-        ([STARTED, measured(1, key="an older setting")], {1: "mg", 2: "mg", 3: "mg"}, "missing"),
-        ([STARTED, *ALL[:4], STOPPED], {}, "done"),
-        ([STARTED, *ALL[:3], STOPPED], {2: "g"}, "missing"),
-        ([STARTED, measured(1.0), measured(1.0, "generation")], {2: "mg", 3: "mg"}, "missing"),
+        ("", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
+        ("started", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
+        (ALL, {}, "done"),
+        (f"{ALL} failed", {}, "done"),
+        ("started m1 g1 m2", {2: "g", 3: "mg"}, "missing"),
+        ("started m1 g1 m2 failed", {2: "g", 3: "mg"}, "failed"),
+        ("failed", {1: "mg", 2: "mg", 3: "mg"}, "failed"),
+        ("started failed started m1", {1: "g", 2: "mg", 3: "mg"}, "missing"),
+        ("started failed started failed", {1: "mg", 2: "mg", 3: "mg"}, "failed"),
+        ("started old", {1: "mg", 2: "mg", 3: "mg"}, "missing"),
+        ("started m1 g1 m2 g2 stopped", {}, "done"),
+        ("started m1 g1 m2 stopped", {2: "g"}, "missing"),
+        ("started m1.0 g1.0", {2: "mg", 3: "mg"}, "missing"),
     ],
 )
-def test_what_remains_and_how_a_trial_stands(records, missing, state):
+def test_what_remains_and_how_a_trial_stands(spec, written, records, missing, state):
     found = {
-        strength: "".join(each.name[0] for each in evaluators) for strength, evaluators in remaining(SPEC, records)
+        strength: "".join(each.name[0] for each in evaluators)
+        for strength, evaluators in remaining(spec, written(records))
     }
-    assert (found, status(SPEC, records)) == (missing, state)
+    assert (found, status(spec, written(records))) == (missing, state)
 
 
 @pytest.mark.parametrize(
     ("strengths", "records", "reached"),
     [
-        ((1, 3, 5), [], (1, 3, 5)),
-        ((1, 3, 5), [STOPPED], (1,)),
-        ((1, 3, 5), [point(2), STOPPED], (1, 2)),
-        ((1, 2, 5), [point(2), STOPPED], (1, 2)),
-        ((1,), [point(2), STOPPED], (1,)),
-        ((1, 2), [point(2), STOPPED], (1, 2)),
-        ((), [point(None)], (None,)),
+        ((1, 3, 5), "", (1, 3, 5)),
+        ((1, 3, 5), "stopped", (1,)),
+        ((1, 3, 5), "p2 stopped", (1, 2)),
+        ((1, 2, 5), "p2 stopped", (1, 2)),
+        ((1,), "p2 stopped", (1,)),
+        ((1, 2), "p2 stopped", (1, 2)),
+        ((), "pnull", (None,)),
     ],
 )
-def test_where_a_trajectory_stopped_is_its_last_point(strengths, records, reached):
-    assert reachable(make_spec(strengths), records) == reached
+def test_where_a_trajectory_stopped_is_its_last_point(make_spec, written, strengths, records, reached):
+    assert reachable(make_spec(strengths=strengths), written(records)) == reached
 
 
-def test_a_new_evaluator_measures_the_point_where_a_trajectory_stopped():
-    spec = make_spec((1, 3, 5), evaluators=("memorization",))
-    records = [STARTED, point(2), measured(1), STOPPED]
-    assert [strength for strength, _ in remaining(spec, records)] == [2]
-    assert remaining(spec, [*records, measured(2)]) == ()
+def test_a_new_evaluator_measures_the_point_where_a_trajectory_stopped(make_spec, written):
+    spec = make_spec(strengths=(1, 3, 5), evaluators={"memorization": "memorization-key"})
+    assert [strength for strength, _ in remaining(spec, written("started p2 m1 stopped"))] == [2]
+    assert remaining(spec, written("started p2 m1 stopped m2")) == ()
 
 
-def test_a_reference_row_has_one_point():
+def test_a_reference_row_has_one_point(make_spec):
     spec = make_spec(strengths=())
     [(strength, evaluators)] = remaining(spec, [])
     assert strength is None

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import yaml
 from rich.console import Console
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from harness.planning.describe import describe
 from harness.planning.plan import plan
@@ -33,22 +31,6 @@ methods:
 evaluators: {memorization: , generation: }
 judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: OTHER}
 """
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """A folder with checkpoints that can be resolved: one token a byte, and no real weights."""
-    folder = tmp_path_factory.mktemp("world")
-    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    bytes_alone = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
-    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bytes_alone.decoder = decoders.ByteLevel()
-    for name in ("MODEL", "OTHER", "THIRD"):
-        PreTrainedTokenizerFast(tokenizer_object=bytes_alone).save_pretrained(folder / name)
-        config = {"vocab_size": 256, "max_position_embeddings": 512}
-        (folder / name / "config.json").write_text(json.dumps(config))
-        (folder / name / "model.safetensors").write_text(name)
-    return folder
 
 
 @pytest.fixture

@@ -6,38 +6,8 @@ import threading
 import pytest
 from rich.console import Console
 
-from harness.contracts import Checkpoint, Training
-from harness.execution.jobs import Event, Job
+from harness.execution.jobs import Event
 from harness.execution.progress import Progress, duration
-from harness.specs import EvaluatorSpec, Memorization, Source, TrialSpec
-
-
-def make_job(name, strengths=(1, 2), kind="trial"):
-    text = Source(source="miniature", digest="1" * 16)
-    spec = TrialSpec(
-        trial_id=name,
-        sweep="s",
-        variant="v",
-        method="m",
-        label="M",
-        reference="none",
-        settings={},
-        method_version=1,
-        strength_name="epochs",
-        strengths=strengths,
-        seed=0,
-        model=Checkpoint("m", "/m", "/m", "0" * 16),
-        training=Training(),
-        memorization=Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
-        engine="plain",
-        forget=text,
-        retain=None,
-        utility=text,
-        validation=text,
-        evaluators=tuple(EvaluatorSpec(name=each, version=1, settings={}, key=each) for each in ("e1", "e2")),
-        judges={},
-    )
-    return Job(name=name, kind=kind, spec=spec)
 
 
 class Clock:
@@ -62,7 +32,7 @@ def event(job, kind, message="", done=0, total=0):
     return Event(job=job, kind=kind, message=message, done=done, total=total)
 
 
-def test_off_a_terminal_there_is_a_line_for_each_measurement_and_no_more():
+def test_off_a_terminal_there_is_a_line_for_each_measurement_and_no_more(make_job):
     console = screen(terminal=False)
     with Progress([make_job("emso"), make_job("mem", kind="memorize")], console, Clock()) as progress:
         progress(event("emso", "started"))
@@ -77,7 +47,7 @@ def test_off_a_terminal_there_is_a_line_for_each_measurement_and_no_more():
     ]
 
 
-def test_the_view_shows_what_is_running_and_only_that():
+def test_the_view_shows_what_is_running_and_only_that(make_job):
     clock = Clock()
     progress = Progress([make_job("emso"), make_job("ta"), make_job("cd")], screen(terminal=False), clock)
     assert "starting" in shown(progress)
@@ -96,7 +66,7 @@ def test_the_view_shows_what_is_running_and_only_that():
     assert "emso" not in view
 
 
-def test_the_end_is_estimated_from_the_measured_pace():
+def test_the_end_is_estimated_from_the_measured_pace(make_job):
     clock = Clock()
     progress = Progress([make_job("a"), make_job("b")], screen(terminal=False), clock)
     progress(event("a", "started"))
@@ -120,7 +90,7 @@ def test_a_job_nobody_announced_and_events_out_of_order_do_no_harm():
     assert "3/4" in shown(progress)
 
 
-def test_many_running_jobs_are_cut_to_what_fits():
+def test_many_running_jobs_are_cut_to_what_fits(make_job):
     jobs = [make_job(f"job{index:02}") for index in range(30)]
     progress = Progress(jobs, screen(terminal=False), Clock())
     for job in jobs:
@@ -131,7 +101,7 @@ def test_many_running_jobs_are_cut_to_what_fits():
     assert "and 18 more" in view
 
 
-def test_on_a_terminal_only_failures_stay():
+def test_on_a_terminal_only_failures_stay(make_job):
     console = screen(terminal=True)
     with Progress([make_job("emso")], console, Clock()) as progress:
         progress(event("emso", "measured", "memorization", done=1, total=4))
@@ -141,7 +111,7 @@ def test_on_a_terminal_only_failures_stay():
     assert "memorization (1 of 4)" not in text
 
 
-def test_the_view_ends_when_the_sweep_raises():
+def test_the_view_ends_when_the_sweep_raises(make_job):
     console = screen(terminal=True)
     with pytest.raises(KeyboardInterrupt), Progress([make_job("emso")], console, Clock()):
         raise KeyboardInterrupt
@@ -150,7 +120,7 @@ def test_the_view_ends_when_the_sweep_raises():
     assert text.rindex(back) > text.rindex(hidden)
 
 
-def test_it_may_be_called_from_several_threads():
+def test_it_may_be_called_from_several_threads(make_job):
     jobs = [make_job(f"job{index}") for index in range(4)]
     with Progress(jobs, screen(terminal=True), Clock()) as progress:
 

@@ -78,6 +78,12 @@ def test_average_needs_both_groups():
     assert np.isnan(ranks[2])
 
 
+def test_a_group_without_metrics_ranks_nobody():
+    nothing = group_ranks(np.empty((3, 0)))
+    assert np.isnan(nothing).all()
+    assert np.isnan(average_ranks(np.array([1.0, 2.0, 3.0]), nothing)).all()
+
+
 def test_ties_are_printed_with_a_sign_and_single_ranks_without():
     assert printed([1, 3, 1, np.nan]) == ["=1", "3", "=1", ""]
     assert printed([1, 2]) == ["1", "2"]

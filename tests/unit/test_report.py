@@ -3,7 +3,7 @@
 import csv
 import html
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from harness import collate
-from harness.contracts import Checkpoint, Training
+from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.journal import Journal
-from harness.reporting.facts import known_fact, metric_facts
+from harness.reporting.facts import metric_facts
 from harness.reporting.layout import model_tables
 from harness.reporting.ranking import rank
 from harness.reporting.report import page
@@ -24,84 +24,73 @@ from harness.reporting.table import table
 from harness.reporting.terminal import ranking_table
 from harness.reporting.texts import latex, latex_escape, markdown, markdown_escape
 from harness.reporting.write import write
-from harness.specs import (
-    EvaluatorSpec,
-    Failed,
-    Measurement,
-    Memorization,
-    Plan,
-    Point,
-    Source,
-    Started,
-    Stopped,
-    TrialSpec,
-)
+from harness.specs import Failed, Measurement, Started, Stopped
 
-PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
 FILES = {"table.csv", "ranking.csv", "table.md", "table.tex", "tradeoff.png", "tradeoff.pdf", "report.html"}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
 
 
-def trial(variant, strengths=(1,), *, seed=0, label=None, reference="none"):
-    text = Source(source="miniature", digest="texts", sequences=256)
-    here = Checkpoint(id="miniature-m", location="/m", tokenizer="/m", digest="weights")
-    return TrialSpec(
-        trial_id=f"{variant}-{seed}",
-        sweep="s",
-        variant=variant,
-        method=variant,
-        label=label or variant.upper(),
-        reference=reference,
-        settings={"k": 2},
-        method_version=1,
-        strength_name="epochs" if strengths else "",
-        strengths=strengths,
-        seed=seed,
-        model=here,
-        training=Training(),
-        memorization=Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
-        engine="plain",
-        forget=text,
-        retain=None,
-        utility=text,
-        validation=text,
-        evaluators=(EvaluatorSpec(name="all", version=1, settings={"definition": "exact"}, key="k"),),
-        judges={"perplexity": replace(here, id="judge", digest="judging")},
-    )
+@pytest.fixture(scope="module")
+def trial(make_row):
+    """Return a maker of rows with a judge, measured by one evaluator."""
+
+    def make(variant, strengths=(1,), **changes):
+        judges = {"perplexity": Checkpoint("judge", "/j", "/j", "judging")}
+        return make_row(variant, strengths, evaluators={"all": "k"}, judges=judges, **changes)
+
+    return make
 
 
-def records(spec, notes=None, samples=(), prompts=256, **numbers):
-    """Everything a trial leaves that reached all its strengths."""
-    found = [Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2.13.0"})]
-    for strength in spec.points():
-        where = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
-        found.append(Point(**where, erase_seconds=75.0, peak_memory_bytes=2**30, notes=notes or {}))
-        values = GOOD | numbers
-        declared = tuple(asdict(known_fact(name)) for name in values)
-        told = {"evaluator": "all", "key": "k", "definition": "exact", "seconds": 5.0, "notes": {"prompts": prompts}}
-        found.append(Measurement(**where, **told, numbers=values, metrics=declared, samples=tuple(samples)))
-    return found
+@pytest.fixture(scope="module")
+def records(make_point, make_measurement):
+    """Return a maker of everything that a trial leaves that reached all its strengths."""
+
+    def make(spec, notes=None, samples=(), prompts=256, **numbers):
+        found = [Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2.13.0"})]
+        told = {"numbers": GOOD | numbers, "samples": tuple(samples), "notes": {"prompts": prompts}, "seconds": 5.0}
+        for strength in spec.points():
+            found += [make_point(spec, strength, erase_seconds=75.0, peak_memory_bytes=2**30, notes=notes or {})]
+            found += [make_measurement(spec, strength, "all", **told)]
+        return found
+
+    return make
 
 
-def plan(*trials, **changes):
-    fields = {"sweep": "s", "question": "What does it cost?", "file": "# What?\nname: s\n", "overrides": ()}
-    fields |= {"trials": trials, "ranked_at": {}, "collapse_mauve": 0.25, "samples": "redacted"}
-    return Plan(**fields | changes)
+@pytest.fixture(scope="module")
+def original(trial):
+    return trial("original", (), label="Original")
 
 
-ORIGINAL = trial("original", (), label="Original")
-EMSO = trial("emso", (1, 2), label="EMSO")
-GA = trial("gradient_ascent", label="GA_1")
-NOTES = {"selected_blocks": [{"block": "L2.W_v.H11", "m": -0.0123}], "warnings": ["the gate was missed"]}
+@pytest.fixture(scope="module")
+def emso(trial):
+    return trial("emso", (1, 2))
 
 
-def usual(**options):
-    return {
-        "original-0": records(ORIGINAL, **options),
-        "emso-0": records(EMSO, notes=NOTES, ma=0.5, mauve=0.7, **options),
-        "gradient_ascent-0": records(GA, ma=0.0, perplexity=1.5, rep_2=0.99, mauve=0.01, **options),
-    }
+@pytest.fixture(scope="module")
+def ascent(trial):
+    return trial("gradient_ascent", label="GA_1")
+
+
+@pytest.fixture(scope="module")
+def plan(make_plan, original, emso, ascent):
+    """The usual plan: the original, one that erases, and one that collapses."""
+    return make_plan(original, emso, ascent)
+
+
+@pytest.fixture(scope="module")
+def usual(records, original, emso, ascent):
+    """Return a maker of what the usual plan leaves."""
+    notes = {"selected_blocks": [{"block": "L2.W_v.H11", "m": -0.0123}], "warnings": ["the gate was missed"]}
+
+    def make(**options):
+        return {
+            "original-0": records(original, **options),
+            "emso-0": records(emso, notes=notes, ma=0.5, mauve=0.7, **options),
+            "gradient_ascent-0": records(ascent, ma=0.0, perplexity=1.5, rep_2=0.99, mauve=0.01, **options),
+        }
+
+    return make
 
 
 def report(some_plan, some_records):
@@ -127,15 +116,15 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attributes)))
 
 
-def test_everything_is_written_and_nothing_else_is_left(tmp_path):
-    written = write(plan(ORIGINAL, EMSO, GA), usual(), tmp_path / "new" / "s")
+def test_everything_is_written_and_nothing_else_is_left(tmp_path, plan, usual):
+    written = write(plan, usual(), tmp_path / "new" / "s")
     assert {path.name for path in written} == FILES
     assert {path.name for path in (tmp_path / "new" / "s").iterdir()} == FILES
     assert all(path.stat().st_size for path in written)
 
 
-def test_the_page_needs_nothing_from_outside(tmp_path):
-    write(plan(ORIGINAL, EMSO, GA), usual(), tmp_path)
+def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
+    write(plan, usual(), tmp_path)
     found = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|//[a-z]|@import|url\(", found)
     tags = Tags(found).found
@@ -143,11 +132,11 @@ def test_the_page_needs_nothing_from_outside(tmp_path):
     assert [attributes["src"][:26] for tag, attributes in tags if tag == "img"] == ["data:image/svg+xml;base64,"]
 
 
-def test_whatever_a_model_writes_is_only_text():
+def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent, records, usual):
     samples = [{"kind": "utility", "prompt": EVIL, "generated": EVIL, "reference": EVIL}]
-    evil = plan(replace(ORIGINAL, label=EVIL), EMSO, GA, question=EVIL, file=EVIL, overrides=(EVIL,))
+    evil = make_plan(replace(original, label=EVIL), emso, ascent, question=EVIL, file=EVIL, overrides=(EVIL,))
     found = usual(samples=samples)
-    found["emso-0"] = [*records(EMSO, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)]
+    found["emso-0"] = [*records(emso, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)]
     found["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
     shown = report(evil, found)
     tags = Tags(shown).found
@@ -157,10 +146,10 @@ def test_whatever_a_model_writes_is_only_text():
     assert "<u>second best</u>" in shown, "the page's own markup is markup"
 
 
-def test_the_page_says_what_happened():
+def test_the_page_says_what_happened(plan, usual):
     found = usual()
     found["emso-0"].append(Stopped(trial_id="emso-0", strength=2, reason="perplexity 30 is above 1.03 x 20"))
-    words = visible(report(plan(ORIGINAL, EMSO, GA), found))
+    words = visible(report(plan, found))
     for said in (
         "What does it cost?",
         "3 of 3 done",
@@ -181,38 +170,38 @@ def test_the_page_says_what_happened():
         assert said in words, said
 
 
-def test_the_page_does_not_say_what_did_not_happen():
-    healthy = {"original-0": records(ORIGINAL), "emso-0": records(EMSO, ma=0.5)}
-    words = visible(report(plan(ORIGINAL, EMSO), healthy))
+def test_the_page_does_not_say_what_did_not_happen(make_plan, original, emso, records):
+    healthy = {"original-0": records(original), "emso-0": records(emso, ma=0.5)}
+    words = visible(report(make_plan(original, emso), healthy))
     for unsaid in ("Collapsed,", "stopped at", "What limits these numbers", "failed", "Selected blocks", "Samples"):
         assert unsaid not in words, unsaid
 
 
-def test_collapsed_rows_are_red_and_no_others_are():
-    shown = report(plan(ORIGINAL, EMSO, GA), usual())
+def test_collapsed_rows_are_red_and_no_others_are(plan, usual):
+    shown = report(plan, usual())
     red = re.findall(r'<tr class="[^"]*collapsed">.*?</tr>', shown, flags=re.DOTALL)
     assert len(red) == 3  # In the ranking, the main table and the table of points.
     assert all("GA_1" in row and "EMSO" not in row for row in red)
 
 
-def test_samples_stand_side_by_side_for_ranked_points_alone():
-    found = {"original-0": records(ORIGINAL, samples=[sample("as it was")])}
-    found["emso-0"] = records(EMSO, samples=[sample("erased")])
-    words = visible(report(plan(ORIGINAL, EMSO), found))
+def test_samples_stand_side_by_side_for_ranked_points_alone(make_plan, original, emso, records):
+    found = {"original-0": records(original, samples=[sample("as it was")])}
+    found["emso-0"] = records(emso, samples=[sample("erased")])
+    words = visible(report(make_plan(original, emso), found))
     assert words.count("as it was") == 1
     assert words.count("erased") == 1, "only the ranked one of two points"
     assert "Original as it was" in words
     assert "Texts of the forget set are redacted" in words
-    assert "redacted" not in visible(report(plan(ORIGINAL, EMSO, samples="plain"), found))
+    assert "redacted" not in visible(report(make_plan(original, emso, samples="plain"), found))
 
 
 def sample(text):
     return {"kind": "forget", "prompt": "Once upon", "generated": text, "reference": "a time"}
 
 
-def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path):
+def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan, original, emso):
     failed = Failed(trial_id="emso-0", error="TrialError: the loss is NaN", log=("File x", "NaN at step 3"))
-    write(plan(ORIGINAL, EMSO), {"emso-0": [failed]}, tmp_path)
+    write(make_plan(original, emso), {"emso-0": [failed]}, tmp_path)
     words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert {path.name for path in tmp_path.iterdir()} == FILES
     assert "No point that can be ranked has been measured yet." in words
@@ -222,10 +211,10 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path):
     assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
 
 
-def test_mauve_from_few_prompts_is_not_trusted():
-    (few,) = warned(plan(ORIGINAL), {"original-0": records(ORIGINAL, prompts=255)})
+def test_mauve_from_few_prompts_is_not_trusted(make_plan, original, records):
+    (few,) = warned(make_plan(original), {"original-0": records(original, prompts=255)})
     assert "MAUVE comes from 255 prompts" in few
-    assert not warned(plan(ORIGINAL), {"original-0": records(ORIGINAL, prompts=256)})
+    assert not warned(make_plan(original), {"original-0": records(original, prompts=256)})
 
 
 def warned(some_plan, found):
@@ -243,41 +232,41 @@ def warned(some_plan, found):
         ({"perplexity": 101.0, "mauve": 0.01}, None),  # Flagged, so nothing to doubt.
     ],
 )
-def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt):
-    found = warned(plan(ORIGINAL, EMSO), {"original-0": records(ORIGINAL), "emso-0": records(EMSO, **numbers)})
+def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, make_plan, original, emso, records):
+    found = warned(make_plan(original, emso), {"original-0": records(original), "emso-0": records(emso, **numbers)})
     assert [doubt in warning for warning in found] == [True] if doubt else found == []
 
 
-def test_a_missing_mauve_is_told():
-    found = {"original-0": records(ORIGINAL), "emso-0": records(EMSO, mauve=float("nan"))}
-    assert "2 of 3 points have no MAUVE: whether they collapsed is unknown." in warned(plan(ORIGINAL, EMSO), found)
+def test_a_missing_mauve_is_told(make_plan, original, emso, records):
+    found = {"original-0": records(original), "emso-0": records(emso, mauve=float("nan"))}
+    assert "2 of 3 points have no MAUVE: whether they collapsed is unknown." in warned(make_plan(original, emso), found)
 
 
-def test_numbers_that_cannot_be_ranked_are_kept(tmp_path):
+def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, emso, usual):
     found = usual()
     found["emso-0"] = [replace(r, definition="table") if isinstance(r, Measurement) else r for r in found["emso-0"]]
     with pytest.raises(DataError, match=r"'exact' \(original on miniature-m\) and 'table' \(emso on miniature-m\)"):
-        write(plan(ORIGINAL, EMSO), found, tmp_path)
+        write(make_plan(original, emso), found, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"table.csv"}
 
 
-def test_seeds_show_mean_and_interval():
+def test_seeds_show_mean_and_interval(make_plan, original, emso, records, usual):
     trials = [
-        replace(spec, seed=seed, trial_id=f"{spec.method}-{seed}") for spec in (ORIGINAL, EMSO) for seed in (0, 1)
+        replace(spec, seed=seed, trial_id=f"{spec.method}-{seed}") for spec in (original, emso) for seed in (0, 1)
     ]
     found = {spec.trial_id: records(spec, ma=0.5 + 0.1 * spec.seed) for spec in trials}
-    words = visible(report(plan(*trials), found))
-    frame, facts = table(plan(*trials), found), metric_facts(plan(*trials), found)
+    words = visible(report(make_plan(*trials), found))
+    frame, facts = table(make_plan(*trials), found), metric_facts(make_plan(*trials), found)
     assert "0.550 ± 0.635" in words  # 12.706 · 0.0707 / sqrt(2)
     assert "Mean ± 95 % interval over 2 seeds" in words
     assert "1 (1–1)" in words
     assert r"0.550 $\pm$ 0.635" in latex(model_tables(frame, rank(frame, facts), facts), "")
-    assert "±" not in visible(report(plan(ORIGINAL, EMSO), usual()))
+    assert "±" not in visible(report(make_plan(original, emso), usual()))
 
 
-def test_ranking_csv(tmp_path):
+def test_ranking_csv(tmp_path, make_plan, trial, original, emso, ascent, records, usual):
     twin = trial("twin", (1, 2))
-    write(plan(ORIGINAL, EMSO, twin, GA), usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}, tmp_path)
+    write(make_plan(original, emso, twin, ascent), usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}, tmp_path)
     rows = list(csv.DictReader(StringIO((tmp_path / "ranking.csv").read_text())))
     assert [(row["method"], row["rank_average"], row["collapsed"]) for row in rows] == [
         ("emso", "=1", "false"),
@@ -287,15 +276,17 @@ def test_ranking_csv(tmp_path):
     assert rows[2]["unranked"] == "collapsed (degenerate)"
 
 
-def tables(**options):
-    some_plan, found = plan(ORIGINAL, EMSO, GA, trial("b_c", label="B_C & 5%", reference="retain_data")), usual()
-    found["b_c-0"] = records(some_plan.trials[3], ma=0.6, mauve=0.6, **options)
+@pytest.fixture
+def tables(make_plan, trial, plan, records, usual):
+    """The usual sweep with a second variant that has not collapsed: its table, its ranking and its facts."""
+    second = trial("b_c", label="B_C & 5%", reference="retain_data")
+    some_plan, found = make_plan(*plan.trials, second), usual() | {"b_c-0": records(second, ma=0.6, mauve=0.6)}
     frame, facts = table(some_plan, found), metric_facts(some_plan, found)
     return frame, rank(frame, facts), facts
 
 
-def test_latex_has_the_papers_layout():
-    text = latex(model_tables(*tables()), "What_? 100 %")
+def test_latex_has_the_papers_layout(tables):
+    text = latex(model_tables(*tables), "What_? 100 %")
     assert r"\multicolumn{3}{c}{\textbf{Memorization}}" in text
     assert r"EL$_{3}$ $\downarrow$ & MA $\downarrow$ & SS $\downarrow$" in text
     assert r"\caption{What\_? 100 \% The best" in text
@@ -316,8 +307,8 @@ def test_latex_escapes_what_latex_would_read_and_nothing_else():
     assert latex_escape("plain words, 0.5 (1)") == "plain words, 0.5 (1)"
 
 
-def test_best_and_second_are_marked_among_what_has_not_collapsed():
-    frame, ranking, facts = tables()
+def test_best_and_second_are_marked_among_what_has_not_collapsed(tables):
+    frame, ranking, facts = tables
     (only,) = model_tables(frame, ranking, facts)
     marks = {row.label: [cell.mark for cell in row.cells] for row in only.rows()}
     assert marks["Original"] == [""] * 6
@@ -326,15 +317,15 @@ def test_best_and_second_are_marked_among_what_has_not_collapsed():
     assert marks["B_C & 5%"][1] == "second"
 
 
-def test_a_lone_variant_is_not_the_best_of_anything():
-    some_plan, found = plan(ORIGINAL, EMSO, GA), usual()
-    frame, facts = table(some_plan, found), metric_facts(some_plan, found)
+def test_a_lone_variant_is_not_the_best_of_anything(plan, usual):
+    found = usual()
+    frame, facts = table(plan, found), metric_facts(plan, found)
     (only,) = model_tables(frame, rank(frame, facts), facts)
     assert {cell.mark for row in only.rows() for cell in row.cells} == {""}
 
 
-def test_markdown_keeps_its_columns():
-    text = markdown(model_tables(*tables()), "a | b_c", "caption")
+def test_markdown_keeps_its_columns(tables):
+    text = markdown(model_tables(*tables), "a | b_c", "caption")
     assert text.startswith("# a \\| b\\_c\n")
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {3 + 6 + 3 + 2}
@@ -343,8 +334,8 @@ def test_markdown_keeps_its_columns():
     assert markdown_escape("plain words") == "plain words"
 
 
-def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch):
-    write(plan(ORIGINAL, EMSO), usual(), tmp_path)
+def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch, make_plan, plan, original, emso, usual):
+    write(make_plan(original, emso), usual(), tmp_path)
     before = (tmp_path / "table.csv").read_bytes()
 
     def torn(path, content):
@@ -354,12 +345,12 @@ def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", torn)
     with pytest.raises(OSError, match="no space left"):
-        write(plan(ORIGINAL, EMSO, GA), usual(), tmp_path)
+        write(plan, usual(), tmp_path)
     assert (tmp_path / "table.csv").read_bytes() == before
 
 
-def test_the_terminal_table_fits_100_columns(capsys):
-    frame, _, facts = tables()
+def test_the_terminal_table_fits_100_columns(capsys, tables):
+    frame, _, facts = tables
     frame["label"] = frame["label"].replace("EMSO", "a rather long name for a variant")
     Console(width=100).print(ranking_table(frame, rank(frame, facts), facts))
     lines = capsys.readouterr().out.splitlines()
@@ -367,68 +358,20 @@ def test_the_terminal_table_fits_100_columns(capsys):
     assert not any("…" in line for line in lines)
 
 
-def test_collate_prints_the_published_ranks_and_flags(capsys):
-    assert collate.main([str(PUBLISHED)]) == 0
-    printed = capsys.readouterr().out
-    for model in ("gpt-neo-125m", "gpt-neo-1.3b", "gpt-neo-2.7b"):
-        assert model in printed
-    assert printed.count("degenerate") == 8
-    assert printed.count("gibberish") == 2
-    assert "33 of the 33 ranks that the file states agree" in printed
-    assert "21 of the 21 collapse flags that the file states agree" in printed
-
-
-def test_collate_notices_when_a_file_states_another_rank(tmp_path, capsys):
-    text = PUBLISHED.read_text().replace("0.572,0.610,1,1,1,false", "0.572,0.610,2,1,1,true")
-    (tmp_path / "other.csv").write_text(text)
-    assert collate.main([str(tmp_path / "other.csv")]) == 0
-    printed = capsys.readouterr().out
-    assert "32 of the 33 ranks" in printed
-    assert "20 of the 21 collapse flags" in printed
-
-
-def test_collate_writes_beside_a_table_only_when_told(tmp_path, capsys):
-    path = tmp_path / "table.csv"
-    path.write_bytes(PUBLISHED.read_bytes())
-    assert collate.main([str(path)]) == 0
-    assert list(tmp_path.iterdir()) == [path]
-    assert collate.main([str(path), "--out", str(tmp_path / "out")]) == 0
-    assert {each.name for each in (tmp_path / "out").iterdir()} == {"ranking.csv", "table.md", "table.tex"}
-    assert str(tmp_path / "out" / "ranking.csv") in capsys.readouterr().out
-
-
-def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys):
-    some_plan, found = plan(ORIGINAL, EMSO, GA), usual()
+def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys, plan, usual):
+    found = usual()
     journal = Journal(tmp_path / "s" / "journal")
-    journal.write_plan(some_plan)
+    journal.write_plan(plan)
     for record in [each for trial_records in found.values() for each in trial_records]:
         journal.append(record)
-    write(some_plan, found, tmp_path / "direct")
+    write(plan, found, tmp_path / "direct")
     assert collate.main([str(tmp_path / "s")]) == 0
     assert "EMSO, epochs 2" in capsys.readouterr().out
     for name in FILES:
         assert (tmp_path / "s" / name).read_bytes() == (tmp_path / "direct" / name).read_bytes(), name
 
 
-def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys):
-    write(plan(ORIGINAL, EMSO, collapse_mauve=0.95), usual(), tmp_path)
+def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):
+    write(make_plan(original, emso, collapse_mauve=0.95), usual(), tmp_path)
     assert collate.main([str(tmp_path / "table.csv")]) == 0
     assert "gibberish" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("none", "does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."),
-        ("empty", "plan.json. Run the sweep first"),
-        ("wrong.csv", "lacks 'model', 'method'"),
-    ],
-)
-def test_collate_on_a_wrong_path_ends_with_2_and_says_why(tmp_path, capsys, name, message):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "wrong.csv").write_text("variant,ma\nemso,0.1\n")
-    assert collate.main([str(tmp_path / name)]) == 2
-    said = capsys.readouterr()
-    assert message in said.err
-    assert str(tmp_path / name) in said.err
-    assert said.out == ""

@@ -9,97 +9,64 @@ from dataclasses import replace
 
 import pytest
 
-from harness.contracts import Checkpoint, Training
 from harness.errors import DataError
 from harness.records.tracking import EXPERIMENT, Tracker, dashboard
-from harness.specs import (
-    EvaluatorSpec,
-    Failed,
-    Measurement,
-    Memorization,
-    Plan,
-    Point,
-    Source,
-    Started,
-    Stopped,
-    TrialSpec,
-)
+from harness.specs import EvaluatorSpec, Failed, Source, Started, Stopped
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
 NAN, INF = float("nan"), float("inf")
 
 
-def make_spec(trial_id="t1", strengths=(1, 2), evaluators=("memorization",), key="key", **changes):
+@pytest.fixture(scope="module")
+def make_trial(make_spec):
+    """Return a maker of a sweep's trials, each measured by one evaluator under `key`."""
     text = Source(source="jsonl", path="/secret/forget.jsonl", digest="d" * 64)
-    spec = TrialSpec(
-        trial_id=trial_id,
-        sweep="tradeoff",
-        variant="full_em",
-        method="emso",
-        label="EMSO",
-        reference="none",
-        settings={"k": 2, "selection": "all", "nested": {"a": None}},
-        method_version=3,
-        strength_name="epochs",
-        strengths=strengths,
-        seed=7,
-        model=Checkpoint("miniature-m", "/m", "/m", "0" * 16),
-        training=Training(),
-        memorization=Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
-        engine="plain",
-        forget=text,
-        retain=None,
-        utility=text,
-        validation=text,
-        evaluators=tuple(EvaluatorSpec(name=each, version=1, settings={}, key=key) for each in evaluators),
-        judges={},
-    )
-    return replace(spec, **changes)
+    fields = {"sweep": "tradeoff", "variant": "full_em", "method_version": 3, "seed": 7}
+    fields |= {"settings": {"k": 2, "selection": "all", "nested": {"a": None}}}
+    fields |= {"forget": text, "utility": text, "validation": text}
+    return lambda key="key", **changes: make_spec({"memorization": key}, **fields | changes)
 
 
-def make_plan(*trials, **changes):
-    fields = {
-        "sweep": "tradeoff",
-        "question": "What does each method pay?",
-        "file": "name: tradeoff",
-        "overrides": (),
-        "trials": trials,
-        "ranked_at": {},
-        "collapse_mauve": 0.25,
-        "samples": "redacted",
-    }
-    return Plan(**{**fields, **changes})
+@pytest.fixture(scope="module")
+def make_sweep(make_plan):
+    """Return a maker of the sweep's plans."""
+    fields = {"sweep": "tradeoff", "question": "What does each method pay?"}
+    return lambda *trials, **changes: make_plan(*trials, **fields | changes)
 
 
-def measured(spec, strength, key="key", evaluator="memorization", group="erasure", **numbers):
-    return Measurement(
-        trial_id=spec.trial_id,
-        point_id=spec.point_id(strength),
-        strength=strength,
-        evaluator=evaluator,
-        key=key,
-        definition="exact",
-        numbers=numbers,
-        metrics=tuple({"name": name, "group": group, "better": "lower"} for name in numbers),
-        samples=({"kind": "forget", "prompt": SECRET, "generated": SECRET, "reference": SECRET},),
-        notes={"worst": SECRET},
-        seconds=0.5,
-    )
+@pytest.fixture(scope="module")
+def measured(make_measurement):
+    """Return a maker of measurements that hold a text wherever one may stand."""
+    sample = {"kind": "forget", "prompt": SECRET, "generated": SECRET, "reference": SECRET}
+    fields = {"samples": (sample,), "notes": {"worst": SECRET}, "seconds": 0.5}
+
+    def make(spec, strength, numbers, evaluator="memorization", group="erasure", **changes):
+        metrics = tuple({"name": name, "group": group, "better": "lower"} for name in numbers)
+        return make_measurement(spec, strength, evaluator, numbers, metrics=metrics, **fields | changes)
+
+    return make
 
 
-def point(spec, strength):
-    return Point(
-        trial_id=spec.trial_id,
-        point_id=spec.point_id(strength),
-        strength=strength,
-        erase_seconds=1.5,
-        peak_memory_bytes=1024,
-        notes={"example": SECRET},
-    )
+@pytest.fixture(scope="module")
+def point(make_point):
+    fields = {"erase_seconds": 1.5, "peak_memory_bytes": 1024, "notes": {"example": SECRET}}
+    return lambda spec, strength: make_point(spec, strength, **fields)
 
 
 def started(spec):
     return Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2.13.0"})
+
+
+@pytest.fixture(scope="module")
+def spec(make_trial):
+    return make_trial()
+
+
+@pytest.fixture(scope="module")
+def records(spec, point, measured):
+    """All that the trial leaves."""
+    numbers = {1: {"el_3": 0.1, "ma": 0.5}, 2: {"el_3": 0.2, "ma": 0.5}}
+    return [started(spec), *(each for s in numbers for each in (point(spec, s), measured(spec, s, numbers[s])))]
 
 
 @pytest.fixture(scope="session")
@@ -142,12 +109,8 @@ def everything(root):
     return {name: query(root, f'SELECT * FROM "{name}"') for name in tables}
 
 
-SPEC = make_spec()
-RECORDS = [started(SPEC)] + [each for s in (1, 2) for each in (point(SPEC, s), measured(SPEC, s, el_3=s / 10, ma=0.5))]
-
-
-def test_a_trial_is_a_run_nested_in_its_sweeps(root):
-    Tracker(root).sync(make_plan(SPEC), {"t1": RECORDS}, collapsed={"t1": "degenerate"})
+def test_a_trial_is_a_run_nested_in_its_sweeps(root, make_sweep, spec, records):
+    Tracker(root).sync(make_sweep(spec), {"t1": records}, collapsed={"t1": "degenerate"})
     found = runs(root)
     assert found["sweep"]["tags"]["mlflow.runName"] == "tradeoff"
     assert found["sweep"]["tags"]["mlflow.note.content"] == "What does each method pay?"
@@ -180,34 +143,36 @@ def test_a_trial_is_a_run_nested_in_its_sweeps(root):
     assert {digest for [digest] in query(root, "SELECT digest FROM datasets")} == {"d" * 36}
 
 
-def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root):
-    plan, tracker = make_plan(SPEC), Tracker(root)
-    tracker.sync(plan, {"t1": RECORDS})
+def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root, make_sweep, spec, records):
+    plan, tracker = make_sweep(spec), Tracker(root)
+    tracker.sync(plan, {"t1": records})
     once = everything(root)
-    tracker.sync(plan, {"t1": RECORDS})
-    Tracker(root).sync(plan, {"t1": RECORDS})
+    tracker.sync(plan, {"t1": records})
+    Tracker(root).sync(plan, {"t1": records})
     assert everything(root) == once
 
 
-def test_a_live_run_a_killed_one_and_a_lost_database_end_the_same(root, template, tmp_path_factory):
-    plan = make_plan(SPEC)
+def test_a_live_run_a_killed_one_and_a_lost_database_end_the_same(
+    root, template, tmp_path_factory, make_sweep, spec, records
+):
+    plan = make_sweep(spec)
     live = Tracker(root)
     for end in range(1, 3):
-        live.log_point(plan, "t1", RECORDS[:end])
+        live.log_point(plan, "t1", records[:end])
     assert runs(root)["t1"]["status"] == "RUNNING"
-    for end in range(3, len(RECORDS) + 1):
-        Tracker(root).log_point(plan, "t1", RECORDS[:end])
+    for end in range(3, len(records) + 1):
+        Tracker(root).log_point(plan, "t1", records[:end])
     other = tmp_path_factory.mktemp("other")
     (other / "mlflow.db").write_bytes(template.read_bytes())
-    Tracker(other).sync(plan, {"t1": RECORDS})
+    Tracker(other).sync(plan, {"t1": records})
     first, second = runs(root)["t1"], runs(other)["t1"]
     for name in ("status", "metrics", "params"):
         assert first[name] == second[name]
 
 
-def test_a_sync_that_was_cut_off_between_its_writes_is_completed(root):
-    plan = make_plan(SPEC)
-    Tracker(root).sync(plan, {"t1": RECORDS})
+def test_a_sync_that_was_cut_off_between_its_writes_is_completed(root, make_sweep, spec, records):
+    plan = make_sweep(spec)
+    Tracker(root).sync(plan, {"t1": records})
     whole = runs(root)["t1"]
     with sqlite3.connect(root / "mlflow.db") as database:
         for table in ("metrics", "latest_metrics"):
@@ -216,15 +181,16 @@ def test_a_sync_that_was_cut_off_between_its_writes_is_completed(root):
         database.execute("DELETE FROM tags WHERE key = 'status'")
         database.execute("DELETE FROM inputs")
         database.execute("UPDATE runs SET status = 'RUNNING'")
-    Tracker(root).sync(plan, {"t1": RECORDS})
+    Tracker(root).sync(plan, {"t1": records})
     assert runs(root)["t1"] == whole
     assert len(query(root, "SELECT * FROM inputs")) == 3
 
 
-def test_what_is_not_a_finite_number_is_named_and_not_logged(root):
-    spec = make_spec(strengths=(1,))
-    records = [started(spec), measured(spec, 1, group="generation", mauve=NAN, perplexity=INF, rep_2=-INF, div_3=0.0)]
-    Tracker(root).sync(make_plan(spec), {"t1": records})
+def test_what_is_not_a_finite_number_is_named_and_not_logged(root, make_trial, make_sweep, measured):
+    spec = make_trial(strengths=(1,))
+    numbers = {"mauve": NAN, "perplexity": INF, "rep_2": -INF, "div_3": 0.0}
+    found = [started(spec), measured(spec, 1, numbers, group="generation")]
+    Tracker(root).sync(make_sweep(spec), {"t1": found})
     trial = runs(root)["t1"]
     assert [metric for metric in trial["metrics"] if metric[0].startswith("generation")] == [
         ("generation/div_3", 1, 0.0)
@@ -233,13 +199,13 @@ def test_what_is_not_a_finite_number_is_named_and_not_logged(root):
     assert trial["tags"]["not_finite"] == lost
 
 
-def test_no_text_of_a_sample_a_note_or_an_error_gets_in(root):
+def test_no_text_of_a_sample_a_note_or_an_error_gets_in(root, make_trial, make_sweep, spec, records):
     stopped = Stopped(trial_id="t1", strength=1, reason="validation perplexity")
     failed = Failed(trial_id="t1", error=f"ValueError: {SECRET}", log=(SECRET,))
     untyped = Failed(trial_id="t2", error=f"{SECRET}: it was", log=(SECRET,))
-    records = {"t1": [*RECORDS[:2], stopped, failed], "t2": [untyped]}
+    found = {"t1": [*records[:2], stopped, failed], "t2": [untyped]}
     tracker = Tracker(root)
-    tracker.sync(make_plan(SPEC, make_spec("t2")), records)
+    tracker.sync(make_sweep(spec, make_trial(trial_id="t2")), found)
     table = root / "table.csv"
     table.write_text("el_3\n0.1\n")
     tracker.finish([table])
@@ -254,10 +220,10 @@ def test_no_text_of_a_sample_a_note_or_an_error_gets_in(root):
     assert b"ValueError" in (root / "mlflow.db").read_bytes()
 
 
-def test_failed_then_done_and_why_it_stopped(root):
-    plan = make_plan(SPEC)
+def test_failed_then_done_and_why_it_stopped(root, make_sweep, spec, records):
+    plan = make_sweep(spec)
     failed = Failed(trial_id="t1", error="OutOfMemoryError: 2 GB", log=())
-    Tracker(root).sync(plan, {"t1": [started(SPEC), failed]})
+    Tracker(root).sync(plan, {"t1": [started(spec), failed]})
     trial = runs(root)["t1"]
     assert (trial["status"], trial["tags"]["status"], trial["tags"]["error"]) == (
         "FAILED",
@@ -265,27 +231,29 @@ def test_failed_then_done_and_why_it_stopped(root):
         "OutOfMemoryError",
     )
     stopped = Stopped(trial_id="t1", strength=1, reason="perplexity above 1.03")
-    Tracker(root).sync(plan, {"t1": [started(SPEC), failed, *RECORDS[:3], stopped]})
+    Tracker(root).sync(plan, {"t1": [started(spec), failed, *records[:3], stopped]})
     trial = runs(root)["t1"]
     assert (trial["status"], trial["tags"]["error"]) == ("FINISHED", "none")
     assert trial["tags"]["stop_reason"] == "perplexity above 1.03"
 
 
-def test_a_new_evaluator_adds_to_the_run_and_a_changed_one_replaces_it(root):
-    Tracker(root).sync(make_plan(SPEC), {"t1": RECORDS})
+def test_a_new_evaluator_adds_to_the_run_and_a_changed_one_replaces_it(
+    root, make_trial, make_sweep, spec, records, measured
+):
+    Tracker(root).sync(make_sweep(spec), {"t1": records})
     first = runs(root)["t1"]
-    more = replace(SPEC, evaluators=(*SPEC.evaluators, EvaluatorSpec(name="mine", version=1, settings={}, key="mine")))
-    records = [*RECORDS, measured(SPEC, 1, key="mine", evaluator="mine", group="generation", fluency=0.7)]
-    Tracker(root).sync(make_plan(more), {"t1": records})
+    more = replace(spec, evaluators=(*spec.evaluators, EvaluatorSpec(name="mine", version=1, settings={}, key="mine")))
+    found = [*records, measured(more, 1, {"fluency": 0.7}, "mine", "generation")]
+    Tracker(root).sync(make_sweep(more), {"t1": found})
     second = runs(root)["t1"]
     assert second["id"] == first["id"]
     assert set(second["metrics"]) - set(first["metrics"]) == {
         ("generation/fluency", 1, 0.7),
         ("measure_seconds/mine", 1, 0.5),
     }
-    changed = make_spec(key="el_sequences: 128")
-    records = [*records, replace(measured(SPEC, 1, key="el_sequences: 128", el_3=0.9), definition="table")]
-    Tracker(root).sync(make_plan(changed), {"t1": records})
+    changed = make_trial(key="el_sequences: 128")
+    found += [measured(changed, 1, {"el_3": 0.9}, definition="table")]
+    Tracker(root).sync(make_sweep(changed), {"t1": found})
     third = runs(root)["t1"]
     assert third["id"] != first["id"]
     assert (first["tags"]["definition"], third["tags"]["definition"]) == ("exact", "table")
@@ -296,46 +264,48 @@ def test_a_new_evaluator_adds_to_the_run_and_a_changed_one_replaces_it(root):
     ("strengths", "steps"),
     [((3,), {3: 3}), ((0.05,), {0.05: 0}), ((0.5, 1.5), {0.5: 0, 1.5: 1}), ((), {None: 0})],
 )
-def test_the_step_is_the_epoch_or_else_the_strengths_place(root, strengths, steps):
-    spec = make_spec(strengths=strengths)
-    records = [started(spec), *(each for s in steps for each in (point(spec, s), measured(spec, s, ma=0.5)))]
-    Tracker(root).sync(make_plan(spec), {"t1": records})
-    found = runs(root)["t1"]["metrics"]
-    assert [step for name, step, _ in found if name == "erasure/ma"] == sorted(steps.values())
-    strength = {value: step for name, step, value in found if name == "strength"}
+def test_the_step_is_the_epoch_or_else_the_strengths_place(
+    root, strengths, steps, make_trial, make_sweep, point, measured
+):
+    spec = make_trial(strengths=strengths)
+    found = [started(spec), *(each for s in steps for each in (point(spec, s), measured(spec, s, {"ma": 0.5})))]
+    Tracker(root).sync(make_sweep(spec), {"t1": found})
+    metrics = runs(root)["t1"]["metrics"]
+    assert [step for name, step, _ in metrics if name == "erasure/ma"] == sorted(steps.values())
+    strength = {value: step for name, step, value in metrics if name == "strength"}
     assert strength == {value: step for value, step in steps.items() if value is not None}
 
 
-def test_a_strength_that_comes_later_takes_no_others_step(root):
+def test_a_strength_that_comes_later_takes_no_others_step(root, make_trial, make_sweep, point, measured):
     for strengths in ((0.5, 1.5), (0.5, 1.0, 1.5)):
-        spec = make_spec(strengths=strengths)
-        records = [started(spec), *(each for s in strengths for each in (point(spec, s), measured(spec, s, ma=s)))]
-        Tracker(root).sync(make_plan(spec), {"t1": records})
-    found = runs(root)["t1"]["metrics"]
-    assert [metric[1:] for metric in found if metric[0] == "erasure/ma"] == [(0, 0.5), (1, 1.5), (2, 1.0)]
+        spec = make_trial(strengths=strengths)
+        found = [started(spec), *(each for s in strengths for each in (point(spec, s), measured(spec, s, {"ma": s})))]
+        Tracker(root).sync(make_sweep(spec), {"t1": found})
+    metrics = runs(root)["t1"]["metrics"]
+    assert [metric[1:] for metric in metrics if metric[0] == "erasure/ma"] == [(0, 0.5), (1, 1.5), (2, 1.0)]
 
 
-def test_a_name_that_mlflow_refuses_is_mended(root):
-    spec = make_spec(strengths=(1,), settings={"β": 1, "odd(key)": 2})
-    Tracker(root).sync(make_plan(spec), {"t1": [started(spec), measured(spec, 1, **{"f1 (macro)": 0.5})]})
+def test_a_name_that_mlflow_refuses_is_mended(root, make_trial, make_sweep, measured):
+    spec = make_trial(strengths=(1,), settings={"β": 1, "odd(key)": 2})
+    Tracker(root).sync(make_sweep(spec), {"t1": [started(spec), measured(spec, 1, {"f1 (macro)": 0.5})]})
     trial = runs(root)["t1"]
     assert ("erasure/f1 _macro_", 1, 0.5) in trial["metrics"]
     assert trial["params"]["settings.odd_key_"] == "2"
 
 
-def test_trials_without_records_get_no_run_and_two_sweeps_share_nothing(root):
+def test_trials_without_records_get_no_run_and_two_sweeps_share_nothing(root, make_trial, make_sweep, spec, records):
     tracker = Tracker(root)
-    tracker.sync(make_plan(SPEC, make_spec("t2")), {"t1": RECORDS, "t2": []})
+    tracker.sync(make_sweep(spec, make_trial(trial_id="t2")), {"t1": records, "t2": []})
     assert runs(root).keys() == {"sweep", "t1"}
-    tracker.sync(make_plan(make_spec("t3"), sweep="other"), {"t3": [started(make_spec("t3"))]})
+    tracker.sync(make_sweep(make_trial(trial_id="t3"), sweep="other"), {"t3": [started(make_trial(trial_id="t3"))]})
     parents = query(root, "SELECT value FROM tags WHERE key = 'mlflow.parentRunId'")
     assert len(set(parents)) == 2
 
 
 @pytest.mark.parametrize(("samples", "attached"), [("redacted", True), ("plain", False)])
-def test_the_report_is_attached_unless_it_shows_plain_texts(root, samples, attached):
+def test_the_report_is_attached_unless_it_shows_plain_texts(root, samples, attached, make_sweep, spec, records):
     tracker = Tracker(root)
-    tracker.sync(make_plan(SPEC, samples=samples), {"t1": RECORDS})
+    tracker.sync(make_sweep(spec, samples=samples), {"t1": records})
     for name in ("report.html", "table.csv"):
         (root / name).write_text(name)
     tracker.finish([root / "report.html", root / "table.csv", root / "missing.png"])
@@ -344,29 +314,29 @@ def test_the_report_is_attached_unless_it_shows_plain_texts(root, samples, attac
 
 
 @pytest.mark.parametrize(
-    ("records", "end"),
+    ("others", "end"),
     [
-        ({"t1": RECORDS, "t2": [Failed(trial_id="t2", error="E: e", log=())]}, "FAILED"),
-        ({"t1": RECORDS}, "KILLED"),
-        ({"t1": RECORDS, "t2": [Stopped(trial_id="t2", strength=0, reason="r")]}, "FINISHED"),
+        ({"t2": [Failed(trial_id="t2", error="E: e", log=())]}, "FAILED"),
+        ({}, "KILLED"),
+        ({"t2": [Stopped(trial_id="t2", strength=0, reason="r")]}, "FINISHED"),
     ],
 )
-def test_a_sweeps_run_ends_as_its_trials_did(root, records, end):
-    plan = make_plan(SPEC, make_spec("t2"))
+def test_a_sweeps_run_ends_as_its_trials_did(root, others, end, make_trial, make_sweep, spec, records):
+    plan = make_sweep(spec, make_trial(trial_id="t2"))
     tracker = Tracker(root)
-    tracker.sync(plan, records)
+    tracker.sync(plan, {"t1": records} | others)
     assert runs(root)["sweep"]["status"] == "RUNNING"
     tracker.finish([])
     assert runs(root)["sweep"]["status"] == end
 
 
-def test_trouble_with_mlflow_is_told_while_a_sweep_runs_and_raised_at_its_end(root, caplog):
+def test_trouble_with_mlflow_is_told_while_a_sweep_runs_and_raised_at_its_end(root, caplog, make_sweep, spec, records):
     (root / "mlflow.db").write_bytes(b"not a database" * 100)
     tracker = Tracker(root)
-    tracker.log_point(make_plan(SPEC), "t1", RECORDS)
+    tracker.log_point(make_sweep(spec), "t1", records)
     assert "MLflow did not take trial t1" in caplog.text
     with pytest.raises(Exception, match="not a database"):
-        tracker.sync(make_plan(SPEC), {"t1": RECORDS})
+        tracker.sync(make_sweep(spec), {"t1": records})
 
 
 def test_finishing_what_was_never_synced_is_a_mistake(root):
@@ -374,11 +344,11 @@ def test_finishing_what_was_never_synced_is_a_mistake(root):
         Tracker(root).finish([])
 
 
-def test_an_experiment_that_was_deleted_in_the_dashboard_comes_back(root):
+def test_an_experiment_that_was_deleted_in_the_dashboard_comes_back(root, make_sweep, spec, records):
     Tracker(root).prepare()
     with sqlite3.connect(root / "mlflow.db") as database:
         database.execute("UPDATE experiments SET lifecycle_stage = 'deleted' WHERE name = ?", (EXPERIMENT,))
-    Tracker(root).sync(make_plan(SPEC), {"t1": RECORDS})
+    Tracker(root).sync(make_sweep(spec), {"t1": records})
     assert runs(root)["t1"]["status"] == "FINISHED"
 
 
@@ -401,8 +371,8 @@ def test_importing_the_tracker_does_not_import_mlflow():
 
 
 @pytest.mark.soak
-def test_the_dashboard_serves_the_runs_on_this_machine_alone(root):
-    Tracker(root).sync(make_plan(SPEC), {"t1": RECORDS})
+def test_the_dashboard_serves_the_runs_on_this_machine_alone(root, make_sweep, spec, records):
+    Tracker(root).sync(make_sweep(spec), {"t1": records})
     code = "import sys, pathlib, harness.records.tracking as t; t.dashboard(pathlib.Path(sys.argv[1]), 5917)"
     server = subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=root)
     try:

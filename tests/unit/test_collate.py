@@ -1,0 +1,57 @@
+"""Collating a table: ranks and flags anew, what is written beside it, and which path is no table."""
+
+from pathlib import Path
+
+import pytest
+
+from harness import collate
+
+PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
+
+
+def test_collate_prints_the_published_ranks_and_flags(capsys):
+    assert collate.main([str(PUBLISHED)]) == 0
+    printed = capsys.readouterr().out
+    for model in ("gpt-neo-125m", "gpt-neo-1.3b", "gpt-neo-2.7b"):
+        assert model in printed
+    assert printed.count("degenerate") == 8
+    assert printed.count("gibberish") == 2
+    assert "33 of the 33 ranks that the file states agree" in printed
+    assert "21 of the 21 collapse flags that the file states agree" in printed
+
+
+def test_collate_notices_when_a_file_states_another_rank(tmp_path, capsys):
+    text = PUBLISHED.read_text().replace("0.572,0.610,1,1,1,false", "0.572,0.610,2,1,1,true")
+    (tmp_path / "other.csv").write_text(text)
+    assert collate.main([str(tmp_path / "other.csv")]) == 0
+    printed = capsys.readouterr().out
+    assert "32 of the 33 ranks" in printed
+    assert "20 of the 21 collapse flags" in printed
+
+
+def test_collate_writes_beside_a_table_only_when_told(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_bytes(PUBLISHED.read_bytes())
+    assert collate.main([str(path)]) == 0
+    assert list(tmp_path.iterdir()) == [path]
+    assert collate.main([str(path), "--out", str(tmp_path / "out")]) == 0
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {"ranking.csv", "table.md", "table.tex"}
+    assert str(tmp_path / "out" / "ranking.csv") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."),
+        ("empty", "plan.json. Run the sweep first"),
+        ("wrong.csv", "lacks 'model', 'method'"),
+    ],
+)
+def test_collate_on_a_wrong_path_ends_with_2_and_says_why(tmp_path, capsys, name, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "wrong.csv").write_text("variant,ma\nemso,0.1\n")
+    assert collate.main([str(tmp_path / name)]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert str(tmp_path / name) in said.err
+    assert said.out == ""
