@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 from dataclasses import asdict
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -14,7 +15,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
 from harness.contracts import Checkpoint, Sequences, Training
+from harness.errors import ConfigError
 from harness.execution.jobs import Job
+from harness.planning.plan import plan
 from harness.reporting.facts import known_fact
 from harness.specs import EvaluatorSpec, Measurement, Memorization, Plan, Point, Source, TrialSpec
 
@@ -177,3 +180,55 @@ def make_measurement():
         return Measurement(**fields | {"samples": (), "notes": {}, "seconds": 2.0} | changes)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def sound():
+    """A sweep file without a fault, for the checkpoints of `world`."""
+    return """
+# What is right?
+name: sound
+models: [{id: MODEL, retrained: OTHER}]
+seeds: [0, 1]
+data:
+  forget: {source: miniature, sequences: 4}
+  retain: {source: miniature}
+  utility: {source: miniature, prompts: 4}
+training: {learning_rate: 1e-3, global_batch: 16, early_stop: null}
+methods:
+  emso: {epochs: [1, 2, 3]}
+  task_arithmetic: {gamma: [0.04, 0.05]}
+  kl_divergence:
+  full_em: {method: emso, selection: all, training: {micro_batch: 2}}
+evaluators: {memorization: {el_sequences: 4}, generation: }
+judges: {perplexity: OTHER, features: {id: OTHER, tokenizer: MODEL}, similarity: OTHER, coherence: OTHER}
+ranking: {at: {task_arithmetic: 0.04}}
+collapse: {mauve: 0.3}
+resources: {cpus: 2, gpus: 0}
+report: {samples: plain}
+keep_erased: none
+"""
+
+
+@pytest.fixture
+def check(world, sound, tmp_path):
+    """Return a checker: text in, the faults by path out; none if the file is right."""
+
+    def run(*changes, text=sound, only=(), **replaced):
+        """`replaced`: top-level settings by name, as YAML; None removes one."""
+        for name, value in replaced.items():
+            pattern = rf"(?m)^{name}:.*\n(?:[ -].*\n)*"
+            assert re.search(pattern, text), name
+            text = re.sub(pattern, lambda _: "" if value is None else f"{name}: {value}\n", text)  # noqa: B023
+        file = tmp_path / "file.yaml"
+        file.write_text(text.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
+        try:
+            plan(file, changes, only)
+        except ConfigError as error:
+            faults = error.faults
+        else:
+            return {}
+        assert len(set(faults)) == len(faults), "no fault twice"
+        return {fault.path: fault.reason.replace(f"{world}/", "") for fault in faults}
+
+    return run

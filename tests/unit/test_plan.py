@@ -1,12 +1,8 @@
 """Plans: which trials a sweep file asks for, and what makes two of them the same."""
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
 
-import numpy as np
 import pytest
-import yaml
 from rich.console import Console
 
 from harness.planning.describe import describe
@@ -14,7 +10,6 @@ from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.specs import Plan
 
-SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 FILE = """# What is asked?
 name: sound
 models: [{id: MODEL, retrained: OTHER}]
@@ -271,43 +266,3 @@ def test_the_description_shows_every_trial_with_its_state(planned):
     totals = " ".join(text.split())
     assert "7 trials: 1 done, 6 missing." in totals
     assert "20 measurements to be made, and 1 memorized model to be trained." in totals
-
-
-@pytest.fixture
-def anywhere(world, tmp_path):
-    """Overrides that make a shipped sweep plannable without the shipped weights."""
-    judges = ", ".join(f"{role}: {world}/OTHER" for role in ("perplexity", "features", "similarity", "coherence"))
-    return [f"models=[{{id: {world}/MODEL, retrained: {world}/OTHER}}]", f"judges={{{judges}}}"]
-
-
-@pytest.mark.parametrize(("name", "trials", "points"), [("smoke", 5, 6), ("tradeoff", 18, 24), ("main_table", 9, 15)])
-def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, name, trials, points):
-    found = plan(SWEEPS / f"{name}.yaml", anywhere)
-    assert found.question.endswith("?")
-    assert found.sweep == name
-    assert len(found.trials) == trials
-    assert sum(len(spec.points()) for spec in found.trials) == points
-
-
-def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_path):
-    ids = np.arange(600 * 200, dtype=np.uint16).reshape(600, 200) % 256
-    np.save(tmp_path / "joined.npy", ids)
-    passages = [json.dumps({"text": f"Passage {number} " + "of many words " * 30}) for number in range(500)]
-    (tmp_path / "passages.jsonl").write_text("\n".join(passages))
-    paths = [f"data.{role}.path={tmp_path}/passages.jsonl" for role in ("retain", "utility", "validation")]
-    file = SWEEPS / "extraction_challenge.yaml"
-    found = plan(file, [*anywhere, f"data.forget.path={tmp_path}/joined.npy", *paths])
-    spec = found.trials[0]
-    assert (spec.forget.sequences, spec.forget.prefix_tokens, spec.forget.sequence_tokens) == (512, 100, 200)
-    assert (spec.utility.start, spec.utility.sequences) == (450, 50), "the passages that the model never saw"
-    assert {each.method for each in found.trials} >= set(METHODS.names())
-
-
-def test_every_shipped_sweep_asks_a_question_and_names_itself():
-    for file in SWEEPS.glob("*.yaml"):
-        text = file.read_text()
-        assert text.splitlines()[0].startswith("# "), file
-        assert text.splitlines()[0].endswith("?"), file
-        content = yaml.safe_load(text)
-        assert isinstance(content, Mapping)
-        assert content["name"] == file.stem

@@ -1,0 +1,46 @@
+"""The real inputs, where they are: the Extraction Challenge and the passages."""
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.data.arrays import token_ids
+from harness.data.sequences import load_forget, load_utility
+from harness.specs import Source
+
+CHALLENGE_MD5 = "6d85d7f2b48e34e6f96541a546a699bf"
+
+
+def shared_folder():
+    """The real inputs: LETHE_SHARED, or the folder `shared` beside the repository."""
+    beside = Path(__file__).resolve().parents[3] / "shared"
+    return Path(os.environ.get("LETHE_SHARED", beside))
+
+
+def test_the_real_extraction_challenge(tokenizer):
+    folder = shared_folder() / "data" / "extraction_challenge"
+    if not folder.is_dir():
+        pytest.skip(f"the real Extraction Challenge is not in {folder}; LETHE_SHARED says where")
+    source = Source(source="extraction_challenge", path=str(folder))
+    array = token_ids(source)
+    assert array.shape == (15_000, 200)
+    assert hashlib.md5(array.astype(np.uint16).tobytes()).hexdigest() == CHALLENGE_MD5
+    began = time.perf_counter()
+    found = load_forget(source, tokenizer, 50_257)
+    assert time.perf_counter() - began < 3, "reading and digesting 15,000 sequences takes a fifth of a second"
+    assert found.tokens_NT.shape == (15_000, 200)
+    first = load_forget(Source(source="extraction_challenge", path=str(folder), sequences=512), tokenizer, 50_257)
+    assert torch.equal(first.tokens_NT, found.tokens_NT[:512])
+
+
+def test_the_real_passages(tokenizer):
+    file = shared_folder() / "data" / "wikitext103_articles.jsonl"
+    if not file.is_file():
+        pytest.skip(f"the real passages are not in {file}; LETHE_SHARED says where")
+    unseen = Source(source="jsonl", path=str(file), start=450, sequences=50, prefix_tokens=32, sequence_tokens=160)
+    assert load_utility(unseen, tokenizer).prompts_NT.shape == (50, 32)
