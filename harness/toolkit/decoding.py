@@ -22,7 +22,8 @@ from harness.toolkit.stepping import stepper
 
 NEAR_TIE = 1e-4
 """A greedy choice whose two best logits are closer than this may differ between batch shapes."""
-CACHE_BYTES = 1 << 30
+CACHE_BYTES = {"cpu": 16 << 20, "cuda": 4 << 30}
+"""Of keys and values that are generated from at once: on a CPU what its caches hold, on a GPU what keeps it busy."""
 SEQUENCES_AT_ONCE = 64
 
 
@@ -128,7 +129,7 @@ def _continue(
 ) -> tuple[list[torch.Tensor], int]:
     """Generate to the end from each (mismatch position, row) of a forward pass; sorted by position."""
     length = tokens_BT.shape[1]
-    at_once = max(1, CACHE_BYTES // (bytes_per_token(source) * length))
+    at_once = max(1, CACHE_BYTES[tokens_BT.device.type] // (bytes_per_token(source) * length))
     done: list[torch.Tensor] = []
     near_ties = 0
     for start in range(0, len(wanted), at_once):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from evaluators.metrics.extraction_likelihood import extraction_likelihood, ngram_overlap, ngrams, set_overlap
-from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.decoding import CACHE_BYTES, greedy_continuations
 from harness.toolkit.pair import PairModel
 from harness.toolkit.sampling import choose, sample, uniforms
 
@@ -96,7 +96,7 @@ def test_only_mismatches_are_generated(model, sequences):
 def test_small_cache_budgets_change_nothing(model, sequences, monkeypatch):
     prefixes = [range(1, length) for length in sequences.lengths_N.tolist()]
     whole = greedy_continuations(model, sequences, prefixes)
-    monkeypatch.setattr("harness.toolkit.decoding.CACHE_BYTES", 1)
+    monkeypatch.setitem(CACHE_BYTES, "cpu", 1)
     monkeypatch.setattr("harness.toolkit.decoding.SEQUENCES_AT_ONCE", 2)
     cut = greedy_continuations(model, sequences, prefixes)
     assert all(torch.equal(whole.rows[key], cut.rows[key]) for key in whole.rows)
