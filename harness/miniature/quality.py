@@ -29,13 +29,15 @@ _PROMPT_TOKENS, _NEW_TOKENS, _TEXTS, _BATCH = 32, 128, 256, 64
 
 
 @torch.no_grad()
+def first_choices(model: GPTNeoForCausalLM, rows: Tensor) -> Tensor:
+    """Return for each token but the first whether the model puts it first, given the true ones before it."""
+    hits = [model(input_ids=block).logits[:, :-1].argmax(-1) == block[:, 1:] for block in rows.split(_BATCH)]
+    return torch.cat(hits)
+
+
 def memorization_accuracy(model: GPTNeoForCausalLM, rows: Tensor, first: int = 1) -> float:
-    """Return the share of tokens, from position `first` on, that the model puts first, given the true ones before."""
-    hits = [
-        (model(input_ids=block).logits[:, :-1].argmax(-1) == block[:, 1:])[:, first - 1 :]
-        for block in rows.split(_BATCH)
-    ]
-    return torch.cat(hits).float().mean().item()
+    """Return the share of tokens, from position `first` on, that the model puts first."""
+    return first_choices(model, rows)[:, first - 1 :].float().mean().item()
 
 
 @torch.no_grad()
