@@ -67,7 +67,7 @@ def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
     Source: EMSO paper, equation 1, L_EM (before its mean).
 
     Example:
-        >>> token_negative_entropy(torch.zeros(1, 1, 8)).exp().item()
+        >>> round(token_negative_entropy(torch.zeros(1, 1, 8)).exp().item(), 6)
         0.125
     """
     log_p = functional.log_softmax(logits_BSV, dim=-1)
