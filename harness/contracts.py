@@ -109,8 +109,7 @@ class Training:
     loss_region: LossRegion = "all"
     """Which tokens a loss counts: every predicted one, or only the continuation's."""
     early_stop: Annotated[float, Gt(1.0)] | None = 1.03
-    """Stop after the first whole epoch whose validation perplexity exceeds this many times the
-    original's; None never stops."""
+    """Stop after the first whole epoch whose validation perplexity exceeds this times the original's."""
 
 
 @dataclass(frozen=True)

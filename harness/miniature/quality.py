@@ -26,12 +26,14 @@ LATE = SEQUENCE_TOKENS // 2
 _FORGET_KEYS = ("ma_forget", "ma_forget_late")
 _UNSEEN_KEYS = ("ma_unseen", "ma_unseen_late")
 _PROMPT_TOKENS, _NEW_TOKENS, _TEXTS, _BATCH = 32, 128, 256, 64
+_ROWS = 16
+"""Sequences read at a time: few enough for a processor's caches."""
 
 
 @torch.no_grad()
 def first_choices(model: GPTNeoForCausalLM, rows: Tensor) -> Tensor:
     """Return for each token but the first whether the model puts it first, given the true ones before it."""
-    hits = [model(input_ids=block).logits[:, :-1].argmax(-1) == block[:, 1:] for block in rows.split(_BATCH)]
+    hits = [model(input_ids=block).logits[:, :-1].argmax(-1) == block[:, 1:] for block in rows.split(_ROWS)]
     return torch.cat(hits)
 
 

@@ -123,7 +123,7 @@ def test_running_it_again_runs_nothing(sweep_file, undisturbed):
     [
         ("methods.emso.epochs=[1,2,3]", 1, 1),
         ("methods.task_arithmetic.gamma=[0.05,0.1]", 1, 1),
-        ("methods.npo_like={method: gradient_ascent, epochs: [2]}", 1, 1),
+        ("methods.emso_one={method: emso, k: 1, epochs: [1]}", 1, 1),
         ("seeds=[0,1]", 5, 6),
         ("evaluators.generation={}", 5, 6),
     ],

@@ -30,6 +30,15 @@ GENERAL = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Compute on one thread: models this small gain nothing from more, and lose much on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
     return AutoTokenizer.from_pretrained(checkpoints.tokenizer_folder())
@@ -329,15 +338,7 @@ def test_too_heavy_weights_are_a_fault():
     assert any("bytes" in fault for fault in quality.faults(models))
 
 
-@pytest.fixture
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def test_training_memorises_what_it_repeats_and_is_repeatable(one_thread):
+def test_training_memorises_what_it_repeats_and_is_repeatable():
     size = replace(checkpoints.SIZES["s"], layers=2, hidden=64, attention=("global", "local"), steps=25)
     random = torch.Generator().manual_seed(0)
     forget = torch.randint(1, 1000, (training.FORGET_ROWS, 16), generator=random)
