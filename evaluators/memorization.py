@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from evaluators.metrics.exact_match import exact_match
-from evaluators.metrics.extraction_likelihood import extraction_likelihood, set_overlap
+from evaluators.metrics.extraction_likelihood import extraction_likelihood, sampled_prefixes, set_overlap
 from evaluators.metrics.memorization_accuracy import memorization_accuracy
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sample, Sequences
@@ -39,6 +39,8 @@ class Memorization(Evaluator):
     """Length of EL's n-grams, in tokens."""
     el_sequences: PositiveCount | None = None
     """EL is measured on this many sequences, a fixed random sample; on all by default."""
+    el_prefixes: PositiveCount | None = None
+    """And after this many prefixes of each, spread over its length (`exact`); after all by default."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -56,10 +58,13 @@ class Memorization(Evaluator):
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the numbers under this definition; exact match is greedy under both."""
-        chosen = self._el_sample(task.forget, task.seed)
-        found = greedy_continuations(model, task.forget, self._prefixes(task.forget, chosen))
+        chosen = self._el_sample(task.forget)
+        prefixes = [[task.forget.prefix_tokens, *chosen.get(place, ())] for place in range(len(task.forget))]
+        found = greedy_continuations(model, task.forget, prefixes)
         numbers = (
-            self._table(model, task, found, chosen) if self.definition == "table" else self._exact(task, found, chosen)
+            self._table(model, task, found, sorted(chosen))
+            if self.definition == "table"
+            else self._exact(task, found, chosen)
         )
         continuations = self._continuations(found)
         numbers |= {
@@ -69,29 +74,33 @@ class Memorization(Evaluator):
             "exact_match_original": self._match_with_original(task, continuations),
             "ma_all": _mean_accuracy(found, lambda length: (1, length)),
         }
-        notes = {"near_ties": found.near_ties, "el_sequences": len(chosen), "sequences": len(task.forget)}
+        notes = {
+            "near_ties": found.near_ties,
+            "el_sequences": len(chosen),
+            "el_prefixes": sum(map(len, chosen.values())),
+            "sequences": len(task.forget),
+        }
         return Evaluation(numbers, self._samples(task, continuations), notes)
 
-    def _el_sample(self, forget: Sequences, seed: int) -> list[int]:
+    def _el_sample(self, forget: Sequences) -> dict[int, list[int]]:
+        """Return the prefix lengths that EL is measured at, for each sequence of its sample."""
         # The sample depends on the data alone: seeds of a sweep repeat the erasure, not the question.
         generator = torch.Generator().manual_seed(int(forget.digest[:8] or "0", 16))
         count = min(self.el_sequences or len(forget), len(forget))
-        return sorted(torch.randperm(len(forget), generator=generator)[:count].tolist())
-
-    def _prefixes(self, forget: Sequences, chosen: list[int]) -> list[list[int]]:
-        prefixes = [[forget.prefix_tokens] for _ in range(len(forget))]
-        if self.definition == "exact":
-            for place in chosen:
-                prefixes[place] += range(1, int(forget.lengths_N[place]) - self.n + 1)
-        return prefixes
+        chosen = sorted(torch.randperm(len(forget), generator=generator)[:count].tolist())
+        if self.definition == "table":
+            return {place: [] for place in chosen}
+        longest = {place: int(forget.lengths_N[place]) - self.n for place in chosen}
+        return {place: sampled_prefixes(most, self.el_prefixes, generator) for place, most in longest.items()}
 
     def _continuations(self, found: Continuations) -> list[list[int]]:
         return [found.of(place, found.sequences.prefix_tokens) for place in range(len(found.sequences))]
 
-    def _exact(self, task: EvaluationTask, found: Continuations, chosen: list[int]) -> dict[str, float]:
+    def _exact(self, task: EvaluationTask, found: Continuations, chosen: dict[int, list[int]]) -> dict[str, float]:
         prefix = task.forget.prefix_tokens
+        likelihoods = [extraction_likelihood(found, place, self.n, at) for place, at in chosen.items()]
         return {
-            f"el_{self.n}": float(np.nanmean([extraction_likelihood(found, place, self.n) for place in chosen])),
+            f"el_{self.n}": float(np.nanmean(likelihoods)),
             "ma": _mean_accuracy(found, lambda length: (prefix, length - 1)),
             "ss": self._similarity(task, self._continuations(found), _truth(task.forget)),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from harness.toolkit.decoding import Continuations
 
@@ -62,8 +63,25 @@ def ngrams(tokens: Sequence[int], n: int) -> list[tuple[int, ...]]:
     return list(zip(*(tokens[shift:] for shift in range(n)), strict=False))
 
 
-def extraction_likelihood(continuations: Continuations, sequence: int, n: int) -> float:
-    """Return EL_n of one sequence: the mean overlap over every prefix of 1 to L − n tokens.
+def sampled_prefixes(longest: int, count: int | None, generator: torch.Generator) -> list[int]:
+    """Return `count` of the prefix lengths 1 … `longest`, each as likely as any other; all of them for None.
+
+    One comes from each of `count` equal parts, so that short and long prefixes are both there; a
+    length on the border of two parts may come twice. The mean over them has the mean over all as its
+    expectation.
+
+    Example:
+        >>> sampled_prefixes(125, 4, torch.Generator().manual_seed(0))
+        [31, 54, 77, 123]
+    """
+    if count is None or count >= longest:
+        return list(range(1, longest + 1))
+    places = torch.arange(count) + torch.rand(count, generator=generator, dtype=torch.float64)
+    return [min(int(place * longest / count) + 1, longest) for place in places.tolist()]
+
+
+def extraction_likelihood(continuations: Continuations, sequence: int, n: int, prefixes: Sequence[int]) -> float:
+    """Return EL_n of one sequence: the mean overlap over these prefixes, 1 to L − n tokens each.
 
     1.0 means that the model recites the text from any prefix, 0.0 that it never does.
 
@@ -74,17 +92,18 @@ def extraction_likelihood(continuations: Continuations, sequence: int, n: int) -
         continuations: Greedy continuations after each of those prefixes.
         sequence: Which one.
         n: Length of the n-grams, in tokens.
+        prefixes: Their lengths; the definition has all of 1 … L − n.
 
     Source: EMSO paper, section 4.1.3, EL_n; Jang et al., arXiv:2210.01504, section 3.2.
     """
     length = int(continuations.sequences.lengths_N[sequence])
     text = continuations.sequences.tokens_NT[sequence, :length].tolist()
-    if length <= n:
+    if length <= n or not prefixes:
         return float("nan")
     last_in_text = {gram: start for start, gram in enumerate(ngrams(text, n))}
     by_mismatch: dict[int | None, np.ndarray] = {}
     total = 0.0
-    for prefix in range(1, length - n + 1):
+    for prefix in prefixes:
         mismatch = continuations.mismatch(sequence, prefix)
         if mismatch is None:
             total += 1.0
@@ -95,4 +114,4 @@ def extraction_likelihood(continuations: Continuations, sequence: int, n: int) -
         # An n-gram of the generation counts if the text after the prefix holds it, that is, if its
         # last place in the text is not before the prefix's end.
         total += float((by_mismatch[mismatch][prefix:] >= prefix).mean())
-    return total / (length - n)
+    return total / len(prefixes)

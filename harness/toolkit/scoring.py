@@ -63,12 +63,12 @@ class CausalJudge:
         tokens = self._pad(rows)
         hidden = self._model.base_model(tokens, use_cache=False).last_hidden_state
         logits = self._model.get_output_embeddings()(hidden[:, :-1]).float()
-        nll_BS = functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
+        nll_BS = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
         lengths = torch.tensor([len(row) for row in rows], device=tokens.device)
         inside = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
         mean_BD = (hidden * inside[..., None]).sum(dim=1) / lengths[:, None]
         last_BD = hidden[torch.arange(len(rows), device=tokens.device), lengths - 1]
-        return nll_BS.cpu(), mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
+        return nll_BS.view(len(rows), -1).cpu(), mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
 
     def _pad(self, rows: Sequence[list[int]]) -> torch.Tensor:
         # Right padding needs no mask: a causal model's earlier positions never see it.

@@ -6,7 +6,13 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from evaluators.metrics.extraction_likelihood import extraction_likelihood, ngram_overlap, ngrams, set_overlap
+from evaluators.metrics.extraction_likelihood import (
+    extraction_likelihood,
+    ngram_overlap,
+    ngrams,
+    sampled_prefixes,
+    set_overlap,
+)
 from harness.toolkit.decoding import CACHE_BYTES, greedy_continuations
 from harness.toolkit.pair import PairModel
 from harness.toolkit.sampling import choose, sample, uniforms
@@ -115,14 +121,31 @@ def test_el_equals_the_naive_oracle(model, sequences, naive, n):
     for place, length in enumerate(lengths):
         text = sequences.tokens_NT[place, :length].tolist()
         overlaps = [ngram_overlap(naive[place, prefix][0], text[prefix:], n) for prefix in range(1, length - n + 1)]
-        assert extraction_likelihood(found, place, n) == pytest.approx(sum(overlaps) / len(overlaps))
+        every = range(1, length - n + 1)
+        assert extraction_likelihood(found, place, n, every) == pytest.approx(sum(overlaps) / len(overlaps))
+        few = every[::3]
+        expected = sum(overlaps[prefix - 1] for prefix in few) / len(few)
+        assert extraction_likelihood(found, place, n, few) == pytest.approx(expected)
 
 
 def test_el_of_a_perfect_reciter_is_one_and_of_a_stranger_is_not(model, sequences):
     found = greedy_continuations(model, sequences, [range(1, length) for length in sequences.lengths_N.tolist()])
     perfect = replace(found, next_mismatch_NT=torch.full_like(found.next_mismatch_NT, found.next_mismatch_NT.shape[1]))
-    assert extraction_likelihood(perfect, 3, 3) == 1.0
-    assert extraction_likelihood(found, 3, 3) < 0.2
+    every = range(1, int(sequences.lengths_N[3]) - 2)
+    assert extraction_likelihood(perfect, 3, 3, every) == 1.0
+    assert extraction_likelihood(found, 3, 3, every) < 0.2
+
+
+def test_sampled_prefixes_are_spread_and_each_is_as_likely_as_any_other():
+    generator = torch.Generator().manual_seed(0)
+    drawn = [sampled_prefixes(10, 4, generator) for _ in range(20_000)]
+    assert all(prefixes == sorted(prefixes) for prefixes in drawn)
+    assert all(1 <= low <= 3 < 6 <= mid <= 8 <= high <= 10 for low, _, mid, high in drawn)
+    shares = torch.bincount(torch.tensor(drawn).flatten(), minlength=11)[1:] / len(drawn)
+    assert shares.tolist() == pytest.approx([0.4] * 10, abs=0.015)
+    for count in (None, 10, 11):
+        assert sampled_prefixes(10, count, generator) == list(range(1, 11))
+    assert sampled_prefixes(0, 4, generator) == []
 
 
 def test_generate_of_transformers_agrees(model, sequences):
@@ -158,6 +181,21 @@ def test_sampling_follows_the_distribution():
     assert shares.tolist() == pytest.approx([0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0.0], abs=1e-3)
     assert torch.bincount(choose(logits.repeat(len(draws), 1), draws, 1.0), minlength=4)[3] > 0
     assert set(choose(logits.repeat(len(draws), 1), draws, 1.0, top_k=2).tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize("top_k", [None, 200])
+@pytest.mark.parametrize("spread", [0.1, 3.0])
+def test_sampling_equals_a_whole_sort(spread, top_k):
+    """A nucleus within the first guess and one beyond it; logits in steps, so that many tie."""
+    generator = torch.Generator().manual_seed(0)
+    logits = (torch.randn(40, 500, generator=generator) * spread * 16).round() / 16
+    draws = torch.rand(40, generator=generator)
+    for row, draw in enumerate(draws):
+        values, tokens = logits[row].sort(descending=True, stable=True)
+        p = values[:top_k].softmax(0)
+        nucleus = p[: int((p.cumsum(0) < 0.95).sum()) + 1]
+        place = int((nucleus.cumsum(0) <= draw * nucleus.sum()).sum())
+        assert choose(logits, draws, 0.95, top_k)[row] == tokens[place]
 
 
 def test_a_prompts_sample_depends_on_its_seed_and_nothing_else(model):
