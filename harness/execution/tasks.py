@@ -18,6 +18,7 @@ from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.records.artifacts import Artifacts
 from harness.specs import Source, TrialSpec
+from harness.toolkit.batches import rows_at_once
 from harness.toolkit.sampling import sample
 
 T = TypeVar("T")
@@ -85,9 +86,10 @@ def own_perplexity(model: Model, sequences: Sequences) -> float:
     """Return exp of the model's mean NLL over all predicted tokens of `sequences`."""
     device = next(model.parameters()).device
     total = count = 0.0
-    for at in range(0, len(sequences), VALIDATION_ROWS):
-        lengths = sequences.lengths_N[at : at + VALIDATION_ROWS].to(device)
-        tokens = sequences.tokens_NT[at : at + VALIDATION_ROWS, : int(lengths.max())].to(device)
+    at_once = rows_at_once(model.config.vocab_size, sequences.tokens_NT.shape[1], device, most=VALIDATION_ROWS)
+    for at in range(0, len(sequences), at_once):
+        lengths = sequences.lengths_N[at : at + at_once].to(device)
+        tokens = sequences.tokens_NT[at : at + at_once, : int(lengths.max())].to(device)
         logits = model(input_ids=tokens[:, :-1], use_cache=False).logits.float()
         nll = torch.nn.functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
         counted = torch.arange(1, tokens.shape[1], device=device) < lengths[:, None]

@@ -17,6 +17,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from harness.contracts import Model, Sequences
+from harness.toolkit.batches import rows_at_once
 from harness.toolkit.cache import bytes_per_token
 from harness.toolkit.stepping import stepper
 
@@ -75,7 +76,7 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
     next_NT = torch.full_like(sequences.tokens_NT, sequences.tokens_NT.shape[1])
     rows: dict[tuple[int, int], torch.Tensor] = {}
     near_ties = 0
-    for length, members in _groups(sequences):
+    for length, members in _groups(sequences, model.config.vocab_size, device):
         tokens = sequences.tokens_NT[members, :length].to(device)
         output = model(input_ids=tokens, use_cache=True)
         choice, close = _greedy(output.logits[:, :-1])
@@ -105,12 +106,13 @@ def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) 
     return places.flip(1).cummin(dim=1).values.flip(1)
 
 
-def _groups(sequences: Sequences) -> Iterator[tuple[int, torch.Tensor]]:
+def _groups(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
     by_length: dict[int, list[int]] = defaultdict(list)
     for index, length in enumerate(sequences.lengths_N.tolist()):
         by_length[length].append(index)
     for length in sorted(by_length):
-        for members in torch.tensor(by_length[length]).split(SEQUENCES_AT_ONCE):
+        at_once = rows_at_once(vocabulary, length, device, most=SEQUENCES_AT_ONCE)
+        for members in torch.tensor(by_length[length]).split(at_once):
             yield length, members
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from harness.contracts import Model
+from harness.toolkit.batches import rows_at_once
 from harness.toolkit.stepping import stepper
 
 ROWS_AT_ONCE = 256
@@ -37,11 +38,13 @@ def sample(
         top_k: Keep only so many most likely tokens before that; None keeps all.
     """
     draws = uniforms(len(prompts_NT), new_tokens, seed)
+    device = next(model.parameters()).device
+    at_once = rows_at_once(model.config.vocab_size, prompts_NT.shape[1], device, most=ROWS_AT_ONCE)
     parts = [
-        _sample(model, prompts_NT[at : at + ROWS_AT_ONCE], draws[at : at + ROWS_AT_ONCE], top_p, top_k)
-        for at in range(0, len(prompts_NT), ROWS_AT_ONCE)
+        _sample(model, prompts.to(device), mine.to(device), top_p, top_k)
+        for prompts, mine in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
     ]
-    return torch.cat(parts) if parts else torch.empty(0, new_tokens, dtype=torch.long)
+    return torch.cat(parts)
 
 
 def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
@@ -54,8 +57,7 @@ def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
 def _sample(
     model: Model, prompts_BT: torch.Tensor, draws_BS: torch.Tensor, top_p: float, top_k: int | None
 ) -> torch.Tensor:
-    device = next(model.parameters()).device
-    prompts_BT, draws_BS = prompts_BT.to(device), draws_BS.to(device)
+    device = prompts_BT.device
     rows, start = prompts_BT.shape
     steps = draws_BS.shape[1]
     output = model(input_ids=prompts_BT, use_cache=True)

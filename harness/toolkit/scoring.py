@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from harness.contracts import Checkpoint
 from harness.models.loading import load_model, load_tokenizer, positions
+from harness.toolkit.batches import rows_at_once
 
 BATCH = 32
 
@@ -43,7 +44,10 @@ class CausalJudge:
         nll: list[list[float]] = [[] for _ in cut]
         mean_ND, last_ND = np.zeros((2, len(cut), self._model.config.hidden_size), dtype=np.float32)
         rows = [place for place, (prompt, text) in enumerate(cut) if prompt or text]
-        for part in _by_length(rows, [len(cut[row][0]) + len(cut[row][1]) for row in rows]):
+        lengths = [len(cut[row][0]) + len(cut[row][1]) for row in rows]
+        config = self._model.config
+        at_once = rows_at_once(config.vocab_size, max(lengths, default=1), self._model.device, most=BATCH)
+        for part in _by_length(rows, lengths, at_once):
             nll_BS, mean_ND[part], last_ND[part] = self._forward([cut[row][0] + cut[row][1] for row in part])
             for row, values in zip(part, nll_BS, strict=True):
                 prompt, text = cut[row]
@@ -80,6 +84,6 @@ class CausalJudge:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _by_length(rows: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+def _by_length(rows: Sequence[int], lengths: Sequence[int], at_once: int) -> list[list[int]]:
     ordered = [row for _, row in sorted(zip(lengths, rows, strict=True))]
-    return [ordered[at : at + BATCH] for at in range(0, len(ordered), BATCH)]
+    return [ordered[at : at + at_once] for at in range(0, len(ordered), at_once)]
