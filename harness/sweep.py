@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.plan:
             _show(planned, Journal(results / planned.sweep / "journal"))
             return 0
-        return _run(planned, arguments.executor, results)
+        with Journal(results / planned.sweep / "journal").held():
+            return _run(planned, arguments.executor, results)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

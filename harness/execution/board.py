@@ -30,7 +30,7 @@ class Board:
         self.jobs = tuple(jobs)
         self.folders = folders
         self._watch = watch
-        self._room = room
+        self.room = room
         self._waiting = list(jobs)
         self._running: dict[str, Job] = {}
         self._provided: set[str] = set()
@@ -52,6 +52,10 @@ class Board:
     def is_exhausted(self) -> bool:
         """Return whether no job is waiting any more."""
         return not self._waiting
+
+    def is_over(self) -> bool:
+        """Return whether every job is over."""
+        return not self._waiting and not self._running
 
     def saw(self, event: Event) -> None:
         """Pass on what a job reported."""
@@ -75,9 +79,17 @@ class Board:
 
     def close(self, reason: str) -> None:
         """Fail whatever is not over."""
-        for job in [*self._running.values(), *self._waiting]:
+        self.fail_running(reason)
+        for job in self._waiting:
             self.fail(job, reason)
         self._waiting.clear()
+
+    def fail_running(self, reason: str) -> int:
+        """Fail whatever runs, and return how many those are."""
+        running = list(self._running.values())
+        for job in running:
+            self.fail(job, reason)
+        return len(running)
 
     def _is_ready(self, job: Job) -> bool:
         if job.needs is None or job.needs in self._provided:
@@ -87,7 +99,7 @@ class Board:
     def _problem(self, job: Job) -> str | None:
         """Return why a job can never start."""
         cpus, gpus = job.spec.cpus, job.spec.gpus
-        has = {kind: float(self._room.get(kind, 0)) for kind in ("CPU", "GPU")} if self._room else None
+        has = {kind: float(self.room.get(kind, 0)) for kind in ("CPU", "GPU")} if self.room else None
         if has and (cpus > has["CPU"] or gpus > has["GPU"]):
             return (
                 f"it asks for {cpus} CPUs and {gpus:g} GPUs, and this machine has {has['CPU']:g} and "

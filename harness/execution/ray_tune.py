@@ -55,6 +55,10 @@ from ray.tune.search import Searcher  # noqa: E402
 WORK = "harness.execution.trial:run_job"
 _OBJECT_STORE_BYTES = 200 * 1024**2
 _LOG_LINES = 40
+_SHORT_OF_MEMORY = (
+    "WorkerDied: its process was stopped because memory ran short. Close what else needs memory, lower "
+    "`training.micro_batch`, or give each trial more `resources.cpus`, so that fewer run at once."
+)
 _IN_USE = "in-use"
 """Locked in a driver's temporary folder for as long as the driver lives."""
 _PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "DS_", "LETHE_")
@@ -72,13 +76,26 @@ def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work:
     """
     if not jobs:
         return
+    board = Board(jobs, folders, watch)
     with _temporary_folder() as temporary:
-        with _ray(temporary) as has:
-            board = Board(jobs, folders, watch, has if _IS_LOCAL else None)
-            # Tune starts one worker after the other unless as many trials may be pending.
-            os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
-            _tuner(board, temporary, work).fit()
+        for _ in jobs:  # Every session that breaks costs at least one of them.
+            with _ray(temporary) as has:
+                board.room = has if _IS_LOCAL else None
+                # Tune starts one worker after the other unless as many trials may be pending.
+                os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
+                _fit(board, temporary, work)
+            if board.is_over():
+                break
         board.close("Ray ended before this job did")
+
+
+def _fit(board: Board, temporary: Path, work: str) -> None:
+    """Run what waits; return early if Tune breaks because a worker that was being started had to make room."""
+    try:
+        _tuner(board, temporary, work).fit()
+    except RuntimeError as error:
+        if "low on memory" not in str(error) or not board.fail_running(_SHORT_OF_MEMORY):
+            raise
 
 
 class _Search(Searcher):
@@ -178,14 +195,15 @@ def _postmortem(trial: Trial, temporary: Path) -> tuple[str, list[str]]:
     """Return why a worker ended before its job did, and its last lines."""
     text = re.sub(r"\x1b\[\d+m", "", Path(trial.error_file).read_text(errors="replace"))
     report = [line for line in text.splitlines()[1:] if line.strip(" ^")]
+    if "low on memory" in text:
+        return _SHORT_OF_MEMORY, report[-_LOG_LINES:]
     dead = re.search(r"actor died.*pid: (\d+)", text, re.DOTALL)
     if dead is None:
         return report[-1], report[-_LOG_LINES:]
-    reason = "stopped because memory ran short" if "low on memory" in text else "killed, or crashed"
     logs = temporary.glob(f"session_latest/logs/worker-*-{dead[1]}.err")
     lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     told = [line for line in lines if not line.startswith((":job_id:", ":actor_name:"))]
-    return f"WorkerDied: its process ended before the job did: {reason}", told[-_LOG_LINES:]
+    return "WorkerDied: its process ended before the job did: killed, or crashed", told[-_LOG_LINES:]
 
 
 @contextmanager

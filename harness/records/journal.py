@@ -10,12 +10,14 @@ is `{"float": "nan"}`; infinity is `{"float": "inf"}` or `{"float": "-inf"}` in 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +46,24 @@ class Journal:
         self.folder = folder
         self._plan = folder / "plan.json"
         self._warned: set[tuple[str, int]] = set()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other runs of this sweep out until the block, or the process, ends.
+
+        Raises:
+            DataError: Another run holds it.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".in-use").open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DataError(
+                    f"another run of this sweep is writing to {self.folder.parent}. Wait until it ends, or stop it: "
+                    "what it has measured is kept."
+                ) from None
+            yield
 
     def append(self, record: Record) -> None:
         """Write `record` at the end of its trial's file and return once it is on the disk.

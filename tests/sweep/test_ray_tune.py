@@ -208,6 +208,20 @@ def test_an_event_is_plain_data():
     assert Event(**event.to_json()) == event
 
 
+def test_when_memory_runs_short_the_jobs_fail_and_the_sweep_goes_on(tmp_path, short_folder, make_job):
+    (tmp_path / "our_work.py").write_text(WORK)
+    jobs = [make_job(name, settings={"seconds": 60}) for name in ("one", "two", "three")]
+    command = [sys.executable, "-c", DRIVER, json.dumps([job.to_json() for job in jobs]), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}
+    # To Ray, a machine that has given a thousandth of its memory away has none left.
+    environment |= {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for job in jobs:
+        [record] = Journal(tmp_path / "results" / "journal").read(job.spec.trial_id)
+        assert "stopped because memory ran short" in record.error
+
+
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

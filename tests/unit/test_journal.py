@@ -197,6 +197,29 @@ def test_trials_are_written_side_by_side_from_threads_and_processes(tmp_path):
         assert [each.strength for each in journal.read(trial_id)] == list(range(20))
 
 
+def _try_to_hold(folder, said):
+    try:
+        with Journal(folder).held():
+            said.put("held")
+    except DataError as error:
+        said.put(str(error))
+
+
+def test_one_run_of_a_sweep_at_a_time(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    said = context.Queue()
+
+    def answer():
+        other = context.Process(target=_try_to_hold, args=(tmp_path / "s" / "journal", said))
+        other.start()
+        other.join()
+        return said.get(timeout=10)
+
+    with Journal(tmp_path / "s" / "journal").held():
+        assert f"another run of this sweep is writing to {tmp_path / 's'}." in answer()
+    assert answer() == "held"
+
+
 @pytest.fixture(scope="module")
 def plan(spec, make_spec, make_plan):
     trials = (spec, make_spec(strengths=(0.5,), trial_id="t2"))
