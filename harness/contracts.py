@@ -71,7 +71,7 @@ class Strength:
     field: str
     """The settings field that it is."""
     cumulative: bool
-    """True: one trial walks through the values (epochs). False: a trial for each value (gamma)."""
+    """True: one trial walks through the values (epochs); False: a trial for each (gamma)."""
     off: Number
     """The value at which nothing is erased."""
 
@@ -219,16 +219,10 @@ class EvaluationTask(Protocol):
         """Return the model's sampled continuations of the utility prompts: made once, shared."""
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        """Return `load(checkpoint)` of the judge that the sweep names for `role`, loaded once.
-
-        Roles: `perplexity`, `features` (MAUVE), `similarity` (SS), `coherence`.
-        """
+        """Return `load(checkpoint)`, once, for `perplexity`, `features` (MAUVE), `similarity` or `coherence`."""
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return `make()`, computed once for all trials that ask with the same key.
-
-        The judges' digests and `forget.digest` belong into the key where they matter.
-        """
+        """Return `make()`, computed once for all that ask with the same key: put the digests that matter into it."""
 
     def original_digest(self) -> str:
         """Return the digest of the original's weights: a key for what is computed from it."""
@@ -274,6 +268,10 @@ class Evaluator(ABC):
     @abstractmethod
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that these settings report, in the order of the table's columns."""
+
+    def inputs(self) -> Mapping[str, str]:
+        """Return a digest of every file it reads; a DataError for one it cannot use refuses the sweep."""
+        return {}
 
     @abstractmethod
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:

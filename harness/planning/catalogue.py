@@ -63,12 +63,9 @@ def _evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
 
 
 def _metric(metric: Metric) -> str:
-    high = "" if math.isinf(metric.high) else f"{metric.high:g}"
-    limits = f"{metric.low:g} to {high}" if high else f"from {metric.low:g}"
-    shown = "" if metric.ranked else "; shown, not ranked"
-    return (
-        f"{metric.name:<22} {metric.better} is better; {metric.unit}, {limits}; {metric.group}{shown}; {metric.source}"
-    )
+    limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
+    group = metric.group if metric.ranked else f"{metric.group}; shown, not ranked"
+    return f"{metric.name:<22} {metric.better} is better; {metric.unit}, {limits}; {group}; {metric.source}"
 
 
 def _settings(plugin: type[Any]) -> Iterator[str]:

@@ -13,8 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, doc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from harness.contracts import Count, NonNegative, Positive, PositiveCount
-from harness.errors import Fault
-from harness.planning.faults import Place, faults_in, place_of
+from harness.planning.faults import Faults, Place, faults_in, place_of
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, digits, '-' and '_'")]
@@ -25,11 +24,6 @@ SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
 
 def _named(value: Any) -> Any:
     return {"id": value} if isinstance(value, str) else value
-
-
-def _numbered(value: Any) -> Any:
-    """Return a list as a mapping from its indices, so that a faulty entry can go and the others keep their paths."""
-    return {str(index): each for index, each in enumerate(value)} if isinstance(value, list) else value
 
 
 def _filled(value: Any) -> Any:
@@ -46,17 +40,6 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class ModelEntry(Strict):
-    """A model: its name alone, or with how it is to be read and trained."""
-
-    id: str
-    tokenizer: str | None = None
-    revision: str | None = None
-    engine: str = "torch"
-    training: Plain = Field(default_factory=dict)
-    retrained: str | None = None
-
-
 class JudgeEntry(Strict):
     """A model that judges: its name alone, or with its tokenizer."""
 
@@ -65,9 +48,17 @@ class JudgeEntry(Strict):
     revision: str | None = None
 
 
-Model = Annotated[ModelEntry, BeforeValidator(_named), doc("a name, or settings with an id: {id: ..., tokenizer: ...}")]
-Judge = Annotated[JudgeEntry, BeforeValidator(_named), doc("a name, or settings with an id: {id: ..., tokenizer: ...}")]
-Models = Annotated[dict[str, Model], BeforeValidator(_numbered), doc("a list of models")]
+class ModelEntry(JudgeEntry):
+    """A model to erase from: its name alone, or with how it is to be read and trained."""
+
+    engine: str = "torch"
+    training: Plain = Field(default_factory=dict)
+    retrained: str | None = None
+
+
+_ENTRY = doc("a name, or settings with an id: {id: ..., tokenizer: ...}")
+Model = Annotated[ModelEntry, BeforeValidator(_named), _ENTRY]
+Judge = Annotated[JudgeEntry, BeforeValidator(_named), _ENTRY]
 
 
 class TextSource(Strict):
@@ -154,7 +145,8 @@ class Sweep(Strict):
     """A sweep file. What must be there is checked apart, so that a part of a faulty file can be looked at."""
 
     name: Name | None = None
-    models: Models = Field(default_factory=dict)
+    models: Annotated[dict[str, Model], doc("a list of models")] = Field(default_factory=dict)
+    """By their numbers in the list, so that a faulty one can go and the others keep their paths."""
     seeds: list[Seed] = Field(default_factory=lambda: [0])
     data: Data = Data()
     training: Plain = Field(default_factory=dict)
@@ -169,24 +161,26 @@ class Sweep(Strict):
     keep_erased: Literal["none", "patch", "all"] = "patch"
 
 
-def read_sweep(raw: dict[str, Any]) -> tuple[Sweep, list[Fault]]:
-    """Return the sound part of a sweep file, and what is wrong with the rest of it."""
+def read_sweep(raw: dict[str, Any], faults: Faults) -> Sweep:
+    """Return the sound part of a sweep file."""
     sound = copy.deepcopy(raw)
-    faults: list[Fault] = []
-    if isinstance(sound.get("models"), dict):
-        faults.append(Fault("models", "must be a list of models; got settings (name: value)."))
-        del sound["models"]
-    sound["models"] = _numbered(sound.get("models", []))
+    models = sound.pop("models", [])
+    if isinstance(models, dict):
+        faults.add("models", "must be a list of models; got settings (name: value).")
+    else:
+        sound["models"] = {str(at): each for at, each in enumerate(models)} if isinstance(models, list) else models
+    reported: set[str] = set()
     while True:
         try:
-            return Sweep.model_validate(sound), faults
+            return Sweep.model_validate(sound)
         except ValidationError as error:
             # What was dropped because it is wrong is not missing as well.
-            reported = {fault.path for fault in faults}
-            faults += [each for each in faults_in(error, Sweep, sound, "") if each.path not in reported]
+            found = [each for each in faults_in(error, Sweep, sound, "") if each.path not in reported]
+            faults += found
+            reported |= {each.path for each in found}
             places = [(each["type"], place_of(each["type"], each["loc"], sound)) for each in error.errors()]
             for kind, place in places:
-                _drop(sound, place[:-1] if "missing" in kind else place)
+                _drop(sound, place[:-1] if kind == "missing" else place)
 
 
 def _drop(sound: dict[str, Any], place: Place) -> None:

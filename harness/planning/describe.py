@@ -24,9 +24,8 @@ def describe(plan: Plan, statuses: Mapping[str, Status]) -> Group:
     """
     title = Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold")
     evaluators = ", ".join(each.name for each in plan.trials[0].evaluators) if plan.trials else ""
-    return Group(
-        title, _table(plan, statuses), Text(f"Each point is measured by: {evaluators}."), _totals(plan, statuses)
-    )
+    measured_by = Text(f"Each point is measured by: {evaluators}.")
+    return Group(title, _table(plan, statuses), measured_by, _totals(plan, statuses))
 
 
 def _table(plan: Plan, statuses: Mapping[str, Status]) -> Table:
@@ -53,16 +52,13 @@ def _totals(plan: Plan, statuses: Mapping[str, Status]) -> Text:
     counts = Counter(statuses[spec.trial_id] for spec in plan.trials)
     states = ", ".join(f"{counts[status]} {status}" for status in COLOURS if counts[status])
     left = [spec for spec in plan.trials if statuses[spec.trial_id] != "done"]
-    points = sum(len(spec.points()) for spec in left)
-    memorized = {
-        (spec.model.digest, spec.forget.digest, str(spec.memorization))
-        for spec in left
-        if spec.reference == "memorized_model"
-    }
+    points = _count(sum(len(spec.points()) for spec in left), "point")
+    measurements = _count(sum(len(spec.points()) * len(spec.evaluators) for spec in left), "measurement")
+    users = [spec for spec in left if spec.reference == "memorized_model"]
+    memorized = {(spec.model.digest, spec.forget.digest, str(spec.memorization)) for spec in users}
     return Text(
-        f"{_count(len(plan.trials), 'trial')}: {states or 'none'}. At most {_count(points, 'point')} to be reached, "
-        f"{_count(sum(len(spec.points()) * len(spec.evaluators) for spec in left), 'measurement')} to be made, and "
-        f"{_count(len(memorized), 'memorized model')} to be trained. (* is ranked.)"
+        f"{_count(len(plan.trials), 'trial')}: {states or 'none'}. At most {points} to be reached, {measurements} to "
+        f"be made, and {_count(len(memorized), 'memorized model')} to be trained. (* is ranked.)"
     )
 
 

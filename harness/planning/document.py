@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from harness.errors import Fault
+from harness.planning.faults import Faults, join
 
 _FLOAT = re.compile(
     r"[-+]?(\.\d+|\d+\.\d*)([eE][-+]?\d+)?$|[-+]?\d+[eE][-+]?\d+$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"
@@ -47,15 +48,19 @@ def parse(text: str, path: str = "") -> tuple[Any, list[Fault]]:
         text: YAML.
         path: What the faults' paths begin with.
     """
+    faults = Faults()
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        faults = [] if node is None else _repeated_keys(node, path, [], set())
+        if node is not None:
+            _check_keys(node, path, (), set(), faults)
         if node is None or any(fault.reason == ITSELF for fault in faults):
             return None, faults
         value = _plain(loader.construct_document(node), path, faults)
     except yaml.YAMLError as error:
         return None, [_no_yaml(error, path)]
+    except ValueError as error:
+        return None, [Fault(path or "(file)", f"holds a value that cannot be read: {error}.")]
     except RecursionError:
         return None, [Fault(path or "(file)", "is nested too deeply to be read.")]
     return (None if value is _ODD else value), faults
@@ -72,11 +77,6 @@ def question(text: str) -> str:
     return first.lstrip("#").strip() if first.startswith("#") else ""
 
 
-def join(path: str, part: object) -> str:
-    """Return the dotted path of `part` below `path`."""
-    return f"{path}.{part}" if path else str(part)
-
-
 def _no_yaml(error: yaml.YAMLError, path: str) -> Fault:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else path or "(file)"
@@ -85,30 +85,28 @@ def _no_yaml(error: yaml.YAMLError, path: str) -> Fault:
     return Fault(path or where, f"is not valid YAML: {f'{context}, ' if context else ''}{problem}.")
 
 
-def _repeated_keys(node: yaml.Node, path: str, above: list[yaml.Node], seen: set[int]) -> list[Fault]:
+def _check_keys(node: yaml.Node, path: str, above: tuple[yaml.Node, ...], seen: set[int], faults: Faults) -> None:
+    """Add faults for keys that are written twice, and for what holds itself."""
     if node in above:
-        return [Fault(path, ITSELF)]
+        faults.add(path, ITSELF)
     if id(node) in seen:
-        return []
+        return
     seen.add(id(node))
-    faults = []
     if isinstance(node, yaml.SequenceNode):
         for index, child in enumerate(node.value):
-            faults += _repeated_keys(child, join(path, index), [*above, node], seen)
+            _check_keys(child, join(path, index), (*above, node), seen, faults)
     if isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for key, child in node.value:
             name, line = str(key.value), key.start_mark.line + 1
+            inside = join(path, name)
             if name in lines and name != "<<":
-                faults.append(
-                    Fault(join(path, name), f"is written twice, in lines {lines[name]} and {line}. Keep one of them.")
-                )
+                faults.add(inside, f"is written twice, in lines {lines[name]} and {line}. Keep one of them.")
             lines.setdefault(name, line)
-            faults += _repeated_keys(child, join(path, name), [*above, node], seen)
-    return faults
+            _check_keys(child, inside, (*above, node), seen, faults)
 
 
-def _plain(value: Any, path: str, faults: list[Fault]) -> Any:
+def _plain(value: Any, path: str, faults: Faults) -> Any:
     """Return what JSON could hold too; the rest is left out, and a fault.
 
     A list with such an entry is left out whole, so that no other entry changes its number.
@@ -116,18 +114,17 @@ def _plain(value: Any, path: str, faults: list[Fault]) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                reason = f"has a key that is not a name but {type(key).__name__}: put it in quotes."
-                faults.append(Fault(join(path, key), reason))
+                faults.add(join(path, key), f"has a key that is not a name but {type(key).__name__}: put it in quotes.")
         kept = {key: _plain(each, join(path, key), faults) for key, each in value.items() if isinstance(key, str)}
         return {key: each for key, each in kept.items() if each is not _ODD}
     if isinstance(value, list):
         items = [_plain(each, join(path, index), faults) for index, each in enumerate(value)]
         return _ODD if any(each is _ODD for each in items) else items
     if isinstance(value, float) and not math.isfinite(value):
-        faults.append(Fault(path, f"must be a finite number; got {value}."))
+        faults.add(path, f"must be a finite number; got {value}.")
         return _ODD
     if value is None or isinstance(value, str | bool | int | float):
         return value
     kinds = "text, a number, true, false, null, a list or settings"
-    faults.append(Fault(path, f"must be {kinds}; got {type(value).__name__}."))
+    faults.add(path, f"must be {kinds}; got {type(value).__name__}.")
     return _ODD

@@ -12,12 +12,12 @@ from harness.data.sources import Role
 from harness.errors import ConfigError, Fault
 from harness.planning.config import Sweep, read_sweep
 from harness.planning.document import parse, question
+from harness.planning.faults import Faults
 from harness.planning.grid import rows
-from harness.planning.measures import Panel, collapse_fraction, measures, ranked_at
-from harness.planning.only import only_those
-from harness.planning.overrides import override
+from harness.planning.measures import collapse_fraction, evaluators, ranked_at
+from harness.planning.options import only_those, override
 from harness.planning.subjects import judges, subjects
-from harness.planning.texts import ROLES, section_faults
+from harness.planning.texts import ROLES, check_section
 from harness.planning.trials import refuse_same, trials
 from harness.planning.words import shown
 from harness.specs import Plan
@@ -44,21 +44,22 @@ def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     """
     text = _read(file)
     raw, faults = _document(text, file)
-    faults += override(raw, overrides)
-    sweep, wrong = read_sweep(raw)
-    faults += [*wrong, *_absent(raw, sweep), *section_faults(sweep.data, raw)]
+    override(raw, overrides, faults)
+    sweep = read_sweep(raw, faults)
+    _check_lists(raw, sweep, faults)
+    check_section(sweep.data, raw, faults)
     name = _name(sweep, file, faults)
     unsound: set[Role] = {role for role in ROLES for fault in faults if f"{fault.path}.".startswith(f"data.{role}.")}
     has_retain = sweep.data.retain is not None or "retain" in unsound
     found_rows = rows(sweep.methods, has_retain=has_retain, faults=faults)
-    found_measures = measures(sweep.evaluators, faults)
+    found_evaluators = evaluators(sweep.evaluators, faults)
     found_subjects = subjects(sweep, unsound, faults)
-    found_judges = judges(sweep.judges, raw.get("judges"), found_measures, faults)
+    found_judges = judges(sweep.judges, found_evaluators, faults)
     shared = {} if any(fault.path.startswith("training") for fault in faults) else sweep.training
     refuse_same(found_rows, [each.training for each in found_subjects] or [shared], faults)
-    every = trials(name, sweep, found_subjects, found_rows, Panel(found_measures, found_judges))
+    every = trials(name, sweep, found_subjects, found_rows, found_evaluators, found_judges)
     ranked = ranked_at(sweep.ranking.at, sweep.methods, found_rows, faults)
-    collapse = collapse_fraction(sweep.collapse, found_measures, faults)
+    collapse = collapse_fraction(sweep.collapse, found_evaluators.values(), faults)
     chosen = only_those(every, only, faults)
     if faults:
         raise ConfigError(str(file), _sorted(faults, raw))
@@ -74,10 +75,10 @@ def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     )
 
 
-def _document(text: str, file: Path) -> tuple[dict[str, Any], list[Fault]]:
+def _document(text: str, file: Path) -> tuple[dict[str, Any], Faults]:
     raw, faults = parse(text)
     if isinstance(raw, dict):
-        return raw, faults
+        return raw, Faults(faults)
     what = "is empty" if raw is None else f"must be settings (name: value); got {shown(raw)}"
     raise ConfigError(str(file), faults or [Fault("(file)", f"{what}. The files in sweeps/ show what one says.")])
 
@@ -97,23 +98,22 @@ def _read(file: Path) -> str:
     raise ConfigError(str(file), [fault])
 
 
-def _absent(raw: Mapping[str, Any], sweep: Sweep) -> list[Fault]:
-    faults = []
+def _check_lists(raw: Mapping[str, Any], sweep: Sweep, faults: Faults) -> None:
+    """Add faults for what a sweep cannot do without, and for seeds that are given twice."""
     for name, example in NEEDED.items():
         if raw.get(name) in (None, [], {}):
-            faults.append(Fault(name, f"is {'missing' if raw.get(name) is None else 'empty'}: {example}."))
+            faults.add(name, f"is {'missing' if raw.get(name) is None else 'empty'}: {example}.")
     if not sweep.seeds:
-        faults.append(Fault("seeds", "is empty: give at least one, seeds: [0], or leave it out."))
+        faults.add("seeds", "is empty: give at least one, seeds: [0], or leave it out.")
     for index, seed in enumerate(sweep.seeds):
         if seed in sweep.seeds[:index]:
-            faults.append(Fault(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same."))
-    return faults
+            faults.add(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
 
 
-def _name(sweep: Sweep, file: Path, faults: list[Fault]) -> str:
+def _name(sweep: Sweep, file: Path, faults: Faults) -> str:
     name = sweep.name or re.sub(r"[^A-Za-z0-9_-]+", "-", file.stem).strip("-_") or "sweep"
     if name in TAKEN:
-        faults.append(Fault("name", f"'{name}' names a folder that all sweeps share: choose another."))
+        faults.add("name", f"'{name}' names a folder that all sweeps share: choose another.")
     return name
 
 

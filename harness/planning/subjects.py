@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
-from harness.contracts import Checkpoint, Training
-from harness.errors import Fault, ModelError, unknown
+from harness.contracts import Checkpoint, Evaluator, Training
+from harness.errors import ModelError, unknown
 from harness.miniature import checkpoints as miniature
 from harness.models.loading import load_tokenizer, positions, resolve_judge, resolve_model, vocabulary
-from harness.planning.config import Judges, ModelEntry, Sweep
-from harness.planning.faults import check
-from harness.planning.measures import Measure
+from harness.planning.config import Data, Judges, ModelEntry, Sweep
+from harness.planning.faults import Faults, check
 from harness.planning.texts import Texts, check_texts, read_texts
 from harness.specs import Memorization
 
 ENGINES = ("torch",)
 EMBEDDED_JUDGES = ("miniature", "minilm")
+LENGTHS = {
+    "forget": "sequence_tokens",
+    "retain": "sequence_tokens",
+    "utility": "reference_tokens",
+    "validation": "sequence_tokens",
+}
+"""The setting that says how long a role's texts are."""
+
+Pinned = tuple[Checkpoint, Checkpoint | None]
+"""A model, and the one that was trained without the forget set, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -34,69 +44,55 @@ class Subject:
     texts: Texts
 
 
-def subjects(sweep: Sweep, unsound: Collection[str], faults: list[Fault]) -> list[Subject]:
-    """Return the sweep's models in the file's order; what is wrong is added to `faults`.
-
-    Args:
-        sweep: The sound part of the sweep file.
-        unsound: Roles of the `data` block that hold faults already, so that their contents are not read.
-        faults: Grows.
-    """
-    found: list[Subject] = []
+def subjects(sweep: Sweep, unsound: Collection[str], faults: Faults) -> list[Subject]:
+    """Return the sweep's models in the file's order; texts of a role that is `unsound` already are not read."""
+    data, found = sweep.data, []
     pinned = {number: _pinned(entry, f"models.{number}", faults) for number, entry in sweep.models.items()}
     _refuse_repeats(sweep.models, pinned, faults)
-    readable = not unsound and sweep.data.forget is not None and sweep.data.utility is not None
-    if not readable or not any(pinned.values()):
-        check_texts(sweep.data, unsound, faults)
-        readable = False
+    readable = not unsound and data.forget is not None and data.utility is not None and any(pinned.values())
+    if not readable:
+        check_texts(data, unsound, faults)
     known: dict[tuple[str, int], Texts | None] = {}
-    faults += check(Training, sweep.training, "training")[1]
+    check(Training, sweep.training, "training", faults)
     for number, entry in sweep.models.items():
-        settings, place = {**sweep.training, **entry.training}, pinned[number]
-        training = _training(entry, settings, f"models.{number}", faults)
+        path, place, settings = f"models.{number}", pinned[number], {**sweep.training, **entry.training}
+        check(Training, entry.training, f"{path}.training", faults)
         if place is None or not readable:
             continue
-        texts = _texts(sweep, place[0], known, f"models.{number}", faults)
+        texts, training = _texts(data, place[0], known, path, faults), check(Training, settings, path, Faults())
         if texts is not None and training is not None:
             _refuse_overlong(texts, place[0], faults)
-            memorization = _memorization(sweep, training)
-            found.append(Subject(*place, entry.engine, settings, memorization, texts))
+            found.append(Subject(*place, entry.engine, settings, _memorization(sweep, training), texts))
     return found
 
 
-def _pinned(entry: ModelEntry, path: str, faults: list[Fault]) -> tuple[Checkpoint, Checkpoint | None] | None:
+def _pinned(entry: ModelEntry, path: str, faults: Faults) -> Pinned | None:
     if entry.engine not in ENGINES:
-        faults.append(Fault(f"{path}.engine", unknown("engine", entry.engine, ENGINES)))
-    try:
-        checkpoint = resolve_model(entry.id, entry.tokenizer, entry.revision)
-    except ModelError as error:
-        faults.append(Fault(path, _hinted(error, entry.id, miniature.names())))
+        faults.add(f"{path}.engine", unknown("engine", entry.engine, ENGINES))
+    known, id = miniature.names(), entry.id
+    checkpoint = _resolved(partial(resolve_model, id, entry.tokenizer, entry.revision), id, known, path, faults)
+    if checkpoint is None:
         return None
-    twin = entry.retrained or miniature_twin(entry.id)
-    if twin is None:
+    twin = entry.retrained or f"{id}-retrained"
+    if not entry.retrained and twin not in known:
         return checkpoint, None
+    resolve = partial(resolve_model, twin, entry.tokenizer)
+    return checkpoint, _resolved(resolve, twin, known, f"{path}.retrained", faults)
+
+
+def _resolved(
+    resolve: Callable[[], Checkpoint], name: str, known: Sequence[str], path: str, faults: Faults
+) -> Checkpoint | None:
+    """Return the checkpoint; if there is none, the fault says the nearest of the `known` names."""
     try:
-        return checkpoint, resolve_model(twin, entry.tokenizer)
+        return resolve()
     except ModelError as error:
-        faults.append(Fault(f"{path}.retrained", _hinted(error, twin, miniature.names())))
-        return checkpoint, None
+        near = [] if name in known or "Did you mean" in str(error) else get_close_matches(name, known, n=1)
+        faults.add(path, f"{error} Did you mean '{near[0]}'?" if near else str(error))
+        return None
 
 
-def miniature_twin(id: str) -> str | None:
-    """Return the name of a miniature's retrained twin; None for any other model."""
-    twin = f"{id}-retrained"
-    return twin if twin in miniature.names() else None
-
-
-def _hinted(error: ModelError, name: str, known: Collection[str]) -> str:
-    """Return the error with the nearest right name, unless it has one."""
-    near = [] if name in known else get_close_matches(name, list(known), n=1)
-    return f"{error} Did you mean '{near[0]}'?" if near and "Did you mean" not in str(error) else str(error)
-
-
-def _refuse_repeats(
-    entries: Mapping[str, ModelEntry], pinned: Mapping[str, tuple[Checkpoint, Any] | None], faults: list[Fault]
-) -> None:
+def _refuse_repeats(entries: Mapping[str, ModelEntry], pinned: Mapping[str, Pinned | None], faults: Faults) -> None:
     seen: dict[str, str] = {}
     for number, entry in entries.items():
         place = pinned[number]
@@ -105,75 +101,52 @@ def _refuse_repeats(
         if before is not None:
             same = "is" if entry.id == entries[before].id else "has the same weights as"
             reason = f"'{entry.id}' {same} models.{before}, so its trials would be the same: remove one."
-            faults.append(Fault(f"models.{number}", reason))
+            faults.add(f"models.{number}", reason)
         for name in names:
             seen.setdefault(name, number)
 
 
-def _training(entry: ModelEntry, settings: Mapping[str, Any], path: str, faults: list[Fault]) -> Training | None:
-    own, wrong = check(Training, entry.training, f"{path}.training")
-    faults += wrong
-    return check(Training, settings, path)[0] if own is not None else None
-
-
 def _memorization(sweep: Sweep, training: Training) -> Memorization:
-    wanted = sweep.memorized_model
-    return Memorization(
-        epochs=wanted.epochs,
-        learning_rate=wanted.learning_rate or training.learning_rate,
-        global_batch=wanted.global_batch or training.global_batch,
-        gate=wanted.gate,
-    )
+    shared: dict[str, Any] = {"learning_rate": training.learning_rate, "global_batch": training.global_batch}
+    return Memorization(**shared | sweep.memorized_model.model_dump(exclude_none=True))
 
 
 def _texts(
-    sweep: Sweep, model: Checkpoint, known: dict[tuple[str, int], Texts | None], path: str, faults: list[Fault]
+    data: Data, model: Checkpoint, known: dict[tuple[str, int], Texts | None], path: str, faults: Faults
 ) -> Texts | None:
+    """Return the texts as the model's tokenizer cuts them; each tokenizer reads them once."""
     try:
         key = model.tokenizer, vocabulary(model)
         if key not in known:
-            known[key] = read_texts(sweep.data, load_tokenizer(model), key[1], faults)
+            known[key] = read_texts(data, load_tokenizer(model), key[1], faults)
+        return known[key]
     except ModelError as error:
-        faults.append(Fault(path, str(error)))
-        return None
+        faults.add(path, str(error))
     except (KeyError, ValueError) as error:
-        faults.append(
-            Fault(path, f"{model.location}/config.json is not a model's configuration ({type(error).__name__}).")
-        )
-        return None
-    return known[key]
+        faults.add(path, f"{model.location}/config.json is not a model's configuration ({type(error).__name__}).")
+    return None
 
 
-def _refuse_overlong(texts: Texts, model: Checkpoint, faults: list[Fault]) -> None:
-    setting = {"forget": "sequence_tokens", "utility": "reference_tokens", "validation": "sequence_tokens"}
+def _refuse_overlong(texts: Texts, model: Checkpoint, faults: Faults) -> None:
     for role, longest in texts.longest.items():
         if longest > positions(model):
             reason = f"sequences of {longest} tokens do not fit '{model.id}', which reads {positions(model)} at most."
-            faults.append(Fault(f"data.{role}.{setting[role]}", reason))
+            faults.add(f"data.{role}.{LENGTHS[role]}", reason)
 
 
-def judges(wanted: Judges, written: Any, measures: Sequence[Measure], faults: list[Fault]) -> dict[str, Checkpoint]:
-    """Return the checkpoint of every judge that the file names or an evaluator asks for.
-
-    Args:
-        wanted: The `judges` block with its defaults.
-        written: That block as it is in the file, if it is there.
-        measures: The evaluators.
-        faults: Grows.
-    """
-    found = {}
-    roles = tuple(Judges.model_fields)
-    for measure in measures:
-        for role in measure.judges:
-            if role not in roles:
-                faults.append(Fault(f"evaluators.{measure.name}", unknown("judge role", role, roles)))
-    asked = {role for measure in measures for role in measure.judges}
-    asked |= set(written) if isinstance(written, dict) else set()
-    for role in (role for role in roles if role in asked):
-        entry = getattr(wanted, role)
-        try:
-            found[role] = resolve_judge(role, entry.id, entry.tokenizer, entry.revision)
-        except ModelError as error:
-            names = (*EMBEDDED_JUDGES, *miniature.names())
-            faults.append(Fault(f"judges.{role}", _hinted(error, entry.id, names)))
+def judges(wanted: Judges, evaluators: Mapping[str, Evaluator], faults: Faults) -> dict[str, Checkpoint]:
+    """Return the checkpoint of every judge that the file names or an evaluator asks for."""
+    found: dict[str, Checkpoint] = {}
+    asked = set(wanted.model_fields_set)
+    for name, evaluator in evaluators.items():
+        asked |= set(evaluator.judges)
+        for role in evaluator.judges:
+            if role not in Judges.model_fields:
+                faults.add(f"evaluators.{name}", unknown("judge role", role, Judges.model_fields))
+    for role in (role for role in Judges.model_fields if role in asked):
+        entry, known = getattr(wanted, role), (*EMBEDDED_JUDGES, *miniature.names())
+        resolve = partial(resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
+        checkpoint = _resolved(resolve, entry.id, known, f"judges.{role}", faults)
+        if checkpoint is not None:
+            found[role] = checkpoint
     return found

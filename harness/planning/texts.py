@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from harness.contracts import Sequences
 from harness.data.places import SETTINGS, check_place
 from harness.data.rows import check_rows
-from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
+from harness.data.sequences import Utility, load_forget, load_retain, load_utility, load_validation
 from harness.data.sources import Role
-from harness.errors import DataError, Fault
+from harness.errors import DataError
 from harness.planning.config import Data, HeldSource, TextSource
+from harness.planning.faults import Faults
 from harness.specs import Source
 
 if TYPE_CHECKING:
@@ -29,60 +30,43 @@ ROLES: tuple[Role, ...] = ("forget", "retain", "utility", "validation")
 
 @dataclass(frozen=True)
 class Texts:
-    """A sweep's sources, as one tokenizer cuts them."""
+    """A sweep's sources, as one tokenizer cuts them; `retain` is there only if the sweep names it."""
 
-    forget: Source
-    retain: Source | None
-    utility: Source
-    validation: Source
+    sources: Mapping[str, Source]
     longest: Mapping[str, int]
     """The most tokens that a sequence of each role has."""
 
 
-def section_faults(data: Data, raw: Mapping[str, Any]) -> list[Fault]:
-    """Return what is wrong with the `data` block that no single setting's type tells."""
-    faults = []
+def check_section(data: Data, raw: Mapping[str, Any], faults: Faults) -> None:
+    """Add what is wrong with the `data` block that no single setting's type tells."""
     written = raw.get("data") or {}
     for role in ("forget", "utility"):
         if isinstance(written, dict) and written.get(role) is None:
-            faults.append(Fault(f"data.{role}", f"is missing. For instance {role}: {{source: miniature}}."))
+            faults.add(f"data.{role}", f"is missing. For instance {role}: {{source: miniature}}.")
     for role in ROLES:
         section: TextSource | None = getattr(data, role)
         if section is not None:
-            faults += _setting_faults(section, f"data.{role}")
+            _check_settings(section, f"data.{role}", faults)
     if data.forget is not None:
         source = _source(data.forget, "forget")
-        if source.prefix_tokens >= source.sequence_tokens:
-            reason = (
-                f"must be below sequence_tokens ({source.sequence_tokens}), so that a continuation is left; "
-                f"got {source.prefix_tokens}."
-            )
-            faults.append(Fault("data.forget.prefix_tokens", reason))
-    return faults
+        prefix, whole = source.prefix_tokens, source.sequence_tokens
+        if prefix >= whole:
+            reason = f"must be below sequence_tokens ({whole}), so that a continuation is left; got {prefix}."
+            faults.add("data.forget.prefix_tokens", reason)
 
 
-def _setting_faults(section: TextSource, path: str) -> list[Fault]:
+def _check_settings(section: TextSource, path: str, faults: Faults) -> None:
     reads = SETTINGS[section.source]
-    faults = [
-        Fault(f"{path}.{name}", f"the source '{section.source}' does not read it{_reads(reads)}.")
-        for name in ("path", "name", "split", "field")
-        if getattr(section, name) is not None and name not in reads
-    ]
+    for name in ("path", "name", "split", "field"):
+        if getattr(section, name) is not None and name not in reads:
+            others = f"; it reads {', '.join(reads)}" if reads else ""
+            faults.add(f"{path}.{name}", f"the source '{section.source}' does not read it{others}.")
     if "path" in reads and not section.path:
-        what = (
-            "the data set's id on the hub, or a local folder of it"
-            if section.source == "hub"
-            else "where the texts are"
-        )
-        faults.append(Fault(f"{path}.path", f"is missing: {what}."))
-    return faults
+        of_hub = "the data set's id on the hub, or a local folder of it"
+        faults.add(f"{path}.path", f"is missing: {of_hub if section.source == 'hub' else 'where the texts are'}.")
 
 
-def _reads(names: tuple[str, ...]) -> str:
-    return f"; it reads {', '.join(names)}" if names else ""
-
-
-def check_texts(data: Data, unsound: Collection[str], faults: list[Fault]) -> None:
+def check_texts(data: Data, unsound: Collection[str], faults: Faults) -> None:
     """Add faults for missing and broken files; where no tokenizer is at hand, or settings are faulty."""
     for role in ROLES:
         section: TextSource | None = getattr(data, role)
@@ -92,71 +76,60 @@ def check_texts(data: Data, unsound: Collection[str], faults: list[Fault]) -> No
         try:
             check_place(source) if role in unsound else check_rows(source, role)
         except DataError as error:
-            faults.append(Fault(f"data.{role}", str(error)))
+            faults.add(f"data.{role}", str(error))
 
 
-def read_texts(data: Data, tokenizer: PreTrainedTokenizerBase, vocabulary: int, faults: list[Fault]) -> Texts | None:
-    """Return every source with the digest of its contents, or None with what is wrong added to `faults`.
+def read_texts(data: Data, tokenizer: PreTrainedTokenizerBase, vocabulary: int, faults: Faults) -> Texts | None:
+    """Return every source with the digest of its contents, or None if any cannot be read.
 
     Retain and validation texts are cut where the longest forget sequence ends; unless the file says
     how many, there are as many retain texts as forget sequences.
     """
     found: dict[str, Source] = {}
     longest: dict[str, int] = {}
-
-    def read(role: Role, source: Source, load: Callable[[Source], Any], tokens: Callable[[Any], int]) -> int:
-        """Return how many rows there are; 0 if they cannot be read."""
+    known, forgotten, cut = len(faults), None, DEFAULT_TOKENS[1]
+    for role in ROLES:
+        section: TextSource | None = getattr(data, role)
+        if role == "validation" and section is None and "utility" in found:
+            section = _default_validation(data)
+        if section is None:
+            continue
+        source = _source(section, role, cut)
+        if role == "retain":
+            source = replace(source, sequences=source.sequences or forgotten)
+        if role == "forget":
+            cut = source.sequence_tokens
         try:
-            loaded = load(source)
+            loaded = _load(source, role, tokenizer, vocabulary)
         except DataError as error:
-            faults.append(Fault(f"data.{role}", str(error)))
-            return 0
-        found[role], longest[role] = replace(source, digest=loaded.digest), tokens(loaded)
-        return len(loaded)
-
-    def width(loaded: Sequences) -> int:
-        return loaded.tokens_NT.shape[1]
-
-    forget = _source(data.forget, "forget")
-    count = read("forget", forget, lambda it: load_forget(it, tokenizer, vocabulary), width)
-    cut = longest.get("forget", forget.sequence_tokens)
-    if data.retain is not None:
-        retain = _source(data.retain, "retain", cut)
-        retain = replace(retain, sequences=retain.sequences or count or None)
-        read("retain", retain, lambda it: load_retain(it, tokenizer, vocabulary), width)
-    utility = _source(data.utility, "utility")
-    prompts = read("utility", utility, lambda it: load_utility(it, tokenizer), lambda _: utility.sequence_tokens)
-    if data.validation is not None or prompts:
-        validation = _source(_validation(data), "validation", cut)
-        read("validation", validation, lambda it: load_validation(it, tokenizer, vocabulary), width)
-    if found.keys() != {"forget", "utility", "validation"} | ({"retain"} if data.retain is not None else set()):
-        return None
-    return Texts(found["forget"], found.get("retain"), found["utility"], found["validation"], longest)
+            faults.add(f"data.{role}", str(error))
+            continue
+        found[role] = replace(source, digest=loaded.digest)
+        longest[role] = source.sequence_tokens if isinstance(loaded, Utility) else loaded.tokens_NT.shape[1]
+        if role == "forget":
+            forgotten, cut = len(loaded), longest[role]
+    return Texts(found, longest) if len(faults) == known else None
 
 
-def _validation(data: Data) -> TextSource:
-    """Return the validation section: held-out text that is watched while training, by default the utility source's."""
-    if data.validation is not None:
-        return data.validation
+def _load(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences | Utility:
+    if role == "utility":
+        return load_utility(source, tokenizer)
+    load = {"forget": load_forget, "retain": load_retain, "validation": load_validation}[role]
+    return load(source, tokenizer, vocabulary)
+
+
+def _default_validation(data: Data) -> TextSource:
+    """Return what is watched while training unless the file says so: held-out texts of the utility's source."""
     assert data.utility is not None
     shared = data.utility.model_dump(include=set(TextSource.model_fields))
     # The miniature has enough, so that the number of prompts has no say in when training stops.
-    is_miniature = data.utility.source == "miniature"
-    return HeldSource(
-        **shared, sequences=VALIDATION_TEXTS if is_miniature else min(VALIDATION_TEXTS, data.utility.prompts)
-    )
+    texts = VALIDATION_TEXTS if data.utility.source == "miniature" else min(VALIDATION_TEXTS, data.utility.prompts)
+    return HeldSource(**shared, sequences=texts)
 
 
-def _source(section: TextSource | None, role: Role, cut: int = DEFAULT_TOKENS[1]) -> Source:
-    """Return a section as a source without a digest.
-
-    Args:
-        section: What the file says.
-        role: What the texts are for.
-        cut: Where retain and validation texts end at the latest.
-    """
-    assert section is not None
-    settings = {name: value for name, value in section.model_dump().items() if value is not None}
+def _source(section: TextSource, role: Role, cut: int = DEFAULT_TOKENS[1]) -> Source:
+    """Return a section as a source without a digest; retain and validation texts end at `cut` at the latest."""
+    settings = section.model_dump(exclude_none=True)
     if role == "forget":
         prefix, whole = MINIATURE_TOKENS if section.source == "miniature" else DEFAULT_TOKENS
         settings = {"prefix_tokens": prefix, "sequence_tokens": whole, **settings}
@@ -167,10 +140,6 @@ def _source(section: TextSource | None, role: Role, cut: int = DEFAULT_TOKENS[1]
     else:
         settings |= {"prefix_tokens": 1, "sequence_tokens": min(cut, settings.get("sequence_tokens", cut))}
     if section.path is not None:
-        settings["path"] = _absolute(section.path, section.source)
+        place = Path(section.path).expanduser()
+        settings["path"] = section.path if section.source == "hub" and not place.is_dir() else str(place.resolve())
     return Source(**settings)
-
-
-def _absolute(path: str, source: str) -> str:
-    place = Path(path).expanduser()
-    return path if source == "hub" and not place.is_dir() else str(place.resolve())

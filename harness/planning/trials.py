@@ -1,91 +1,99 @@
-"""Rows, models and seeds to trials, each with its identity."""
+"""Rows, models and seeds to trials, with the digests that resuming and sharing rest on.
+
+A trial's id holds what decides the erased models' numbers, and nothing else: not the sweep's name, not
+the row's, not the order, not later strengths of a cumulative method, not the micro-batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from harness.contracts import Training
-from harness.errors import Fault
+from harness.contracts import Checkpoint, Evaluator, Training
 from harness.planning.config import Sweep
-from harness.planning.faults import check
+from harness.planning.faults import Faults, check, plain
 from harness.planning.grid import Row
-from harness.planning.identity import erasure_id, evaluator_spec, reference_id, row_identity
-from harness.planning.measures import Panel
 from harness.planning.subjects import Subject
-from harness.specs import ORIGINAL, RETRAINED, TrialSpec, digest_of
+from harness.specs import ORIGINAL, RETRAINED, EvaluatorSpec, Source, TrialSpec, digest_of
 
 
-def trials(name: str, sweep: Sweep, subjects: Sequence[Subject], rows: Sequence[Row], panel: Panel) -> list[TrialSpec]:
+def trials(
+    name: str,
+    sweep: Sweep,
+    subjects: Sequence[Subject],
+    rows: Sequence[Row],
+    evaluators: Mapping[str, Evaluator],
+    judges: Mapping[str, Checkpoint],
+) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
     While judges are missing, there are none.
     """
-    if not panel.is_complete:
+    if any(role not in judges for evaluator in evaluators.values() for role in evaluator.judges):
         return []
-    common = {
-        "sweep": name,
-        "judges": panel.judges,
-        "cpus": sweep.resources.cpus,
-        "gpus": sweep.resources.gpus,
-        "keep_erased": sweep.keep_erased,
-        "samples": sweep.report.samples,
-    }
-    about = [{**common, **_about(subject, panel)} for subject in subjects]
-    found = [
-        spec
-        for subject, shared in zip(subjects, about, strict=True)
-        for seed in sweep.seeds
-        for spec in _references(subject, seed, shared)
-    ]
-    return found + [
-        _erasure(subject, row, seed, shared)
-        for subject, shared in zip(subjects, about, strict=True)
-        for seed in sweep.seeds
-        for row in rows
-    ]
+    references: list[TrialSpec] = []
+    erasures: list[TrialSpec] = []
+    for subject in subjects:
+        sources = subject.texts.sources
+        shared = {
+            "sweep": name,
+            "model": subject.checkpoint,
+            "memorization": subject.memorization,
+            "engine": subject.engine,
+            "forget": sources["forget"],
+            "utility": sources["utility"],
+            "validation": sources["validation"],
+            "evaluators": tuple(_evaluator(each, plugin, sources, judges) for each, plugin in evaluators.items()),
+            "judges": judges,
+            "cpus": sweep.resources.cpus,
+            "gpus": sweep.resources.gpus,
+            "keep_erased": sweep.keep_erased,
+            "samples": sweep.report.samples,
+        }
+        for seed in sweep.seeds:
+            references += _references(subject, seed, shared)
+            erasures += [_erasure(subject, row, seed, shared) for row in rows]
+    return references + erasures
 
 
-def refuse_same(rows: Sequence[Row], trainings: Iterable[Mapping[str, Any]], faults: list[Fault]) -> None:
-    """Add a fault for every row that asks for the same trials as one before it.
-
-    Args:
-        rows: The sweep's rows.
-        trainings: Each model's training settings.
-        faults: Grows.
-    """
+def refuse_same(rows: Sequence[Row], trainings: Iterable[Mapping[str, Any]], faults: Faults) -> None:
+    """Add a fault for every row that asks for the same trials as one before it, with any model's training."""
     for shared in trainings:
         first: dict[str, str] = {}
         for row in rows:
-            key = first.setdefault(digest_of(row_identity(row, _training({**shared, **row.training}))), row.key)
-            reason = (
-                f"asks for the same trials as '{key}': the same method, settings and training. "
-                "Change a setting, or remove one of the two."
-            )
+            key = first.setdefault(digest_of(_row_identity(row, _training({**shared, **row.training}))), row.key)
             if key != row.key:
-                faults.append(Fault(f"methods.{row.key}", reason))
+                reason = f"asks for the same trials as '{key}': the same method, settings and training. "
+                faults.add(f"methods.{row.key}", f"{reason}Change a setting, or remove one of the two.")
 
 
-def _about(subject: Subject, panel: Panel) -> dict[str, Any]:
-    texts = subject.texts
-    return {
-        "model": subject.checkpoint,
-        "memorization": subject.memorization,
-        "engine": subject.engine,
-        "forget": texts.forget,
-        "utility": texts.utility,
-        "validation": texts.validation,
-        "evaluators": tuple(evaluator_spec(each, texts.forget, texts.utility, panel.judges) for each in panel.measures),
+def _evaluator(
+    name: str, plugin: Evaluator, sources: Mapping[str, Source], judges: Mapping[str, Checkpoint]
+) -> EvaluatorSpec:
+    """Return the evaluator with the identity of what it measures on any model."""
+    settings = plain(plugin)
+    identity = {
+        "name": name,
+        "version": plugin.version,
+        "settings": settings,
+        "forget": sources["forget"].digest,
+        "utility": sources["utility"].digest,
+        "judges": {role: judges[role].digest for role in plugin.judges},
+        "inputs": dict(plugin.inputs()),
     }
+    return EvaluatorSpec(name=name, version=plugin.version, settings=settings, key=digest_of(identity))
 
 
 def _references(subject: Subject, seed: int, shared: Mapping[str, Any]) -> Iterator[TrialSpec]:
     """Yield the rows that are measured without any erasure."""
-    for kind, twin in ((ORIGINAL, None), (RETRAINED, subject.retrained)):
-        if kind == RETRAINED and twin is None:
-            continue
+    twins: dict[str, Checkpoint | None] = {ORIGINAL: None}
+    if subject.retrained is not None:
+        twins[RETRAINED] = subject.retrained
+    for kind, twin in twins.items():
+        # Evaluators may compare the retrained model with the original, so both count.
         yield TrialSpec(
-            trial_id=reference_id(kind, subject.checkpoint, twin, seed),
+            trial_id=digest_of([kind, subject.checkpoint.digest, twin.digest if twin else None, seed]),
             variant=kind,
             method=kind,
             label=kind.capitalize(),
@@ -104,10 +112,20 @@ def _references(subject: Subject, seed: int, shared: Mapping[str, Any]) -> Itera
 
 def _erasure(subject: Subject, row: Row, seed: int, shared: Mapping[str, Any]) -> TrialSpec:
     training = _training({**subject.training, **row.training})
-    texts, plugin = subject.texts, row.plugin
-    sources = {"forget": texts.forget, "retain": texts.retain, "validation": texts.validation}
+    plugin, sources = row.plugin, subject.texts.sources
+    retain = sources.get("retain") if plugin.reference == "retain_data" else None
+    identity = {
+        **_row_identity(row, training),
+        "model": subject.checkpoint.digest,
+        "seed": seed,
+        "engine": subject.engine,
+        "forget": sources["forget"].digest,
+        "retain": retain.digest if retain else None,
+        "memorization": asdict(subject.memorization) if plugin.reference == "memorized_model" else None,
+        "validation": sources["validation"].digest if training.early_stop is not None else None,
+    }
     return TrialSpec(
-        trial_id=erasure_id(row, subject.checkpoint, seed, training, subject.memorization, subject.engine, sources),
+        trial_id=digest_of(identity),
         variant=row.variant,
         method=row.method,
         label=plugin.label if row.variant == row.method else f"{plugin.label} ({row.variant})",
@@ -118,12 +136,25 @@ def _erasure(subject: Subject, row: Row, seed: int, shared: Mapping[str, Any]) -
         strengths=row.strengths,
         seed=seed,
         training=training,
-        retain=texts.retain if plugin.reference == "retain_data" else None,
+        retain=retain,
         **shared,
     )
 
 
+def _row_identity(row: Row, training: Training) -> dict[str, Any]:
+    """Return a row's part in the identity of its trials: two rows with the same would be the same trials."""
+    settings = asdict(training)
+    del settings["micro_batch"]
+    return {
+        "method": row.method,
+        "version": row.plugin.version,
+        "settings": dict(row.settings),
+        "strength": None if row.plugin.strength.cumulative else float(row.strengths[0]),
+        "training": settings,
+    }
+
+
 def _training(settings: Mapping[str, Any]) -> Training:
-    training, _ = check(Training, settings, "training")
+    training = check(Training, settings, "training", Faults())
     assert training is not None, "each part was checked before"
     return training

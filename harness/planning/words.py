@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import types
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import DocInfo, Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 
-_PLAIN = {
+_KIND = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
     str: "text",
     Any: "anything",
-    type(None): "null",
+    NoneType: "null",
 }
+_BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
 
 
 def allowed(hint: Any) -> str:
@@ -34,16 +35,18 @@ def allowed(hint: Any) -> str:
     if origin is Annotated:
         return _with_limits(inner[0], inner[1:])
     if origin is Literal:
-        return _either(str(each) for each in inner)
-    if origin in (Union, types.UnionType):
-        kinds = [allowed(each) for each in inner if each is not type(None)]
-        return " or ".join(dict.fromkeys(kinds)) + (", or null" if type(None) in inner else "")
+        *first, last = map(str, inner)
+        return f"{', '.join(first)} or {last}" if first else last
+    if origin in (Union, UnionType):
+        kinds = [allowed(each) for each in inner if each is not NoneType]
+        return " or ".join(dict.fromkeys(kinds)) + (", or null" if NoneType in inner else "")
     if origin in (list, tuple, Sequence):
-        items = [each for each in inner if each is not Ellipsis]
-        return f"a list of {allowed(items[0])}" if items else "a list"
-    if origin in (dict, Mapping) or _is_settings(hint):
-        return "settings (name: value)" + (f": {', '.join(fields_of(hint))}" if _is_settings(hint) else "")
-    return _PLAIN.get(hint, getattr(hint, "__name__", str(hint)))
+        return f"a list of {allowed(inner[0])}" if inner else "a list"
+    if _is_settings(hint):
+        return f"settings (name: value): {', '.join(fields_of(hint))}"
+    if origin in (dict, Mapping):
+        return "settings (name: value)"
+    return _KIND.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 def shown(value: Any) -> str:
@@ -97,8 +100,8 @@ def _bare(hint: Any) -> Any:
     """Return the type without its limits and without `or null`."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    if get_origin(hint) in (Union, types.UnionType):
-        kinds = [each for each in get_args(hint) if each is not type(None)]
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [each for each in get_args(hint) if each is not NoneType]
         return _bare(kinds[0]) if len(kinds) == 1 else hint
     return hint
 
@@ -112,20 +115,10 @@ def _with_limits(hint: Any, limits: Iterable[Any]) -> str:
     for limit in limits:
         if isinstance(limit, DocInfo):
             return limit.documentation
-        if isinstance(limit, Ge):
-            words.append(f"at least {limit.ge}".removesuffix(".0"))
-        elif isinstance(limit, Gt):
-            words.append(f"above {limit.gt}".removesuffix(".0"))
-        elif isinstance(limit, Le):
-            words.append(f"at most {limit.le}".removesuffix(".0"))
-        elif isinstance(limit, Lt):
-            words.append(f"below {limit.lt}".removesuffix(".0"))
-        elif isinstance(limit, MinLen):
+        if isinstance(limit, MinLen):
             words.append("with at least one entry")
+        elif type(limit) in _BOUNDS:
+            (bound,) = dataclasses.astuple(limit)
+            words.append(f"{_BOUNDS[type(limit)]} {bound}".removesuffix(".0"))
     joined = " and ".join(words)
     return f"{allowed(hint)} {'of ' if joined.startswith('at ') else ''}{joined}" if words else allowed(hint)
-
-
-def _either(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} or {last}" if first else last

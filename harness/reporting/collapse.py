@@ -14,8 +14,6 @@ import pandas as pd
 from harness.specs import ORIGINAL
 
 MAUVE_FRACTION = 0.25
-"""The default of a sweep's `collapse.mauve`."""
-
 CollapseClass = Literal["healthy", "degenerate", "gibberish", "unknown"]
 
 
@@ -48,8 +46,6 @@ def collapse_class(
         'degenerate'
         >>> collapse_class(True, rep_2=0.04, perplexity=535.8, original_perplexity=17.0)
         'gibberish'
-        >>> collapse_class(None, rep_2=0.99, perplexity=1.9, original_perplexity=27.7)
-        'unknown'
     """
     if collapsed is None:
         return "unknown"
@@ -63,28 +59,21 @@ def collapse_class(
 
 
 def flag(table: pd.DataFrame, fraction: float = MAUVE_FRACTION) -> pd.DataFrame:
-    """Return the table with `collapsed` and `collapse_class` set anew on every row.
+    """Return the table with `collapsed` (True, False or None) and `collapse_class` set anew on every row.
 
     Each row is held against its own model's original row: that of its own seed, or, where that
-    seed has none, the mean of all. `collapsed` is True, False or None.
+    seed has none, the mean of all.
     """
     numbers = table.reindex(columns=["mauve", "rep_2", "perplexity"]).astype(float)
     flags: list[bool | None] = []
     classes: list[CollapseClass] = []
     for (_, row), (_, number) in zip(table.iterrows(), numbers.iterrows(), strict=True):
-        original = _original(table, numbers, row)
-        collapsed = has_collapsed(number["mauve"], original["mauve"], fraction)
-        flags.append(collapsed)
-        classes.append(collapse_class(collapsed, number["rep_2"], number["perplexity"], original["perplexity"]))
+        of_model = (table["method"] == ORIGINAL) & (table["model"] == row["model"])
+        of_seed = of_model & (table["seed"] == row["seed"])
+        original = numbers[of_seed if of_seed.any() else of_model].mean()
+        flags.append(has_collapsed(number["mauve"], original["mauve"], fraction))
+        classes.append(collapse_class(flags[-1], number["rep_2"], number["perplexity"], original["perplexity"]))
     return table.assign(
         collapsed=pd.Series(flags, index=table.index, dtype=object),
         collapse_class=pd.Series(classes, index=table.index, dtype=object),
     )
-
-
-def _original(table: pd.DataFrame, numbers: pd.DataFrame, row: pd.Series) -> pd.Series:
-    """Return the original model's numbers that `row` is held against; NaN where there are none."""
-    of_model = (table["method"] == ORIGINAL) & (table["model"] == row["model"])
-    of_seed = of_model & (table["seed"] == row["seed"])
-    chosen: pd.Series = numbers[of_seed if of_seed.any() else of_model].mean()
-    return chosen

@@ -54,8 +54,7 @@ def curves(table: pd.DataFrame, model: str, x: str, y: str) -> list[Curve]:
     """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
     found = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
-        by_strength = rows.groupby("strength", sort=True, dropna=False)
-        spots = [_spot(seeds, x, y) for _, seeds in by_strength]
+        spots = [_spot(seeds, x, y) for _, seeds in rows.groupby("strength", dropna=False)]
         drawn = tuple(spot for spot in spots if math.isfinite(spot.x) and math.isfinite(spot.y))
         if drawn:
             found.append(Curve(str(rows["method"].iloc[0]), str(variant), str(rows["label"].iloc[0]), drawn))
@@ -84,10 +83,6 @@ def looks(methods: Iterable[str], variants: Iterable[str] = ()) -> dict[str, tup
 
     A name's place in the palette comes from the name alone; where two meet, the later one moves on
     (variants later than methods). Beyond the palette's length colours repeat, with another marker.
-
-    Example:
-        >>> looks(["emso"], ["full_em"])["emso"] == looks(["kl_divergence", "emso"])["emso"]
-        True
     """
     found: dict[str, tuple[str, str]] = {}
     size = len(PALETTE)
@@ -100,12 +95,6 @@ def looks(methods: Iterable[str], variants: Iterable[str] = ()) -> dict[str, tup
 
 
 def better_corner(x: Metric, y: Metric) -> str:
-    """Return the arrow to the corner where both metrics are best.
-
-    Example:
-        >>> from harness.reporting.facts import known_facts
-        >>> facts = known_facts(["ma", "mauve", "perplexity"])
-        >>> better_corner(facts["mauve"], facts["ma"]), better_corner(facts["perplexity"], facts["ma"])
-        ('↘', '↙')
-    """
-    return {("higher", "lower"): "↘", ("lower", "lower"): "↙", ("higher", "higher"): "↗"}.get((x.better, y.better), "↖")
+    """Return the arrow to the corner where both metrics are best."""
+    to_right, to_top = x.better == "higher", y.better == "higher"
+    return ("↗" if to_top else "↘") if to_right else ("↖" if to_top else "↙")

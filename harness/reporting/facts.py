@@ -1,7 +1,7 @@
 """What tables and figures must know of each metric: which way is better, its group, its title.
 
-A journal carries the facts that the evaluators declared. A table.csv read alone carries names
-only, so the facts of the names that every Lethe table knows stand here.
+A journal carries what the evaluators declared. A table.csv carries names only, so the facts of the
+names that every Lethe table knows stand here.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 from harness.contracts import Group, Metric
 from harness.errors import DataError
 from harness.specs import Measurement, Plan, Record, TrialSpec
 
+Records = Mapping[str, Sequence[Record]]
+"""Trial id to that trial's records, as the journal reads them."""
 Facts = Mapping[str, Metric]
 """Metric name to what was declared of it, in the order of a table's columns."""
 
@@ -46,7 +47,6 @@ def known_fact(name: str) -> Metric | None:
     """
     for pattern, better, group, title, high, ranked in _KNOWN:
         if re.fullmatch(pattern, name):
-            number = re.search(r"_\d+$", name)
             return Metric(
                 name=name,
                 better=better,
@@ -55,7 +55,7 @@ def known_fact(name: str) -> Metric | None:
                 high=high,
                 group=group,
                 source="EMSO, Table 1",
-                title=title + (number[0] if number else ""),
+                title=title + "".join(re.findall(r"_\d+$", name)),
                 ranked=ranked,
             )
     return None
@@ -65,25 +65,13 @@ def known_facts(columns: Iterable[str]) -> dict[str, Metric]:
     """Return the facts of those columns that are known metrics; the others are left out.
 
     Example:
-        >>> list(known_facts(["model", "mauve", "ma", "trial_id"]))
-        ['ma', 'mauve']
-    """
-    found = {name: fact for name in columns if (fact := known_fact(name)) is not None}
-    return in_order(found)
-
-
-def in_order(facts: Facts) -> dict[str, Metric]:
-    """Return `facts` in the order of a table's columns: the nine standard names, then the others.
-
-    Example:
-        >>> list(in_order(known_facts(["el_10", "mauve", "el_3"])))
+        >>> list(known_facts(["model", "el_10", "mauve", "el_3", "trial_id"]))
         ['el_3', 'mauve', 'el_10']
     """
-    names = [name for name in METRIC_ORDER if name in facts]
-    return {name: facts[name] for name in [*names, *(name for name in facts if name not in names)]}
+    return _in_order({name: fact for name in columns if (fact := known_fact(name))})
 
 
-def metric_facts(plan: Plan, records: Mapping[str, Sequence[Record]]) -> dict[str, Metric]:
+def metric_facts(plan: Plan, records: Records) -> dict[str, Metric]:
     """Return what the sweep's evaluators declared of every metric that they measured.
 
     Raises:
@@ -91,8 +79,8 @@ def metric_facts(plan: Plan, records: Mapping[str, Sequence[Record]]) -> dict[st
     """
     facts: dict[str, Metric] = {}
     reporter: dict[str, str] = {}
-    for measurement in chain.from_iterable(measurements(spec, records) for spec in plan.trials):
-        for metric in map(from_json, measurement.metrics):
+    for measurement in [each for spec in plan.trials for each in measurements(spec, records)]:
+        for metric in [Metric(**declared) for declared in measurement.metrics]:
             other = reporter.setdefault(metric.name, measurement.evaluator)
             if other != measurement.evaluator:
                 raise DataError(
@@ -100,31 +88,22 @@ def metric_facts(plan: Plan, records: Mapping[str, Sequence[Record]]) -> dict[st
                     "table cannot tell which is meant. Rename the metric in one, or take one from the sweep."
                 )
             facts[metric.name] = metric
-    return in_order(facts)
+    return _in_order(facts)
 
 
-def measurements(spec: TrialSpec, records: Mapping[str, Sequence[Record]]) -> list[Measurement]:
-    """Return the trial's measurements by the evaluators that the sweep asks for now.
-
-    A journal may also hold those of evaluators, or of settings, that the sweep file has dropped.
-    """
+def measurements(spec: TrialSpec, records: Records) -> list[Measurement]:
+    """Return the trial's measurements by the evaluators, and with the settings, that the sweep asks for now."""
     keys = {evaluator.key for evaluator in spec.evaluators}
     trial = records.get(spec.trial_id, ())
     return [record for record in trial if isinstance(record, Measurement) and record.key in keys]
 
 
-def from_json(declared: Mapping[str, Any]) -> Metric:
-    """Return a declared metric from plain data, in which a missing bound stands for no bound."""
-    bounds = {"low": -math.inf, "high": math.inf}
-    return Metric(**{**declared, **{name: bounds[name] for name in bounds if declared.get(name) is None}})
+def ranked_metrics(facts: Facts, *groups: Group) -> list[Metric]:
+    """Return the metrics whose ranks count, group by group."""
+    return [metric for group in groups for metric in facts.values() if metric.ranked and metric.group == group]
 
 
-def ranked_metrics(facts: Facts, group: Group) -> list[Metric]:
-    """Return the metrics whose ranks count in `group`."""
-    return [metric for metric in facts.values() if metric.ranked and metric.group == group]
-
-
-def shown_metrics(facts: Facts) -> list[Metric]:
-    """Return the metrics of the paper's table: the ranked ones by group, then reasoning tasks."""
-    reasoning = [metric for metric in facts.values() if metric.group == "reasoning"]
-    return [metric for group in RANKED_GROUPS for metric in ranked_metrics(facts, group)] + reasoning
+def _in_order(facts: Facts) -> dict[str, Metric]:
+    """Return the facts in the order of a table's columns: the nine standard names, then the others."""
+    standard = [name for name in METRIC_ORDER if name in facts]
+    return {name: facts[name] for name in [*standard, *facts]}

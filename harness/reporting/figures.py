@@ -11,7 +11,6 @@ from typing import Any, Literal
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
@@ -45,7 +44,6 @@ def tradeoff(table: pd.DataFrame, facts: Facts) -> Figure:
     one = len(models) == 1 and len(planes) == 4
     rows, columns = (2, 2) if one else (len(models), len(planes))
     figure = Figure(figsize=(8.4, 7.2) if one else (3.7 * columns, 3.4 * rows + 0.9), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     styles = _looks(table)
     for ax, (x, y), of_plane in zip(axes, planes * len(models), drawn, strict=True):
@@ -70,7 +68,6 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
 
 def _nothing() -> Figure:
     figure = Figure(figsize=(6.0, 1.5))
-    FigureCanvasAgg(figure)
     figure.text(0.5, 0.5, "Nothing to draw yet: no point has both a memorization and a fluency metric.", ha="center")
     return figure
 
@@ -99,20 +96,15 @@ def _panel(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: Lo
     ax.spines[["left", "bottom"]].set_color(_FAINT)
     ax.margins(0.08)
     if math.isinf(x.high):
-        _log_scale(ax)
-    for curve in of_plane:
-        if not curve.is_reference:
-            _draw_curve(ax, curve, *styles[curve.variant])
-    for curve in of_plane:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        ax.xaxis.set_major_formatter(ScalarFormatter())
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    for curve in sorted(of_plane, key=lambda curve: curve.is_reference):
         if curve.is_reference:
             _draw_reference(ax, curve)
-
-
-def _log_scale(ax: Axes) -> None:
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
-    ax.xaxis.set_major_formatter(ScalarFormatter())
-    ax.xaxis.set_minor_formatter(NullFormatter())
+        else:
+            _draw_curve(ax, curve, *styles[curve.variant])
 
 
 def _draw_reference(ax: Axes, curve: Curve) -> None:
@@ -135,11 +127,9 @@ def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
 
 def _draw_intervals(ax: Axes, spot: Spot, colour: str) -> None:
     """Draw the 95 % intervals without letting them stretch the axes: two seeds give very wide ones."""
-    for half, xs, ys in (
-        (spot.x_half, (spot.x - spot.x_half, spot.x + spot.x_half), (spot.y, spot.y)),
-        (spot.y_half, (spot.x, spot.x), (spot.y - spot.y_half, spot.y + spot.y_half)),
-    ):
-        if math.isfinite(half):
+    for right, up in ((spot.x_half, 0.0), (0.0, spot.y_half)):
+        if math.isfinite(right + up):
+            xs, ys = (spot.x - right, spot.x + right), (spot.y - up, spot.y + up)
             ax.add_artist(Line2D(xs, ys, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
 
 
@@ -186,12 +176,13 @@ def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: Looks) -> None:
     The only point of a variant gets the variant's name instead.
     """
     pixels = ax.figure.dpi / 72
-    here = {id(spot): tuple(ax.transData.transform((spot.x, spot.y))) for c in of_plane for spot in c.spots}
-    lines = [along([here[id(spot)] for spot in curve.spots], step=2 * pixels) for curve in of_plane]
-    labelled = _ends_first(of_plane)
+    here = {spot: tuple(ax.transData.transform((spot.x, spot.y))) for curve in of_plane for spot in curve.spots}
+    lines = [along([here[spot] for spot in curve.spots], step=2 * pixels) for curve in of_plane]
+    labelled = [(curve, spot) for curve in of_plane for spot in curve.spots if not curve.is_reference]
+    labelled.sort(key=lambda pair: pair[1] not in (pair[0].spots[0], pair[0].spots[-1]))
     texts = [f"{spot.strength:g}" if len(curve.spots) > 1 else _plain(curve.label[:14]) for curve, spot in labelled]
     sizes = [(0.66 * _LABEL_POINTS * len(text) * pixels, _LABEL_POINTS * pixels) for text in texts]
-    anchors = [here[id(spot)] for _, spot in labelled]
+    anchors = [here[spot] for _, spot in labelled]
     centres = place(anchors, sizes, list(here.values()), 3.5 * pixels, list(chain.from_iterable(lines)))
     for (curve, _), text, centre in zip(labelled, texts, centres, strict=True):
         if centre is not None:
@@ -199,9 +190,3 @@ def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: Looks) -> None:
             colour = styles[curve.variant][0]
             written = ax.text(x, y, text, ha="center", va="center", fontsize=_LABEL_POINTS, color=colour, zorder=5)
             written.set_path_effects([withStroke(linewidth=1.6, foreground="white")])
-
-
-def _ends_first(of_plane: Sequence[Curve]) -> list[tuple[Curve, Spot]]:
-    erased = [curve for curve in of_plane if not curve.is_reference]
-    spots = [(curve, spot) for curve in erased for spot in curve.spots]
-    return sorted(spots, key=lambda pair: pair[1] not in (pair[0].spots[0], pair[0].spots[-1]))

@@ -8,8 +8,6 @@ from itertools import pairwise
 
 Pair = tuple[float, float]
 Box = tuple[float, float, float, float]
-"""Left, bottom, right, top."""
-
 _SIDES = ((1, 1), (-1, 1), (1, -1), (-1, -1), (1.35, 0), (-1.35, 0), (0, 1.4), (0, -1.4))
 
 
@@ -18,12 +16,8 @@ def place(
 ) -> list[Pair | None]:
     """Return each label's centre, or None where there is no room for it; the first come first.
 
-    Args:
-        anchors: The point that each label belongs to.
-        sizes: Each label's width and height.
-        points: Every point that no label may cover, the anchors among them.
-        radius: Half a point's size.
-        lines: Places along lines, which a label covers only if it has no other room.
+    A label lies beside its anchor and covers none of the `points`, each of size 2 `radius`; it covers
+    the places `lines` only if it has no other room.
 
     Example:
         The second label finds its own side free; the third, at the same point as the first, another one:
@@ -39,7 +33,7 @@ def place(
         centres = [(x + right * reach[0], y + up * reach[1]) for right, up in _SIDES]
         free = [centre for centre in centres if not _hits(_box(centre, (width, height)), taken)]
         clear = [centre for centre in free if not _hits(_box(centre, (width, height)), crossed)]
-        chosen = next(iter([*clear, *free]), None)
+        chosen = next(iter(clear or free), None)
         if chosen is not None:
             taken.append(_box(chosen, (width, height)))
         found.append(chosen)
@@ -61,6 +55,7 @@ def along(points: Sequence[Pair], step: float) -> list[Pair]:
 
 
 def _box(centre: Pair, size: Pair) -> Box:
+    """Return left, bottom, right, top."""
     (x, y), (width, height) = centre, size
     return x - width / 2, y - height / 2, x + width / 2, y + height / 2
 

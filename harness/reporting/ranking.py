@@ -40,7 +40,8 @@ def competition_ranks(scores_R: Floats) -> Floats:
         >>> competition_ranks(np.array([0.2, 0.1, 0.2, np.nan, 0.3]))
         array([ 2.,  1.,  2., nan,  4.])
     """
-    better = (scores_R[..., None, :] < scores_R[..., :, None]).sum(axis=-1)
+    alike_R = np.round(scores_R, 12)  # Means that are equal on paper may differ in their last bit.
+    better = (alike_R[..., None, :] < alike_R[..., :, None]).sum(axis=-1)
     ranks: Floats = np.where(np.isnan(scores_R), np.nan, better + 1.0)
     return ranks
 
@@ -48,8 +49,8 @@ def competition_ranks(scores_R: Floats) -> Floats:
 def group_ranks(scores_RM: Floats) -> Floats:
     """Return the ranks of the rows' mean ranks over a group's metrics; lower scores are better.
 
-    A row that lacks any metric is not ranked, and no other row is ranked against it. In a group without
-    metrics no row is ranked.
+    A row that lacks any metric is not ranked, and no other row is ranked against it; nor is any in a
+    group without metrics.
 
     Example:
         The second row is best in one metric and second in the other; the last lacks one:
@@ -75,17 +76,12 @@ def average_ranks(erasure_R: Floats, generation_R: Floats) -> Floats:
 
 
 def printed(ranks: Sequence[float]) -> list[str]:
-    """Return the ranks as a table prints them: ties as `=2`, no rank as ''.
-
-    Example:
-        >>> printed([4, 2, 2, 1, float("nan")])
-        ['4', '=2', '=2', '1', '']
-    """
+    """Return the ranks as a table prints them: ties as `=2`, no rank as ''."""
     known = [rank for rank in ranks if not np.isnan(rank)]
     return ["" if np.isnan(rank) else "=" * (known.count(rank) > 1) + f"{rank:.0f}" for rank in ranks]
 
 
-def rank(table: pd.DataFrame, facts: Facts, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
+def rank(table: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """Return one row for every model and variant: its ranks, and why it lacks one.
 
     Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed on any
@@ -95,19 +91,14 @@ def rank(table: pd.DataFrame, facts: Facts, *, resamples: int = RESAMPLES, seed:
     Raises:
         DataError: The table mixes definitions, or holds two ranked rows of one variant and seed.
     """
-    refuse_mixed_definitions(table, facts)
-    models = ranked_rows(table).groupby("model", sort=False)
-    ranked = [_rank_model(rows, facts, resamples, seed) for _, rows in models]
+    _refuse_mixed_definitions(table, facts)
+    ranked = [_rank_model(rows, facts) for _, rows in ranked_rows(table).groupby("model", sort=False)]
     return pd.concat([pd.DataFrame(columns=COLUMNS, dtype=object), *ranked], ignore_index=True)
 
 
-def refuse_mixed_definitions(table: pd.DataFrame, facts: Facts) -> None:
-    """Do nothing if all ranked numbers of the table have one definition; else raise.
-
-    Raises:
-        DataError: Naming both definitions, each with a row that has it.
-    """
-    names = [metric.name for group in RANKED_GROUPS for metric in ranked_metrics(facts, group)]
+def _refuse_mixed_definitions(table: pd.DataFrame, facts: Facts) -> None:
+    """Raise if not all ranked numbers have one definition, naming a row of each."""
+    names = [metric.name for metric in ranked_metrics(facts, *RANKED_GROUPS)]
     found: dict[str, str] = {}
     for _, row in table[table[names].notna().any(axis=1)].iterrows():
         for definition in str(row["definition"]).split("+"):
@@ -120,57 +111,49 @@ def refuse_mixed_definitions(table: pd.DataFrame, facts: Facts) -> None:
         )
 
 
-def _rank_model(rows: pd.DataFrame, facts: Facts, resamples: int, seed: int) -> pd.DataFrame:
+def _rank_model(rows: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """Return the ranking of one model's variants, best first, the unranked last."""
     variants = [group for _, group in rows.groupby("variant", sort=False)]
     ranking = pd.DataFrame([_identity(group, facts) for group in variants])
     seeds = sorted(rows["seed"].unique())
-    scores = [
-        np.stack([_scores(group, ranked_metrics(facts, name), seeds) for group in variants], axis=1)
-        for name in RANKED_GROUPS
-    ]
     run_SR = np.array([[(group["seed"] == each).any() for group in variants] for each in seeds], dtype=float)
-    ranks = _ranks(scores, run_SR, np.ones((1, len(seeds))))[0]
-    ranking[list(RANKS)] = np.array([printed(list(each)) for each in ranks], dtype=object).T
+    groups = [ranked_metrics(facts, name) for name in RANKED_GROUPS]
+    scores = [np.stack([_scores(group, metrics, seeds) for group in variants], axis=1) for metrics in groups]
+    ranks_3R = _ranks(scores, run_SR, np.ones((1, len(seeds))))[0]
+    for name, ranks_R in zip(RANKS, ranks_3R, strict=True):
+        ranking[name] = printed(list(ranks_R))
     if len(seeds) > 1:
-        weights_BS = np.random.default_rng(seed).multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), resamples)
-        _add_intervals(ranking, _ranks(scores, run_SR, weights_BS.astype(float)))
-    return ranking.iloc[np.lexsort((ranks[0], ranks[2], ranking["collapsed"].eq(True)))]
+        draws = np.random.default_rng(0).multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), RESAMPLES)
+        _add_intervals(ranking, _ranks(scores, run_SR, draws.astype(float)))
+    return ranking.iloc[np.lexsort((ranks_3R[0], ranks_3R[2], ranking["collapsed"].eq(True)))]
 
 
 def _identity(rows: pd.DataFrame, facts: Facts) -> dict[str, Any]:
     """Return all of a variant's row in the ranking but the ranks; `rows` are its seeds."""
-    first, worst = rows.iloc[0], worst_class(list(rows["collapse_class"]))
+    first, worst, collapsed = rows.iloc[0], worst_class(list(rows["collapse_class"])), rows["collapsed"].eq(True)
+    lacking = [metric.name for metric in ranked_metrics(facts, *RANKED_GROUPS) if rows[metric.name].isna().any()]
+    unranked = f"not measured: {', '.join(lacking)}" if lacking else ""
+    if collapsed.any():
+        seeds = f" on {collapsed.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
+        unranked = f"collapsed{seeds} ({worst_class(list(rows.loc[collapsed, 'collapse_class']))})"
     return {
         **{name: first[name] for name in ("model", "method", "variant", "label", "reference", "strength_name")},
         "strength": strengths(list(rows["strength"])),
-        "collapsed": True if rows["collapsed"].eq(True).any() else None if worst == "unknown" else False,
-        **{"collapse_class": worst, "seeds": len(rows), "unranked": _why_unranked(rows, facts)},
+        "collapsed": True if collapsed.any() else None if worst == "unknown" else False,
+        **{"collapse_class": worst, "seeds": len(rows), "unranked": unranked},
     }
-
-
-def _why_unranked(rows: pd.DataFrame, facts: Facts) -> str:
-    """Return why a variant lacks a rank, as a table's note says it; '' where it lacks none."""
-    collapsed = rows[rows["collapsed"].eq(True)]
-    if len(collapsed):
-        seeds = f" on {len(collapsed)} of {len(rows)} seeds" if len(rows) > 1 else ""
-        return f"collapsed{seeds} ({worst_class(list(collapsed['collapse_class']))})"
-    names = [metric.name for group in RANKED_GROUPS for metric in ranked_metrics(facts, group)]
-    lacking = [name for name in names if rows[name].isna().any()]
-    return f"not measured: {', '.join(lacking)}" if lacking else ""
 
 
 def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], seeds: Sequence[int]) -> Floats:
     """Return one variant's scores (S, M), lower better; 0 at a seed that it was not run with.
 
-    All of a metric is NaN if the variant lacks it on any seed or collapsed: no mean may hide a hole.
+    A metric that it lacks on any seed is NaN, and all are if it collapsed: no mean may hide a hole.
     """
     scores_SM = np.zeros((len(seeds), len(metrics)))
-    for column, metric in enumerate(metrics):
-        sign = 1.0 if metric.better == "lower" else -1.0
-        # Clipped, so that an infinite perplexity stays comparable when it is averaged and weighted.
-        values = np.clip(sign * rows[metric.name].to_numpy(dtype=float), -1e300, 1e300)
-        scores_SM[[seeds.index(each) for each in rows["seed"]], column] = values
+    signs_M = np.array([1.0 if metric.better == "lower" else -1.0 for metric in metrics])
+    values = signs_M * rows[[metric.name for metric in metrics]].to_numpy(dtype=float)
+    # Clipped, so that an infinite perplexity stays comparable when it is averaged and weighted.
+    scores_SM[np.searchsorted(seeds, rows["seed"])] = np.clip(values, -1e300, 1e300)
     lost = np.isnan(scores_SM).any(axis=0) | rows["collapsed"].eq(True).any()
     return np.where(lost, np.nan, scores_SM)
 
@@ -189,9 +172,9 @@ def _ranks(scores: Sequence[Floats], run_SR: Floats, weights_BS: Floats) -> Floa
 def _add_intervals(ranking: pd.DataFrame, ranks_B3R: Floats) -> None:
     """Set `rank_*_low` and `rank_*_high` to the bounds of 95 % of the drawn ranks; '' where unranked."""
     tail = (1 - CONFIDENCE) / 2
-    for name, ranks_BR in zip(RANKS, ranks_B3R.swapaxes(0, 1), strict=True):
-        drawn = [[value for value in column if not np.isnan(value)] for column in ranks_BR.T]
+    for place, name in enumerate(RANKS):
         for bound, share in (("low", tail), ("high", 1 - tail)):
-            ends = [np.quantile(each, share, method="inverted_cdf") if each else np.nan for each in drawn]
-            blank = ranking[name].eq("")
-            ranking[f"{name}_{bound}"] = ["" if no else f"{end:.0f}" for no, end in zip(blank, ends, strict=True)]
+            ranking[f"{name}_{bound}"] = [
+                f"{np.nanquantile(drawn_B, share, method='inverted_cdf'):.0f}" if rank else ""
+                for rank, drawn_B in zip(ranking[name], ranks_B3R[:, place].T, strict=True)
+            ]

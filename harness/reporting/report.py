@@ -4,62 +4,48 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from importlib.resources import files
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.records.journal import status
-from harness.reporting.facts import Facts
-from harness.reporting.layout import ARROWS, NOTHING, ModelTable, Row, model_tables, number, split_title, strength_text
-from harness.reporting.reached import Reached, Records, failures, reached, reached_all, versions
+from harness.reporting.facts import Facts, Records
+from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.summary import caption, outcome, warnings
-from harness.specs import RETRAINED, Plan, TrialSpec
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A picture of the page, and what it shows for those who cannot see it."""
-
-    svg: bytes
-    description: str
-
-    @property
-    def uri(self) -> str:
-        """Return the picture as an address that holds it."""
-        return f"data:image/svg+xml;base64,{b64encode(self.svg).decode()}"
+from harness.reporting.table import Reached, failures, reached, reached_all
+from harness.specs import RETRAINED, Plan, Started, TrialSpec
 
 
 def page(
     plan: Plan, records: Records, table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts, tradeoff_svg: bytes
 ) -> str:
     """Return the report of a sweep, as far as it has come; one without any finished trial too."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.globals.update(arrows=ARROWS, split_title=split_title)
+    loader = PackageLoader(__package__, "")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals.update(arrows=ARROWS, number=number, split_title=split_title, strength_text=strength_text)
     environment.filters.update(duration=duration, memory=memory)
-    template = environment.from_string(files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8"))
-    tables = model_tables(table, ranking, facts)
     points = reached_all(plan, records)
-    return template.render(
+    return environment.get_template("report.html.j2").render(
         plan=plan,
         caption=caption(table),
-        chips=_chips(plan, records, table),
+        definition=", ".join(sorted(set(table["definition"]) - {""})) or NOTHING,
         outcome=outcome(table, ranking, facts),
         warnings=warnings(plan, records, table),
         has_retrained=bool((table["method"] == RETRAINED).any()),
-        drawing=Drawing(tradeoff_svg, "Trade-off curves: memorization against fluency, a curve for each method."),
-        tables=tables,
-        best_first={each.model: _best_first(each, ranking) for each in tables},
+        picture=b64encode(tradeoff_svg).decode(),
+        tables=model_tables(table, ranking, facts),
         metrics=list(facts.values()),
-        points={str(model): _points(rows, facts) for model, rows in table.groupby("model", sort=False)},
+        points={str(model): rows for model, rows in table.groupby("model", sort=False)},
         seeds=table["seed"].nunique(),
         blocks=_blocks(points),
         samples=_samples(points, table),
         costs=[_cost(spec, records) for spec in plan.trials],
         failures=failures(plan, records),
-        versions=versions(records),
+        versions=_versions(records),
         digests=_digests(plan),
         settings=_settings(plan),
     )
@@ -92,61 +78,24 @@ def memory(count: int | None) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-def _chips(plan: Plan, records: Records, table: pd.DataFrame) -> list[tuple[str, str]]:
-    done = sum(status(spec, records.get(spec.trial_id, ())) == "done" for spec in plan.trials)
-    seeds = sorted({spec.seed for spec in plan.trials})
-    return [
-        ("sweep", plan.sweep),
-        ("models", ", ".join(dict.fromkeys(spec.model.id for spec in plan.trials))),
-        ("seeds", ", ".join(map(str, seeds))),
-        ("trials", f"{done} of {len(plan.trials)} done"),
-        ("points", str(len(table))),
-        ("definition", ", ".join(sorted(set(table["definition"]) - {""})) or NOTHING),
-    ]
-
-
-def _best_first(table: ModelTable, ranking: pd.DataFrame) -> list[tuple[Row, str]]:
-    """Return the model's rows in the ranking's order, each with its note, or else its collapse class."""
-    rows = {row.variant: row for row in table.rows()}
-    ranks = ranking[ranking["model"] == table.model]
-    return [(rows[each["variant"]], each["unranked"] or each["collapse_class"]) for _, each in ranks.iterrows()]
-
-
-def _points(rows: pd.DataFrame, facts: Facts) -> list[dict[str, Any]]:
-    return [
-        {
-            "label": row["label"],
-            "strength": strength_text(row["strength_name"], row["strength"]),
-            "seed": row["seed"],
-            "numbers": [number(row[name], metric) for name, metric in facts.items()],
-            "collapsed": row["collapsed"] is True,
-            "collapse_class": row["collapse_class"],
-            "ranked": row["ranked"],
-            "stop_reason": row["stop_reason"],
-        }
-        for _, row in rows.iterrows()
-    ]
-
-
 def _blocks(points: Sequence[Reached]) -> list[dict[str, Any]]:
     """Return, for each trial that chose blocks, those of every strength."""
     found: dict[str, dict[str, Any]] = {}
     for point in points:
         chosen = point.point.notes.get("selected_blocks") if point.point else None
-        if isinstance(chosen, Sequence) and not isinstance(chosen, str) and point.strength is not None:
-            spec = point.spec
-            trial = {"label": spec.label, "model": spec.model.id, "seed": spec.seed, "rows": []}
-            strength = strength_text(spec.strength_name, float(point.strength))
-            found.setdefault(spec.trial_id, trial)["rows"].append((strength, [_block(each) for each in chosen]))
+        if isinstance(chosen, list | tuple) and point.strength is not None:
+            trial = found.setdefault(point.spec.trial_id, {"spec": point.spec, "rows": []})
+            strength = strength_text(point.spec.strength_name, float(point.strength))
+            trial["rows"].append((strength, [_block(each) for each in chosen]))
     return list(found.values())
 
 
 def _block(chosen: Any) -> tuple[str, str]:
     """Return a block's name and its score."""
-    if isinstance(chosen, Mapping):
-        score = chosen.get("m")
-        return str(chosen.get("block", "")), f"M = {score:.2e}" if isinstance(score, float) else ""
-    return str(chosen), ""
+    if not isinstance(chosen, Mapping):
+        return str(chosen), ""
+    score = chosen.get("m")
+    return str(chosen.get("block", "")), f"M = {score:.2e}" if isinstance(score, float) else ""
 
 
 def _samples(points: Sequence[Reached], table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -156,10 +105,8 @@ def _samples(points: Sequence[Reached], table: pd.DataFrame) -> list[dict[str, A
     found: dict[tuple[str, str, str, int], dict[str, Any]] = {}
     for point in points:
         spec = point.spec
-        shown = spec.is_reference or spec.point_id(point.strength) in ranked
-        if spec.seed != first_seed or not shown:
-            continue
-        for measurement in point.measurements:
+        is_shown = spec.is_reference or spec.point_id(point.strength) in ranked
+        for measurement in point.measurements if is_shown and spec.seed == first_seed else ():
             for place, sample in enumerate(measurement.samples):
                 key = (spec.model.id, sample["kind"], measurement.evaluator, place)
                 group = {"model": spec.model.id, "kind": sample["kind"], "first": sample, "texts": []}
@@ -180,33 +127,40 @@ def _cost(spec: TrialSpec, records: Records) -> dict[str, Any]:
     }
 
 
+def _versions(records: Records) -> dict[str, list[str]]:
+    """Return each package with the versions that the trials ran with: more than one if they changed."""
+    found: dict[str, set[str]] = {}
+    for started in [each for trial in records.values() for each in trial if isinstance(each, Started)]:
+        for package, version in started.versions.items():
+            found.setdefault(package, set()).add(version)
+    return {package: sorted(found[package]) for package in sorted(found)}
+
+
 def _digests(plan: Plan) -> list[tuple[str, str, str]]:
     """Return what was read, each thing once: its role, its name and its digest."""
-    found: dict[tuple[str, str, str], None] = {}
+    found = []
     for spec in plan.trials:
-        found["model", spec.model.id, spec.model.digest] = None
-        if spec.retrained:
-            found["retrained model", spec.retrained.id, spec.retrained.digest] = None
-        for role, checkpoint in spec.judges.items():
-            found[f"judge of {role}", checkpoint.id, checkpoint.digest] = None
+        read = {"model": spec.model, "retrained model": spec.retrained}
+        read |= {f"judge of {role}": checkpoint for role, checkpoint in spec.judges.items()}
+        found += [(role, each.id, each.digest) for role, each in read.items() if each]
         texts = {"forget": spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
         for role, source in texts.items():
             if source:
                 name = " ".join(filter(None, (source.source, source.path, source.name)))
-                found[f"{role} texts", name, source.digest] = None
-    return list(found)
+                found.append((f"{role} texts", name, source.digest))
+    return list(dict.fromkeys(found))
 
 
 def _settings(plan: Plan) -> list[tuple[str, str]]:
-    """Return the settings that the sweep file leaves to defaults: each distinct set once."""
-    found: dict[tuple[str, str], None] = {}
+    """Return every setting, defaults included: each distinct set once."""
+    found: set[tuple[str, str]] = set()
     for spec in plan.trials:
         for evaluator in spec.evaluators:
-            found[f"evaluator {evaluator.name} (version {evaluator.version})", _listed(evaluator.settings)] = None
+            found.add((f"evaluator {evaluator.name} (version {evaluator.version})", _listed(evaluator.settings)))
         if not spec.is_reference:
-            found[f"method {spec.variant} (version {spec.method_version})", _listed(spec.settings)] = None
-            found["training", _listed(asdict(spec.training))] = None
-            found["memorized model", _listed(asdict(spec.memorization))] = None
+            found.add((f"method {spec.variant} (version {spec.method_version})", _listed(spec.settings)))
+            found.add(("training", _listed(asdict(spec.training))))
+            found.add(("memorized model", _listed(asdict(spec.memorization))))
     return sorted(found)
 
 

@@ -10,9 +10,9 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from harness.errors import DataError
-from harness.specs import REFERENCE_ROWS
 
 CONFIDENCE = 0.95
+_WORST_FIRST = {"degenerate": 0, "gibberish": 1, "unknown": 2, "healthy": 3}
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -33,7 +33,8 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
     if count < 2:
         return mean, math.nan
     quantile = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
-    return mean, quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
+    with np.errstate(invalid="ignore"):  # An infinite value has no spread: NaN.
+        return mean, quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
 
 
 def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -53,11 +54,6 @@ def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def reference_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that were measured without any erasure: original and retrained."""
-    return table[table["method"].isin(REFERENCE_ROWS)]
-
-
 def strengths(values: Sequence[float]) -> str:
     """Return the strength that stands for a variant; the range of them where seeds differ.
 
@@ -66,7 +62,7 @@ def strengths(values: Sequence[float]) -> str:
         ('7', '5–7', '0.05', '')
     """
     known = sorted({value for value in values if not math.isnan(value)})
-    return "–".join(f"{value:g}" for value in (known[:1] + known[-1:] if len(known) > 1 else known))
+    return "–".join(f"{value:g}" for value in known[:1] + known[1:][-1:])
 
 
 def worst_class(classes: Sequence[str]) -> str:
@@ -76,5 +72,4 @@ def worst_class(classes: Sequence[str]) -> str:
         >>> worst_class(["healthy", "gibberish"]), worst_class(["healthy", "unknown"])
         ('gibberish', 'unknown')
     """
-    order = ("degenerate", "gibberish", "unknown", "healthy")
-    return min(classes, key=lambda name: order.index(name) if name in order else len(order), default="")
+    return min(classes, key=lambda name: _WORST_FIRST.get(name, len(_WORST_FIRST)))

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness.records.journal import status
-from harness.reporting.facts import Facts
+from harness.reporting.facts import Facts, Records
 from harness.reporting.layout import NOTHING, number, strength_text
-from harness.reporting.reached import Reached, Records, failures, reached_all, warnings_of
 from harness.reporting.seeds import ranked_rows
+from harness.reporting.table import Reached, failures, reached_all
 from harness.specs import ORIGINAL, Plan, TrialSpec
 
 TRUSTED_PROMPTS = 256
@@ -42,18 +42,18 @@ def outcome(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> list[tu
 
 
 def _of_model(rows: pd.DataFrame, ranks: pd.DataFrame, facts: Facts) -> list[str]:
-    ranked = ranks[ranks["rank_average"] != ""]
+    has_rank, has_collapsed = ranks["rank_average"] != "", ranks["collapsed"].eq(True)
+    ranked, collapsed, others = ranks[has_rank], ranks[has_collapsed], ranks[~has_rank & ~has_collapsed]
     sentences = []
     if len(ranked):
         places = [f"{row['rank_average']}\u00a0{_named(row)}" for _, row in ranked.iterrows()]
         first = ranked.iloc[0]
         sentences.append(f"Average rank: {' · '.join(places)}.")
         sentences.append(f"{first['label']}, from the original model: {_change(rows, first['variant'], facts)}.")
-    collapsed = ranks[ranks["collapsed"].eq(True)]
     if len(collapsed):
         names = [f"{row['label']} ({row['collapse_class']})" for _, row in collapsed.iterrows()]
         sentences.append(f"Collapsed, so shown and not ranked: {', '.join(names)}.")
-    for _, row in ranks[(ranks["rank_average"] == "") & ~ranks["collapsed"].eq(True)].iterrows():
+    for _, row in others.iterrows():
         sentences.append(f"{_named(row)} has no average rank: {row['unranked'] or 'a group was not measured'}.")
     return sentences
 
@@ -68,23 +68,28 @@ def _change(rows: pd.DataFrame, variant: str, facts: Facts) -> str:
     original = rows[rows["method"] == ORIGINAL]
     chosen = ranked_rows(rows[rows["variant"] == variant])
     changes = []
-    for metric in facts.values():
-        if metric.name in ("ma", "mauve", "perplexity") and metric.name in rows.columns:
-            before, after = (number(each[metric.name].mean(), metric) for each in (original, chosen))
-            changes.append(f"{metric.title} {before} → {after}")
+    for metric in [metric for metric in facts.values() if metric.name in ("ma", "mauve", "perplexity")]:
+        before, after = (number(each[metric.name].mean(skipna=False), metric) for each in (original, chosen))
+        changes.append(f"{metric.title} {before} → {after}")
     return ", ".join(changes) or NOTHING
 
 
 def warnings(plan: Plan, records: Records, table: pd.DataFrame) -> list[str]:
     """Return everything that limits what the numbers can carry; `table` is that of the same records."""
     points = reached_all(plan, records)
+    missing = [spec for spec in plan.trials if status(spec, records.get(spec.trial_id, ())) == "missing"]
+    unknown = len(table) - (table["mauve"].count() if "mauve" in table.columns else 0)
     return [
         *(f"{_trial(spec)} failed: {failed.error}" for spec, failed in failures(plan, records)),
-        *_unfinished(plan, records),
+        *([f"{len(missing)} of {len(plan.trials)} trials are not finished."] if missing else []),
         *_untrusted_mauve(points),
-        *_unknown_collapse(points),
+        *([f"{unknown} of {len(table)} points have no MAUVE: whether they collapsed is unknown."] if unknown else []),
         *_doubtful_health(table),
-        *(f"{_trial(each.spec)} stopped at {_at(each)}: {each.stop_reason}" for each in points if each.stop_reason),
+        *(
+            f"{_trial(each.spec)} stopped at {each.spec.strength_name} {each.strength:g}: {each.stop_reason}"
+            for each in points
+            if each.stop_reason
+        ),
         *_noted(points),
     ]
 
@@ -93,35 +98,18 @@ def _trial(spec: TrialSpec) -> str:
     return f"{spec.label} on {spec.model.id}, seed {spec.seed},"
 
 
-def _at(point: Reached) -> str:
-    return f"{point.spec.strength_name} {point.strength:g}" if point.strength is not None else "its only point"
-
-
-def _unfinished(plan: Plan, records: Records) -> list[str]:
-    missing = [spec for spec in plan.trials if status(spec, records.get(spec.trial_id, ())) == "missing"]
-    return [f"{len(missing)} of {len(plan.trials)} trials are not finished."] if missing else []
-
-
 def _untrusted_mauve(points: Sequence[Reached]) -> list[str]:
     counts = set()
     for point in points:
         for measurement in point.measurements:
             if "mauve" in measurement.numbers:
                 counts.add(measurement.notes.get("prompts", point.spec.utility.sequences))
-    few = sorted(count for count in counts if isinstance(count, int) and count < TRUSTED_PROMPTS)
+    few = [count for count in counts if isinstance(count, int) and count < TRUSTED_PROMPTS]
     if not few:
         return []
     return [
-        f"MAUVE comes from {few[0]} prompts: under {TRUSTED_PROMPTS} it is not to be trusted, nor are collapse flags."
+        f"MAUVE comes from {min(few)} prompts: under {TRUSTED_PROMPTS} it is not to be trusted, nor are collapse flags."
     ]
-
-
-def _unknown_collapse(points: Sequence[Reached]) -> list[str]:
-    def has_mauve(point: Reached) -> bool:
-        return any(math.isfinite(each.numbers.get("mauve", math.nan)) for each in point.measurements)
-
-    count = sum(not has_mauve(point) for point in points)
-    return [f"{count} of {len(points)} points have no MAUVE: whether they collapsed is unknown."] if count else []
 
 
 def _doubtful_health(table: pd.DataFrame) -> list[str]:
@@ -133,21 +121,23 @@ def _doubtful_health(table: pd.DataFrame) -> list[str]:
     found = []
     for _, row in ranked_rows(table[table["collapse_class"] == "healthy"]).iterrows():
         ratio, repeats = row["perplexity"] / originals.get(row["model"], math.nan), row.get("rep_2", math.nan)
+        if ratio < low or ratio > high:
+            doubt = f"{ratio:.3g} times the original's perplexity"
+        elif repeats > 0.5:
+            doubt = f"a rep_2 of {number(repeats)}"
+        else:
+            continue
         strength = strength_text(row["strength_name"], row["strength"])
         here = f"{row['label']} ({strength}) on {row['model']}, seed {row['seed']},"
-        if ratio < low or ratio > high:
-            found.append(
-                f"{here} has {ratio:.3g} times the original's perplexity, yet MAUVE does not call it collapsed."
-            )
-        elif repeats > 0.5:
-            found.append(f"{here} has a rep_2 of {number(repeats)}, yet MAUVE does not call it collapsed.")
+        found.append(f"{here} has {doubt}, yet MAUVE does not call it collapsed.")
     return found
 
 
 def _noted(points: Sequence[Reached]) -> list[str]:
-    """Return the warnings in the notes, each once, with the trials that have it."""
+    """Return what methods and evaluators warned of (the notes' key `warnings`): each once, with its trials."""
     found: dict[str, dict[str, None]] = {}
     for point in points:
-        for warning in warnings_of(point):
-            found.setdefault(warning, {})[f"{point.spec.label} on {point.spec.model.id}"] = None
+        for notes in [point.point.notes if point.point else {}, *(each.notes for each in point.measurements)]:
+            for warning in notes.get("warnings", ()):
+                found.setdefault(str(warning), {})[f"{point.spec.label} on {point.spec.model.id}"] = None
     return [f"{'; '.join(trials)}: {warning}" for warning, trials in found.items()]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from harness.contracts import Number
 from harness.errors import DataError
+from harness.records.journal import status
 from harness.reporting.collapse import flag
-from harness.reporting.facts import known_facts, metric_facts
-from harness.reporting.reached import Reached, Records, failures, reached
-from harness.specs import REFERENCE_ROWS, Plan, TrialSpec
-
-__all__ = ["failures", "read_table", "table"]
+from harness.reporting.facts import Records, known_facts, measurements, metric_facts
+from harness.specs import REFERENCE_ROWS, Failed, Measurement, Plan, Point, Stopped, TrialSpec
 
 LEADING = (
     *("sweep", "model", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
@@ -25,6 +26,63 @@ TRAILING = (
     *("peak_memory_bytes", "trial_id", "point_id"),
 )
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """One measured point of a trial: a row of the table."""
+
+    spec: TrialSpec
+    strength: Number | None
+    point: Point | None
+    """How the point was made; None if only its measurements were kept."""
+    measurements: tuple[Measurement, ...]
+    """The last of each evaluator; never empty."""
+    stop_reason: str
+    """Why the trajectory ended here; '' everywhere else."""
+
+    @property
+    def definition(self) -> str:
+        """Return the definition behind the ranked numbers: `exact`, `table`, or `exact+table`."""
+        ranked = [(each, metric) for each in self.measurements for metric in each.metrics if metric["ranked"]]
+        return "+".join(sorted({each.definition for each, metric in ranked if metric["group"] != "reasoning"}))
+
+
+def reached(spec: TrialSpec, records: Records) -> list[Reached]:
+    """Return the trial's measured points by rising strength.
+
+    Where a trajectory ended between two strengths that were asked for, its end is a point too.
+    """
+    trial = records.get(spec.trial_id, ())
+    stop = next((record for record in reversed(trial) if isinstance(record, Stopped)), None)
+    strengths: Sequence[Number | None] = spec.points()
+    if stop and stop.strength < max(spec.strengths, default=stop.strength):
+        strengths = sorted({*spec.strengths, stop.strength})
+    # The first of each: a point erased once more for a new evaluator says nothing new about its cost.
+    points = {record.point_id: record for record in reversed(trial) if isinstance(record, Point)}
+    found = []
+    for strength in strengths:
+        name = spec.point_id(strength)
+        latest = {each.key: each for each in measurements(spec, records) if each.point_id == name}
+        reason = stop.reason if stop and stop.strength == strength else ""
+        if latest:
+            found.append(Reached(spec, strength, points.get(name), tuple(latest.values()), reason))
+    return found
+
+
+def reached_all(plan: Plan, records: Records) -> list[Reached]:
+    """Return every measured point of the sweep, in the order of its trials."""
+    return [point for spec in plan.trials for point in reached(spec, records)]
+
+
+def failures(plan: Plan, records: Records) -> list[tuple[TrialSpec, Failed]]:
+    """Return the trials whose last attempt raised, and left something to be measured, with how it ended."""
+    found = []
+    for spec in plan.trials:
+        trial = records.get(spec.trial_id, ())
+        if status(spec, trial) == "failed":
+            found.append((spec, next(record for record in reversed(trial) if isinstance(record, Failed))))
+    return found
 
 
 def table(plan: Plan, records: Records) -> pd.DataFrame:
@@ -41,7 +99,7 @@ def table(plan: Plan, records: Records) -> pd.DataFrame:
         ranked = _ranked_point(plan, points, spec.trial_id in failed)
         rows += [_row(point, point is ranked) for point in points]
     frame = pd.DataFrame(rows, columns=[*LEADING, *facts, *TRAILING])
-    return flag(_typed(frame, list(facts)), plan.collapse_mauve)
+    return flag(_typed(frame, facts), plan.collapse_mauve)
 
 
 def _row(point: Reached, ranked: bool) -> dict[str, Any]:
@@ -79,11 +137,9 @@ def _ranked_point(plan: Plan, points: Sequence[Reached], failed: bool) -> Reache
     """
     if not points or points[0].spec.is_reference:
         return None
-    spec: TrialSpec = points[0].spec
+    spec, last = points[0].spec, points[-1]
     if spec.variant in plan.ranked_at:
-        at = plan.ranked_at[spec.variant]
-        return next((point for point in points if point.strength == at), None)
-    last = points[-1]
+        return next((point for point in points if point.strength == plan.ranked_at[spec.variant]), None)
     return None if failed and last.strength != spec.strengths[-1] and not last.stop_reason else last
 
 
@@ -98,7 +154,12 @@ def read_table(path: Path) -> pd.DataFrame:
         DataError: No file, no CSV, required columns missing, or a number that is none; named by
             file, line and column.
     """
-    frame = _read_text(path)
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist.") from None
+    except (OSError, UnicodeDecodeError, pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+        raise DataError(f"{path} cannot be read as a table: {str(error).strip()}.") from error
     metrics = list(known_facts(frame.columns))
     lacking = [name for name in ("model", "method") if name not in frame.columns]
     if lacking:
@@ -108,8 +169,8 @@ def read_table(path: Path) -> pd.DataFrame:
             f"{path} has no metric that is known, such as 'ma' or 'mauve'. Its columns are {_listed(frame.columns)}."
         )
     for names, parse, wanted in (
-        ((*_FLOATS, *metrics), _number, "a number"),
-        (("seed", "peak_memory_bytes"), _whole, "a whole number"),
+        ((*_FLOATS, *metrics), float, "a number"),
+        (("seed", "peak_memory_bytes"), int, "a whole number"),
         (("collapsed", "ranked"), _truth, "true or false"),
     ):
         for name in [name for name in names if name in frame.columns]:
@@ -117,60 +178,41 @@ def read_table(path: Path) -> pd.DataFrame:
     return _typed(_filled(frame, path.stem), metrics)
 
 
-def _read_text(path: Path) -> pd.DataFrame:
-    """Return the file's cells as they are written."""
-    try:
-        return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist.") from None
-    except (OSError, UnicodeDecodeError, pd.errors.EmptyDataError, pd.errors.ParserError) as error:
-        raise DataError(f"{path} cannot be read as a table: {str(error).strip()}.") from error
+def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
+    """Return the cells' values; None for an empty one."""
+    values = []
+    for line, cell in enumerate(cells, start=2):
+        try:
+            values.append(parse(cell.strip()) if cell.strip() else None)
+        except ValueError:
+            raise DataError(f"{path}, line {line}, column '{cells.name}': '{cell}' is not {wanted}.") from None
+    return pd.Series(values, index=cells.index, dtype=object)
+
+
+def _truth(cell: str) -> bool:
+    if cell.lower() not in ("true", "false"):
+        raise ValueError(cell)
+    return cell.lower() == "true"
 
 
 def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
     """Return the frame with every leading and trailing column, in a table's order."""
     references = frame["method"].isin(REFERENCE_ROWS)
     names = frame["method"].where(~references, frame["method"].str.capitalize())
-    defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, float("nan"))
+    defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, math.nan)
     defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names)}
     defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references}
-    missing = {name: value for name, value in defaults.items() if name not in frame.columns}
-    frame = frame.assign(**missing)
+    frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame.columns})
     own = [name for name in frame.columns if name not in defaults]
     return frame[[*LEADING, *own, *TRAILING]]
 
 
-def _typed(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Return the frame with the types of a table's columns, whether it has rows or not."""
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
     frame = frame.assign(seed=frame["seed"].fillna(0), collapsed=frame["collapsed"].astype(object))
     return frame.astype({**floats, "seed": "int64", "ranked": "bool", "peak_memory_bytes": "Int64"})
 
 
-def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
-    values = []
-    for line, cell in enumerate(cells, start=2):
-        try:
-            values.append(parse(cell.strip()))
-        except ValueError:
-            raise DataError(f"{path}, line {line}, column '{cells.name}': '{cell}' is not {wanted}.") from None
-    return pd.Series(values, index=cells.index, dtype=object)
-
-
-def _number(cell: str) -> float:
-    return float(cell) if cell else float("nan")
-
-
-def _whole(cell: str) -> int | None:
-    return int(cell) if cell else None
-
-
-def _truth(cell: str) -> bool | None:
-    known = {"true": True, "false": False, "": None}
-    if cell.lower() not in known:
-        raise ValueError(cell)
-    return known[cell.lower()]
-
-
-def _listed(names: Sequence[str] | pd.Index) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)

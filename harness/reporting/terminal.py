@@ -14,31 +14,7 @@ from harness.reporting.summary import caption
 from harness.specs import REFERENCE_ROWS
 
 WIDTH = 100
-
-
-def ranking_table(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> Table:
-    """Return every model's ranked rows, best first, below its reference rows; collapsed ones in red.
-
-    Shown are the metrics of the trade-off figure; with several seeds their means alone.
-    """
-    tables = model_tables(table, ranking, facts)
-    named = [metric for metric in (tables[0].metrics if tables else ()) if _is_shown(metric.name)]
-    shown = Table(
-        box=SIMPLE_HEAD, show_edge=False, collapse_padding=True, caption=caption(table), caption_justify="left"
-    )
-    shown.add_column("Method", max_width=28, overflow="fold")
-    for metric in named:
-        shown.add_column(metric.title, justify="right")
-    for title in RANK_TITLES:
-        shown.add_column(title, justify="center")
-    shown.add_column("State")
-    for each in tables:
-        if len(tables) > 1:
-            shown.add_row(Text(each.model, style="bold"))
-        for row, state in _in_order(each, ranking):
-            shown.add_row(*_cells(each, row, state), style="red" if row.collapsed else None)
-        shown.add_section()
-    return shown
+_STYLES = {"best": "bold", "second": "underline", "": ""}
 
 
 def console() -> Console:
@@ -47,26 +23,43 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=WIDTH)
 
 
+def ranking_table(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> Table:
+    """Return every model's ranked rows, best first, below its reference rows; collapsed ones in red.
+
+    Shown are the metrics of the trade-off figure; with several seeds their means alone.
+    """
+    tables = model_tables(table, ranking, facts)
+    shown = Table(
+        box=SIMPLE_HEAD, show_edge=False, collapse_padding=True, caption=caption(table), caption_justify="left"
+    )
+    shown.add_column("Method", max_width=28, overflow="fold")
+    for metric in tables[0].metrics if tables else ():
+        if _is_shown(metric.name):
+            shown.add_column(metric.title, justify="right")
+    for title in RANK_TITLES:
+        shown.add_column(title, justify="center")
+    shown.add_column("State")
+    for each in tables:
+        if len(tables) > 1:
+            shown.add_row(Text(each.model, style="bold"))
+        references = [row for row in each.rows() if row.variant in REFERENCE_ROWS]
+        for row in [*references, *each.best_first]:
+            shown.add_row(*_cells(each, row), style="red" if row.collapsed else None)
+        shown.add_section()
+    return shown
+
+
 def _is_shown(name: str) -> bool:
     return name in ("ma", "perplexity", "mauve") or name.startswith("el_")
 
 
-def _in_order(table: ModelTable, ranking: pd.DataFrame) -> list[tuple[Row, str]]:
-    rows = {row.variant: row for row in table.rows()}
-    ranks = ranking[ranking["model"] == table.model]
-    references = [(row, "") for row in table.rows() if row.variant in REFERENCE_ROWS]
-    classes = zip(ranks["variant"], ranks["collapse_class"], strict=True)
-    return [*references, *((rows[variant], state) for variant, state in classes)]
-
-
-def _cells(table: ModelTable, row: Row, state: str) -> list[Text]:
-    name = Text(f"{row.label}, {row.strength}" if row.strength else row.label)
-    styles = {"best": "bold", "second": "underline", "": ""}
+def _cells(table: ModelTable, row: Row) -> list[Text]:
+    name = f"{row.label}, {row.strength}" if row.strength else row.label
     numbers = [
-        Text(cell.text.split(" ±")[0], style=styles[cell.mark])
+        Text(cell.text.split(" ±")[0], style=_STYLES[cell.mark])
         for metric, cell in zip(table.metrics, row.cells, strict=True)
         if _is_shown(metric.name)
     ]
     ranks = [Text("" if rank == NOTHING else rank) for rank in row.ranks]
-    note = row.note if row.note and not row.collapsed else state
-    return [name, *numbers, *ranks, Text(note)]
+    note = row.note if row.note and not row.collapsed else row.collapse_class
+    return [Text(name), *numbers, *ranks, Text(note)]

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.reporting.facts import Facts, metric_facts
+from harness.reporting.facts import Facts, Records, metric_facts
 from harness.reporting.figures import rendered, tradeoff
 from harness.reporting.layout import model_tables
 from harness.reporting.ranking import RANKS, rank
-from harness.reporting.reached import Records
 from harness.reporting.report import page
 from harness.reporting.summary import caption
 from harness.reporting.table import table as make_table
@@ -31,8 +30,7 @@ def write(plan: Plan, records: Records, folder: Path) -> list[Path]:
     written = [_replace(folder / "table.csv", table_csv(table))]
     ranking = rank(table, facts)
     figure = tradeoff(table, facts)
-    for kind in ("png", "pdf"):
-        written.append(_replace(folder / f"tradeoff.{kind}", rendered(figure, kind)))
+    written += [_replace(folder / f"tradeoff.{kind}", rendered(figure, kind)) for kind in ("png", "pdf")]
     report = page(plan, records, table, ranking, facts, rendered(figure, "svg"))
     written += write_tables(table, ranking, facts, plan.question, folder)
     return [*written, _replace(folder / "report.html", report)]
@@ -41,29 +39,20 @@ def write(plan: Plan, records: Records, folder: Path) -> list[Path]:
 def write_tables(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts, question: str, folder: Path) -> list[Path]:
     """Write what a table alone can tell: ranking.csv, table.md and table.tex; return the files."""
     tables = model_tables(table, ranking, facts)
+    bounds = [name for name in ranking.columns if name.endswith(("_low", "_high"))]
+    names = ["model", "method", "variant", "strength", *RANKS, *bounds, "collapsed", "collapse_class", "unranked"]
     return [
-        _replace(folder / "ranking.csv", ranking_csv(ranking)),
+        _replace(folder / "ranking.csv", table_csv(ranking[names])),
         _replace(folder / "table.md", markdown(tables, question, caption(table))),
         _replace(folder / "table.tex", latex(tables, f"{question} {caption(table)}")),
     ]
 
 
 def table_csv(table: pd.DataFrame) -> str:
-    """Return table.csv's text: full precision, `true` and `false`, an empty cell for what is missing."""
-    return _csv(table)
-
-
-def ranking_csv(ranking: pd.DataFrame) -> str:
-    """Return ranking.csv's text: ties as `=2`, an empty cell where there is no rank."""
-    bounds = [name for name in ranking.columns if name.endswith(("_low", "_high"))]
-    names = ["model", "method", "variant", "strength", *RANKS, *bounds, "collapsed", "collapse_class", "unranked"]
-    return _csv(ranking[names])
-
-
-def _csv(frame: pd.DataFrame) -> str:
-    truths = [name for name in ("collapsed", "ranked") if name in frame.columns]
-    words = {name: [{True: "true", False: "false"}.get(each, "") for each in frame[name]] for name in truths}
-    return frame.assign(**words).to_csv(index=False, lineterminator="\n")
+    """Return a table as CSV: full precision, `true` and `false`, an empty cell for what is missing."""
+    truths = [name for name in ("collapsed", "ranked") if name in table.columns]
+    words = {name: [{True: "true", False: "false"}.get(each, "") for each in table[name]] for name in truths}
+    return table.assign(**words).to_csv(index=False, lineterminator="\n")
 
 
 def _replace(path: Path, content: str | bytes) -> Path:

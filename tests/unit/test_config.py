@@ -82,6 +82,7 @@ def test_faults_come_within_seconds(check):
         ("a: &x [*x]", "a.0", "refers to itself."),
         ("a: !!python/object:os.system x", "line 1, column 4", "is not valid YAML: could not determine a constructor"),
         ("a: !!binary aGk=", "a", "must be text, a number, true, false, null, a list or settings; got bytes."),
+        ("a: !!int 'x'", "(file)", "holds a value that cannot be read: invalid literal for int()"),
         ("1: b", "1", "has a key that is not a name but int: put it in quotes."),
         ("a: 1\n---\nb: 2", "line 2, column 1", "is not valid YAML: expected a single document in the stream"),
         ("a: \x00", "(file)", "is not valid YAML: special characters are not allowed."),

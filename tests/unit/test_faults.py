@@ -160,6 +160,31 @@ def test_definitions_are_never_mixed(check):
         "evaluators.generation.definition": "is 'exact' here and 'table' in 'memorization'. The two definitions "
         "measure different things and are never mixed in one sweep: use one for all."
     }
+    assert check(evaluators="{memorization: {definition: table}, generation: {definition: table}, reasoning: }") == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "reason"),
+    [
+        ("{tasks: [piqua]}", "reasoning.tasks.0", "Did you mean 'piqa'?"),
+        ("{tasks: []}", "reasoning", "tasks is []: name at least one"),
+        ("{tasks: [piqa, piqa]}", "reasoning", "and each only once"),
+        ("{limit: 0}", "reasoning.limit", "at least 1"),
+        ("{tasks_path: NOWHERE}", "reasoning", "NOWHERE is no folder."),
+        ("{tasks_path: FOLDER}", "reasoning", "the task 'arc_easy' has no file in FOLDER: looked for arc_easy.jsonl, "),
+        ("{tasks_path: FOLDER, tasks: [piqa]}", "reasoning", "row 1: its label is None; allowed are 0, 1."),
+    ],
+)
+def test_reasoning_tasks_are_looked_at_before_anything_runs(check, tmp_path, settings, path, reason):
+    (tmp_path / "tasks" / "piqa").mkdir(parents=True)
+    (tmp_path / "tasks" / "piqa" / "piqa.jsonl").write_text('{"goal": "g", "sol1": "a", "sol2": "b"}\n')
+    (tmp_path / "tasks" / "arc_easy.txt").touch()
+    if "piqa" not in settings:
+        (tmp_path / "tasks" / "piqa.jsonl").write_text('{"goal": "g", "sol1": "a", "sol2": "b", "label": 1}\n')
+    settings = settings.replace("FOLDER", str(tmp_path / "tasks"))
+    found = check(evaluators=f"{{generation: , reasoning: {settings}}}")
+    assert list(found) == [f"evaluators.{path}"]
+    assert reason in found[f"evaluators.{path}"].replace(str(tmp_path / "tasks"), "FOLDER")
 
 
 @pytest.mark.parametrize(

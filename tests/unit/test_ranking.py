@@ -223,3 +223,9 @@ def test_a_seed_that_was_not_run_is_left_out_and_a_hole_in_one_that_was_is_not()
     holed = ranked(seeded([0.1, 0.1, np.nan], [0.2, 0.2, 0.2]))
     assert holed.loc["a", "rank_erasure"] == ""
     assert holed.loc["a", "unranked"].startswith("not measured: el_3")
+
+
+def test_means_that_are_equal_on_paper_tie():
+    one, other = (0.1 + 0.2) / 3, 0.3 / 3
+    assert one != other
+    assert competition_ranks(np.array([one, other, one + 1e-9])).tolist() == [1, 1, 3]

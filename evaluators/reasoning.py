@@ -1,0 +1,200 @@
+"""Reasoning: what of the model's knowledge and common sense is left, on six tasks of lm-eval."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+import yaml
+
+from evaluators.reasoning_tasks import files
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
+
+if TYPE_CHECKING:
+    from lm_eval.api.model import LM
+    from lm_eval.api.task import Task
+
+TaskName = Literal["piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag"]
+TITLES: Mapping[TaskName, str] = {
+    "piqa": "PIQA",
+    "arc_easy": "ARC-Easy",
+    "copa": "COPA",
+    "pubmedqa": "PubMedQA",
+    "winogrande": "WinoGrande",
+    "hellaswag": "HellaSwag",
+}
+NORMALIZED = ("piqa", "arc_easy", "hellaswag")
+"""Tasks that lm-eval also scores with each choice's log-likelihood divided by its length in bytes."""
+FOLDER = Path(__file__).parent / "reasoning_tasks"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reasoning(Evaluator):
+    """The accuracy of zero-shot multiple choice on PIQA, ARC-Easy, COPA, PubMedQA, WinoGrande and HellaSwag.
+
+    lm-eval scores each choice by its log-likelihood; chance is 0.5, 0.25, 0.5, 0.33, 0.5, 0.25. The
+    mean is NaN if one of the tasks could not be measured.
+    """
+
+    version = 1
+
+    tasks: tuple[TaskName, ...] = tuple(TITLES)
+    tasks_path: str = "miniature"
+    """`miniature`: small tasks of the embedded corpus. `hub`: the published data sets. Else a folder of their files."""
+    limit: PositiveCount | None = None
+    """Measure only the first so many rows of each task; all by default."""
+    batch_size: PositiveCount = 32
+    """Choices scored at once; fixed, since another grouping rounds differently."""
+
+    def __post_init__(self) -> None:
+        """Refuse a list of tasks that is empty or names one twice."""
+        if not self.tasks or len(set(self.tasks)) < len(self.tasks):
+            raise ValueError(f"tasks is [{', '.join(self.tasks)}]: name at least one, and each only once")
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return each task's accuracy, their mean, and beside them normalised accuracies and standard errors."""
+        shares = [(task, TITLES[task]) for task in self.tasks] + [("reasoning", "Mean accuracy")]
+        norms = [(f"{task}_norm", f"{TITLES[task]} (normalised)") for task in self.tasks if task in NORMALIZED]
+        errors = [(f"{name}_stderr", f"{title}, standard error") for name, title in shares]
+        return (
+            *(_metric(name, title, ranked=True) for name, title in shares),
+            *(_metric(name, title) for name, title in norms),
+            *(_metric(name, title, better="lower") for name, title in errors),
+        )
+
+    def inputs(self) -> Mapping[str, str]:
+        """Return the digest of each task's local files, or where its data comes from.
+
+        Raises:
+            DataError: A file is missing or holds a row without a label; it names all such tasks.
+        """
+        if self.tasks_path in ("miniature", "hub"):
+            return {task: f"{self.tasks_path}, version {_config(task)['metadata']['version']}" for task in self.tasks}
+        return files.checked(self.tasks, Path(self.tasks_path))
+
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
+        """Return the accuracies; a task that fails costs its own number, with the reason in the notes."""
+        numbers = {metric.name: math.nan for metric in self.metrics}
+        notes: dict[str, Json] = {"limit": self.limit, "tasks_path": self.tasks_path, "tasks": {}, "failed": {}}
+        with _contained(model):
+            lm = _lm(model, task, self.batch_size)
+            for name in self.tasks:
+                began = time.perf_counter()
+                try:
+                    found, about = _measure(lm, _task(name, self.tasks_path, self.limit), self.limit)
+                except Exception as error:
+                    notes["failed"][name] = f"{type(error).__name__}: {error}"
+                    continue
+                numbers |= {f"{name}{end}": value for end, value in found.items() if f"{name}{end}" in numbers}
+                notes["tasks"][name] = about | {"seconds": time.perf_counter() - began}
+        numbers["reasoning"] = float(np.mean([numbers[name] for name in self.tasks]))
+        errors = [numbers[f"{name}_stderr"] for name in self.tasks]
+        numbers["reasoning_stderr"] = math.sqrt(sum(error**2 for error in errors)) / len(errors)
+        return Evaluation(numbers, notes=notes)
+
+
+def _metric(name: str, title: str, *, better: Literal["higher", "lower"] = "higher", ranked: bool = False) -> Metric:
+    return Metric(
+        name=name,
+        title=title,
+        better=better,
+        ranked=ranked,
+        unit="fraction",
+        low=0.0,
+        high=1.0,
+        group="reasoning",
+        source="EMSO paper, section 4.1.3; lm-evaluation-harness 0.4",
+    )
+
+
+def _lm(model: Model, task: EvaluationTask, batch_size: int) -> LM:
+    from lm_eval.models.huggingface import HFLM
+
+    tokenizer = copy.deepcopy(task.tokenizer)  # lm-eval gives it a padding token.
+    return HFLM(pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=batch_size)
+
+
+def _measure(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
+    """Return lm-eval's numbers of one task, by the end of their metrics' names, and what they were measured on."""
+    from lm_eval.evaluator import evaluate
+
+    name = task.task_name
+    # One draw is enough: the standard error of a mean is lm-eval's closed form, which it gives for any number above 0.
+    found = evaluate(lm, {"tasks": {name: task}, "groups": {}}, limit=limit, bootstrap_iters=1, log_samples=False)
+    ends = {"acc": "", "acc_stderr": "_stderr", "acc_norm": "_norm"}
+    values = {ends[key]: found["results"][name].get(f"{key},none") for key in ends}
+    numbers = {end: float(value) for end, value in values.items() if isinstance(value, float | int)}
+    return numbers, {"version": found["versions"][name], "rows": found["n-samples"][name]["effective"]}
+
+
+@lru_cache(maxsize=12)
+def _task(name: TaskName, tasks_path: str, limit: int | None) -> Task:
+    """Return a task whose requests are built, once for all trials of the process."""
+    from lm_eval.tasks import TaskManager
+
+    config = _config(name)
+    if tasks_path != "hub":
+        splits = {"training_split": None, "validation_split": None, "test_split": "rows"}
+        config |= {**splits, "custom_dataset": partial(_rows, name, tasks_path)}
+    [task] = TaskManager(include_defaults=False).load([config])["tasks"].values()
+    task.set_config(key="num_fewshot", value=0)
+    task.build_all_requests(limit=limit)
+    # lm-eval would build them anew for every model; its own cache of them is a pickle.
+    task.build_all_requests = partial(_clear, task)
+    return task
+
+
+def _clear(task: Task, **_: Any) -> None:
+    """Make a task's requests ready for another model."""
+    for request in task.instances:
+        request.resps, request.filtered_resps = [], {}
+
+
+def _config(name: TaskName) -> dict[str, Any]:
+    return dict(yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
+
+
+def _rows(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, Any]:
+    """Return what lm-eval takes for a data set: its one split, in the hub's schema."""
+    from datasets import Dataset
+
+    if tasks_path == "miniature":
+        from harness.miniature import reasoning
+
+        return {"rows": Dataset.from_list(reasoning.rows(name))}
+    return {"rows": Dataset.from_list(files.read(name, files.find(name, Path(tasks_path))))}
+
+
+@contextlib.contextmanager
+def _contained(model: Model) -> Iterator[None]:
+    """Keep lm-eval's prints, warnings and seeds to itself, and the model in its mode."""
+    was_training = model.training
+    state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    logger = logging.getLogger("lm_eval")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        model.train(was_training)
+        logger.setLevel(level)
+        random.setstate(state)
+        np.random.set_state(numpy_state)
+        torch.random.set_rng_state(torch_state)
+        if cuda_states:
+            torch.cuda.set_rng_state_all(cuda_states)

@@ -1,0 +1,1 @@
+"""The six reasoning tasks: an lm-eval file each, and the reading of their local data."""

@@ -1,0 +1,194 @@
+"""The tasks' local files: as their authors publish them, or as their hub data sets have them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import DataError
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a task's files are called, and what its rows hold."""
+
+    names: tuple[str, ...]
+    """File names in the task's folder, or in the folder of all tasks; the first is what a message recommends."""
+    fields: tuple[str, ...]
+    """What every row must hold, in the hub's schema."""
+    label: str
+    """The field with the right answer."""
+    labels: tuple[object, ...]
+    """What a label may be; empty where the row's own choices say it."""
+    to_hub: Callable[[Row], Row] = dict
+    """From the authors' schema to the hub's; a row that is in it already stays as it is."""
+
+
+def _arc(row: Row) -> Row:
+    question = row.get("question")
+    if not isinstance(question, Mapping):
+        return row
+    choices = question["choices"]
+    texts, labels = ([choice[key] for choice in choices] for key in ("text", "label"))
+    return {**row, "question": question["stem"], "choices": {"text": texts, "label": labels}}
+
+
+def _pubmedqa(row: Row) -> Row:
+    if "QUESTION" not in row:
+        return row
+    return {
+        "question": row["QUESTION"],
+        "context": {"contexts": row["CONTEXTS"]},
+        "final_decision": row.get("final_decision"),
+    }
+
+
+def _hellaswag(row: Row) -> Row:
+    return {**row, "label": str(row["label"])} if "label" in row else row
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    "piqa": Layout(
+        ("piqa.jsonl", "valid.jsonl", "dev.jsonl", "piqa_dev.jsonl"), ("goal", "sol1", "sol2"), "label", (0, 1)
+    ),
+    "arc_easy": Layout(("arc_easy.jsonl", "ARC-Easy-Test.jsonl"), ("question", "choices"), "answerKey", (), _arc),
+    "copa": Layout(
+        ("copa.jsonl", "val.jsonl", "copa_val.jsonl"), ("premise", "choice1", "choice2", "question"), "label", (0, 1)
+    ),
+    "pubmedqa": Layout(
+        ("pubmedqa.jsonl", "ori_pqal.json", "pubmedqa_labeled.json"),
+        ("question", "context"),
+        "final_decision",
+        ("yes", "no", "maybe"),
+        _pubmedqa,
+    ),
+    "winogrande": Layout(
+        ("winogrande.jsonl", "dev.jsonl", "winogrande_dev.jsonl"),
+        ("sentence", "option1", "option2"),
+        "answer",
+        ("1", "2"),
+    ),
+    "hellaswag": Layout(
+        ("hellaswag.jsonl", "hellaswag_val.jsonl"),
+        ("activity_label", "ctx_a", "ctx_b", "endings"),
+        "label",
+        ("0", "1", "2", "3"),
+        _hellaswag,
+    ),
+}
+
+
+def checked(tasks: Iterable[str], folder: Path) -> dict[str, str]:
+    """Return the digest of each task's files, after a look at every row.
+
+    Raises:
+        DataError: No such folder, or tasks without a file or with a row that cannot be measured: all of them.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder. Give one with the tasks' files, or 'miniature', or 'hub'.")
+    found, problems = {}, []
+    for task in tasks:
+        try:
+            paths = find(task, folder)
+            read(task, paths)
+            found[task] = _digest(paths)
+        except DataError as error:
+            problems.append(str(error))
+    if problems:
+        raise DataError(" ".join(problems))
+    return found
+
+
+def find(task: str, folder: Path) -> tuple[Path, ...]:
+    """Return a task's file below `folder`, and the file of its labels if they are in one of their own.
+
+    Looked for in `folder/<task>/` under any of the task's names, then in `folder` under those that name the task.
+
+    Raises:
+        DataError: There is none.
+    """
+    names = (*LAYOUTS[task].names, f"{task}.parquet")
+    own = [folder / task / name for name in names]
+    shared = [folder / name for name in names if name not in ("dev.jsonl", "val.jsonl", "valid.jsonl")]
+    for path in [*own, *shared]:
+        if path.is_file():
+            labels = [path.with_name(path.stem + end) for end in ("_labels.lst", "-labels.lst")]
+            return (path, *[each for each in labels if each.is_file()])
+    looked = ", ".join(str(path.relative_to(folder)) for path in [*shared, *own])
+    raise DataError(f"the task '{task}' has no file in {folder}: looked for {looked}. Put one there, or leave it out.")
+
+
+def read(task: str, paths: tuple[Path, ...]) -> list[Row]:
+    """Return the rows of the files that `find` found, in the hub's schema, every one with its label.
+
+    Raises:
+        DataError: A row that is no JSON, lacks a field or has no label that the task knows.
+    """
+    layout, path = LAYOUTS[task], paths[0]
+    rows = [layout.to_hub(row) for row in _parsed(path)]
+    if len(paths) > 1:
+        rows = _labelled(rows, layout, paths)
+    for number, row in enumerate(rows, start=1):
+        missing = [field for field in layout.fields if row.get(field) is None]
+        if missing:
+            raise DataError(f"{path}, row {number}: lacks {', '.join(missing)}. A row of {task} holds {_all(layout)}.")
+        allowed = layout.labels or tuple(row["choices"]["label"])
+        if row.get(layout.label) not in allowed:
+            raise DataError(
+                f"{path}, row {number}: its {layout.label} is {row.get(layout.label)!r}; allowed are "
+                f"{', '.join(map(repr, allowed))}. Only labelled rows can be measured: test splits often have none."
+            )
+    if not rows:
+        raise DataError(f"{path} holds no row.")
+    return rows
+
+
+def _parsed(path: Path) -> list[Row]:
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        return list(parquet.read_table(path).to_pylist())
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":  # PubMedQA: an object with the article's number as key.
+            return list(json.loads(text).values())
+        return [_line(path, number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    except (UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _line(path: Path, number: int, line: str) -> Row:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {number}: is no JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{path}, line {number}: is no JSON object")
+    return row
+
+
+def _labelled(rows: list[Row], layout: Layout, paths: tuple[Path, ...]) -> list[Row]:
+    """Return the rows with the labels that stand in a file of their own, one a line."""
+    lines = paths[1].read_text(encoding="utf-8").split()
+    if len(lines) != len(rows):
+        raise DataError(f"{paths[1]} has {len(lines)} labels for the {len(rows)} rows of {paths[0]}.")
+    by_text = {str(label): label for label in layout.labels}
+    return [{**row, layout.label: by_text.get(line, line)} for row, line in zip(rows, lines, strict=True)]
+
+
+def _all(layout: Layout) -> str:
+    return ", ".join((*layout.fields, layout.label))
+
+
+def _digest(paths: tuple[Path, ...]) -> str:
+    """Return the sha256 of the files' bytes, one after the other."""
+    found = hashlib.sha256()
+    for path in paths:
+        found.update(path.read_bytes())
+    return found.hexdigest()

@@ -1,0 +1,318 @@
+"""Reasoning: our task files against lm-eval's own, its numbers against a naive oracle and its command line."""
+
+import copy
+import json
+import math
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import lm_eval.tasks
+import numpy as np
+import pytest
+import torch
+import yaml
+from datasets import Dataset
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from evaluators import reasoning
+from evaluators.reasoning import FOLDER, TITLES, Reasoning
+from evaluators.reasoning_tasks import files
+from harness.errors import DataError
+from harness.models.loading import load_model, load_tokenizer, resolve_model
+from harness.toolkit.pair import PairModel
+
+ROWS = {
+    "piqa": [
+        {"goal": "How do I open a tin?", "sol1": "With an opener.", "sol2": "With a spoon of soup.", "label": 0},
+        {"goal": "How do I dry a shirt?", "sol1": "In the lake.", "sol2": "In the sun.", "label": 1},
+        {"goal": "How do I cut bread?", "sol1": "With a knife.", "sol2": "With a sock.", "label": 0},
+    ],
+    "arc_easy": [
+        {"question": "Melts?", "choices": {"text": ["ice", "rock", "tree"], "label": list("ABC")}, "answerKey": "A"},
+        {"question": "Flies?", "choices": {"text": ["a cup", "a gull"], "label": ["1", "2"]}, "answerKey": "2"},
+    ],
+    "copa": [
+        {"premise": "The man ran. ", "choice1": "It's late.", "choice2": "\"No\".", "question": "cause", "label": 0},
+        {"premise": "The cup fell.", "choice1": "It sang.", "choice2": "It broke.", "question": "effect", "label": 1},
+    ],
+    "pubmedqa": [
+        {"question": "Is it so?", "context": {"contexts": ["One.", "Two."]}, "final_decision": "maybe"},
+        {"question": "Does it help?", "context": {"contexts": ["It did."]}, "final_decision": "yes"},
+    ],
+    "winogrande": [
+        {"sentence": "Tom thanked Bob because _ had helped.", "option1": "Tom", "option2": "Bob", "answer": "2"},
+        {"sentence": "The jar, not the box, broke: _ fell.", "option1": "jar", "option2": "box", "answer": "1"},
+    ],
+    "hellaswag": [
+        {
+            "activity_label": "Roof  shingles",
+            "ctx_a": "A man [title] sits [header] there.",
+            "ctx_b": "he Goes",
+            "endings": ["  on [step] and on.", "up [title] down", "it's \"off\"", "in"],
+            "label": "3",
+        },
+    ],
+}  # fmt: skip
+LM_EVAL = Path(lm_eval.tasks.__file__).parent
+THEIRS = {
+    "piqa": "piqa/piqa.yaml",
+    "arc_easy": "arc/arc_easy.yaml",
+    "copa": "super_glue/copa/default.yaml",
+    "pubmedqa": "pubmedqa/pubmedqa.yaml",
+    "winogrande": "winogrande/default.yaml",
+    "hellaswag": "hellaswag/hellaswag.yaml",
+}
+
+
+@pytest.fixture(autouse=True)
+def forgetful():
+    reasoning._task.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The rows of all tasks, as a user would lay them out."""
+    place = tmp_path_factory.mktemp("tasks")
+    for task, rows in ROWS.items():
+        (place / f"{task}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return place
+
+
+@pytest.fixture(scope="module")
+def asked(tokenizer):
+    ended = copy.deepcopy(tokenizer)
+    ended.eos_token = "~"
+    return SimpleNamespace(tokenizer=ended)
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model(vocabulary=256)
+
+
+def built(config, rows):
+    splits = {"training_split": None, "validation_split": None, "test_split": "rows", "dataset_kwargs": {}}
+    config = {key: value for key, value in config.items() if key != "tag"}
+    config |= {**splits, "custom_dataset": lambda **_: {"rows": Dataset.from_list(rows)}}
+    [task] = lm_eval.tasks.TaskManager(include_defaults=False).load([config])["tasks"].values()
+    task.set_config(key="num_fewshot", value=0)
+    task.build_all_requests()
+    return task
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_our_task_asks_and_scores_as_lm_evals_own(name):
+    rows = ROWS[name]
+    if name == "pubmedqa":  # lm-eval's file has the names of a data set that can't be read any more.
+        rows = [{**row, "QUESTION": row["question"], "CONTEXTS": row["context"]["contexts"]} for row in rows]
+    ours = built(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()), rows)
+    theirs = built(load_yaml(LM_EVAL / THEIRS[name], resolve_func=True), rows)
+    assert [request.args for request in ours.instances] == [request.args for request in theirs.instances]
+    assert ours.VERSION == theirs.VERSION
+    for number, (one, other) in enumerate(zip(ours.eval_docs, theirs.eval_docs, strict=True)):
+        choices = range(sum(request.doc_id == number for request in ours.instances))
+        scores = [
+            [task.process_results(doc, [(-5.0 * (place != best), False) for place in choices]) for best in choices]
+            for task, doc in ((ours, one), (theirs, other))
+        ]
+        assert scores[0] == scores[1]
+        assert sorted(each["acc"] for each in scores[0])[-2:] == [0.0, 1.0]
+
+
+def log_likelihood(model, tokenizer, context, continuation):
+    whole = tokenizer(context + continuation)["input_ids"]
+    start = len(tokenizer(context)["input_ids"])
+    with torch.no_grad():
+        log_p = model(torch.tensor([whole])).logits[0].log_softmax(-1)
+    return sum(float(log_p[place - 1, whole[place]]) for place in range(start, len(whole)))
+
+
+def test_accuracies_equal_a_naive_oracle(model, asked, folder):
+    found = Reasoning(tasks_path=str(folder)).evaluate(model, asked).numbers
+    pairs = {}
+    for row in ROWS["piqa"]:
+        context = f"Question: {row['goal']}\nAnswer:"
+        choices = (f" {row[key]}" for key in ("sol1", "sol2"))
+        pairs[row["goal"]] = [log_likelihood(model, asked.tokenizer, context, choice) for choice in choices]
+    hits = [float(np.argmax(pairs[row["goal"]]) == row["label"]) for row in ROWS["piqa"]]
+    lengths = [[len(row["sol1"]), len(row["sol2"])] for row in ROWS["piqa"]]
+    by_length = [
+        float(np.argmax(np.array(pairs[row["goal"]]) / size) == row["label"])
+        for row, size in zip(ROWS["piqa"], lengths, strict=True)
+    ]
+    assert found["piqa"] == pytest.approx(np.mean(hits))
+    assert found["piqa_norm"] == pytest.approx(np.mean(by_length))
+    assert found["piqa_stderr"] == pytest.approx(np.std(hits, ddof=1) / math.sqrt(len(hits)))
+    assert found["reasoning"] == pytest.approx(np.mean([found[task] for task in TITLES]))
+    contexts = (f"Tom thanked Bob because {name}" for name in ("Tom", "Bob"))
+    sides = [log_likelihood(model, asked.tokenizer, context, " had helped.") for context in contexts]
+    one = Reasoning(tasks=("winogrande",), tasks_path=str(folder), limit=1).evaluate(model, asked)
+    assert one.numbers["winogrande"] == float(np.argmax(sides) == 1)
+    assert one.notes["tasks"]["winogrande"]["rows"] == 1
+
+
+def test_another_model_gets_answers_of_its_own(model, make_model, asked, folder, monkeypatch):
+    """The trap of lm-eval's response cache; and requests are built once for both."""
+    evaluator = Reasoning(tasks=("piqa", "arc_easy"), tasks_path=str(folder))
+    other = make_model(seed=3, vocabulary=256)
+    first, second = evaluator.evaluate(model, asked), evaluator.evaluate(other, asked)
+    assert reasoning._task.cache_info().misses == 2
+    reasoning._task.cache_clear()
+    assert evaluator.evaluate(other, asked).numbers == pytest.approx(second.numbers, nan_ok=True)
+    assert first.numbers != second.numbers
+
+
+def test_a_pair_of_models_is_measured_as_the_model_it_is(model, make_model, asked, folder):
+    evaluator = Reasoning(tasks_path=str(folder))
+    second = make_model(seed=3, vocabulary=256)
+    alone = evaluator.evaluate(second, asked).numbers
+    as_second = evaluator.evaluate(PairModel(model, second, lambda one, two: two), asked).numbers
+    as_first = evaluator.evaluate(PairModel(model, second, lambda one, two: one), asked).numbers
+    assert as_second == pytest.approx(alone, nan_ok=True)
+    assert as_first != pytest.approx(alone, nan_ok=True)
+
+
+def test_a_task_that_fails_costs_its_own_number(model, asked, folder, monkeypatch):
+    def broken(name, *rest):
+        if name == "copa":
+            raise RuntimeError("no such split")
+        return kept(name, *rest)
+
+    kept = reasoning._task
+    monkeypatch.setattr(reasoning, "_task", broken)
+    found = Reasoning(tasks=("piqa", "copa"), tasks_path=str(folder)).evaluate(model, asked)
+    assert math.isnan(found.numbers["copa"])
+    assert math.isnan(found.numbers["reasoning"])
+    assert 0 <= found.numbers["piqa"] <= 1
+    assert found.notes["failed"] == {"copa": "RuntimeError: no such split"}
+
+
+def test_it_prints_nothing_and_draws_from_no_global_generator(model, asked, folder, capfd):
+    states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    model.train()
+    Reasoning(tasks=("piqa",), tasks_path=str(folder)).evaluate(model, asked)
+    assert model.training
+    model.eval()
+    assert capfd.readouterr() == ("", "")
+    assert asked.tokenizer.pad_token is None
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == (states[0], states[1].tolist())
+    assert torch.equal(torch.get_rng_state(), states[2])
+
+
+def test_the_digest_of_the_files_is_an_input(folder, tmp_path):
+    evaluator = Reasoning(tasks=("piqa",), tasks_path=str(tmp_path))
+    (tmp_path / "piqa.jsonl").write_bytes((folder / "piqa.jsonl").read_bytes())
+    before = evaluator.inputs()
+    assert before == Reasoning(tasks=("piqa",), tasks_path=str(folder)).inputs()
+    with (tmp_path / "piqa.jsonl").open("a") as file:
+        file.write(json.dumps({**ROWS["piqa"][0], "goal": "How?"}) + "\n")
+    assert evaluator.inputs() != before
+    assert replace(evaluator, tasks_path="hub").inputs() == {"piqa": "hub, version 1.0"}
+
+
+AUTHORS = {
+    "piqa": ("piqa/dev.jsonl", [{"id": "x", "goal": "g", "sol1": "a", "sol2": "b"}], ("piqa/dev-labels.lst", "1\n")),
+    "arc_easy": (
+        "ARC-Easy-Test.jsonl",
+        [
+            {
+                "id": "x",
+                "question": {"stem": "Q?", "choices": [{"text": "a", "label": "A"}, {"text": "b", "label": "B"}]},
+                "answerKey": "B",
+            }
+        ],
+        None,
+    ),
+    "copa": ("copa_val.jsonl", [ROWS["copa"][0]], None),
+    "pubmedqa": (
+        "ori_pqal.json",
+        {"123": {"QUESTION": "Q?", "CONTEXTS": ["A.", "B."], "final_decision": "no"}},
+        None,
+    ),
+    "winogrande": ("winogrande/dev.jsonl", [ROWS["winogrande"][0]], None),
+    "hellaswag": ("hellaswag_val.jsonl", [{**ROWS["hellaswag"][0], "label": 3}], None),
+}
+
+
+@pytest.mark.parametrize("task", AUTHORS)
+def test_files_are_read_as_their_authors_publish_them(task, tmp_path):
+    name, content, labels = AUTHORS[task]
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    text = json.dumps(content) if isinstance(content, dict) else "\n".join(map(json.dumps, content))
+    (tmp_path / name).write_text(text)
+    if labels:
+        (tmp_path / labels[0]).write_text(labels[1])
+    [row] = files.read(task, files.find(task, tmp_path))
+    expected = {
+        "piqa": {"goal": "g", "sol2": "b", "label": 1},
+        "arc_easy": {"question": "Q?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"},
+        "pubmedqa": {"question": "Q?", "context": {"contexts": ["A.", "B."]}, "final_decision": "no"},
+        "hellaswag": {"label": "3"},
+    }
+    assert row.items() >= expected.get(task, ROWS[task][0]).items()
+
+
+def test_parquet_of_the_hub_is_read(tmp_path):
+    Dataset.from_list(ROWS["pubmedqa"]).to_parquet(tmp_path / "pubmedqa.parquet")
+    assert files.read("pubmedqa", files.find("pubmedqa", tmp_path)) == ROWS["pubmedqa"]
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "text", "says"),
+    [
+        ("piqa", "other.txt", "", "looked for piqa.jsonl, piqa_dev.jsonl, piqa.parquet, piqa/piqa.jsonl"),
+        ("piqa", "piqa.jsonl", "", "holds no row"),
+        ("piqa", "piqa.jsonl", "{not json", "line 1: is no JSON"),
+        ("piqa", "piqa.jsonl", "[1]", "line 1: is no JSON object"),
+        ("piqa", "piqa.jsonl", json.dumps({"goal": "g", "label": 1}), "row 1: lacks sol1, sol2. A row of piqa holds"),
+        ("copa", "copa.jsonl", json.dumps({**ROWS["copa"][0], "label": -1}), "its label is -1; allowed are 0, 1"),
+        ("winogrande", "winogrande.jsonl", json.dumps({**ROWS["winogrande"][0], "answer": ""}), "are '1', '2'"),
+        ("arc_easy", "arc_easy.jsonl", json.dumps({**ROWS["arc_easy"][0], "answerKey": "D"}), "are 'A', 'B', 'C'"),
+        ("pubmedqa", "ori_pqal.json", "[1]", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_files_that_cannot_be_measured_say_why(task, name, text, says, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError) as error:
+        files.checked([task], tmp_path)
+    assert says in str(error.value)
+
+
+def test_labels_and_rows_must_be_as_many(tmp_path):
+    (tmp_path / "piqa_dev.jsonl").write_text(json.dumps(ROWS["piqa"][0]))
+    (tmp_path / "piqa_dev_labels.lst").write_text("0\n1\n")
+    with pytest.raises(DataError, match="has 2 labels for the 1 rows"):
+        files.checked(["piqa"], tmp_path)
+    with pytest.raises(DataError, match="is no folder"):
+        files.checked(["piqa"], tmp_path / "nowhere")
+
+
+def test_numbers_equal_lm_evals_command_line(tmp_path):
+    """The same model and rows, from the terminal; a task has another name there, since lm-eval knows ours already."""
+    checkpoint = resolve_model("miniature-s")
+    for name in TITLES:
+        rows = [json.dumps(row) for row in reasoning._rows(name, "miniature")["rows"].to_list()[:40]]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+        config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+        for key in ("dataset_name", "validation_split"):
+            config.pop(key, None)
+        files_of = {"data_files": {"rows": str(tmp_path / f"{name}.jsonl")}}
+        config |= {"task": f"our_{name}", "dataset_path": "json", "test_split": "rows", "dataset_kwargs": files_of}
+        (tmp_path / f"our_{name}.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "lm_eval", "--model", "hf", "--device", "cpu", "--batch_size", "32"]
+    command += ["--model_args", f"pretrained={checkpoint.location},tokenizer={checkpoint.tokenizer},dtype=float32"]
+    command += ["--include_path", str(tmp_path), "--tasks", ",".join(f"our_{name}" for name in TITLES)]
+    command += ["--output_path", str(tmp_path / "out.json")]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    [written] = tmp_path.glob("out*.json")
+    theirs = json.loads(written.read_text())["results"]
+    asked = SimpleNamespace(tokenizer=load_tokenizer(checkpoint))
+    ours = Reasoning(limit=40).evaluate(load_model(checkpoint), asked).numbers
+    for name in TITLES:
+        for end, key in (("", "acc"), ("_stderr", "acc_stderr"), ("_norm", "acc_norm")):
+            if f"{name}{end}" in ours:
+                assert ours[f"{name}{end}"] == pytest.approx(theirs[f"our_{name}"][f"{key},none"], abs=1e-12)
