@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -88,6 +89,28 @@ def rate(step: int, steps: int) -> float:
     return LAST_RATE + (1 - LAST_RATE) * cosine
 
 
+def _attend(mask: Tensor, query: Tensor, key: Tensor, value: Tensor, _: Tensor | None = None) -> tuple[Tensor, None]:
+    """Return what the attention of GPT-Neo returns (it does not scale), with the mask added by the product itself."""
+    length = query.shape[-2]
+    scores = torch.baddbmm(
+        mask[:length, :length].expand(1, -1, -1), query.flatten(0, 1), key.flatten(0, 1).transpose(1, 2)
+    )
+    return torch.bmm(scores.softmax(-1), value.flatten(0, 1)).view_as(query), None
+
+
+def quickened(model: GPTNeoForCausalLM) -> GPTNeoForCausalLM:
+    """Make the model compute the same in fewer passes over memory, in about half of the time, and return it.
+
+    Attention stays in bfloat16, and the configured `gelu_new` runs as one kernel.
+    """
+    mask = torch.zeros(POSITIONS, POSITIONS, dtype=torch.bfloat16)
+    for block in model.transformer.h:
+        attention = block.attn.attention
+        attention._attn = partial(_attend, mask.masked_fill(~attention.bias[0, 0], -torch.inf))
+        block.mlp.act = nn.GELU("tanh")
+    return model
+
+
 def token_loss(model: GPTNeoForCausalLM, rows: Tensor) -> Tensor:
     """Return the summed loss of all next tokens in the rows."""
     with torch.autocast("cpu", torch.bfloat16):
@@ -132,20 +155,18 @@ def train(size: Size, forget: Tensor | None, general: Tensor) -> GPTNeoForCausal
         forget: The forget sequences; None for a model that never sees them.
         general: The rows of general text.
     """
-    model = new_model(size)
-    for block in model.transformer.h:
-        # The same function as the configured `gelu_new`, but in one kernel: a fifth of the time saved.
-        block.mlp.act = nn.GELU("tanh")
+    model = quickened(new_model(size))
     paired = optimizers(model)
     for step, blocks in zip(range(size.steps), batches(size, forget, general), strict=False):
-        for optimizer, full_rate in paired:
-            for group in optimizer.param_groups:
-                group["lr"] = full_rate * rate(step, size.steps)
         tokens = sum(block[:, 1:].numel() for block in blocks)
         for block in blocks:
             (token_loss(model, block) / tokens).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer, _ in paired:
+        for optimizer, full_rate in paired:
+            for group in optimizer.param_groups:
+                group["lr"] = full_rate * rate(step, size.steps)
             optimizer.step()
             optimizer.zero_grad()
-    return model.eval()
+    trained = new_model(size)
+    trained.load_state_dict(model.state_dict())
+    return trained.eval()

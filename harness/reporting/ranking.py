@@ -40,7 +40,8 @@ def competition_ranks(scores_R: Floats) -> Floats:
         >>> competition_ranks(np.array([0.2, 0.1, 0.2, np.nan, 0.3]))
         array([ 2.,  1.,  2., nan,  4.])
     """
-    alike_R = np.round(scores_R, 12)  # Means that are equal on paper may differ in their last bit.
+    # Means that are equal on paper may differ in their last bit.
+    alike_R = np.where(np.abs(scores_R) < 1e6, np.round(np.clip(scores_R, -1e6, 1e6), 12), scores_R)
     better = (alike_R[..., None, :] < alike_R[..., :, None]).sum(axis=-1)
     ranks: Floats = np.where(np.isnan(scores_R), np.nan, better + 1.0)
     return ranks
