@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,22 +12,33 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.records.journal import status
-from harness.reporting.facts import Facts, Records
+from harness.reporting.facts import Facts, Records, ranked_metrics
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
+from harness.reporting.reasoning import answers
 from harness.reporting.summary import caption, outcome, warnings
 from harness.reporting.table import Reached, failures, reached, reached_all
 from harness.specs import RETRAINED, Plan, Started, TrialSpec
 
 
 def page(
-    plan: Plan, records: Records, table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts, tradeoff_svg: bytes
+    plan: Plan,
+    records: Records,
+    table: pd.DataFrame,
+    ranking: pd.DataFrame,
+    facts: Facts,
+    pictures: Mapping[str, bytes],
 ) -> str:
-    """Return the report of a sweep, as far as it has come; one without any finished trial too."""
+    """Return the report of a sweep, as far as it has come; one without any finished trial too.
+
+    `pictures` are SVGs: `tradeoff`, and `reasoning` if its tasks were measured.
+    """
     loader = PackageLoader(__package__, "")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals.update(arrows=ARROWS, number=number, split_title=split_title, strength_text=strength_text)
+    environment.globals.update(
+        arrows=ARROWS, number=number, signed=signed, split_title=split_title, strength_text=strength_text
+    )
     environment.filters.update(duration=duration, memory=memory)
     points = reached_all(plan, records)
     return environment.get_template("report.html.j2").render(
@@ -36,7 +48,9 @@ def page(
         outcome=outcome(table, ranking, facts),
         warnings=warnings(plan, records, table),
         has_retrained=bool((table["method"] == RETRAINED).any()),
-        picture=b64encode(tradeoff_svg).decode(),
+        pictures={name: b64encode(svg).decode() for name, svg in pictures.items()},
+        tasks=ranked_metrics(facts, "reasoning"),
+        answers=answers(table, facts),
         tables=model_tables(table, ranking, facts),
         metrics=list(facts.values()),
         points={str(model): rows for model, rows in table.groupby("model", sort=False)},
@@ -76,6 +90,16 @@ def memory(count: int | None) -> str:
     if not count:
         return NOTHING
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+def signed(change: float) -> str:
+    """Return a change of an accuracy with its sign; a dash if there is none to speak of.
+
+    Example:
+        >>> signed(0.0123), signed(-0.25), signed(float("nan"))
+        ('+0.012', '−0.250', '–')
+    """
+    return NOTHING if math.isnan(change) else f"{change:+.3f}".replace("-", "−")
 
 
 def _blocks(points: Sequence[Reached]) -> list[dict[str, Any]]:

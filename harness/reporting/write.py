@@ -11,6 +11,7 @@ from harness.reporting.facts import Facts, Records, metric_facts
 from harness.reporting.figures import rendered, tradeoff
 from harness.reporting.layout import model_tables
 from harness.reporting.ranking import RANKS, rank
+from harness.reporting.reasoning import bars
 from harness.reporting.report import page
 from harness.reporting.summary import caption
 from harness.reporting.table import table as make_table
@@ -29,9 +30,12 @@ def write(plan: Plan, records: Records, folder: Path) -> list[Path]:
     facts, table = metric_facts(plan, records), make_table(plan, records)
     written = [_replace(folder / "table.csv", table_csv(table))]
     ranking = rank(table, facts)
-    figure = tradeoff(table, facts)
-    written += [_replace(folder / f"tradeoff.{kind}", rendered(figure, kind)) for kind in ("png", "pdf")]
-    report = page(plan, records, table, ranking, facts, rendered(figure, "svg"))
+    drawn = {"tradeoff": tradeoff(table, facts), "reasoning": bars(table, facts)}
+    figures = {name: figure for name, figure in drawn.items() if figure is not None}
+    for kind in ("png", "pdf"):
+        written += [_replace(folder / f"{name}.{kind}", rendered(figure, kind)) for name, figure in figures.items()]
+    pictures = {name: rendered(figure, "svg") for name, figure in figures.items()}
+    report = page(plan, records, table, ranking, facts, pictures)
     written += write_tables(table, ranking, facts, plan.question, folder)
     return [*written, _replace(folder / "report.html", report)]
 

@@ -95,7 +95,9 @@ def usual(records, original, emso, ascent):
 
 def report(some_plan, some_records):
     frame, facts = table(some_plan, some_records), metric_facts(some_plan, some_records)
-    return page(some_plan, some_records, frame, rank(frame, facts), facts, b"<svg/>")
+    return page(
+        some_plan, some_records, frame, rank(frame, facts), facts, {"tradeoff": b"<svg/>", "reasoning": b"<svg/>"}
+    )
 
 
 def visible(found):
