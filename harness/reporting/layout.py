@@ -92,7 +92,7 @@ class ModelTable:
 
 def model_tables(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> list[ModelTable]:
     """Return the main table of every model: reference rows on top, then the ranked points by group."""
-    metrics = ranked_metrics(facts, *RANKED_GROUPS, "reasoning")
+    metrics = ranked_metrics(facts, *RANKED_GROUPS) or ranked_metrics(facts, "reasoning")
     ranked = ranked_rows(table)
     found = []
     for model in table["model"].unique():

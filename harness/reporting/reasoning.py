@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 from harness.contracts import Metric
 from harness.reporting.curves import looks
 from harness.reporting.facts import Facts, ranked_metrics
+from harness.reporting.layout import NOTHING, number
 from harness.reporting.seeds import mean_and_interval, ranked_rows, strengths
 from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
 
@@ -52,6 +53,30 @@ def answers(table: pd.DataFrame, facts: Facts) -> dict[str, list[Answers]]:
     is_reference = table["method"].isin(REFERENCE_ROWS)
     shown = pd.concat([table[is_reference], ranked_rows(table[~is_reference])])
     return {str(model): _of_model(rows, tasks) for model, rows in shown.groupby("model", sort=False)}
+
+
+def lines(rows: Sequence[Answers], tasks: Sequence[Metric]) -> list[list[str]]:
+    """Return a model's rows as cells, below a line of titles: `0.812 ± 0.031 (−0.012)`."""
+    found = [["Method", "Strength", *(task.title for task in tasks)]]
+    for row in rows:
+        label = f"{row.label} †" if row.collapsed else row.label
+        found.append([label, row.strength, *(_cell(each, row.variant) for each in row.accuracies)])
+    return found
+
+
+def _cell(accuracy: Accuracy, variant: str) -> str:
+    change = "" if variant == ORIGINAL else f" ({signed(accuracy.change)})"
+    return f"{number(accuracy.mean)} ± {number(accuracy.error)}{change}"
+
+
+def signed(change: float) -> str:
+    """Return a change of an accuracy with its sign; a dash if there is none to speak of.
+
+    Example:
+        >>> signed(0.0123), signed(-0.25), signed(float("nan"))
+        ('+0.012', '−0.250', '–')
+    """
+    return NOTHING if math.isnan(change) else f"{change:+.3f}".replace("-", "−")
 
 
 def _of_model(rows: pd.DataFrame, tasks: Sequence[Metric]) -> list[Answers]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from harness.records.journal import status
 from harness.reporting.facts import Facts, Records, ranked_metrics
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
-from harness.reporting.reasoning import answers
+from harness.reporting.reasoning import answers, signed
 from harness.reporting.summary import caption, outcome, warnings
 from harness.reporting.table import Reached, failures, reached, reached_all
 from harness.specs import RETRAINED, Plan, Started, TrialSpec
@@ -90,16 +89,6 @@ def memory(count: int | None) -> str:
     if not count:
         return NOTHING
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
-
-
-def signed(change: float) -> str:
-    """Return a change of an accuracy with its sign; a dash if there is none to speak of.
-
-    Example:
-        >>> signed(0.0123), signed(-0.25), signed(float("nan"))
-        ('+0.012', '−0.250', '–')
-    """
-    return NOTHING if math.isnan(change) else f"{change:+.3f}".replace("-", "−")
 
 
 def _blocks(points: Sequence[Reached]) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ def ranking_table(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> T
 
 
 def _is_shown(name: str) -> bool:
-    return name in ("ma", "perplexity", "mauve", "reasoning") or name.startswith("el_")
+    return name in ("ma", "perplexity", "mauve") or name.startswith("el_")
 
 
 def _cells(table: ModelTable, row: Row) -> list[Text]:

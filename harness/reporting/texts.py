@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from harness.contracts import Metric
 from harness.reporting.layout import ARROWS, NOTHING, RANK_TITLES, Cell, ModelTable, split_title
+from harness.reporting.reasoning import Answers, lines
 
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|"} | {"<": "&lt;", "\n": " "})
 _LATEX = str.maketrans(
@@ -38,6 +40,16 @@ def markdown(tables: Sequence[ModelTable], title: str, caption: str) -> str:
         parts.append("No point has been measured yet.")
     notes = "**Best**, <u>second best</u> among what has not collapsed. † collapsed: shown, not ranked."
     return "\n\n".join([*parts, notes]) + "\n"
+
+
+def reasoning_markdown(by_model: Mapping[str, Sequence[Answers]], tasks: Sequence[Metric]) -> str:
+    """Return every model's accuracies on the reasoning tasks, with their errors and changes."""
+    parts = ["Accuracy ± standard error (several seeds: 95 % interval), and the change against the original."]
+    for model, rows in by_model.items():
+        heads, *body = ([markdown_escape(cell) for cell in line] for line in lines(rows, tasks))
+        table = [heads, ["---"] * 2 + ["--:"] * len(tasks), *body]
+        parts += [f"## {markdown_escape(model)}", "\n".join("| " + " | ".join(line) + " |" for line in table)]
+    return "\n\n".join([*parts, "† collapsed."]) + "\n"
 
 
 def _markdown_title(title: str) -> str:

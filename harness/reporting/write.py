@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.reporting.facts import Facts, Records, metric_facts
+from harness.reporting.facts import Facts, Records, metric_facts, ranked_metrics
 from harness.reporting.figures import rendered, tradeoff
 from harness.reporting.layout import model_tables
 from harness.reporting.ranking import RANKS, rank
-from harness.reporting.reasoning import bars
+from harness.reporting.reasoning import answers, bars
 from harness.reporting.report import page
 from harness.reporting.summary import caption
 from harness.reporting.table import table as make_table
-from harness.reporting.texts import latex, markdown
+from harness.reporting.texts import latex, markdown, reasoning_markdown
 from harness.specs import Plan
 
 
@@ -34,6 +34,10 @@ def write(plan: Plan, records: Records, folder: Path) -> list[Path]:
     figures = {name: figure for name, figure in drawn.items() if figure is not None}
     for kind in ("png", "pdf"):
         written += [_replace(folder / f"{name}.{kind}", rendered(figure, kind)) for name, figure in figures.items()]
+    accuracies = answers(table, facts)
+    if accuracies:
+        text = reasoning_markdown(accuracies, ranked_metrics(facts, "reasoning"))
+        written.append(_replace(folder / "reasoning.md", text))
     pictures = {name: rendered(figure, "svg") for name, figure in figures.items()}
     report = page(plan, records, table, ranking, facts, pictures)
     written += write_tables(table, ranking, facts, plan.question, folder)

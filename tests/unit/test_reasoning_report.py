@@ -6,10 +6,12 @@ import pandas as pd
 import pytest
 
 from harness.contracts import Metric
+from harness.reporting.facts import known_fact
 from harness.reporting.figures import rendered
 from harness.reporting.layout import model_tables
 from harness.reporting.ranking import rank
 from harness.reporting.reasoning import Accuracy, answers, bars
+from harness.reporting.texts import reasoning_markdown
 
 
 def fact(name, ranked):
@@ -84,7 +86,18 @@ def test_a_bar_for_each_row_and_task_in_a_panel_for_each_model():
     assert rendered(figure, "png").startswith(b"\x89PNG")
 
 
-def test_the_main_table_shows_accuracies_without_their_errors():
-    table = pd.DataFrame([ORIGINAL, row("emso", 0.7)])
-    [shown] = model_tables(table, rank(table, FACTS), FACTS)
-    assert [metric.name for metric in shown.metrics] == ["piqa", "reasoning"]
+def test_the_main_table_leaves_reasoning_to_its_own():
+    table = pd.DataFrame([{**ORIGINAL, "ma": 0.9}, {**row("emso", 0.7), "ma": 0.5}])
+    facts = {"ma": known_fact("ma"), **FACTS}
+    [shown] = model_tables(table, rank(table, facts), facts)
+    assert [metric.name for metric in shown.metrics] == ["ma"]
+    [alone] = model_tables(table, rank(table, FACTS), FACTS)
+    assert [metric.name for metric in alone.metrics] == ["piqa", "reasoning"]
+
+
+def test_the_accuracies_as_markdown():
+    table = pd.DataFrame([ORIGINAL, row("emso", 0.75, strength=2.0), row("g|a", 0.5, collapsed=True)])
+    text = reasoning_markdown(answers(table, FACTS), [FACTS["piqa"], FACTS["reasoning"]])
+    assert "| ORIGINAL |  | 0.800 ± 0.050 | 0.400 ± – |" in text
+    assert "| EMSO | epochs 2 | 0.750 ± 0.050 (−0.050) | 0.375 ± – (−0.025) |" in text
+    assert "| G\\|A † | epochs | 0.500 ± 0.050 (−0.300) |" in text
