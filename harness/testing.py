@@ -244,8 +244,14 @@ class EvaluatorConformance:
             stuck = self.measure(evaluator, one_word_model(), folder).numbers
             # A judge is not surprised by the same word again: perplexity alone would call it good.
             assert all(_is_better(m, healthy, stuck) for m in generation if m.name != "perplexity")
-        if not erasure and not generation:
-            pytest.skip("no ranked metric of erasure or generation to compare")
+        reasoning = _ranked(evaluator, "reasoning")
+        if reasoning:
+            healthy = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
+            stuck = self.measure(evaluator, one_word_model(), folder).numbers
+            # A single task may be guessed.
+            assert sum(healthy[m.name] for m in reasoning) > sum(stuck[m.name] for m in reasoning)
+        if not erasure and not generation and not reasoning:
+            pytest.skip("no ranked metric to compare")
 
 
 def one_word_model() -> Model:
