@@ -73,7 +73,9 @@ class Tracker:
                 self._client.restore_experiment(known.experiment_id)
             place = None if self._is_remote else _artifacts(self.root)
             create = self._client.create_experiment
-            self._experiment = known.experiment_id if known else create(EXPERIMENT, place)
+            # Without the tag MLflow opens the experiment as one of chat traces, and shows no run.
+            tags = {"mlflow.experimentKind": "custom_model_development"}
+            self._experiment = known.experiment_id if known else create(EXPERIMENT, place, tags)
 
     def sync(
         self,
@@ -211,6 +213,10 @@ def dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     root = results_root.resolve()
     if not (root / "mlflow.db").exists():
         raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
+    known = _connect(_database(root)).get_experiment_by_name(EXPERIMENT)
+    if known:  # MLflow's own front page is that of chat traces.
+        page = f"#/experiments/{known.experiment_id}/runs?workflowType=machine_learning"
+        print(f"The runs, in a moment: http://127.0.0.1:{port}/{page}", flush=True)
     place = ["--backend-store-uri", _database(root), "--artifacts-destination", _artifacts(root)]
     server = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

@@ -374,8 +374,10 @@ def test_importing_the_tracker_does_not_import_mlflow():
 def test_the_dashboard_serves_the_runs_on_this_machine_alone(root, make_sweep, spec, records):
     Tracker(root).sync(make_sweep(spec), {"t1": records})
     code = "import sys, pathlib, harness.records.tracking as t; t.dashboard(pathlib.Path(sys.argv[1]), 5917)"
-    server = subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=root)
+    server = subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=root, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
     try:
+        assert "http://127.0.0.1:5917/#/experiments/1/runs?" in server.stdout.readline()
         for _ in range(120):
             try:
                 with urllib.request.urlopen("http://127.0.0.1:5917/health", timeout=5) as answer:
