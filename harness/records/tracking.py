@@ -73,9 +73,7 @@ class Tracker:
                 self._client.restore_experiment(known.experiment_id)
             place = None if self._is_remote else _artifacts(self.root)
             create = self._client.create_experiment
-            # Without the tag MLflow opens the experiment as one of chat traces, and shows no run.
-            tags = {"mlflow.experimentKind": "custom_model_development"}
-            self._experiment = known.experiment_id if known else create(EXPERIMENT, place, tags)
+            self._experiment = known.experiment_id if known else create(EXPERIMENT, place)
 
     def sync(
         self,
