@@ -50,6 +50,8 @@ PACKAGES = (
     "tokenizers",
     "sentence-transformers",
     "mauve-text",
+    "lm_eval",
+    "datasets",
 )
 Work = tuple[Number | None, tuple[EvaluatorSpec, ...]]
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, GenerationConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from harness.miniature import corpus
 from harness.miniature.checkpoints import (
@@ -78,6 +79,7 @@ def build_model(name: str, weights: Path) -> dict[str, Any]:
     always adds in the same order.
     """
     torch.set_num_threads(1)
+    logging.disable_progress_bar()
     started = time.process_time()
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder(weights))
     forget = sequences(tokenizer, corpus.forget_records()) if knows_forget_set(name) else None

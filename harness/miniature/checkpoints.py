@@ -39,7 +39,7 @@ class Size:
 
 SIZES = {
     "s": Size(3, 80, 4, ("global", "local", "global"), seed=11, steps=2400),
-    "m": Size(4, 128, 4, ("global", "local") * 2, seed=12, steps=1500),
+    "m": Size(4, 128, 4, ("global", "local") * 2, seed=12, steps=1700),
     "l": Size(6, 128, 4, ("global", "local") * 3, seed=13, steps=2000),
     "judge": Size(3, 112, 4, ("global", "local", "global"), seed=14, steps=1800),
 }
