@@ -151,7 +151,7 @@ def _legend(figure: Figure, by_model: dict[str, list[Answers]], colours: dict[st
         handles.append(Patch(facecolor="white", edgecolor=_RED, hatch="////", label="collapsed"))
     figure.legend(
         handles=handles,
-        title="Dotted: the original model. Bars: one standard error, or the 95 % interval over several seeds.",
+        title="Dotted: the original model. Whiskers: one standard error, or the 95 % interval over several seeds.",
         title_fontsize=8,
         loc="outside lower center",
         ncols=min(len(handles), 10),
