@@ -134,6 +134,8 @@ class TrainingTask(Protocol):
     retain: Sequences | None
     """Given to every method whose reference is `retain_data`."""
     training: Training
+    engine: Any
+    """How steps are made (`harness.specs.Engine`); methods need not look."""
 
     def validation_perplexity(self, model: Model) -> float:
         """Return the model's own perplexity on held-out text; NaN without validation text."""

@@ -54,6 +54,27 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What turns a model's losses into steps."""
+
+    name: Literal["torch", "deepspeed"] = "torch"
+    zero_stage: int = 0
+    """0 to 3: DeepSpeed partitions nothing, the optimiser's state, gradients too, weights too."""
+    offload: bool = False
+    """Keep the optimiser's state in the CPU's memory."""
+
+    def __str__(self) -> str:
+        """Return what tables call it.
+
+        Example:
+            >>> str(Engine()), str(Engine(name="deepspeed", zero_stage=2))
+            ('torch', 'deepspeed ZeRO-2')
+        """
+        offload = " offload" if self.offload else ""
+        return self.name if self.name == "torch" else f"{self.name} ZeRO-{self.zero_stage}{offload}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Memorization:
     """How the memorised model is trained, and when it counts as one."""
 
@@ -98,7 +119,7 @@ class TrialSpec:
     model: Checkpoint
     training: Training
     memorization: Memorization
-    engine: str
+    engine: Engine
     forget: Source
     retain: Source | None
     utility: Source
@@ -139,6 +160,7 @@ class TrialSpec:
         fields["model"] = Checkpoint(**fields["model"])
         fields["retrained"] = None if fields["retrained"] is None else Checkpoint(**fields["retrained"])
         fields["training"] = Training(**fields["training"])
+        fields["engine"] = Engine(**fields["engine"])
         fields["memorization"] = Memorization(**fields["memorization"])
         fields["evaluators"] = tuple(EvaluatorSpec(**each) for each in fields["evaluators"])
         fields["judges"] = {role: Checkpoint(**each) for role, each in fields["judges"].items()}

@@ -31,7 +31,7 @@ from harness.execution.tasks import ErasingTask, MeasuringTask, data_of, forget_
 from harness.models.loading import DEFAULT_JUDGES, load_model, resolve_judge, resolve_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
-from harness.specs import Memorization, Source, TrialSpec
+from harness.specs import Engine, Memorization, Source, TrialSpec
 
 MODEL = "miniature-s"
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
@@ -57,7 +57,7 @@ def small_spec(reference: str = "none", seed: int = 0) -> TrialSpec:
         model=resolve_model(MODEL),
         training=TRAINING,
         memorization=Memorization(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
-        engine="torch",
+        engine=Engine(),
         forget=FORGET,
         retain=RETAIN,
         utility=UTILITY,

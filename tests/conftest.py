@@ -19,7 +19,7 @@ from harness.errors import ConfigError
 from harness.execution.jobs import Job
 from harness.planning.plan import plan
 from harness.reporting.facts import known_fact
-from harness.specs import EvaluatorSpec, Measurement, Memorization, Plan, Point, Source, TrialSpec
+from harness.specs import Engine, EvaluatorSpec, Measurement, Memorization, Plan, Point, Source, TrialSpec
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(1)
@@ -107,7 +107,7 @@ def make_spec():
             "model": Checkpoint("miniature-m", "/m", "/m", "0" * 16),
             "training": Training(),
             "memorization": Memorization(epochs=1, learning_rate=0.1, global_batch=1, gate=0.9),
-            "engine": "plain",
+            "engine": Engine(),
             "forget": text,
             "retain": None,
             "utility": text,

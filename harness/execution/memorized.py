@@ -13,7 +13,7 @@ from harness.contracts import Checkpoint, Model, Sequences, Training
 from harness.errors import TrialError
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
-from harness.specs import TrialSpec, digest_of
+from harness.specs import Engine, TrialSpec, digest_of
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import Batch, token_nll
@@ -28,7 +28,8 @@ def memorized_key(spec: TrialSpec) -> str:
     """Return the artifact key of the memorised model that a trial needs."""
     training = asdict(_training(spec))
     del training["micro_batch"]
-    return digest_of([VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, spec.engine])
+    engine = str(spec.engine)
+    return digest_of([VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine])
 
 
 def _training(spec: TrialSpec) -> Training:
@@ -47,7 +48,7 @@ def build_memorized(
     """Train the memorised model unless it exists; return its MA on the forget set."""
 
     def make(folder: Path) -> None:
-        task = _Memorizing(SEED, forget, _training(spec), progress)
+        task = _Memorizing(SEED, forget, _training(spec), spec.engine, progress)
         for _ in train(task, original, _nll, spec.memorization.epochs):
             pass
         original.save_pretrained(folder)
@@ -93,6 +94,7 @@ class _Memorizing:
     seed: int
     forget: Sequences
     training: Training
+    engine: Engine
     progress: Callable[[str], None]
     retain: Sequences | None = None
 

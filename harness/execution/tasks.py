@@ -57,6 +57,7 @@ class ErasingTask:
         spec = self.spec
         self.seed: int = spec.seed
         self.training: Training = spec.training
+        self.engine = spec.engine
         self.forget = data_of(spec, forget_of, spec.forget)
         self.retain: Sequences | None = None
         if spec.reference == "retain_data" and spec.retain is not None:

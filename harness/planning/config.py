@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, doc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from harness.contracts import Count, NonNegative, Positive, PositiveCount
+from harness.errors import unknown
 from harness.planning.faults import Faults, Place, faults_in, place_of
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -48,10 +49,40 @@ class JudgeEntry(Strict):
     revision: str | None = None
 
 
+class NoSettings(Strict):
+    """An engine without settings."""
+
+
+class DeepSpeedEntry(Strict):
+    """How DeepSpeed partitions, and where it keeps the optimiser's state."""
+
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    offload: bool = False
+
+
+class EngineEntry(Strict):
+    """The one engine that a model is trained with."""
+
+    torch: Annotated[NoSettings | None, BeforeValidator(_filled)] = None
+    deepspeed: Annotated[DeepSpeedEntry | None, BeforeValidator(_filled)] = None
+
+
+def _engine(value: Any) -> Any:
+    """Return an engine's name as settings; a name that is none, or more than one, is refused here."""
+    named = {value: {}} if isinstance(value, str) else value
+    if isinstance(named, dict):
+        for name in named:
+            if name not in EngineEntry.model_fields:
+                raise ValueError(unknown("engine", str(name), EngineEntry.model_fields))
+        if len(named) != 1:
+            raise ValueError(f"names {len(named)} engines: a model is trained with one.")
+    return named
+
+
 class ModelEntry(JudgeEntry):
     """A model to erase from: its name alone, or with how it is to be read and trained."""
 
-    engine: str = "torch"
+    engine: Annotated[EngineEntry, BeforeValidator(_engine)] = EngineEntry()
     training: Plain = Field(default_factory=dict)
     retrained: str | None = None
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from harness.contracts import Checkpoint, Evaluator, Training
@@ -15,9 +16,8 @@ from harness.models.loading import load_tokenizer, positions, resolve_judge, res
 from harness.planning.config import Data, Judges, ModelEntry, Sweep
 from harness.planning.faults import Faults, check
 from harness.planning.texts import Texts, check_texts, read_texts
-from harness.specs import Memorization
+from harness.specs import Engine, Memorization
 
-ENGINES = ("torch",)
 EMBEDDED_JUDGES = ("miniature", "minilm")
 LENGTHS = {
     "forget": "sequence_tokens",
@@ -37,7 +37,7 @@ class Subject:
 
     checkpoint: Checkpoint
     retrained: Checkpoint | None
-    engine: str
+    engine: Engine
     training: Mapping[str, Any]
     """The sweep's training settings with the model's own; a method may override them further."""
     memorization: Memorization
@@ -62,13 +62,13 @@ def subjects(sweep: Sweep, unsound: Collection[str], faults: Faults) -> list[Sub
         texts, training = _texts(data, place[0], known, path, faults), check(Training, settings, path, Faults())
         if texts is not None and training is not None:
             _refuse_overlong(texts, place[0], faults)
-            found.append(Subject(*place, entry.engine, settings, _memorization(sweep, training), texts))
+            found.append(Subject(*place, _engine(entry), settings, _memorization(sweep, training), texts))
     return found
 
 
 def _pinned(entry: ModelEntry, path: str, faults: Faults) -> Pinned | None:
-    if entry.engine not in ENGINES:
-        faults.add(f"{path}.engine", unknown("engine", entry.engine, ENGINES))
+    if entry.engine.deepspeed is not None and find_spec("deepspeed") is None:
+        faults.add(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
     known, id = miniature.names(), entry.id
     checkpoint = _resolved(partial(resolve_model, id, entry.tokenizer, entry.revision), id, known, path, faults)
     if checkpoint is None:
@@ -78,6 +78,11 @@ def _pinned(entry: ModelEntry, path: str, faults: Faults) -> Pinned | None:
         return checkpoint, None
     resolve = partial(resolve_model, twin, entry.tokenizer)
     return checkpoint, _resolved(resolve, twin, known, f"{path}.retrained", faults)
+
+
+def _engine(entry: ModelEntry) -> Engine:
+    chosen = entry.engine.deepspeed
+    return Engine(name="deepspeed", **chosen.model_dump()) if chosen is not None else Engine()
 
 
 def _resolved(

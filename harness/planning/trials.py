@@ -118,7 +118,7 @@ def _erasure(subject: Subject, row: Row, seed: int, shared: Mapping[str, Any]) -
         **_row_identity(row, training),
         "model": subject.checkpoint.digest,
         "seed": seed,
-        "engine": subject.engine,
+        "engine": str(subject.engine),
         "forget": sources["forget"].digest,
         "retain": retain.digest if retain else None,
         "memorization": asdict(subject.memorization) if plugin.reference == "memorized_model" else None,

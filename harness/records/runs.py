@@ -63,9 +63,10 @@ def tags_of(spec: TrialSpec, records: Sequence[Record]) -> dict[str, str]:
 
 def params_of(spec: TrialSpec) -> dict[str, str]:
     """Return the params of a trial's run: what it was run with, flat."""
-    names = ("variant", "method", "method_version", "label", "seed", "engine", "strength_name")
+    names = ("variant", "method", "method_version", "label", "seed", "strength_name")
     params = {
         **{name: getattr(spec, name) for name in names},
+        "engine": str(spec.engine),
         "model": spec.model.id,
         "model_digest": spec.model.digest,
         **_flat("settings", spec.settings),

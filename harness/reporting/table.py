@@ -114,7 +114,7 @@ def _row(point: Reached, ranked: bool) -> dict[str, Any]:
         "strength_name": spec.strength_name,
         "strength": point.strength,
         "seed": spec.seed,
-        "engine": spec.engine,
+        "engine": str(spec.engine),
         "precision": spec.training.precision,
         "definition": point.definition,
         "ranked": ranked,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +11,7 @@ import torch
 
 from harness.contracts import ErasedModel, ErasureTask, Json, Model, Sequences, Training, TrainingTask
 from harness.models.blocks import Block, block_order
-from harness.toolkit.engines.torch import TorchEngine
+from harness.toolkit.engines import Stepping, engine_for
 from harness.toolkit.losses import Batch
 
 Loss = Callable[[Model, Batch, Batch], torch.Tensor]
@@ -54,34 +53,44 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, select: Sel
     baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
     yield Epoch(0, {}, () if select else None)
-    engine = None if select else TorchEngine(model, training)
-    for number in range(1, epochs + 1):
-        task.progress(f"epoch {number} of {epochs}")
-        notes: dict[str, Json] = {"epoch": number}
-        if select is not None:
-            drawn = _global_batch(task, model, _generator(task.seed, number, 1))
-            chosen, about = select(model, drawn)
-            notes |= about
-            changed |= {block.name for block in chosen}
-            engine = TorchEngine(model, training, chosen)
-        assert engine is not None
-        notes |= _one_epoch(task, model, loss, engine, number)
-        perplexity = task.validation_perplexity(model)
-        notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
-        reason = None
-        if training.early_stop and perplexity > training.early_stop * baseline:
-            reason = (
-                f"validation perplexity {perplexity:.4g} after epoch {number} is above "
-                f"{training.early_stop:g} times the original's {baseline:.4g}"
-            )
-        yield Epoch(number, notes, tuple(sorted(changed, key=block_order)) if select else None, reason)
-        if reason:
-            return
+    engine = None if select else engine_for(task.engine, model, training)
+    try:
+        for number in range(1, epochs + 1):
+            task.progress(f"epoch {number} of {epochs}")
+            notes: dict[str, Json] = {"epoch": number}
+            if select is not None:
+                drawn = _global_batch(task, model, _generator(task.seed, number, 1))
+                chosen, about = select(model, drawn)
+                notes |= about
+                changed |= {block.name for block in chosen}
+                engine = engine_for(task.engine, model, training, chosen)
+            assert engine is not None
+            notes |= _one_epoch(task, loss, engine, number)
+            reason = _early_stop(task, model, baseline, notes)
+            names = tuple(sorted(changed, key=block_order)) if select else None
+            yield Epoch(number, notes, names, reason)
+            if reason:
+                return
+    finally:
+        if engine is not None:
+            engine.close()
 
 
-def _one_epoch(task: TrainingTask, model: Model, loss: Loss, engine: TorchEngine, number: int) -> dict[str, Json]:
+def _early_stop(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
+    """Note the validation perplexity after an epoch; return why training ends there, if it does."""
+    perplexity, limit = task.validation_perplexity(model), task.training.early_stop
+    notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
+    if limit and perplexity > limit * baseline:
+        return (
+            f"validation perplexity {perplexity:.4g} after epoch {notes['epoch']} is above "
+            f"{limit:g} times the original's {baseline:.4g}"
+        )
+    return None
+
+
+def _one_epoch(task: TrainingTask, loss: Loss, engine: Stepping, number: int) -> dict[str, Json]:
     began, values = time.perf_counter(), []
-    device = next(model.parameters()).device
+    device = next(engine.model.parameters()).device
     order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
     retain = _retain_rows(task, number, len(order))
     for start in range(0, len(order), task.training.global_batch):
@@ -94,11 +103,12 @@ def _one_epoch(task: TrainingTask, model: Model, loss: Loss, engine: TorchEngine
         )
         value = 0.0
         for forget, kept in zip(forget_parts, retain_parts, strict=True):
-            with autocast(task.training, device):
-                share = loss(model, forget, kept)
+            with engine.precision():
+                share = loss(engine.model, forget, kept)
             value += engine.backward(share)
         engine.step()
         values.append(value)
+    engine.gather()
     return {
         "loss_first": values[0],
         "loss_last": values[-1],
@@ -124,11 +134,6 @@ def cut(sequences: Sequences, rows: torch.Tensor, training: Training, device: to
         Batch(tokens[at : at + size].to(device), counted[at : at + size].to(device), total)
         for at in range(0, len(rows), size)
     ]
-
-
-def autocast(training: Training, device: torch.device) -> AbstractContextManager[None]:
-    """Return the context in which forward passes run at the training's precision."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")
 
 
 def _global_batch(task: TrainingTask, model: Model, generator: torch.Generator) -> list[Batch]:

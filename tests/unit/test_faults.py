@@ -13,7 +13,18 @@ import pytest
         ({"models": "{id: MODEL}"}, "models", "must be a list of models; got settings (name: value)."),
         ({"models": "[3]"}, "models.0", "must be a name, or settings with an id: {id: ..., tokenizer: ...}; got 3."),
         ({"models": "[{tokenizer: MODEL}]"}, "models.0.id", "is missing; it must be text."),
-        ({"models": "[{id: MODEL, engine: deepspeed}]"}, "models.0.engine", "no engine is called 'deepspeed'. Known: "),
+        (
+            {"models": "[{id: MODEL, engine: deepsped}]"},
+            "models.0.engine",
+            "no engine is called 'deepsped'. Did",
+        ),
+        ({"models": "[{id: MODEL, engine: {torch: , deepspeed: }}]"}, "models.0.engine", "names 2 engines: a model is"),
+        ({"models": "[{id: MODEL, engine: {torch: {k: 1}}}]"}, "models.0.engine.torch.k", "k"),
+        (
+            {"models": "[{id: MODEL, engine: {deepspeed: {zero_stage: 4}}}]"},
+            "models.0.engine.deepspeed.zero_stage",
+            "must be 0, 1, 2 or 3; got 4.",
+        ),
         (
             {"models": "[{id: MODEL, training: {precision: fp8}}]"},
             "models.0.training.precision",

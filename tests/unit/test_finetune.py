@@ -1,12 +1,13 @@
 """The training loop: what must not change its numbers, what must, and when it stops."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
 
 from harness.contracts import Training
 from harness.errors import TrialError
+from harness.specs import Engine
 from harness.toolkit.finetune import cut, train, walk
 from harness.toolkit.losses import token_nll
 
@@ -22,6 +23,7 @@ class Task:
     strengths: tuple = (1, 2, 3)
     seed: int = 0
     retain: object = None
+    engine: Engine = field(default_factory=Engine)
     perplexities: tuple = (10.0,) * 9
 
     def validation_perplexity(self, model):

@@ -90,7 +90,7 @@ def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measure
     row = found.iloc[1]
     assert row[["sweep", "model", "method", "label"]].tolist() == ["s", "m", "emso", "EMSO"]
     assert row[["reference", "strength_name", "definition"]].tolist() == ["none", "epochs", "exact"]
-    assert row[["engine", "precision"]].tolist() == ["plain", "fp32"]
+    assert row[["engine", "precision"]].tolist() == ["torch", "fp32"]
     assert row[["erase_seconds", "measure_seconds", "peak_memory_bytes"]].tolist() == [1.0, 4.0, 7]
     assert row["point_id"] == emso.point_id(1)
     assert found["reference"][0] == ""

@@ -1,1 +1,52 @@
 """Engines: what turns a loss into a step. The fine-tuning loop asks one, and methods never see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+
+from harness.contracts import Model, Training
+from harness.models.blocks import Block
+from harness.specs import Engine
+from harness.toolkit.engines.torch import TorchEngine
+
+
+class Stepping(Protocol):
+    """What the loop asks of an engine."""
+
+    model: Any
+    """What losses are computed with."""
+
+    @property
+    def skipped_steps(self) -> int:
+        """Return how many steps were not applied, because a gradient was not finite."""
+
+    def precision(self) -> AbstractContextManager[None]:
+        """Return the context in which losses are computed."""
+
+    def backward(self, loss: torch.Tensor) -> float:
+        """Add the gradient of this share of the loss; return the share's value."""
+
+    def step(self) -> None:
+        """Apply the accumulated gradient and forget it."""
+
+    def gather(self) -> None:
+        """Bring the weights as they are now into the plain model that the engine was made for."""
+
+    def close(self) -> None:
+        """Give back what the engine holds; the plain model stays."""
+
+
+def engine_for(engine: Engine, model: Model, training: Training, blocks: Sequence[Block] | None = None) -> Stepping:
+    """Return the engine that trains `model`, or some of its blocks.
+
+    A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.
+    """
+    if engine.name == "torch" or blocks is not None:
+        return TorchEngine(model, training, blocks)
+    from harness.toolkit.engines.deepspeed import DeepSpeedEngine
+
+    return DeepSpeedEngine(model, training, engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch.nn import Parameter
@@ -35,12 +36,18 @@ class TorchEngine:
         for parameter in parameters.values():
             parameter.requires_grad_(id(parameter) in trained)
             parameter.grad = None
-        self._model = model
+        self.model = model
+        self._precision = training.precision
         self._optimizer = torch.optim.AdamW(
             self._whole or [view for view, _, _ in self._slices],
             lr=training.learning_rate,
             weight_decay=training.weight_decay,
         )
+
+    def precision(self) -> AbstractContextManager[None]:
+        """Return the context of the forward pass: bf16 autocast, or nothing."""
+        device = next(self.model.parameters()).device
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._precision == "bf16")
 
     def backward(self, loss: torch.Tensor) -> float:
         """Add the gradient of this share of the loss; return the share's value.
@@ -60,4 +67,10 @@ class TorchEngine:
             assert matrix.grad is not None
             view.grad = block.of(matrix.grad)
         self._optimizer.step()
-        self._model.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
+
+    def gather(self) -> None:
+        """Do nothing: the plain model is the one that is trained."""
+
+    def close(self) -> None:
+        """Do nothing: the optimiser goes with the engine."""

@@ -1,0 +1,160 @@
+"""The DeepSpeed engine against the plain one: the same losses and weights, and each known trap."""
+
+import math
+import os
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from harness.contracts import Training
+from harness.errors import TrialError
+from harness.execution.memorized import build_memorized, memorized_key
+from harness.execution.tasks import ErasingTask, data_of, forget_of
+from harness.models.blocks import blocks
+from harness.models.loading import load_model
+from harness.plugins import METHODS
+from harness.records.artifacts import Artifacts
+from harness.specs import Engine
+from harness.testing import small_spec
+from harness.toolkit.engines import engine_for
+from harness.toolkit.engines.torch import TorchEngine
+from harness.toolkit.finetune import train, walk
+from harness.toolkit.losses import token_nll
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
+STAGES = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 1, 2, 3)]
+
+
+@dataclass
+class Task:
+    """Five sequences in global batches of four, in micro-batches of two: the last batch and part are partial."""
+
+    forget: object
+    engine: Engine
+    training: Training = TRAINING
+    strengths: tuple = (1, 2)
+    seed: int = 0
+    retain: object = None
+
+    def validation_perplexity(self, model):
+        with torch.inference_mode():
+            return float(model(input_ids=self.forget.tokens_NT).logits.float().std())
+
+    def progress(self, message):
+        pass
+
+
+def loss(model, forget, retain):
+    return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+
+
+@pytest.fixture
+def forget(make_sequences):
+    generator = torch.Generator().manual_seed(1)
+    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10)]
+    return make_sequences(rows)
+
+
+def run(make_model, task):
+    """Return each epoch's weights and notes."""
+    model = make_model(1, layers=2)
+    found = []
+    for erased in walk(task, model, loss):
+        found.append((torch.cat([weight.detach().flatten() for weight in erased.model.parameters()]), erased.notes))
+    return found
+
+
+@pytest.mark.parametrize("engine", STAGES, ids=str)
+def test_losses_and_weights_are_the_plain_engines(make_model, forget, engine):
+    """In fp32: whatever ZeRO partitions, over partial batches and two epochs."""
+    plain, ours = run(make_model, Task(forget, Engine())), run(make_model, Task(forget, engine))
+    assert len(plain) == len(ours) == 2
+    for (weights, notes), (their_weights, their_notes) in zip(plain, ours, strict=True):
+        assert torch.allclose(weights, their_weights, atol=1e-5)
+        for key in ("loss_first", "loss_last", "loss_mean", "validation_perplexity"):
+            assert their_notes[key] == pytest.approx(notes[key], rel=1e-4)
+        assert (their_notes["optimizer_steps"], their_notes["skipped_steps"]) == (2, 0)
+
+
+def test_the_optimisers_state_in_the_cpus_memory_changes_nothing(make_model, forget):
+    offload = Engine(name="deepspeed", zero_stage=2, offload=True)
+    plain, ours = run(make_model, Task(forget, Engine())), run(make_model, Task(forget, offload))
+    assert torch.allclose(plain[-1][0], ours[-1][0], atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", STAGES, ids=str)
+def test_bf16_keeps_fp32_weights_behind(make_model, forget, engine):
+    """Updates of 1e-5 vanish in bf16 weights of about 0.3, and rounding moves those by more: neither may show."""
+    training = replace(TRAINING, precision="bf16", learning_rate=1e-5)
+    before = torch.cat([weight.detach().flatten() for weight in make_model(1, layers=2).parameters()])
+    [*_, (after, notes)] = run(make_model, Task(forget, engine, training))
+    [*_, (plain, plain_notes)] = run(make_model, Task(forget, Engine(), training))
+    moved, expected = after - before, plain - before
+    assert after.dtype == torch.float32
+    assert float((moved.abs() > 1e-6).float().mean()) > 0.8  # unused positions stay
+    assert float(torch.nn.functional.cosine_similarity(moved, expected, dim=0)) > 0.9
+    assert notes["loss_mean"] == pytest.approx(plain_notes["loss_mean"], rel=0.02)
+
+
+def test_a_step_with_an_infinite_gradient_is_counted(make_model, forget):
+    training = replace(TRAINING, precision="bf16")
+    engine = engine_for(STAGES[2], make_model(1, layers=2), training)
+    weight = next(engine.model.parameters())
+    at_rest = weight.float() - weight.float().detach()
+    engine.backward(1.0 + (at_rest * 3e38 * 10).sum())
+    engine.step()
+    assert engine.skipped_steps == 1
+    engine.close()
+
+
+def test_a_loss_that_is_not_finite_ends_the_trial(make_model, forget):
+    def broken(model, batch, retain):
+        return loss(model, batch, retain) * math.nan
+
+    with pytest.raises(TrialError, match="the loss is nan"):
+        list(train(Task(forget, STAGES[2]), make_model(1, layers=2), broken, 1))
+
+
+def test_a_few_blocks_are_stepped_by_the_plain_engine(make_model):
+    assert isinstance(engine_for(STAGES[3], make_model(1), TRAINING, blocks(make_model(1))[:2]), TorchEngine)
+
+
+def test_nothing_is_compiled_and_nobody_needs_mpi(make_model):
+    import deepspeed.ops
+
+    engine_for(STAGES[0], make_model(1), TRAINING).close()
+    assert deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] is False
+    assert os.environ["MASTER_ADDR"] == "127.0.0.1"
+    assert (os.environ["RANK"], os.environ["WORLD_SIZE"]) == ("0", "1")
+
+
+def erased(name, folder, engine):
+    """Return the erased miniature-s on an engine, and its notes."""
+    method = METHODS.load(name)
+    spec = replace(small_spec(method.reference), engine=engine)
+    artifacts = Artifacts(folder)
+    if method.reference == "memorized_model":
+        build_memorized(spec, artifacts, load_model(spec.model), data_of(spec, forget_of, spec.forget), print)
+    strength = 1 if method.strength.field == "epochs" else 3.0
+    settings = {method.strength.field: strength} | ({"epochs": 1} if name == "deliberate_imagination" else {})
+    task = ErasingTask(spec, artifacts, (strength,), print)
+    found = next(METHODS.configure(name, settings).erase(task))
+    with torch.inference_mode():
+        return found.model(task.forget.tokens_NT[:, :-1]).logits, found.notes
+
+
+@pytest.mark.parametrize("engine", [STAGES[2], STAGES[3]], ids=str)
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_gives_what_the_plain_engine_gives(name, engine, tmp_path):
+    plain, notes = erased(name, tmp_path / "plain", Engine())
+    ours, our_notes = erased(name, tmp_path / "ours", engine)
+    assert torch.allclose(plain, ours, atol=2e-3)
+    if "loss_mean" in notes:
+        assert our_notes["loss_mean"] == pytest.approx(notes["loss_mean"], rel=1e-3)
+
+
+def test_engines_have_memorised_models_of_their_own():
+    spec = small_spec("memorized_model")
+    assert memorized_key(spec) != memorized_key(replace(spec, engine=STAGES[2]))
