@@ -62,6 +62,8 @@ class Engine:
     """0 to 3: DeepSpeed partitions nothing, the optimiser's state, gradients too, weights too."""
     offload: bool = False
     """Keep the optimiser's state in the CPU's memory."""
+    workers: int = 1
+    """Processes that share each global batch."""
 
     def __str__(self) -> str:
         """Return what tables call it.
@@ -70,8 +72,11 @@ class Engine:
             >>> str(Engine()), str(Engine(name="deepspeed", zero_stage=2))
             ('torch', 'deepspeed ZeRO-2')
         """
+        if self.name == "torch":
+            return self.name
         offload = " offload" if self.offload else ""
-        return self.name if self.name == "torch" else f"{self.name} ZeRO-{self.zero_stage}{offload}"
+        workers = f", {self.workers} workers" if self.workers > 1 else ""
+        return f"{self.name} ZeRO-{self.zero_stage}{offload}{workers}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,12 +98,13 @@ class Board:
 
     def _problem(self, job: Job) -> str | None:
         """Return why a job can never start."""
-        cpus, gpus = job.spec.cpus, job.spec.gpus
+        workers = job.spec.engine.workers
+        cpus, gpus = job.spec.cpus * workers, job.spec.gpus * workers
         has = {kind: float(self.room.get(kind, 0)) for kind in ("CPU", "GPU")} if self.room else None
         if has and (cpus > has["CPU"] or gpus > has["GPU"]):
             return (
                 f"it asks for {cpus} CPUs and {gpus:g} GPUs, and this machine has {has['CPU']:g} and "
-                f"{has['GPU']:g}. Lower `resources` in the sweep file."
+                f"{has['GPU']:g}. Lower `resources` in the sweep file, or the engine's workers."
             )
         coming = {each.provides for each in [*self._waiting, *self._running.values()]}
         if self._is_ready(job) or job.needs in coming:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,6 +21,7 @@ from harness.toolkit.losses import Batch, token_nll
 
 KIND = "memorized"
 VERSION = 1
+WORK = "harness.execution.memorized:memorize_on_worker"
 SEED = 0
 """One memorised model serves the trials of every seed."""
 
@@ -48,14 +50,35 @@ def build_memorized(
     """Train the memorised model unless it exists; return its MA on the forget set."""
 
     def make(folder: Path) -> None:
-        task = _Memorizing(SEED, forget, _training(spec), spec.engine, progress)
-        for _ in train(task, original, _nll, spec.memorization.epochs):
-            pass
-        original.save_pretrained(folder)
-        about = {"ma": accuracy(original, forget), "epochs": spec.memorization.epochs, "model": spec.model.id}
+        memorized = original
+        if spec.engine.workers > 1:
+            from harness.execution.ray_train import on_workers
+
+            on_workers(WORK, spec, {}, folder)
+            memorized = load_model(_checkpoint(spec, folder)).to(original.device)
+        else:
+            _train(spec, original, forget, progress)
+            original.save_pretrained(folder)
+        about = {"ma": accuracy(memorized, forget), "epochs": spec.memorization.epochs, "model": spec.model.id}
         (folder / "memorized.json").write_text(json.dumps(about))
 
     return _accuracy_of(artifacts.build(KIND, memorized_key(spec), make))
+
+
+def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path) -> None:
+    """Train the memorised model on one of several workers; the first writes it."""
+    from harness.execution.tasks import data_of, device_of, forget_of
+
+    model = load_model(spec.model).to(device_of(spec))
+    _train(spec, model, data_of(spec, forget_of, spec.forget), lambda message: None)
+    if torch.distributed.get_rank() == 0:
+        model.save_pretrained(folder)
+
+
+def _train(spec: TrialSpec, model: Model, forget: Sequences, progress: Callable[[str], None]) -> None:
+    task = _Memorizing(SEED, forget, _training(spec), spec.engine, progress)
+    for _ in train(task, model, _nll, spec.memorization.epochs):
+        pass
 
 
 def load_memorized(spec: TrialSpec, artifacts: Artifacts) -> tuple[Model, float]:
@@ -67,8 +90,11 @@ def load_memorized(spec: TrialSpec, artifacts: Artifacts) -> tuple[Model, float]
     folder = artifacts.find(KIND, memorized_key(spec))
     if folder is None:
         raise TrialError(f"the memorised model of {spec.model.id} was not built before this trial.")
-    place = Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, memorized_key(spec))
-    return load_model(place), _accuracy_of(folder)
+    return load_model(_checkpoint(spec, folder)), _accuracy_of(folder)
+
+
+def _checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
+    return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, memorized_key(spec))
 
 
 def accuracy(model: Model, sequences: Sequences) -> float:

@@ -74,8 +74,12 @@ def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work:
         watch: Called in this process.
         work: `module:function`, called in a worker with a job, the folders and a watcher.
     """
-    if not jobs:
-        return
+    # Tune does not know of a trial's own workers: trials with as many are run together, and no others beside them.
+    for workers in sorted({job.spec.engine.workers for job in jobs}):
+        _run_class([job for job in jobs if job.spec.engine.workers == workers], folders, watch, work, workers)
+
+
+def _run_class(jobs: Sequence[Job], folders: Folders, watch: Watcher, work: str, workers: int) -> None:
     board = Board(jobs, folders, watch)
     with _temporary_folder() as temporary:
         for _ in jobs:  # Every session that breaks costs at least one of them.
@@ -83,16 +87,17 @@ def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work:
                 board.room = has if _IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
-                _fit(board, temporary, work)
+                at_once = int(has.get("CPU", 1) // (workers * max(job.spec.cpus for job in jobs))) if workers > 1 else 0
+                _fit(board, temporary, work, at_once)
             if board.is_over():
                 break
         board.close("Ray ended before this job did")
 
 
-def _fit(board: Board, temporary: Path, work: str) -> None:
+def _fit(board: Board, temporary: Path, work: str, at_once: int) -> None:
     """Run what waits; return early if Tune breaks because a worker that was being started had to make room."""
     try:
-        _tuner(board, temporary, work).fit()
+        _tuner(board, temporary, work, at_once).fit()
     except RuntimeError as error:
         if "low on memory" not in str(error) or not board.fail_running(_SHORT_OF_MEMORY):
             raise
@@ -148,7 +153,8 @@ class _Forward(tune.Callback):
         return self._board.jobs[trial.config["job"]]
 
 
-def _tuner(board: Board, temporary: Path, work: str) -> tune.Tuner:
+def _tuner(board: Board, temporary: Path, work: str, at_once: int) -> tune.Tuner:
+    """Return the tuner; `at_once` bounds the trials that have workers of their own, 0 where they have none."""
     jobs = board.jobs
     plain = [job.to_json() for job in jobs]
     requests = [{"CPU": job.spec.cpus, **({"GPU": job.spec.gpus} if job.spec.gpus else {})} for job in jobs]
@@ -159,13 +165,14 @@ def _tuner(board: Board, temporary: Path, work: str) -> tune.Tuner:
         _work(work, plain[config["job"]], folders)
 
     def resources(config: dict[str, int]) -> tune.PlacementGroupFactory:
-        return tune.PlacementGroupFactory([requests[config["job"]]])
+        return tune.PlacementGroupFactory([{"CPU": 0.01} if at_once else requests[config["job"]]])
 
     return tune.Tuner(
         tune.with_resources(trainable, resources),
         tune_config=tune.TuneConfig(
             search_alg=_Search(board),
             num_samples=len(jobs),
+            max_concurrent_trials=at_once or None,
             reuse_actors=all(job.spec.gpus == 0 for job in jobs),
             trial_name_creator=lambda trial: names[trial.config["job"]],
             trial_dirname_creator=lambda trial: names[trial.config["job"]],

@@ -20,14 +20,15 @@ import torch
 
 from harness.contracts import ErasedModel, Evaluator, Json, Model, Number
 from harness.errors import TrialError
+from harness.execution.erasing import erase
 from harness.execution.jobs import Event, Folders, Job, Watcher
 from harness.execution.memorized import build_memorized
 from harness.execution.memory import peak_memory_bytes, reset_peak_memory
 from harness.execution.redaction import shown
-from harness.execution.tasks import ErasingTask, MeasuringTask, data_of, device_of, forget_of
+from harness.execution.tasks import MeasuringTask, data_of, device_of, forget_of
 from harness.models.loading import load_model, resolve_model
 from harness.models.patch import apply_patch, save_patch
-from harness.plugins import EVALUATORS, METHODS
+from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal, remaining
 from harness.specs import (
@@ -145,10 +146,8 @@ class _Trial:
                 assert folder is not None
                 yield ErasedModel(strength, self._kept(folder).to(device))
             return
-        method = METHODS.configure(spec.method, self._settings(wanted))
-        task = ErasingTask(spec, self.artifacts, wanted, self.say)
-        for erased in method.erase(task):
-            self.warnings = [*task.warnings, *erased.notes.get("warnings", [])]
+        for erased, warnings in erase(spec, self.artifacts, wanted, self._settings(wanted), self.say):
+            self.warnings = warnings
             yield erased
 
     def _settings(self, wanted: tuple[Number, ...]) -> dict[str, Json]:

@@ -58,6 +58,7 @@ class DeepSpeedEntry(Strict):
 
     zero_stage: Literal[0, 1, 2, 3] = 2
     offload: bool = False
+    workers: PositiveCount = 1
 
 
 class EngineEntry(Strict):
@@ -79,12 +80,20 @@ def _engine(value: Any) -> Any:
     return named
 
 
+class Resources(Strict):
+    """What one trial occupies."""
+
+    cpus: PositiveCount = 1
+    gpus: NonNegative = 0.0
+
+
 class ModelEntry(JudgeEntry):
     """A model to erase from: its name alone, or with how it is to be read and trained."""
 
     engine: Annotated[EngineEntry, BeforeValidator(_engine)] = EngineEntry()
     training: Plain = Field(default_factory=dict)
     retrained: str | None = None
+    resources: Resources | None = None
 
 
 _ENTRY = doc("a name, or settings with an id: {id: ..., tokenizer: ...}")
@@ -157,13 +166,6 @@ class Ranking(Strict):
     """Which strength of each row is ranked."""
 
     at: dict[str, float] = Field(default_factory=dict)
-
-
-class Resources(Strict):
-    """What one trial occupies."""
-
-    cpus: PositiveCount = 1
-    gpus: NonNegative = 0.0
 
 
 class Report(Strict):

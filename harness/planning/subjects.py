@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from harness.contracts import Checkpoint, Evaluator, Training
 from harness.errors import ModelError, unknown
 from harness.miniature import checkpoints as miniature
 from harness.models.loading import load_tokenizer, positions, resolve_judge, resolve_model, vocabulary
-from harness.planning.config import Data, Judges, ModelEntry, Sweep
+from harness.planning.config import Data, Judges, ModelEntry, Resources, Sweep
 from harness.planning.faults import Faults, check
 from harness.planning.texts import Texts, check_texts, read_texts
 from harness.specs import Engine, Memorization
@@ -38,6 +39,7 @@ class Subject:
     checkpoint: Checkpoint
     retrained: Checkpoint | None
     engine: Engine
+    resources: Resources
     training: Mapping[str, Any]
     """The sweep's training settings with the model's own; a method may override them further."""
     memorization: Memorization
@@ -47,7 +49,9 @@ class Subject:
 def subjects(sweep: Sweep, unsound: Collection[str], faults: Faults) -> list[Subject]:
     """Return the sweep's models in the file's order; texts of a role that is `unsound` already are not read."""
     data, found = sweep.data, []
-    pinned = {number: _pinned(entry, f"models.{number}", faults) for number, entry in sweep.models.items()}
+    pinned = {
+        number: _pinned(entry, sweep.resources, f"models.{number}", faults) for number, entry in sweep.models.items()
+    }
     _refuse_repeats(sweep.models, pinned, faults)
     readable = not unsound and data.forget is not None and data.utility is not None and any(pinned.values())
     if not readable:
@@ -62,11 +66,21 @@ def subjects(sweep: Sweep, unsound: Collection[str], faults: Faults) -> list[Sub
         texts, training = _texts(data, place[0], known, path, faults), check(Training, settings, path, Faults())
         if texts is not None and training is not None:
             _refuse_overlong(texts, place[0], faults)
-            found.append(Subject(*place, _engine(entry), settings, _memorization(sweep, training), texts))
+            found.append(
+                Subject(
+                    *place,
+                    _engine(entry),
+                    entry.resources or sweep.resources,
+                    settings,
+                    _memorization(sweep, training),
+                    texts,
+                )
+            )
     return found
 
 
-def _pinned(entry: ModelEntry, path: str, faults: Faults) -> Pinned | None:
+def _pinned(entry: ModelEntry, resources: Resources, path: str, faults: Faults) -> Pinned | None:
+    _refuse_too_many_workers(entry, resources, f"{path}.engine.deepspeed.workers", faults)
     if entry.engine.deepspeed is not None and find_spec("deepspeed") is None:
         faults.add(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
     known, id = miniature.names(), entry.id
@@ -78,6 +92,14 @@ def _pinned(entry: ModelEntry, path: str, faults: Faults) -> Pinned | None:
         return checkpoint, None
     resolve = partial(resolve_model, twin, entry.tokenizer)
     return checkpoint, _resolved(resolve, twin, known, f"{path}.retrained", faults)
+
+
+def _refuse_too_many_workers(entry: ModelEntry, resources: Resources, path: str, faults: Faults) -> None:
+    """Add a fault for more workers than this machine has CPUs; a cluster knows only itself what it has."""
+    workers, cpus = entry.engine.deepspeed.workers if entry.engine.deepspeed else 1, (entry.resources or resources).cpus
+    has = os.cpu_count() or 1
+    if workers > 1 and workers * cpus > has and "RAY_ADDRESS" not in os.environ:
+        faults.add(path, f"{workers} workers of {cpus} CPUs need {workers * cpus}, and this machine has {has}.")
 
 
 def _engine(entry: ModelEntry) -> Engine:

@@ -46,8 +46,8 @@ def trials(
             "validation": sources["validation"],
             "evaluators": tuple(_evaluator(each, plugin, sources, judges) for each, plugin in evaluators.items()),
             "judges": judges,
-            "cpus": sweep.resources.cpus,
-            "gpus": sweep.resources.gpus,
+            "cpus": subject.resources.cpus,
+            "gpus": subject.resources.gpus,
             "keep_erased": sweep.keep_erased,
             "samples": sweep.report.samples,
         }

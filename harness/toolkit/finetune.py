@@ -18,6 +18,10 @@ Loss = Callable[[Model, Batch, Batch], torch.Tensor]
 """(model, forget, retain) to this micro-batch's share of the loss. Without retain data `retain` is empty."""
 
 
+Parts = tuple[Batch, Batch]
+"""A micro-batch of the forget set, and one of the retain data."""
+
+
 class Select(Protocol):
     """Chooses the blocks that an epoch trains, from one random global batch."""
 
@@ -95,16 +99,16 @@ def _one_epoch(task: TrainingTask, loss: Loss, engine: Stepping, number: int) ->
     retain = _retain_rows(task, number, len(order))
     for start in range(0, len(order), task.training.global_batch):
         rows = order[start : start + task.training.global_batch]
-        forget_parts = cut(task.forget, rows, task.training, device)
+        forget_parts = cut(task.forget, rows, task.training, device, engine.workers)
         retain_parts = (
-            cut(task.retain, retain[start : start + len(rows)], task.training, device)
+            cut(task.retain, retain[start : start + len(rows)], task.training, device, engine.workers)
             if task.retain is not None
             else [_EMPTY] * len(forget_parts)
         )
         value = 0.0
-        for forget, kept in zip(forget_parts, retain_parts, strict=True):
+        for (forget, kept), weight in _mine(list(zip(forget_parts, retain_parts, strict=True)), engine):
             with engine.precision():
-                share = loss(engine.model, forget, kept)
+                share = loss(engine.model, forget, kept) * weight
             value += engine.backward(share)
         engine.step()
         values.append(value)
@@ -119,8 +123,20 @@ def _one_epoch(task: TrainingTask, loss: Loss, engine: Stepping, number: int) ->
     }
 
 
-def cut(sequences: Sequences, rows: torch.Tensor, training: Training, device: torch.device) -> list[Batch]:
-    """Return the micro-batches of one global batch: `rows` of `sequences`, in order."""
+def _mine(parts: Sequence[Parts], engine: Stepping) -> Iterator[tuple[Parts, float]]:
+    """Yield the parts of a global batch that this worker computes, each with its weight.
+
+    All workers must step equally often: one that has run out computes a part again, for nothing.
+    """
+    for first in range(0, len(parts), engine.workers):
+        place = first + engine.rank
+        yield (parts[place], 1.0) if place < len(parts) else (parts[-1], 0.0)
+
+
+def cut(
+    sequences: Sequences, rows: torch.Tensor, training: Training, device: torch.device, workers: int = 1
+) -> list[Batch]:
+    """Return the micro-batches of one global batch, `rows` of `sequences`, in order: one at least for each worker."""
     lengths = sequences.lengths_N[rows]
     width = int(lengths.max())
     tokens = sequences.tokens_NT[rows, :width]
@@ -129,7 +145,7 @@ def cut(sequences: Sequences, rows: torch.Tensor, training: Training, device: to
     if training.loss_region == "continuation":
         counted = counted & (position >= sequences.prefix_tokens)
     total = int(counted.sum())
-    size = training.micro_batch
+    size = min(training.micro_batch, -(-len(rows) // workers))
     return [
         Batch(tokens[at : at + size].to(device), counted[at : at + size].to(device), total)
         for at in range(0, len(rows), size)

@@ -21,6 +21,11 @@ import pytest
         ({"models": "[{id: MODEL, engine: {torch: , deepspeed: }}]"}, "models.0.engine", "names 2 engines: a model is"),
         ({"models": "[{id: MODEL, engine: {torch: {k: 1}}}]"}, "models.0.engine.torch.k", "k"),
         (
+            {"models": "[{id: MODEL, engine: {deepspeed: {workers: 999}}}]", "resources": "{cpus: 2}"},
+            "models.0.engine.deepspeed.workers",
+            "999 workers of 2 CPUs need 1998, and this machine has ",
+        ),
+        (
             {"models": "[{id: MODEL, engine: {deepspeed: {zero_stage: 4}}}]"},
             "models.0.engine.deepspeed.zero_stage",
             "must be 0, 1, 2 or 3; got 4.",

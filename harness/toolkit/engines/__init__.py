@@ -19,6 +19,10 @@ class Stepping(Protocol):
 
     model: Any
     """What losses are computed with."""
+    workers: int
+    """Processes that share each global batch; every one of them calls every method here."""
+    rank: int
+    """This process among them."""
 
     @property
     def skipped_steps(self) -> int:

@@ -1,4 +1,4 @@
-"""The DeepSpeed engine: ZeRO 0 to 3 in one process, on a GPU or, for tests and small models, on a CPU.
+"""The DeepSpeed engine: ZeRO 0 to 3 in one process or several, on GPUs or, for tests and small models, on CPUs.
 
 Five traps of DeepSpeed 0.19 are kept out here. Its own counting of micro-batches is off
 (`managed_gradient_accumulation`): the last global batch of an epoch has fewer. Losses are computed through the
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import os
 import socket
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -32,7 +34,6 @@ class DeepSpeedEngine:
     """
 
     def __init__(self, model: Model, training: Training, engine: Engine) -> None:
-        deepspeed = _deepspeed()
         self._plain = model
         self._has_fp32_behind = engine.zero_stage > 0 or training.precision == "bf16"
         trained = copy.deepcopy(model)
@@ -41,12 +42,16 @@ class DeepSpeedEngine:
         weights = list(trained.parameters())
         self._named = dict(trained.named_parameters())
         optimizer = torch.optim.AdamW(weights, lr=training.learning_rate, weight_decay=training.weight_decay)
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):
-            self.model, *_ = deepspeed.initialize(
+        # ZeRO-3 looks for it at every forward pass.
+        self._says_rank = "LOCAL_RANK" not in os.environ
+        os.environ.setdefault("LOCAL_RANK", "0")
+        with _ranked(), warnings.catch_warnings(action="ignore", category=FutureWarning):
+            self.model, *_ = _deepspeed().initialize(
                 model=trained, model_parameters=weights, optimizer=optimizer, config=_config(training, engine)
             )
             if training.precision == "bf16":
                 self._restore_fp32()
+        self.workers, self.rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
 
     @property
     def skipped_steps(self) -> int:
@@ -66,16 +71,19 @@ class DeepSpeedEngine:
         return nullcontext()
 
     def backward(self, loss: torch.Tensor) -> float:
-        """Add the gradient of this share of the loss; return the share's value.
+        """Add the gradient of this worker's share of the loss; return the value of all workers' shares.
 
         Raises:
             TrialError: The loss is NaN or infinite.
         """
-        value = float(loss.detach())
-        if not torch.isfinite(loss.detach()):
+        total = loss.detach().double()
+        torch.distributed.all_reduce(total)
+        value = float(total)
+        if not math.isfinite(value):  # On every worker, so that none waits for another.
             raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
-            self.model.backward(loss, scale_wrt_gas=False)
+            # DeepSpeed takes the mean over the workers, whose shares are to be added.
+            self.model.backward(loss * self.workers, scale_wrt_gas=False)
         return value
 
     def step(self) -> None:
@@ -96,6 +104,8 @@ class DeepSpeedEngine:
     def close(self) -> None:
         """Free the copy, its gradients and its optimiser state."""
         self.model.destroy()
+        if self._says_rank:
+            os.environ.pop("LOCAL_RANK", None)
 
 
 def _config(training: Training, engine: Engine) -> dict[str, Any]:
@@ -120,7 +130,7 @@ def _config(training: Training, engine: Engine) -> dict[str, Any]:
 
 
 def _deepspeed() -> Any:
-    """Import DeepSpeed and start its process group of one, unless this was done."""
+    """Import DeepSpeed and join its process group, unless this was done."""
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
@@ -129,16 +139,26 @@ def _deepspeed() -> Any:
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not torch.distributed.is_initialized():
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        alone = {
-            "RANK": "0",
-            "LOCAL_RANK": "0",
-            "WORLD_SIZE": "1",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-        }
-        os.environ.update(alone)
         deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo", verbose=False)
     return deepspeed
+
+
+@contextmanager
+def _ranked() -> Iterator[None]:
+    """Say in the environment that this process is the only worker, unless a launcher has said what it is.
+
+    Only for as long as DeepSpeed looks: a child process must not take the group for its own.
+    """
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if "RANK" in os.environ:
+        yield
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ.update(zip(names, ("0", "1", "127.0.0.1", str(port)), strict=True))
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]

@@ -22,6 +22,7 @@ class TorchEngine:
 
     def __init__(self, model: Model, training: Training, blocks: Sequence[Block] | None = None) -> None:
         self.skipped_steps = 0
+        self.workers, self.rank = 1, 0
         parameters = dict(model.named_parameters())
         if blocks is None:
             self._whole = list(parameters.values())

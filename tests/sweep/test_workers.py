@@ -1,0 +1,193 @@
+"""Several workers: DeepSpeed on two processes against the plain engine, alone and as a Ray Train job in a sweep."""
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from harness.execution.tasks import ErasingTask
+from harness.plugins import METHODS
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.specs import Engine, Failed
+from harness.testing import small_spec
+
+WORKER = """
+import sys
+from pathlib import Path
+from harness.execution.erasing import erase_on_worker
+from harness.specs import TrialSpec
+import json, deepspeed, torch
+torch.set_num_threads(1)
+given = json.loads(sys.argv[1])
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+deepspeed.init_distributed("gloo", verbose=False)
+for spec, data, folder in given:
+    erase_on_worker(TrialSpec.from_json(spec), data, Path(folder))
+"""
+SWEEP = """
+# Do two workers do what one does?
+name: workers
+models: [{id: miniature-s, engine: {deepspeed: {zero_stage: 2, workers: 2}}}]
+data:
+  forget: {source: miniature, sequences: 8}
+  utility: {source: miniature, prompts: 4, reference_tokens: 16}
+  validation: {source: miniature, sequences: 4}
+training: {learning_rate: 1.0e-3, global_batch: 4}
+memorized_model: {epochs: 1, gate: 0.1}
+methods:
+  gradient_ascent: {epochs: [1]}
+  task_arithmetic: {gamma: [0.05]}
+evaluators: {memorization: {el_prefixes: 1}}
+collapse: {}
+"""
+
+
+def settings_of(name):
+    field = METHODS.load(name).strength.field
+    return {field: 1 if field == "epochs" else 3.0} | ({"epochs": 1} if name == "deliberate_imagination" else {})
+
+
+def spec_of(name, engine):
+    """Return a trial whose global batches of seven, of 24 sequences, share out unevenly."""
+    spec = replace(small_spec(METHODS.load(name).reference), method=name, engine=engine)
+    return replace(spec, training=replace(spec.training, micro_batch=2, global_batch=7))
+
+
+def on_two_workers(names, engine, folder):
+    """Erase with each method on two processes; return the folders that the first one wrote."""
+    given = []
+    for name in names:
+        settings = settings_of(name)
+        data = {"artifacts": str(folder), "wanted": [settings[METHODS.load(name).strength.field]], "settings": settings}
+        given.append((spec_of(name, engine).to_json(), data, str(folder / name)))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-c", WORKER, json.dumps(given)]
+    workers = [
+        subprocess.Popen(command, env={**shared, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True)
+        for rank in ("0", "1")
+    ]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=400)
+        assert worker.returncode == 0, errors
+    return {name: folder / name / "0000" for name in names}
+
+
+def _blocks(notes):
+    return [each["block"] for each in notes.get("selected_blocks", [])]
+
+
+def compare(names, engine, folder):
+    for name, place in on_two_workers(names, engine, folder).items():
+        settings, spec = settings_of(name), spec_of(name, Engine())
+        wanted = (settings[METHODS.load(name).strength.field],)
+        task = ErasingTask(spec, Artifacts(folder), wanted, lambda message: None)
+        plain = next(METHODS.configure(name, settings).erase(task))
+        ours, about = load_file(place / "model.safetensors"), json.loads((place / "erased.json").read_text())
+        for key, weight in plain.model.state_dict().items():
+            if key in ours:
+                assert torch.allclose(weight, ours[key], atol=1e-3), (name, key)
+        assert about["notes"]["loss_mean"] == pytest.approx(plain.notes["loss_mean"], rel=1e-4)
+        assert about["notes"].get("skipped_steps") == 0
+        assert _blocks(plain.notes) == _blocks(about["notes"])
+
+
+def test_two_workers_give_the_plain_engines_losses_and_weights(tmp_path):
+    compare(["gradient_difference", "emso"], Engine(name="deepspeed", zero_stage=2, workers=2), tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_every_trained_method_on_two_workers(stage, tmp_path):
+    names = [name for name in METHODS.names() if METHODS.load(name).reference != "memorized_model"]
+    compare(names, Engine(name="deepspeed", zero_stage=stage, workers=2), tmp_path)
+
+
+def run(tmp_path, *changes):
+    (tmp_path / "workers.yaml").write_text(SWEEP.lstrip())
+    command = [sys.executable, "-m", "harness.sweep", str(tmp_path / "workers.yaml"), "--results", str(tmp_path / "r")]
+    for change in changes:
+        command += ["--set", change]
+    return command
+
+
+@pytest.mark.soak
+def test_a_sweep_on_two_workers(tmp_path):
+    """The memorised model and gradient ascent are trained by Ray Train jobs inside their trials."""
+    done = subprocess.run(run(tmp_path), capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "r" / "workers" / "table.csv").open() as file:
+        rows = {row["variant"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {"original", "retrained", "gradient_ascent", "task_arithmetic"}
+    assert {row["engine"] for row in rows.values()} == {"deepspeed ZeRO-2, 2 workers"}
+    assert float(rows["gradient_ascent"]["ma"]) < float(rows["original"]["ma"])
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
+def test_a_worker_that_dies_ends_its_trial_and_no_other(tmp_path):
+    many = "methods={gradient_ascent: {epochs: [40]}, emso: {epochs: [1]}}"
+    marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
+    driver = subprocess.Popen(
+        run(tmp_path, many), env=marked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    killed = None
+    for _ in range(1200):
+        found = _workers_of(tmp_path)
+        if found and _running(tmp_path, "gradient_ascent"):
+            time.sleep(8)
+            os.kill(found[0], signal.SIGKILL)
+            killed = found[0]
+            break
+        time.sleep(0.1)
+    assert killed
+    driver.communicate(timeout=400)
+    assert driver.returncode == 1
+    journal = Journal(tmp_path / "r" / "workers" / "journal")
+    records = {spec.variant: journal.read(spec.trial_id) for spec in journal.read_plan().trials}
+    [failed] = [record for record in records["gradient_ascent"] if isinstance(record, Failed)]
+    assert failed.error.startswith("TrialError: a worker of deepspeed ZeRO-2, 2 workers failed: ")
+    assert not any(isinstance(record, Failed) for record in records["emso"])
+    assert _workers_of(tmp_path) == []
+
+
+def _workers_of(tmp_path):
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            is_ours = str(tmp_path).encode() in (folder / "environ").read_bytes()
+            if is_ours and b"RayTrainWorker" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def _running(tmp_path, variant):
+    journal = Journal(tmp_path / "r" / "workers" / "journal")
+    if not (journal.folder / "plan.json").exists():
+        return False
+    [spec] = [spec for spec in journal.read_plan().trials if spec.variant == variant]
+    return bool(journal.read(spec.trial_id))
+
+
+def test_workers_need_ray(tmp_path):
+    from harness.errors import TrialError
+    from harness.execution.ray_train import on_workers
+
+    with pytest.raises(TrialError, match="run it without --executor inline"):
+        on_workers("a:b", spec_of("emso", Engine(name="deepspeed", workers=2)), {}, Path(tempfile.gettempdir()))

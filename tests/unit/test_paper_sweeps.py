@@ -1,0 +1,88 @@
+"""The paper's own setting: every value that it states, at its place in the ready sweeps."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.errors import ConfigError
+from harness.planning.plan import plan
+
+PAPER = Path(__file__).resolve().parents[2] / "sweeps" / "paper"
+BOTH = {
+    "data.forget.source": "extraction_challenge",
+    "data.forget.sequences": 15_000,
+    "data.forget.sequence_tokens": 200,
+    "data.retain.path": "vblagoje/cc_news",
+    "data.retain.sequences": 10_000,
+    "data.utility.name": "wikitext-103-raw-v1",
+    "data.utility.prompts": 5_000,
+    "data.utility.prompt_tokens": 32,
+    "data.validation.name": "wikitext-103-raw-v1",
+    "data.validation.split": "validation",
+    "training.learning_rate": 1e-5,
+    "training.global_batch": 64,
+    "training.early_stop": 1.03,
+    "memorized_model.epochs": 10,
+    "methods.emso.k": 2,
+    "methods.emso.epochs": [1, 2, 3, 4, 5, 6, 7],
+    "evaluators.memorization.n": 3,
+    "evaluators.generation.rep": 2,
+    "evaluators.generation.div": 3,
+    "judges.perplexity": "EleutherAI/gpt-j-6b",
+    "judges.coherence": "princeton-nlp/sup-simcse-bert-base-uncased",
+    "judges.similarity": "sentence-transformers/all-MiniLM-L6-v2",
+    "models.0.id": "EleutherAI/gpt-neo-125m",
+    "models.0.training.micro_batch": 64,
+}
+MAIN_TABLE = {
+    "models.1.id": "EleutherAI/gpt-neo-1.3B",
+    "models.1.training.micro_batch": 16,
+    "models.2.id": "EleutherAI/gpt-neo-2.7B",
+    "models.2.training.micro_batch": 8,
+    "methods.task_arithmetic.gamma": 0.05,
+    "methods.contrastive_decoding.gamma": 0.3,
+    "methods.deliberate_imagination.gamma": 3,
+}
+TRADEOFF = {
+    "methods.task_arithmetic.gamma": [0.04, 0.05, 0.08, 0.1],
+    "methods.contrastive_decoding.gamma": [0.5, 0.6, 0.7, 0.8],
+    "methods.deliberate_imagination.gamma": [3, 5, 8, 10],
+}
+
+
+def value(content, path):
+    for key in path.split("."):
+        content = content[int(key) if key.isdigit() else key]
+    return content
+
+
+@pytest.mark.parametrize(("name", "stated"), [("main_table", BOTH | MAIN_TABLE), ("tradeoff", BOTH | TRADEOFF)])
+def test_every_value_that_the_paper_states(name, stated):
+    content = yaml.safe_load((PAPER / f"{name}.yaml").read_text())
+    assert {path: value(content, path) for path in stated} == stated
+
+
+@pytest.mark.parametrize("accumulated", [(0, 1), (1, 4), (2, 8)])
+def test_batches_are_accumulated_as_often_as_the_paper_says(accumulated):
+    number, times = accumulated
+    content = yaml.safe_load((PAPER / "main_table.yaml").read_text())
+    assert content["training"]["global_batch"] == times * content["models"][number]["training"]["micro_batch"]
+
+
+@pytest.mark.parametrize("name", ["main_table", "tradeoff"])
+def test_offline_nothing_but_the_hubs_content_is_missing(name, world, tmp_path, monkeypatch):
+    """With a model and judges that are here, every other setting is accepted."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    judges = ", ".join(f"{role}: {world}/OTHER" for role in ("perplexity", "features", "similarity", "coherence"))
+    model = f"[{{id: {world}/MODEL, training: {{micro_batch: 8}}, resources: {{cpus: 4, gpus: 0.25}}}}]"
+    texts = "{source: miniature, sequences: 4}"
+    data = f"{{forget: {texts}, retain: {texts}, utility: {{source: miniature, prompts: 4}}, validation: {texts}}}"
+    changes = [f"models={model}", f"judges={{{judges}}}", f"data={data}"]
+    try:
+        found = plan(PAPER / f"{name}.yaml", changes)
+    except ConfigError as error:
+        pytest.fail(str(error))
+    assert {(spec.cpus, spec.gpus) for spec in found.trials} == {(4, 0.25)}
+    assert re.fullmatch(r".+ \(the paper's (table 1|figure 4)\)\?", found.question)
