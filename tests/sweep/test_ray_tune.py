@@ -50,7 +50,8 @@ def work(job, folders, watch):
 """
 
 DRIVER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it.
 from pathlib import Path
 from harness.execution.jobs import Folders, Job
 from harness.execution.ray_tune import run_with_ray
