@@ -116,7 +116,7 @@ def _metric(name: str, title: str, *, better: Literal["higher", "lower"] = "high
         low=0.0,
         high=1.0,
         group="reasoning",
-        source="EMSO paper, section 4.1.3; lm-evaluation-harness 0.4",
+        source="EMSO paper, appendix E; lm-evaluation-harness 0.4",
     )
 
 

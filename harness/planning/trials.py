@@ -32,6 +32,7 @@ def trials(
     """
     if any(role not in judges for evaluator in evaluators.values() for role in evaluator.judges):
         return []
+    inputs = {each: dict(plugin.inputs()) for each, plugin in evaluators.items()}
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
     for subject in subjects:
@@ -44,7 +45,9 @@ def trials(
             "forget": sources["forget"],
             "utility": sources["utility"],
             "validation": sources["validation"],
-            "evaluators": tuple(_evaluator(each, plugin, sources, judges) for each, plugin in evaluators.items()),
+            "evaluators": tuple(
+                _evaluator(each, plugin, inputs[each], sources, judges) for each, plugin in evaluators.items()
+            ),
             "judges": judges,
             "cpus": subject.resources.cpus,
             "gpus": subject.resources.gpus,
@@ -69,7 +72,11 @@ def refuse_same(rows: Sequence[Row], trainings: Iterable[Mapping[str, Any]], fau
 
 
 def _evaluator(
-    name: str, plugin: Evaluator, sources: Mapping[str, Source], judges: Mapping[str, Checkpoint]
+    name: str,
+    plugin: Evaluator,
+    inputs: Mapping[str, str],
+    sources: Mapping[str, Source],
+    judges: Mapping[str, Checkpoint],
 ) -> EvaluatorSpec:
     """Return the evaluator with the identity of what it measures on any model."""
     settings = plain(plugin)
@@ -80,7 +87,7 @@ def _evaluator(
         "forget": sources["forget"].digest,
         "utility": sources["utility"].digest,
         "judges": {role: judges[role].digest for role in plugin.judges},
-        "inputs": dict(plugin.inputs()),
+        "inputs": inputs,
     }
     return EvaluatorSpec(name=name, version=plugin.version, settings=settings, key=digest_of(identity))
 

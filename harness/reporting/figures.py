@@ -25,9 +25,9 @@ from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
 
 Looks = dict[str, tuple[str, str]]
 
-_INK, _FAINT, _RED = "#222222", "#8a8a8a", "#d62728"
+INK, FAINT, RED = "#222222", "#8a8a8a", "#d62728"
 _REFERENCE_LOOKS = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
-_HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": _RED, "markeredgewidth": 1.6}
+_HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
 _LABEL_POINTS = 6.5
 
 
@@ -49,7 +49,7 @@ def tradeoff(table: pd.DataFrame, facts: Facts) -> Figure:
     for ax, (x, y), of_plane in zip(axes, planes * len(models), drawn, strict=True):
         _panel(ax, of_plane, x, y, styles)
     for ax, model in zip(axes[:: len(planes)], models, strict=True):
-        ax.set_title(_plain(model), loc="left", fontsize=10, fontweight="bold", color=_INK)
+        ax.set_title(plain(model), loc="left", fontsize=10, fontweight="bold", color=INK)
     _legend(figure, list(chain.from_iterable(drawn)), styles, columns, _note(table))
     figure.draw_without_rendering()  # Lays the panels out, so that labels know where points will be.
     for ax, of_plane in zip(axes, drawn, strict=True):
@@ -81,19 +81,19 @@ def _note(table: pd.DataFrame) -> str:
 
 def _looks(table: pd.DataFrame) -> Looks:
     erased = table[~table["method"].isin(REFERENCE_ROWS)]
-    plain = erased["variant"] == erased["method"]
-    return looks(erased.loc[plain, "variant"], erased.loc[~plain, "variant"])
+    is_itself = erased["variant"] == erased["method"]
+    return looks(erased.loc[is_itself, "variant"], erased.loc[~is_itself, "variant"])
 
 
 def _panel(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: Looks) -> None:
-    ax.set_xlabel(_title(x), fontsize=10, color=_INK)
-    ax.set_ylabel(_title(y), fontsize=10, color=_INK)
-    ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5, color=_FAINT)
+    ax.set_xlabel(_title(x), fontsize=10, color=INK)
+    ax.set_ylabel(_title(y), fontsize=10, color=INK)
+    ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5, color=FAINT)
     ax.grid(color="#eeeeee", linewidth=0.8)
     ax.set_axisbelow(True)
-    ax.tick_params(which="both", labelsize=8.5, color=_FAINT, labelcolor=_INK)
+    ax.tick_params(which="both", labelsize=8.5, color=FAINT, labelcolor=INK)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(_FAINT)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
     ax.margins(0.08)
     if math.isinf(x.high):
         ax.set_xscale("log")
@@ -142,7 +142,7 @@ def _legend(figure: Figure, drawn: Sequence[Curve], styles: Looks, columns: int,
         else:
             colour, marker = styles[curve.variant]
             style = {"marker": marker, "markersize": 6, "linewidth": 1.5}
-        handles.append(Line2D([], [], color=colour, label=_plain(curve.label), **style))
+        handles.append(Line2D([], [], color=colour, label=plain(curve.label), **style))
     if any(spot.collapsed for curve in drawn for spot in curve.spots):
         handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **_HOLLOW))
     figure.legend(
@@ -153,20 +153,20 @@ def _legend(figure: Figure, drawn: Sequence[Curve], styles: Looks, columns: int,
         ncols=min(len(handles), 3 * columns - 1),
         frameon=False,
         fontsize=9,
-        labelcolor=_INK,
+        labelcolor=INK,
         handlelength=1.8,
         columnspacing=1.4,
     )
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text in which a dollar sign starts no formula."""
     return text.replace("$", r"\$")
 
 
 def _title(metric: Metric) -> str:
     name, subscript = split_title(metric.title)
-    name = _plain(name)
+    name = plain(name)
     return (f"{name}$_{{{subscript}}}$" if subscript else name) + (" (log scale)" if math.isinf(metric.high) else "")
 
 
@@ -180,7 +180,7 @@ def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: Looks) -> None:
     lines = [along([here[spot] for spot in curve.spots], step=2 * pixels) for curve in of_plane]
     labelled = [(curve, spot) for curve in of_plane for spot in curve.spots if not curve.is_reference]
     labelled.sort(key=lambda pair: pair[1] not in (pair[0].spots[0], pair[0].spots[-1]))
-    texts = [f"{spot.strength:g}" if len(curve.spots) > 1 else _plain(curve.label[:14]) for curve, spot in labelled]
+    texts = [f"{spot.strength:g}" if len(curve.spots) > 1 else plain(curve.label[:14]) for curve, spot in labelled]
     sizes = [(0.66 * _LABEL_POINTS * len(text) * pixels, _LABEL_POINTS * pixels) for text in texts]
     anchors = [here[spot] for _, spot in labelled]
     centres = place(anchors, sizes, list(here.values()), 3.5 * pixels, list(chain.from_iterable(lines)))

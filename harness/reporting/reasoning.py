@@ -15,12 +15,12 @@ from matplotlib.patches import Patch
 from harness.contracts import Metric
 from harness.reporting.curves import looks
 from harness.reporting.facts import Facts, ranked_metrics
+from harness.reporting.figures import FAINT, INK, RED, plain
 from harness.reporting.layout import NOTHING, number
 from harness.reporting.seeds import mean_and_interval, ranked_rows, strengths
 from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
 
 _REFERENCE_COLOURS = {ORIGINAL: "#111111", RETRAINED: "#9a9a9a"}
-_INK, _FAINT, _RED = "#222222", "#8a8a8a", "#d62728"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _accuracy(seeds: pd.DataFrame, name: str, before: float) -> Accuracy:
 def bars(table: pd.DataFrame, facts: Facts) -> Figure | None:
     """Return a panel of grouped bars for each model: a group for each task, a bar for each row; None without tasks.
 
-    Source: EMSO paper, section 5.2 (its figure has the mean alone).
+    Source: EMSO paper, section 4.2 (a radar there; its legend has the means).
     """
     by_model, tasks = answers(table, facts), ranked_metrics(facts, "reasoning")
     if not by_model:
@@ -114,8 +114,8 @@ def bars(table: pd.DataFrame, facts: Facts) -> Figure | None:
     colours = {name: colour for name, (colour, _) in looks(erased).items()} | _REFERENCE_COLOURS
     for ax, (model, rows) in zip(axes, by_model.items(), strict=True):
         _panel(ax, rows, colours)
-        ax.set_title(model.replace("$", r"\$"), loc="left", fontsize=10, fontweight="bold", color=_INK)
-    axes[-1].set_xticks(range(len(tasks)), [task.title for task in tasks], fontsize=9.5, color=_INK)
+        ax.set_title(plain(model), loc="left", fontsize=10, fontweight="bold", color=INK)
+    axes[-1].set_xticks(range(len(tasks)), [task.title for task in tasks], fontsize=9.5, color=INK)
     _legend(figure, by_model, colours)
     return figure
 
@@ -128,27 +128,27 @@ def _panel(ax: Axes, rows: Sequence[Answers], colours: dict[str, str]) -> None:
         errors = [0.0 if math.isnan(accuracy.error) else accuracy.error for accuracy in row.accuracies]
         look: dict[str, Any] = {"color": colours[row.variant]}
         if row.collapsed:
-            look = {"color": "white", "edgecolor": _RED, "hatch": "////", "linewidth": 0.8}
-        ax.bar(at, heights, width * 0.9, yerr=errors, error_kw={"elinewidth": 0.8, "ecolor": _FAINT}, zorder=2, **look)
+            look = {"color": "white", "edgecolor": RED, "hatch": "////", "linewidth": 0.8}
+        ax.bar(at, heights, width * 0.9, yerr=errors, error_kw={"elinewidth": 0.8, "ecolor": FAINT}, zorder=2, **look)
         if row.collapsed:
             ax.plot(at, [0.02] * len(at), "o", color=colours[row.variant], markersize=3.2, zorder=3)
     if rows[0].variant == ORIGINAL:
         for task, accuracy in enumerate(rows[0].accuracies):
             across, dots = [task - 0.45, task + 0.45], (0, (1, 2))
-            ax.plot(across, [accuracy.mean] * 2, color=_INK, linewidth=0.8, linestyle=dots, zorder=3)
+            ax.plot(across, [accuracy.mean] * 2, color=INK, linewidth=0.8, linestyle=dots, zorder=3)
     ax.set_ylim(0, 1.04)
-    ax.set_ylabel("accuracy", fontsize=9.5, color=_INK)
+    ax.set_ylabel("accuracy", fontsize=9.5, color=INK)
     ax.grid(axis="y", color="#eeeeee", linewidth=0.8)
     ax.set_axisbelow(True)
-    ax.tick_params(length=0, labelsize=8.5, labelcolor=_INK)
+    ax.tick_params(length=0, labelsize=8.5, labelcolor=INK)
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def _legend(figure: Figure, by_model: dict[str, list[Answers]], colours: dict[str, str]) -> None:
     named = {row.variant: row.label for rows in by_model.values() for row in rows}
-    handles = [Patch(color=colours[variant], label=label.replace("$", r"\$")) for variant, label in named.items()]
+    handles = [Patch(color=colours[variant], label=plain(label)) for variant, label in named.items()]
     if any(row.collapsed for rows in by_model.values() for row in rows):
-        handles.append(Patch(facecolor="white", edgecolor=_RED, hatch="////", label="collapsed"))
+        handles.append(Patch(facecolor="white", edgecolor=RED, hatch="////", label="collapsed"))
     figure.legend(
         handles=handles,
         title="Dotted: the original model. Whiskers: one standard error, or the 95 % interval over several seeds.",
@@ -157,5 +157,5 @@ def _legend(figure: Figure, by_model: dict[str, list[Answers]], colours: dict[st
         ncols=min(len(handles), 10),
         frameon=False,
         fontsize=9,
-        labelcolor=_INK,
+        labelcolor=INK,
     )
