@@ -17,7 +17,8 @@ import torch
 
 from harness.contracts import Model, Sequences
 from harness.data.sequences import load_forget
-from harness.models.loading import load_model, load_tokenizer, resolve_model, vocabulary
+from harness.models.loading import load_model, load_tokenizer, vocabulary
+from harness.models.resolving import resolve_model
 from harness.specs import Source
 from harness.toolkit.decoding import greedy_continuations
 

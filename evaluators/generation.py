@@ -66,13 +66,14 @@ class Generation(Evaluator):
         """Return the numbers of the model's shared generations."""
         found = task.generations(self.definition)
         table = self.definition == "table"
-        judge, features = task.judge("perplexity", CausalJudge), task.judge("features", CausalJudge)
-        read = judge.read(found.prompts, found.texts)
-        seen = read if features is judge else features.read(found.prompts, found.texts)
-        scores = self._mauve(task, features, found, seen)
+        judge = task.judge("perplexity", CausalJudge)
+        read, reader = judge.read(found.prompts, found.texts), judge.digest
+        surprise = table_perplexity(judge, found.prompts, found.texts) if table else perplexity(read.nll)
+        del judge  # Makes room: the judges of the paper's size do not fit beside one another.
+        scores = self._mauve(task, found, read, reader)
         diversity = div_n_over_words if table else div_n
         numbers = {
-            "perplexity": table_perplexity(judge, found.prompts, found.texts) if table else perplexity(read.nll),
+            "perplexity": surprise,
             f"rep_{self.rep}": float(np.mean([rep_n(text, self.rep) for text in found.texts])),
             f"div_{self.div}": float(np.mean([diversity(text, self.div) for text in found.texts])),
             "coherence": self._coherence(task, found),
@@ -94,13 +95,15 @@ class Generation(Evaluator):
         )
         return float(row_cosine(prompts["embeddings"], embedder.embed(found.texts)).mean())
 
-    def _mauve(self, task: EvaluationTask, judge: CausalJudge, found: Generations, seen: Reading) -> list[float]:
+    def _mauve(self, task: EvaluationTask, found: Generations, read: Reading, reader: str) -> list[float]:
         """Return MAUVE against the human continuations, for each clustering.
 
         Differs from the paper: under `exact` a text's feature is the mean of its hidden states, not the last
         one. A small judge's last state tells little more than the last token: by it, text of perplexity 1,500
         scored 0.72, and by the mean 0.01.
         """
+        judge = task.judge("features", CausalJudge)
+        seen = read if judge.digest == reader else judge.read(found.prompts, found.texts)
         pooled = "last_ND" if self.definition == "table" else "mean_ND"
 
         def human() -> dict[str, np.ndarray]:

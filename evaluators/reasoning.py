@@ -9,7 +9,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,7 +20,9 @@ import torch
 import yaml
 
 from evaluators.reasoning_tasks import files
+from harness import hub
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
+from harness.hub import Repository
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
@@ -81,9 +83,17 @@ class Reasoning(Evaluator):
         Raises:
             DataError: A file is missing or holds a row without a label; it names all such tasks.
         """
-        if self.tasks_path in ("miniature", "hub"):
-            return {task: f"{self.tasks_path}, version {_config(task)['metadata']['version']}" for task in self.tasks}
+        if self.tasks_path == "miniature":
+            return {task: f"miniature, version {_config(task)['metadata']['version']}" for task in self.tasks}
+        if self.tasks_path == "hub":
+            pinned = {id: hub.commit(Repository(id, "dataset")) for id, _ in self.data_sets()}
+            return {task: f"{(id := _config(task)['dataset_path'])} at {pinned[id]}" for task in self.tasks}
         return files.checked(self.tasks, Path(self.tasks_path))
+
+    def data_sets(self) -> Sequence[tuple[str, str | None]]:
+        """Return where the hub has each task's rows, if they come from there."""
+        configs = [_config(task) for task in self.tasks] if self.tasks_path == "hub" else []
+        return [(config["dataset_path"], config.get("dataset_name")) for config in configs]
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the accuracies; a task that fails costs its own number, with the reason in the notes."""
@@ -146,7 +156,9 @@ def _task(name: TaskName, tasks_path: str, limit: int | None) -> Task:
     from lm_eval.tasks import TaskManager
 
     config = _config(name)
-    if tasks_path != "hub":
+    if tasks_path == "hub":
+        config |= {"custom_dataset": partial(_of_hub, config["dataset_path"], config.get("dataset_name"))}
+    else:
         splits = {"training_split": None, "validation_split": None, "test_split": "rows"}
         config |= {**splits, "custom_dataset": partial(_rows, name, tasks_path)}
     [task] = TaskManager(include_defaults=False).load([config])["tasks"].values()
@@ -165,6 +177,15 @@ def _clear(task: Task, **_: Any) -> None:
 
 def _config(name: TaskName) -> dict[str, Any]:
     return dict(yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
+
+
+def _of_hub(id: str, configuration: str | None, **_: Any) -> Mapping[str, Any]:
+    """Return a data set of the hub as lm-eval takes it, from the local cache if it is there."""
+    from datasets import load_dataset
+
+    folder = hub.fetch_rows(Repository(id, "dataset"), configuration)
+    inner = folder / (configuration or "")
+    return load_dataset(*((str(inner),) if inner.is_dir() else (str(folder), configuration)))  # type: ignore[no-any-return]
 
 
 def _rows(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, Any]:

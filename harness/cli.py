@@ -16,6 +16,7 @@ Verb = Callable[[Sequence[str]], int]
 
 MODULES = {
     "sweep": ("harness.sweep", "run what is missing of a sweep, and write its report"),
+    "prefetch": ("harness.prefetch", "fetch every model and data set of the hub that a sweep names"),
     "collate": ("harness.collate", "make tables and report again, from a journal or a table.csv"),
     "pretrain": ("harness.pretrain", "rebuild the miniature's checkpoints from nothing"),
 }
@@ -51,7 +52,7 @@ def patch(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, help="a new folder for the erased model")
     arguments = parser.parse_args(argv)
     from harness.models.export import export_patched
-    from harness.models.loading import resolve_model
+    from harness.models.resolving import resolve_model
 
     export_patched(resolve_model(arguments.model, arguments.tokenizer), arguments.patch, arguments.out)
     print(f"The erased model is in {arguments.out}.")

@@ -66,10 +66,9 @@ class Metric:
 
 @dataclass(frozen=True)
 class Strength:
-    """The one dial of a method that turns erasure up."""
+    """The one dial of a method that turns erasure up: a field of its settings."""
 
     field: str
-    """The settings field that it is."""
     cumulative: bool
     """True: one trial walks through the values (epochs); False: a trial for each (gamma)."""
     off: Number
@@ -168,7 +167,6 @@ class Method(ABC):
     label: ClassVar[str]
     """As printed in tables: "EMSO"."""
     source: ClassVar[str]
-    """The paper."""
     reference: ClassVar[Reference]
     version: ClassVar[int]
     """Raised whenever the method's numbers change; part of every trial's identity."""
@@ -187,11 +185,9 @@ class Checkpoint:
     """A model on disk or on the hub, pinned."""
 
     id: str
-    """As the user wrote it."""
     location: str
-    """A local folder, or the hub's id."""
     tokenizer: str
-    """A local folder, or the hub's id."""
+    """Both a local folder, or the hub's id; what a judge's `load` gets are folders."""
     digest: str
     """Of the weights; for a hub model its commit."""
     revision: str | None = None
@@ -221,7 +217,7 @@ class EvaluationTask(Protocol):
         """Return the model's sampled continuations of the utility prompts: made once, shared."""
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        """Return `load(checkpoint)`, once, for `perplexity`, `features` (MAUVE), `similarity` or `coherence`."""
+        """Return `load(checkpoint)`; let go of one judge before asking for the next: a large one makes room."""
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Return `make()`, computed once for all that ask with the same key: put the digests that matter into it."""
@@ -263,7 +259,7 @@ class Evaluator(ABC):
     version: ClassVar[int]
     """Raised whenever its numbers change; part of every measurement's identity."""
     judges: ClassVar[tuple[str, ...]] = ()
-    """The judge roles that it asks for; their digests become part of the measurement's identity."""
+    """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
     definition: Definition = "exact"
 
     @property
@@ -274,6 +270,10 @@ class Evaluator(ABC):
     def inputs(self) -> Mapping[str, str]:
         """Return a digest of every file it reads; a DataError for one it cannot use refuses the sweep."""
         return {}
+
+    def data_sets(self) -> Sequence[tuple[str, str | None]]:
+        """Return the id and configuration of every data set of the hub that it reads."""
+        return ()
 
     @abstractmethod
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:

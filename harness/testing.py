@@ -28,7 +28,8 @@ from pydantic import ValidationError
 from harness.contracts import ErasedModel, Evaluation, Evaluator, Method, Metric, Model, Number, Training
 from harness.execution.memorized import build_memorized
 from harness.execution.tasks import ErasingTask, MeasuringTask, data_of, forget_of
-from harness.models.loading import DEFAULT_JUDGES, load_model, resolve_judge, resolve_model
+from harness.models.loading import load_model
+from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import Engine, Memorization, Source, TrialSpec

@@ -1,9 +1,11 @@
 """Shared fixtures: small random GPT-Neos, checkpoints without weights, and makers of trials and their records."""
 
+import hashlib
 import json
 import logging
 import os
 import re
+import shutil
 from dataclasses import asdict
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -83,6 +85,32 @@ def world(tokenizer, tmp_path_factory):
         (folder / name / "config.json").write_text(json.dumps(config))
         (folder / name / "model.safetensors").write_text(name)
     return folder
+
+
+@pytest.fixture
+def hub_cache(tmp_path, monkeypatch):
+    """Return a maker of repositories in an empty cache of the hub: a folder's files become blobs behind links."""
+    from huggingface_hub import constants
+
+    cache = tmp_path / "cache" / "hub"
+    cache.mkdir(parents=True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+
+    def add(id, folder, kind="model", commit="c0ffee" * 6 + "c0de"):
+        home = cache / f"{kind}s--{id.replace('/', '--')}"
+        for file in sorted(each for each in folder.rglob("*") if each.is_file()):
+            blob = home / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+            blob.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, blob)
+            link = home / "snapshots" / commit / file.relative_to(folder)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(os.path.relpath(blob, link.parent))
+        (home / "refs").mkdir(exist_ok=True)
+        (home / "refs" / "main").write_text(commit)
+        return home / "snapshots" / commit
+
+    add.folder = cache
+    return add
 
 
 @pytest.fixture(scope="session")

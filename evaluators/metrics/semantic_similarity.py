@@ -24,13 +24,13 @@ class Embedder:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.digest = checkpoint.digest
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._encoder = self._sentence_encoder(checkpoint) if _is_sentence_folder(checkpoint) else None
+        is_sentence_folder = (Path(checkpoint.location) / "modules.json").is_file()
+        self._encoder = self._sentence_encoder(checkpoint) if is_sentence_folder else None
         if self._encoder is None:
             from transformers import AutoModel, AutoTokenizer
 
-            place, revision = checkpoint.location, checkpoint.revision
-            self._tokenizer = AutoTokenizer.from_pretrained(checkpoint.tokenizer, revision=revision)
-            self._model = AutoModel.from_pretrained(place, revision=revision, dtype="float32", use_safetensors=True)
+            self._tokenizer = AutoTokenizer.from_pretrained(checkpoint.tokenizer)
+            self._model = AutoModel.from_pretrained(checkpoint.location, dtype="float32", use_safetensors=True)
             self._model.to(self._device).eval()
 
     def _sentence_encoder(self, checkpoint: Checkpoint) -> object:
@@ -38,9 +38,7 @@ class Embedder:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             from sentence_transformers import SentenceTransformer
 
-            return SentenceTransformer(
-                checkpoint.location, device=self._device, local_files_only=Path(checkpoint.location).is_dir()
-            )
+            return SentenceTransformer(checkpoint.location, device=self._device, local_files_only=True)
 
     @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -64,11 +62,6 @@ class Embedder:
             pooled = self._model(**inputs.to(self._device)).pooler_output
             parts.append(torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy())
         return np.concatenate(parts)
-
-
-def _is_sentence_folder(checkpoint: Checkpoint) -> bool:
-    folder = Path(checkpoint.location)
-    return (folder / "modules.json").is_file() or checkpoint.location.startswith("sentence-transformers/")
 
 
 def row_cosine(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:

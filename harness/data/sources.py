@@ -7,7 +7,6 @@ forget set.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -16,13 +15,11 @@ from typing import Any, Literal
 
 from harness.data.places import SETTINGS, TEXT_FILE, existing_file
 from harness.errors import DataError, unknown
+from harness.hub import Repository, fetch_rows
 from harness.miniature import corpus
 from harness.specs import Source
 
 Role = Literal["forget", "retain", "utility", "validation"]
-
-HUB_SECONDS = 3.0
-"""How long the hub may take to answer; a mistyped name must not cost half a minute of retries."""
 
 
 @dataclass(frozen=True)
@@ -109,16 +106,14 @@ def _hub(source: Source) -> Iterator[Row]:
     path = source.path or ""
     local = Path(path).expanduser()
     if not local.is_dir():
-        _ask_hub(path)
+        local = fetch_rows(Repository(path, "dataset"), source.name)
     import datasets
 
     inner = local / (source.name or "")
     folder, name = (inner, None) if inner.is_dir() else (local, source.name)
     try:
-        # Streaming a local folder reads no more than is used, and leaves no copy in the cache.
-        loaded = datasets.load_dataset(
-            str(folder) if local.is_dir() else path, name, split=source.split, streaming=local.is_dir()
-        )
+        # Streaming reads no more than is used, and leaves no copy in the cache.
+        loaded = datasets.load_dataset(str(folder), name, split=source.split, streaming=True)
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:300]
         raise DataError(f"the data set '{path}' cannot be loaded: {type(error).__name__}: {reason}") from error
@@ -134,24 +129,4 @@ def _data_set_rows(rows: Any, source: Source) -> Iterator[Row]:
         raise DataError(
             f"the data set '{source.path}' cannot be read: {type(error).__name__}. "
             "Its files must be parquet or JSON lines."
-        ) from error
-
-
-def _ask_hub(path: str) -> None:
-    """Check within seconds that the hub has the data set, since loading retries for half a minute."""
-    if path.startswith((".", "/", "~")) or path.count("/") != 1:
-        raise DataError(f"'{path}' is neither a folder nor the hub's id of a data set (owner/name).")
-    if os.environ.get("HF_HUB_OFFLINE") or os.environ.get("HF_DATASETS_OFFLINE"):
-        return
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    try:
-        HfApi().dataset_info(path, timeout=HUB_SECONDS)
-    except RepositoryNotFoundError as error:
-        raise DataError(f"the hub has no data set '{path}' (or it is private), and there is no such folder.") from error
-    except Exception as error:
-        raise DataError(
-            f"'{path}' is no folder, and the hub cannot be reached ({type(error).__name__}). Give a local folder "
-            "of its parquet or JSON-lines files, or set HF_HUB_OFFLINE=1 if it is in this machine's cache."
         ) from error

@@ -12,7 +12,8 @@ import torch
 
 from harness.contracts import ErasedModel, Json, Number
 from harness.execution.tasks import ErasingTask, device_of
-from harness.models.loading import load_model, resolve_model
+from harness.models.loading import load_model
+from harness.models.resolving import resolve_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from harness.contracts import Checkpoint, Definition, Generations, Model, Number, Sequences, Training
 from harness.data.sequences import Utility, load_forget, load_retain, load_utility, load_validation
+from harness.execution.judges import JUDGES
 from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.records.artifacts import Artifacts
@@ -131,8 +132,8 @@ class MeasuringTask:
         return Generations(utility.prompt_texts, tuple(texts), utility.reference_texts, utility.digest)
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        """Return the judge for `role`, loaded once in this process."""
-        return cast(T, _judge(load, self.spec.judges[role]))
+        """Return the judge for `role`; a large one goes when the next is asked for."""
+        return cast(T, JUDGES.get(load, self.spec.judges[role]))
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Return `make()`, computed once for all trials of all sweeps."""
@@ -145,11 +146,6 @@ class MeasuringTask:
     def load_original(self) -> Model:
         """Return a fresh copy of the original model on the trial's device."""
         return load_model(self.spec.model).to(device_of(self.spec))
-
-
-@lru_cache(maxsize=4)
-def _judge(load: Callable[[Checkpoint], object], checkpoint: Checkpoint) -> object:
-    return load(checkpoint)
 
 
 def _before(tokens: list[int], end: int | None) -> list[int]:

@@ -22,12 +22,14 @@ from harness.contracts import ErasedModel, Evaluator, Json, Model, Number
 from harness.errors import TrialError
 from harness.execution.erasing import erase
 from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.execution.judges import JUDGES
 from harness.execution.memorized import build_memorized
 from harness.execution.memory import peak_memory_bytes, reset_peak_memory
 from harness.execution.redaction import shown
 from harness.execution.tasks import MeasuringTask, data_of, device_of, forget_of
-from harness.models.loading import load_model, resolve_model
+from harness.models.loading import load_model
 from harness.models.patch import apply_patch, save_patch
+from harness.models.resolving import resolve_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal, remaining
@@ -220,6 +222,7 @@ class _Trial:
             )
             self.done += 1
             self.watch(Event(job=self.job.name, kind="measured", message=each.name, done=self.done, total=self.total))
+        JUDGES.rest()
 
 
 @cache

@@ -20,26 +20,34 @@ def evaluators(block: Mapping[str, Mapping[str, Any]], faults: Faults) -> dict[s
     """Return the plugins of the `evaluators` block, in the file's order."""
     found: dict[str, Evaluator] = {}
     for name, settings in block.items():
-        evaluator = _evaluator(name, settings, faults)
-        if evaluator is not None:
+        evaluator = configured(name, settings, faults)
+        if evaluator is not None and _reads(name, evaluator, faults):
             _refuse_mixtures(name, evaluator, found, faults)
             found[name] = evaluator
     return found
 
 
-def _evaluator(name: str, settings: Mapping[str, Any], faults: Faults) -> Evaluator | None:
+def configured(name: str, settings: Mapping[str, Any], faults: Faults) -> Evaluator | None:
+    """Return the plugin with its settings, or None if any of them is wrong; what it reads is not looked for."""
     path = f"evaluators.{name}"
     if name not in EVALUATORS.names():
         faults.add(path, unknown("evaluator", name, EVALUATORS.names()))
         return None
     try:
-        evaluator = check(EVALUATORS.load(name), settings, path, faults)
-        if evaluator is not None:
-            evaluator.inputs()
-        return evaluator
-    except (PluginError, DataError) as error:
+        return check(EVALUATORS.load(name), settings, path, faults)
+    except PluginError as error:
         faults.add(path, str(error))
         return None
+
+
+def _reads(name: str, evaluator: Evaluator, faults: Faults) -> bool:
+    """Return whether the evaluator can use every file that it reads."""
+    try:
+        evaluator.inputs()
+    except DataError as error:
+        faults.add(f"evaluators.{name}", str(error))
+        return False
+    return True
 
 
 def _refuse_mixtures(name: str, evaluator: Evaluator, others: Mapping[str, Evaluator], faults: Faults) -> None:

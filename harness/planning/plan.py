@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from harness.data.sources import Role
 from harness.errors import ConfigError, Fault
 from harness.planning.config import Sweep, read_sweep
-from harness.planning.document import parse, question
+from harness.planning.document import question
 from harness.planning.faults import Faults
+from harness.planning.file import settings_in, text_of
 from harness.planning.grid import rows
 from harness.planning.measures import collapse_fraction, evaluators, ranked_at
 from harness.planning.options import only_those, override
 from harness.planning.subjects import judges, subjects
 from harness.planning.texts import ROLES, check_section
 from harness.planning.trials import refuse_same, trials
-from harness.planning.words import shown
 from harness.specs import Plan
 
 TAKEN = ("artifacts", "published", "mlartifacts", "mlruns")
@@ -42,8 +41,8 @@ def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     Raises:
         ConfigError: With everything that is wrong, not only the first thing.
     """
-    text = _read(file)
-    raw, faults = _document(text, file)
+    text = text_of(file)
+    raw, faults = settings_in(text, file)
     override(raw, overrides, faults)
     sweep = read_sweep(raw, faults)
     _check_lists(raw, sweep, faults)
@@ -73,29 +72,6 @@ def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
         collapse_mauve=collapse,
         samples=sweep.report.samples,
     )
-
-
-def _document(text: str, file: Path) -> tuple[dict[str, Any], Faults]:
-    raw, faults = parse(text)
-    if isinstance(raw, dict):
-        return raw, Faults(faults)
-    what = "is empty" if raw is None else f"must be settings (name: value); got {shown(raw)}"
-    raise ConfigError(str(file), faults or [Fault("(file)", f"{what}. The files in sweeps/ show what one says.")])
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        fault = Fault("(file)", f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8.")
-    except IsADirectoryError:
-        fault = Fault("(file)", "is a folder: give one of the files in it.")
-    except OSError:
-        beside = [str(each) for each in file.parent.glob("*.yaml")]
-        near = get_close_matches(str(file), beside, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else f" In that folder: {', '.join(beside) or 'no sweep file'}."
-        fault = Fault("(file)", f"cannot be read: there is no such file.{hint}")
-    raise ConfigError(str(file), [fault])
 
 
 def _check_lists(raw: Mapping[str, Any], sweep: Sweep, faults: Faults) -> None:

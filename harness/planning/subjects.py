@@ -13,7 +13,8 @@ from typing import Any
 from harness.contracts import Checkpoint, Evaluator, Training
 from harness.errors import ModelError, unknown
 from harness.miniature import checkpoints as miniature
-from harness.models.loading import load_tokenizer, positions, resolve_judge, resolve_model, vocabulary
+from harness.models.loading import load_tokenizer, positions, vocabulary
+from harness.models.resolving import resolve_judge, resolve_model
 from harness.planning.config import Data, Judges, ModelEntry, Resources, Sweep
 from harness.planning.faults import Faults, check
 from harness.planning.texts import Texts, check_texts, read_texts

@@ -281,22 +281,20 @@ def test_hub_faults_say_what_to_do(tokenizer, tmp_path):
 
     assert "row 0 has no field 'text' (it has body)" in load()
     assert "cannot be loaded: ValueError: Bad split: test" in load(split="test")
-    assert load(path="./nowhere") == "'./nowhere' is neither a folder nor the hub's id of a data set (owner/name)."
+    assert load(path="./nowhere") == "the data set './nowhere' is neither a folder nor an id on the hub (owner/name)."
 
 
-def test_a_hub_that_does_not_answer_is_said_at_once(tokenizer, monkeypatch):
+def test_a_hub_that_does_not_answer_is_said_at_once(tokenizer, hub_cache, monkeypatch):
     import huggingface_hub
 
     def refuse(*args, **kwargs):
         raise ConnectionError("no network")
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.delenv("HF_DATASETS_OFFLINE", raising=False)
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", refuse)
     source = Source(source="hub", path="vblagoje/cc_news")
     message = refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
     assert "the hub cannot be reached (ConnectionError)" in message
-    assert "set HF_HUB_OFFLINE=1" in message
+    assert "Run `lethe prefetch FILE` where there is a network, or give a local folder." in message
 
 
 def test_the_miniature_has_texts_for_every_role(tokenizer):

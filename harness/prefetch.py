@@ -1,0 +1,81 @@
+"""`lethe prefetch FILE`: bring here every model and data set of the hub that a sweep names, so that it runs offline.
+
+    lethe prefetch sweeps/paper/main_table.yaml
+    lethe prefetch sweeps/paper/main_table.yaml --check
+
+Exit codes: 0 all is here, 1 something is missing, 2 the sweep file is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import hub
+from harness.errors import ConfigError, LetheError
+from harness.models.fetching import fetch_model, state
+from harness.planning.needs import Need, needs
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        found = needs(arguments.file, arguments.set)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if not found:
+        print(f"{arguments.file} names nothing of the hub: it runs offline as it is.")
+        return 0
+    missing = sum(not _show(need, check=arguments.check) for need in found)
+    if not missing:
+        print("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
+        return 0
+    print(f"{missing} of {len(found)} are missing." + (" Without --check they are fetched." if arguments.check else ""))
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="lethe prefetch", description="Fetch what a sweep names on the hub.")
+    parser.add_argument("file", type=Path, help="the sweep file")
+    parser.add_argument("--check", action="store_true", help="only look: fetch and convert nothing")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="PATH=VALUE", help="change a setting (repeatable)"
+    )
+    return parser
+
+
+def _show(need: Need, *, check: bool) -> bool:
+    """Print a line on one need, fetched first unless this is a check; return whether it is here."""
+    found, reason = _state(need), ""
+    if found != "here" and not check:
+        try:
+            found, reason = "here", _fetch(need)
+        except LetheError as error:
+            reason = str(error)
+    elif found == "pickled":
+        reason = "only a pickle is here (pytorch_model.bin): without --check it is converted"
+    configuration = f" ({need.configuration})" if need.configuration else ""
+    line = f"{found:<8} {need.path:<22} {need.repository.id}{configuration}"
+    print(f"{line}: {reason}" if reason else line, flush=True)
+    return found == "here"
+
+
+def _state(need: Need) -> str:
+    if need.repository.kind == "model":
+        return state(need.repository, weights=need.weights)
+    return "here" if hub.cached_rows(need.repository, need.configuration) else "missing"
+
+
+def _fetch(need: Need) -> str:
+    if need.repository.kind == "model":
+        return fetch_model(need.repository, weights=need.weights)
+    hub.fetch_rows(need.repository, need.configuration)
+    return "fetched"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""A checkpoint of GPT-Neo 125M's shape, with random weights, from the hub's cache: planned, erased and measured."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import GPTNeoConfig, GPTNeoForCausalLM
+
+from harness.records.journal import Journal
+from harness.specs import Point, Started
+from harness.sweep import main
+
+COMMIT = "c0ffee" * 6 + "c0de"
+SWEEP = """# Does a model of the paper's smallest size run, from the hub's cache, offline?
+name: hub
+models: [owner/gpt-neo-125m]
+data:
+  forget: {source: npy, path: FORGET, prefix_tokens: 8}
+  utility: {source: miniature, prompts: 2, prompt_tokens: 8, reference_tokens: 8}
+training: {learning_rate: 1.0e-4, global_batch: 4, early_stop: null}
+methods:
+  gradient_ascent: {epochs: 1}
+  emso: {epochs: 1, selection: random}
+  ascent_in_bf16: {method: gradient_ascent, epochs: 1, training: {precision: bf16}}
+evaluators:
+  memorization: {el_prefixes: 2}
+"""
+
+
+@pytest.fixture
+def sweep_file(hub_cache, tokenizer, tmp_path):
+    folder = tmp_path / "model"
+    torch.manual_seed(0)
+    GPTNeoForCausalLM(
+        GPTNeoConfig(
+            vocab_size=50257,
+            hidden_size=768,
+            num_layers=12,
+            num_heads=12,
+            attention_types=[[["global", "local"], 6]],
+            window_size=256,
+            max_position_embeddings=2048,
+        )
+    ).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    hub_cache("owner/gpt-neo-125m", folder)
+    np.save(tmp_path / "forget.npy", np.random.default_rng(0).integers(0, 50257, (4, 24)))
+    file = tmp_path / "hub.yaml"
+    file.write_text(SWEEP.replace("FORGET", str(tmp_path / "forget.npy")))
+    return file
+
+
+def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, tmp_path):
+    assert main([str(sweep_file), "--executor", "inline", "--results", str(tmp_path / "results")]) == 0
+    table = pd.read_csv(tmp_path / "results" / "hub" / "table.csv").set_index("variant")
+    assert list(table.index) == ["original", "gradient_ascent", "emso", "ascent_in_bf16"]
+    assert table[["el_3", "ma", "ss", "exact_match"]].notna().all().all()
+    assert dict(table["precision"]) == {
+        "original": "fp32",
+        "gradient_ascent": "fp32",
+        "emso": "fp32",
+        "ascent_in_bf16": "bf16",
+    }
+    journal = Journal(tmp_path / "results" / "hub" / "journal")
+    records = [record for trial in journal.trial_ids() for record in journal.read(trial)]
+    assert {record.spec["model"]["digest"] for record in records if isinstance(record, Started)} == {COMMIT}
+    points = [record.notes for record in records if isinstance(record, Point) and record.strength]
+    assert {notes["optimizer_steps"] for notes in points} == {1}
+    # Random weights know nothing: ascent starts from the surprise of a guess, and half of the logits' variance.
+    ascents = [notes["loss_first"] for notes in points if "selected_blocks" not in notes]
+    assert ascents == [pytest.approx(-(math.log(50257) + 768 * 0.02**2 / 2), abs=0.1)] * 2
+    assert ascents[0] != ascents[1], "bf16 rounds otherwise than fp32"
