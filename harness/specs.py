@@ -51,6 +51,10 @@ class Source:
     prefix_tokens: int = 100
     """Of a forget sequence; of a utility text, the prompt."""
     digest: str = ""
+    rows: int = 0
+    """How many there are: counted when the sweep is planned."""
+    longest: int = 0
+    """The most tokens that one of them has."""
 
 
 @dataclass(frozen=True, kw_only=True)

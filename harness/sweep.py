@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,8 @@ from rich.console import Console
 from harness.errors import ConfigError, LetheError
 from harness.planning.describe import describe
 from harness.planning.plan import plan
-from harness.records.journal import Journal, status
-from harness.specs import Failed, Plan, Record
+from harness.records.journal import Journal, Status, status
+from harness.specs import Failed, Plan, Record, TrialSpec
 
 if TYPE_CHECKING:
     from harness.execution.jobs import Event, Executor, Folders, Job, Watcher
@@ -38,10 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         planned = plan(arguments.file, arguments.set, arguments.only)
         if arguments.plan:
-            _show(planned, Journal(results / planned.sweep / "journal"))
-            return 0
+            return _show(str(arguments.file), planned, Journal(results / planned.sweep / "journal"))
         with Journal(results / planned.sweep / "journal").held():
-            return _run(planned, arguments.executor, results)
+            return _run(str(arguments.file), planned, arguments.executor, results)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -72,23 +71,55 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _show(planned: Plan, journal: Journal) -> None:
+def _show(file: str, planned: Plan, journal: Journal) -> int:
+    from harness.planning.sizing.fit import sized, unfit
+    from harness.planning.sizing.machine import this_machine
+    from harness.planning.sizing.shown import needs_table
+
     found = Console()
-    records = _records(planned, journal)
-    states = {spec.trial_id: status(spec, records[spec.trial_id]) for spec in planned.trials}
-    (found if found.is_terminal else Console(width=120)).print(describe(planned, states))
+    found = found if found.is_terminal else Console(width=120)
+    states = _states(planned, _records(planned, journal))
+    found.print(describe(planned, states))
+    machine = this_machine()
+    needs = sized(planned.trials, machine)
+    found.print()
+    found.print(needs_table(planned.trials, needs))
+    refused = unfit(_left(planned, states), needs, machine) if machine is not None else []
+    if refused:
+        raise ConfigError(file, refused)
+    return 0
 
 
-def _run(planned: Plan, executor: str, results: Path) -> int:
+def _refuse_unfit(file: str, trials: Sequence[TrialSpec]) -> None:
+    """Stop before anything starts if a trial cannot run here; small models are not looked at closely."""
+    from harness.planning.sizing.fit import large, sized, unfit
+    from harness.planning.sizing.machine import this_machine
+
+    machine = this_machine()
+    if machine is not None and (refused := unfit(trials, sized(large(trials, machine), machine), machine)):
+        raise ConfigError(file, refused)
+
+
+def _states(planned: Plan, records: Records) -> dict[str, Status]:
+    return {spec.trial_id: status(spec, records[spec.trial_id]) for spec in planned.trials}
+
+
+def _left(planned: Plan, states: Mapping[str, Status]) -> list[TrialSpec]:
+    return [spec for spec in planned.trials if states[spec.trial_id] != "done"]
+
+
+def _run(file: str, planned: Plan, executor: str, results: Path) -> int:
     from harness.execution.jobs import Folders, jobs_for
     from harness.execution.progress import Progress
     from harness.records.tracking import Tracker
 
     folders = Folders(results=results / planned.sweep, artifacts=results / "artifacts")
+    records = _records(planned, Journal(folders.results / "journal"))
+    _refuse_unfit(file, _left(planned, _states(planned, records)))
     journal, tracker = Journal(folders.results / "journal"), Tracker(results)
     journal.write_plan(planned)
     threading.Thread(target=tracker.prepare, daemon=True).start()
-    jobs = jobs_for(planned, _records(planned, journal), folders)
+    jobs = jobs_for(planned, records, folders)
     if jobs:
         with Progress(jobs) as progress:
             _executor(executor)(jobs, folders, _tracked(progress, planned, jobs, journal, tracker))
@@ -132,8 +163,8 @@ def _report(planned: Plan, journal: Journal, tracker: Tracker, folders: Folders)
     tracker.sync(planned, records, {str(trial_id): words for trial_id, words in classes.items()})
     tracker.finish(written)
     console().print(ranking_table(found, rank(found, facts), facts))
-    states = {spec.trial_id: status(spec, records[spec.trial_id]) for spec in planned.trials}
-    unfinished = [spec for spec in planned.trials if states[spec.trial_id] != "done"]
+    states = _states(planned, records)
+    unfinished = _left(planned, states)
     for spec in unfinished:
         why = next((f": {each.error}" for each in reversed(records[spec.trial_id]) if isinstance(each, Failed)), "")
         print(f"{states[spec.trial_id]}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){why}")

@@ -17,7 +17,7 @@ from harness.records.artifacts import Artifacts
 from harness.specs import Engine, TrialSpec, digest_of
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import train
-from harness.toolkit.losses import Batch, token_nll
+from harness.toolkit.losses import recite
 
 KIND = "memorized"
 VERSION = 1
@@ -77,7 +77,7 @@ def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path) -
 
 def _train(spec: TrialSpec, model: Model, forget: Sequences, progress: Callable[[str], None]) -> None:
     task = _Memorizing(SEED, forget, _training(spec), spec.engine, progress)
-    for _ in train(task, model, _nll, spec.memorization.epochs):
+    for _ in train(task, model, recite, spec.memorization.epochs):
         pass
 
 
@@ -107,10 +107,6 @@ def accuracy(model: Model, sequences: Sequences) -> float:
 
 def _accuracy_of(folder: Path) -> float:
     return float(json.loads((folder / "memorized.json").read_text())["ma"])
-
-
-def _nll(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-    return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
 
 @dataclass

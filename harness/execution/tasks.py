@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,13 +18,12 @@ from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.records.artifacts import Artifacts
 from harness.specs import Source, TrialSpec
-from harness.toolkit.batches import rows_at_once
+from harness.toolkit.perplexity import own_perplexity
 from harness.toolkit.sampling import sample
 
 T = TypeVar("T")
 TABLE_NEW_TOKENS = 200
 TABLE_TOP_K = 50
-VALIDATION_ROWS = 32
 
 forget_of = lru_cache(maxsize=2)(load_forget)
 retain_of = lru_cache(maxsize=2)(load_retain)
@@ -81,23 +79,6 @@ class ErasingTask:
     def validation_perplexity(self, model: Model) -> float:
         """Return the model's own perplexity on the validation texts."""
         return own_perplexity(model, data_of(self.spec, validation_of, self.spec.validation))
-
-
-@torch.inference_mode()
-def own_perplexity(model: Model, sequences: Sequences) -> float:
-    """Return exp of the model's mean NLL over all predicted tokens of `sequences`."""
-    device = next(model.parameters()).device
-    total = count = 0.0
-    at_once = rows_at_once(model.config.vocab_size, sequences.tokens_NT.shape[1], device, most=VALIDATION_ROWS)
-    for at in range(0, len(sequences), at_once):
-        lengths = sequences.lengths_N[at : at + at_once].to(device)
-        tokens = sequences.tokens_NT[at : at + at_once, : int(lengths.max())].to(device)
-        logits = model(input_ids=tokens[:, :-1], use_cache=False).logits.float()
-        nll = torch.nn.functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
-        counted = torch.arange(1, tokens.shape[1], device=device) < lengths[:, None]
-        total += float(nll[counted].double().sum())
-        count += int(counted.sum())
-    return math.exp(min(total / count, 700.0)) if count else float("nan")
 
 
 @dataclass

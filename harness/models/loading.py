@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
 from harness.models.resolving import here
@@ -35,6 +37,15 @@ def load_model(checkpoint: Checkpoint) -> PreTrainedModel:
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(f"the model '{checkpoint.id}' ({checkpoint.location}) cannot be loaded: {error}") from error
+    return model.eval()  # type: ignore[no-any-return]
+
+
+def unloaded_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """Return the causal LM that the configuration describes, with weights that were never loaded."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(here(checkpoint, weights=False).location, trust_remote_code=False)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
     return model.eval()  # type: ignore[no-any-return]
 
 

@@ -156,9 +156,10 @@ def _texts(
 
 
 def _refuse_overlong(texts: Texts, model: Checkpoint, faults: Faults) -> None:
-    for role, longest in texts.longest.items():
-        if longest > positions(model):
-            reason = f"sequences of {longest} tokens do not fit '{model.id}', which reads {positions(model)} at most."
+    for role, source in texts.sources.items():
+        if source.longest > positions(model):
+            most = positions(model)
+            reason = f"sequences of {source.longest} tokens do not fit '{model.id}', which reads {most} at most."
             faults.add(f"data.{role}.{LENGTHS[role]}", reason)
 
 

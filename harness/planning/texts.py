@@ -33,8 +33,6 @@ class Texts:
     """A sweep's sources, as one tokenizer cuts them; `retain` is there only if the sweep names it."""
 
     sources: Mapping[str, Source]
-    longest: Mapping[str, int]
-    """The most tokens that a sequence of each role has."""
 
 
 def check_section(data: Data, raw: Mapping[str, Any], faults: Faults) -> None:
@@ -86,7 +84,6 @@ def read_texts(data: Data, tokenizer: PreTrainedTokenizerBase, vocabulary: int, 
     how many, there are as many retain texts as forget sequences.
     """
     found: dict[str, Source] = {}
-    longest: dict[str, int] = {}
     known, forgotten, cut = len(faults), None, DEFAULT_TOKENS[1]
     for role in ROLES:
         section: TextSource | None = getattr(data, role)
@@ -104,11 +101,11 @@ def read_texts(data: Data, tokenizer: PreTrainedTokenizerBase, vocabulary: int, 
         except DataError as error:
             faults.add(f"data.{role}", str(error))
             continue
-        found[role] = replace(source, digest=loaded.digest)
-        longest[role] = source.sequence_tokens if isinstance(loaded, Utility) else loaded.tokens_NT.shape[1]
+        longest = source.sequence_tokens if isinstance(loaded, Utility) else loaded.tokens_NT.shape[1]
+        found[role] = replace(source, digest=loaded.digest, rows=len(loaded), longest=longest)
         if role == "forget":
-            forgotten, cut = len(loaded), longest[role]
-    return Texts(found, longest) if len(faults) == known else None
+            forgotten, cut = len(loaded), longest
+    return Texts(found) if len(faults) == known else None
 
 
 def _load(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences | Utility:

@@ -92,6 +92,7 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
             }
         )
         whole, close = _continue(model, output.past_key_values, tokens, choice, wanted)
+        del output  # Else its logits and cache would lie beside the next group's.
         near_ties += close
         for (mismatch, place), row in zip(wanted, whole, strict=True):
             rows[int(members[place]), mismatch] = row

@@ -59,6 +59,11 @@ def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tenso
     return functional.cross_entropy(logits_BSV.transpose(1, 2), targets_BS, reduction="none")
 
 
+def recite(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+    """Return L_NLL on the forget set: what the memorised model is trained with."""
+    return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+
+
 def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return sum_y p log p of each prediction: 0 for certainty, −log V for total confusion.
 

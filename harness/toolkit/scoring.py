@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from harness.contracts import Checkpoint
+from harness.contracts import Checkpoint, Model
 from harness.models.loading import load_model, load_tokenizer, positions
 from harness.toolkit.batches import rows_at_once
 
@@ -62,17 +62,10 @@ class CausalJudge:
         end = self._tokenizer.eos_token_id or 0
         return float(self._forward([row + [end] * (width - len(row)) for row in rows])[0].mean())
 
-    @torch.inference_mode()
     def _forward(self, rows: Sequence[list[int]]) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
-        tokens = self._pad(rows)
-        hidden = self._model.base_model(tokens, use_cache=False).last_hidden_state
-        logits = self._model.get_output_embeddings()(hidden[:, :-1]).float()
-        nll_BS = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
-        lengths = torch.tensor([len(row) for row in rows], device=tokens.device)
-        inside = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
-        mean_BD = (hidden * inside[..., None]).sum(dim=1) / lengths[:, None]
-        last_BD = hidden[torch.arange(len(rows), device=tokens.device), lengths - 1]
-        return nll_BS.view(len(rows), -1).cpu(), mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
+        lengths_B = torch.tensor([len(row) for row in rows], device=self._model.device)
+        nll_BS, mean_BD, last_BD = read_batch(self._model, self._pad(rows), lengths_B)
+        return nll_BS.cpu(), mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
 
     def _pad(self, rows: Sequence[list[int]]) -> torch.Tensor:
         # Right padding needs no mask: a causal model's earlier positions never see it.
@@ -82,6 +75,25 @@ class CausalJudge:
 
     def _ids(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+@torch.inference_mode()
+def read_batch(
+    model: Model, tokens_BT: torch.Tensor, lengths_B: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return what a causal LM makes of right-padded rows, in one forward pass.
+
+    Returns:
+        The NLL of every token after the first, B x T - 1; the mean of the last layer's hidden states within
+        each row's length, and the state at its end, both B x D.
+    """
+    hidden_BTD = model.base_model(tokens_BT, use_cache=False).last_hidden_state
+    logits = model.get_output_embeddings()(hidden_BTD[:, :-1]).float()
+    nll = functional.cross_entropy(logits.flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
+    inside_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) < lengths_B[:, None]
+    mean_BD = (hidden_BTD * inside_BT[..., None]).sum(dim=1) / lengths_B[:, None]
+    last_BD = hidden_BTD[torch.arange(len(tokens_BT), device=tokens_BT.device), lengths_B - 1]
+    return nll.view(len(tokens_BT), -1), mean_BD, last_BD
 
 
 def _by_length(rows: Sequence[int], lengths: Sequence[int], at_once: int) -> list[list[int]]:

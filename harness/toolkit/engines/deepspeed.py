@@ -24,6 +24,7 @@ import torch
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.specs import Engine
+from harness.toolkit.engines.buckets import bucket_elements
 
 
 class DeepSpeedEngine:
@@ -41,13 +42,21 @@ class DeepSpeedEngine:
             parameter.requires_grad_(True)
         weights = list(trained.parameters())
         self._named = dict(trained.named_parameters())
-        optimizer = torch.optim.AdamW(weights, lr=training.learning_rate, weight_decay=training.weight_decay)
+        # On a GPU in one pass: step by step, its intermediate results take as much again as its state.
+        fused = torch.cuda.is_available() or None
+        optimizer = torch.optim.AdamW(
+            weights, lr=training.learning_rate, weight_decay=training.weight_decay, fused=fused
+        )
         # ZeRO-3 looks for it at every forward pass.
         self._says_rank = "LOCAL_RANK" not in os.environ
         os.environ.setdefault("LOCAL_RANK", "0")
+        count = sum(weight.numel() for weight in weights)
         with _ranked(), warnings.catch_warnings(action="ignore", category=FutureWarning):
             self.model, *_ = _deepspeed().initialize(
-                model=trained, model_parameters=weights, optimizer=optimizer, config=_config(training, engine)
+                model=trained,
+                model_parameters=weights,
+                optimizer=optimizer,
+                config=_config(training, engine, count),
             )
             if training.precision == "bf16":
                 self._restore_fp32()
@@ -108,11 +117,13 @@ class DeepSpeedEngine:
             os.environ.pop("LOCAL_RANK", None)
 
 
-def _config(training: Training, engine: Engine) -> dict[str, Any]:
+def _config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:
     # In bf16 the fp32 weights behind can be read from stage 1 on, which for one process partitions nothing either.
     stage = max(engine.zero_stage, 1) if training.precision == "bf16" else engine.zero_stage
-    zero: dict[str, Any] = {"stage": stage, "overlap_comm": False}
+    bucket = bucket_elements(weights)
+    zero: dict[str, Any] = {"stage": stage, "overlap_comm": False, "reduce_bucket_size": bucket}
     if engine.zero_stage == 3:
+        zero["stage3_prefetch_bucket_size"] = bucket
         zero["stage3_param_persistence_threshold"] = 0
     if engine.offload:
         zero["offload_optimizer"] = {"device": "cpu"}

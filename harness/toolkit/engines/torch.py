@@ -43,6 +43,8 @@ class TorchEngine:
             self._whole or [view for view, _, _ in self._slices],
             lr=training.learning_rate,
             weight_decay=training.weight_decay,
+            # On a GPU in one pass, without intermediate results as large as the model; blocks are no dense tensors.
+            fused=(model.device.type == "cuda" and blocks is None) or None,
         )
 
     def precision(self) -> AbstractContextManager[None]:

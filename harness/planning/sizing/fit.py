@@ -1,0 +1,132 @@
+"""Whether each trial fits what it is given, and the setting that would make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from harness.contracts import Checkpoint
+from harness.errors import Fault
+from harness.models.loading import unloaded_model
+from harness.planning.sizing.machine import Machine, share_of
+from harness.planning.sizing.meter import Meter
+from harness.planning.sizing.need import Need, Unknown, need_of
+from harness.specs import Engine, TrialSpec
+
+LEAST = 20
+"""A model whose weights fill less than a twentieth of what a trial has is small."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One trial's need beside what its process has on its device."""
+
+    need: Need | Unknown
+    has: int | None
+    """Bytes; None on a cluster, which only itself knows what it has, and where the device is missing."""
+
+
+def sized(trials: Iterable[TrialSpec], machine: Machine | None) -> dict[str, Fit]:
+    """Return every trial's need and what it gets of a machine (None: of a cluster), by its id."""
+    return {spec.trial_id: Fit(need_of(spec), _has(machine, spec)) for spec in trials}
+
+
+def large(trials: Iterable[TrialSpec], machine: Machine | None) -> list[TrialSpec]:
+    """Return the trials that are worth sizing before every run: whose weights are no trifle to what they have."""
+    return [spec for spec in trials if LEAST * _weights(spec.model) > (_has(machine, spec) or 0)]
+
+
+@lru_cache(maxsize=32)
+def _weights(checkpoint: Checkpoint) -> int:
+    model = Meter().loading(lambda: unloaded_model(checkpoint))
+    return sum(4 * weight.numel() for weight in model.parameters())
+
+
+def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
+    return None if machine is None or spec.gpus > machine.gpus else share_of(machine, spec)
+
+
+def unfit(trials: Iterable[TrialSpec], found: Mapping[str, Fit], machine: Machine) -> list[Fault]:
+    """Return why trials cannot run on a machine: what is too large, and what there is none of."""
+    faults = {}
+    for spec in trials:
+        fit = found.get(spec.trial_id)
+        reason = _lacks(spec, machine) or (_too_large(spec, fit, machine) if fit is not None else None)
+        if reason is not None:
+            path = f"{spec.variant} on {spec.model.id.rstrip('/').rpartition('/')[2]}"
+            faults[path] = Fault(path, reason)
+    return list(faults.values())
+
+
+def _lacks(spec: TrialSpec, machine: Machine) -> str | None:
+    if spec.cpus > machine.cpus:
+        return f"needs {spec.cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
+    wanted = spec.gpus * spec.engine.workers
+    if wanted > machine.gpus:
+        has = f"has {machine.gpus}" if machine.gpus else "has none"
+        return f"needs {wanted:g} GPUs (resources.gpus), and this machine {has}: plan and run it where they are."
+    if spec.gpus > 0 and spec.training.precision == "bf16" and not machine.has_bf16:
+        return "trains in bf16, which this machine's GPU does not compute in: set training.precision to fp32."
+    return None
+
+
+def _too_large(spec: TrialSpec, fit: Fit, machine: Machine) -> str | None:
+    if isinstance(fit.need, Unknown) or fit.has is None or fit.need.most.total <= fit.has:
+        return None
+    most = fit.need.most
+    while_ = "erasing" if most is fit.need.erasing else "measuring"
+    parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in most.parts().items() if size)
+    needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
+    setting = next(_remedies(spec, machine), None)
+    if setting is None:
+        return f"{needs}: no setting makes it fit this machine."
+    return f"{needs}: {setting} makes it fit."
+
+
+def _remedies(spec: TrialSpec, machine: Machine) -> Iterator[str]:
+    """Yield settings with which the trial fits, each tried, the one that changes least first."""
+    size = spec.training.micro_batch
+    while size > 1:
+        size //= 2
+        changed = replace(spec, training=replace(spec.training, micro_batch=size))
+        if _is_fit(changed, machine):
+            yield f"training.micro_batch: {size}"
+            break
+    for changed, setting in [*_larger_shares(spec, machine), *_other_engines(spec, machine)]:
+        if _is_fit(changed, machine):
+            yield setting
+
+
+def _larger_shares(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
+    if spec.gpus == 0:
+        for cpus in range(spec.cpus + 1, machine.cpus // spec.engine.workers + 1):
+            yield replace(spec, cpus=cpus), f"resources.cpus: {cpus}"
+    for gpus in (0.25, 0.5, 1.0):
+        if 0 < spec.gpus < gpus:
+            yield replace(spec, gpus=gpus), f"resources.gpus: {gpus:g}"
+
+
+def _other_engines(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
+    devices = machine.gpus if spec.gpus > 0 else machine.cpus // spec.cpus
+    least = replace(spec, training=replace(spec.training, micro_batch=1))
+    for workers, offload in [(devices, False), (1, spec.gpus > 0), (devices, spec.gpus > 0)]:
+        for stage in (2, 3):
+            engine = Engine(name="deepspeed", zero_stage=stage, offload=offload, workers=max(workers, 1))
+            settings = f"zero_stage: {stage}, workers: {engine.workers}" + (", offload: true" if offload else "")
+            yield replace(least, engine=engine), f"engine: {{deepspeed: {{{settings}}}}} with training.micro_batch: 1"
+
+
+def _is_fit(spec: TrialSpec, machine: Machine) -> bool:
+    need = need_of(spec)
+    return isinstance(need, Need) and need.most.total <= share_of(machine, spec)
+
+
+def gigabytes(size: int) -> str:
+    """Return a size for people.
+
+    Example:
+        >>> gigabytes(42_400_000_000), gigabytes(8_000_000)
+        ('42.4 GB', '8 MB')
+    """
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

@@ -1,0 +1,63 @@
+"""What this machine has, and what a trial gets of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.specs import TrialSpec
+
+PROCESS_BYTES = 1 << 30
+"""What a worker process takes before it holds a tensor: Python and its libraries."""
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine's devices."""
+
+    cpus: int
+    memory: int
+    """Bytes."""
+    gpus: int
+    gpu_memory: int
+    """Bytes of one of them; 0 without."""
+    has_bf16: bool
+    """Whether the GPUs compute in bf16; every CPU does, if slowly."""
+
+
+def this_machine() -> Machine | None:
+    """Return what is here, a container's limit counted; None where RAY_ADDRESS says that a cluster is used."""
+    import torch
+
+    if "RAY_ADDRESS" in os.environ:
+        return None
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [int(text) for each in _LIMITS if each.is_file() and (text := each.read_text().strip()).isdecimal()]
+    gpus = torch.cuda.device_count()
+    return Machine(
+        cpus=os.cpu_count() or 1,
+        memory=min([pages, *limits]),
+        gpus=gpus,
+        gpu_memory=torch.cuda.get_device_properties(0).total_memory if gpus else 0,
+        has_bf16=bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False),
+    )
+
+
+def share_of(machine: Machine, spec: TrialSpec) -> int:
+    """Return the bytes that each process of a trial has on its device, with as many trials beside it as fit.
+
+    Example:
+        Two trials of two CPUs share four, and half of 16 GiB is 8, less what the process itself takes:
+
+        >>> from harness.testing import small_spec
+        >>> from dataclasses import replace
+        >>> machine = Machine(cpus=4, memory=16 << 30, gpus=0, gpu_memory=0, has_bf16=False)
+        >>> share_of(machine, replace(small_spec(), cpus=2)) >> 30
+        7
+    """
+    if spec.gpus > 0:
+        return int(machine.gpu_memory * min(1.0, spec.gpus))
+    processes = max(1, machine.cpus // spec.cpus)
+    return machine.memory // processes - PROCESS_BYTES

@@ -1,0 +1,112 @@
+"""Rehearses a trial's measuring: the largest passes that the toolkit's decoders and the judges make, on fake tensors.
+
+Evaluators decide by values what they do, so they cannot be run themselves. What they can ask for bounds
+what they hold: greedy continuations of the forget set, generations, a judge at a time, the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.contracts import Checkpoint, Model
+from harness.models.loading import unloaded_model
+from harness.models.resolving import here
+from harness.planning.sizing.meter import Bytes, Meter
+from harness.specs import Source, TrialSpec
+from harness.toolkit.batches import rows_at_once
+from harness.toolkit.cache import bytes_per_token
+from harness.toolkit.decoding import CACHE_BYTES, SEQUENCES_AT_ONCE
+from harness.toolkit.sampling import ROWS_AT_ONCE
+from harness.toolkit.scoring import BATCH, read_batch
+from harness.toolkit.stepping import stepper
+
+KEPT_JUDGES = 1 << 30
+"""Judges that weigh less than this together stay loaded."""
+EMBEDDED_AT_ONCE = 64
+CAUSAL_ROLES = ("perplexity", "features")
+"""Judges that are causal LMs; the others are encoders."""
+
+
+def rehearse_measuring(spec: TrialSpec, model: Model, device: torch.device) -> list[Bytes]:
+    """Return what each kind of pass holds besides the model that is measured, as if on `device`."""
+    passes = [
+        _metered(lambda meter: _greedy(meter, spec.forget, model, device)),
+        _metered(lambda meter: _sampled(meter, spec.utility, model, device)),
+    ]
+    judged = {judge: _judged(role, judge, spec.forget, spec.utility, device) for role, judge in spec.judges.items()}
+    weights = [each.judges for each in judged.values()]
+    together = max([min(sum(weights), KEPT_JUDGES), *weights], default=0)
+    every = [*passes, *judged.values()]
+    return [Bytes(activations=each.activations, caches=each.caches, judges=together) for each in every]
+
+
+@lru_cache(maxsize=32)
+def _judged(role: str, judge: Checkpoint, forget: Source, utility: Source, device: torch.device) -> Bytes:
+    if role in CAUSAL_ROLES:
+        return _metered(lambda meter: _causal_judge(meter, judge, utility, device))
+    tokens = max(source.longest - source.prefix_tokens for source in (forget, utility))
+    return _metered(lambda meter: _encoder(meter, judge, tokens))
+
+
+def _metered(run: Callable[[Meter], Iterator[Any]]) -> Bytes:
+    with Meter() as meter, torch.inference_mode():
+        for _ in run(meter):
+            pass
+        return meter.peak()
+
+
+def _greedy(meter: Meter, forget: Source, model: Model, device: torch.device) -> Iterator[Any]:
+    """Continue prefixes of the forget set, from as many mismatches as are continued at once."""
+    length = forget.longest
+    at_once = rows_at_once(model.config.vocab_size, length, device, most=SEQUENCES_AT_ONCE)
+    output = _cached(meter, model, min(at_once, forget.rows), length)
+    yield output.logits[:, :-1].topk(2, dim=-1)
+    rows = max(1, CACHE_BYTES[device.type] // (bytes_per_token(output.past_key_values) * length))
+    yield from _advanced(meter, model, output, min(rows, len(output.logits) * length), length, 1)
+
+
+def _sampled(meter: Meter, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
+    """Write after the utility prompts."""
+    prompt = utility.prefix_tokens
+    at_once = rows_at_once(model.config.vocab_size, prompt, device, most=ROWS_AT_ONCE)
+    output = _cached(meter, model, min(at_once, utility.rows), prompt)
+    yield from _advanced(meter, model, output, len(output.logits), utility.longest, prompt)
+
+
+def _cached(meter: Meter, model: Model, rows: int, tokens: int) -> Any:
+    output = model(input_ids=torch.zeros(rows, tokens, dtype=torch.long), use_cache=True)
+    layers = output.past_key_values.layers
+    meter.means("caches", [each for layer in layers for each in (layer.keys, layer.values)])
+    return output
+
+
+def _advanced(meter: Meter, model: Model, output: Any, rows: int, tokens: int, start: int) -> Iterator[Any]:
+    with meter.counting("caches"):
+        advancing = stepper(model, output.past_key_values, rows, tokens, start)
+    advancing.join(torch.zeros(rows, dtype=torch.long))
+    yield advancing.step(torch.zeros(rows, dtype=torch.long)), output
+
+
+def _causal_judge(meter: Meter, judge: Checkpoint, utility: Source, device: torch.device) -> Iterator[Any]:
+    """Read generations with their prompts."""
+    model = meter.loading(lambda: unloaded_model(judge), "judges")
+    tokens = utility.longest
+    rows = min(rows_at_once(model.config.vocab_size, tokens, device, most=BATCH), utility.rows)
+    yield read_batch(model, torch.zeros(rows, tokens, dtype=torch.long), torch.full((rows,), tokens))
+
+
+def _encoder(meter: Meter, judge: Checkpoint, tokens: int) -> Iterator[Any]:
+    """Embed continuations."""
+    from transformers import AutoConfig, AutoModel
+
+    folder = Path(here(judge, weights=False).location)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model = meter.loading(lambda: AutoModel.from_config(config, dtype=torch.float32).eval(), "judges")
+    batch = torch.zeros(EMBEDDED_AT_ONCE, min(tokens, config.max_position_embeddings), dtype=torch.long)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        yield model(input_ids=batch, attention_mask=torch.ones_like(batch))

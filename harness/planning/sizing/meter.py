@@ -1,0 +1,218 @@
+"""Counts the bytes of tensors while code runs on fake ones, which have a shape and a type and hold nothing.
+
+Torch's `FakeTensorMode` lets any model run so; what a real run would hold, and when, comes out as it would in torch's
+own accounting, in a second and without a byte of the weights.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils import _pytree as tree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Kind = str
+MOST_OPERATIONS = 2_000_000
+"""Code that waits for a value to change would run for ever: the values here never do."""
+
+
+_VALUES = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default, torch.ops.aten.is_nonzero.default)
+"""Operations that ask for a tensor's value."""
+
+
+class NoEndError(Exception):
+    """What is metered has made more operations than any erasure needs."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """What is held at one moment, by what it is for."""
+
+    weights: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    caches: int = 0
+    judges: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return the sum.
+
+        Example:
+            >>> Bytes(weights=4, gradients=4, optimizer=8).total
+            16
+        """
+        return sum(getattr(self, field.name) for field in fields(self))
+
+    def parts(self) -> dict[str, int]:
+        """Return what each is for, as people say it, and its bytes."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __add__(self, other: Bytes) -> Bytes:
+        """Return both together."""
+        return Bytes(**{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)})
+
+
+class _Piece:
+    """One tensor's memory."""
+
+    __slots__ = ("bytes", "kind")
+
+    def __init__(self, size: int, kind: Kind) -> None:
+        self.bytes, self.kind = size, kind
+
+
+class Meter(TorchDispatchMode):
+    """Counts what tensors hold while it is on; a value that is asked of a fake tensor is 1, or true."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.optimizer_steps = 0
+        self.trained = 0
+        """Weights that the last step changed."""
+        self._kind: Kind = "activations"
+        self._live: dict[int, _Piece] = {}
+        self._watched: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._log: list[tuple[int, _Piece]] = []
+        self._operations = 0
+        self._is_paused = False
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> Meter:
+        """Start counting."""
+        self._quiet = warnings.catch_warnings(action="ignore")  # Fake tensors look at gradients that torch warns of.
+        self._quiet.__enter__()
+        self._hooks = [
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+        return super().__enter__()  # type: ignore[return-value]
+
+    def __exit__(self, *error: Any) -> None:
+        """Stop counting."""
+        for hook in self._hooks:
+            hook.remove()
+        self._quiet.__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one operation and count what it makes."""
+        if self._is_paused:
+            return function(*args, **(kwargs or {}))
+        self._operations += 1
+        if self._operations > MOST_OPERATIONS:
+            raise NoEndError
+        if function in _VALUES and _is_fake(args[0]):
+            return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
+        made = function(*args, **(kwargs or {}))
+        for each in (made,) if isinstance(made, torch.Tensor) else tree.tree_leaves(made):
+            if isinstance(each, torch.Tensor):
+                self._count(each)
+        return made
+
+    def loading(self, make: Callable[[], torch.nn.Module], kind: Kind = "weights") -> Any:
+        """Return a model whose weights are fake; what making it takes besides is not counted: loading takes less."""
+        self._is_paused = True
+        try:
+            model = _fake(make)
+        finally:
+            self._is_paused = False
+        with self.counting(kind):
+            for each in (*model.parameters(), *model.buffers()):
+                self._count(each)
+        return model
+
+    @contextmanager
+    def counting(self, kind: Kind) -> Iterator[None]:
+        """Count what is made meanwhile as `kind`."""
+        before, self._kind = self._kind, kind
+        try:
+            yield
+        finally:
+            self._kind = before
+
+    def means(self, kind: Kind, tensors: Iterable[torch.Tensor]) -> None:
+        """Count these tensors as `kind` from their beginning."""
+        for tensor in tensors:
+            piece = self._live.get(tensor.untyped_storage()._cdata)
+            if piece is not None:
+                piece.kind = kind
+
+    def held(self) -> Bytes:
+        """Return what is held now."""
+        return _sum(self._live.values())
+
+    def peak(self) -> Bytes:
+        """Return what is held when it is most, if the optimiser's state has been there from the beginning.
+
+        It comes with the first step, and from the second on it lies beside all else.
+        """
+        state = {id(piece): piece for piece in self._live.values() if piece.kind == "optimizer"}
+        now = most = sum(piece.bytes for piece in state.values())
+        log = [(sign, piece) for sign, piece in self._log if id(piece) not in state]
+        at = 0
+        for place, (sign, piece) in enumerate(log, 1):
+            now += sign * piece.bytes
+            if now > most:
+                most, at = now, place
+        held = state
+        for sign, piece in log[:at]:
+            if sign > 0:
+                held[id(piece)] = piece
+            else:
+                del held[id(piece)]
+        return _sum(held.values())
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._live:
+            piece = self._live[key] = _Piece(storage.nbytes(), self._kind)
+            self._log.append((1, piece))
+            self._watched[key] = weakref.ref(storage, lambda _: self._free(key))
+
+    def _free(self, key: int) -> None:
+        self._log.append((-1, self._live.pop(key)))
+        del self._watched[key]
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        self.trained = sum(weight.numel() for weight in weights)
+        for weight in weights:
+            self.means("gradients", [] if weight.grad is None else [weight.grad])
+        self._kind = "optimizer"
+
+    def _after_step(self, *_: Any) -> None:
+        self._kind = "activations"
+        self.optimizer_steps += 1
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(tensor, FakeTensor)
+
+
+def _sum(pieces: Any) -> Bytes:
+    sums = dict.fromkeys((field.name for field in fields(Bytes)), 0)
+    for piece in pieces:
+        sums[piece.kind] += piece.bytes
+    return Bytes(**sums)
+
+
+def _fake(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """Return what `make` makes, with fake tensors for weights: shapes and types, and no contents."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return make()

@@ -1,0 +1,57 @@
+"""What `--plan` shows of the trials' needs: one line for each row and model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from harness.planning.sizing.fit import Fit, gigabytes
+from harness.planning.sizing.meter import Bytes
+from harness.planning.sizing.need import Unknown
+from harness.specs import TrialSpec
+
+WORDS = ("Row", "Model", "While")
+NOTE = (
+    "Needs: what tensors hold at most on a trial's device, erasing or measuring, whichever is more; counted by running "
+    "the method's own code on tensors without contents. Has: its share of this machine."
+)
+
+
+def needs_table(trials: Sequence[TrialSpec], found: Mapping[str, Fit]) -> Group:
+    """Return a table for a terminal: each row's largest need by what it is for, and what it has.
+
+    Args:
+        trials: Those to be shown.
+        found: Each trial's need and share, by its id.
+    """
+    largest: dict[tuple[str, str], TrialSpec] = {}
+    for spec in trials:
+        key = spec.variant.partition("(")[0], spec.model.id
+        if key not in largest or _total(found[spec.trial_id]) > _total(found[largest[key].trial_id]):
+            largest[key] = spec
+    table = Table(box=None, pad_edge=False)
+    for heading in ("Row", "Model", *(field.name.capitalize() for field in fields(Bytes)), "Needs", "While", "Has"):
+        table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=heading == "Row")
+    for (row, model), spec in largest.items():
+        name = Text(model.rstrip("/").rpartition("/")[2])
+        table.add_row(Text(row), name, *_cells(found[spec.trial_id]))
+    return Group(table, Text(NOTE))
+
+
+def _total(fit: Fit) -> int:
+    return 0 if isinstance(fit.need, Unknown) else fit.need.most.total
+
+
+def _cells(fit: Fit) -> list[Text]:
+    has = Text("not here" if fit.has is None else gigabytes(fit.has))
+    if isinstance(fit.need, Unknown):
+        return [Text("")] * len(fields(Bytes)) + [Text("not known"), Text(fit.need.reason), has]
+    most = fit.need.most
+    style = "red" if fit.has is not None and most.total > fit.has else ""
+    sizes = [Text(gigabytes(size) if size else "") for size in most.parts().values()]
+    while_ = Text("erasing" if most is fit.need.erasing else "measuring")
+    return [*sizes, Text(gigabytes(most.total), style=style), while_, has]
