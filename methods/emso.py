@@ -116,10 +116,17 @@ def gradients(
         weight.requires_grad_(True)
     sums = [{name: torch.zeros_like(weight) for name, weight in matrices.items()} for _ in range(2)]
     for batch in batches:
-        logits = batch.logits(model)
-        losses = (batch.mean(token_nll(logits, batch.targets_BS)), batch.mean(token_negative_entropy(logits)))
-        for loss, total in zip(losses, sums, strict=True):
-            found = torch.autograd.grad(loss, list(matrices.values()), retain_graph=True)
-            for name, gradient in zip(matrices, found, strict=True):
-                total[name] += gradient
+        _add_gradients(model, batch, matrices, sums)
     return sums[0], sums[1]
+
+
+def _add_gradients(
+    model: Model, batch: Batch, matrices: dict[str, torch.nn.Parameter], sums: list[dict[str, torch.Tensor]]
+) -> None:
+    """Add a micro-batch's gradients; a function, so that nothing of one pass lies beside the next."""
+    logits = batch.logits(model)
+    losses = (batch.mean(token_nll(logits, batch.targets_BS)), batch.mean(token_negative_entropy(logits)))
+    for loss, total, is_last in zip(losses, sums, (False, True), strict=True):
+        found = torch.autograd.grad(loss, list(matrices.values()), retain_graph=not is_last)
+        for name, gradient in zip(matrices, found, strict=True):
+            total[name] += gradient

@@ -1,11 +1,14 @@
 """Shared fixtures: small random GPT-Neos, checkpoints without weights, and makers of trials and their records."""
 
+import copy
+import gc
 import hashlib
 import json
 import logging
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -14,11 +17,14 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch.profiler import ProfilerActivity, profile
 from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
 from harness.contracts import Checkpoint, Sequences, Training
 from harness.errors import ConfigError
-from harness.execution.jobs import Job
+from harness.execution import judges, memorized, tasks, trial
+from harness.execution.jobs import Folders, Job
+from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.reporting.facts import known_fact
 from harness.specs import Engine, EvaluatorSpec, Measurement, Memorization, Plan, Point, Source, TrialSpec
@@ -258,5 +264,49 @@ def check(world, sound, tmp_path):
             return {}
         assert len(set(faults)) == len(faults), "no fault twice"
         return {fault.path: fault.reason.replace(f"{world}/", "") for fault in faults}
+
+    return run
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Return a measurer: the most bytes that torch says tensors held while a function ran."""
+
+    kept = []
+
+    def counted(checkpoint):
+        # Some weights are allocated in transformers' own threads, which are not counted: a copy is. What is
+        # allocated elsewhere must not be freed here either, or that is counted.
+        with ThreadPoolExecutor(1) as elsewhere:
+            kept.append(elsewhere.submit(load_model, checkpoint).result())
+        return copy.deepcopy(kept[-1])
+
+    for room in (tasks, trial, memorized):
+        monkeypatch.setattr(room, "load_model", counted)
+
+    def run(work):
+        gc.collect()  # What is left over from before and freed meanwhile would count as less.
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            work()
+        events = [each for each in profiler.profiler.kineto_results.events() if each.name() == "[memory]"]
+        now = most = 0
+        for event in sorted(events, key=lambda each: each.start_ns()):
+            now += event.nbytes()
+            most = max(most, now)
+        return most
+
+    return run
+
+
+@pytest.fixture
+def run_whole(tmp_path):
+    """Return a runner of a whole trial, with the memorised model that it needs, and with no judge loaded before."""
+
+    def run(spec):
+        judges.JUDGES.__init__()
+        folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
+        if spec.reference == "memorized_model":
+            trial.memorize(Job(name="memorize", kind="memorize", spec=spec), folders, lambda event: None)
+        trial.run_trial(Job(name="trial", kind="trial", spec=spec), folders, lambda event: None)
 
     return run

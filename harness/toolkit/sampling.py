@@ -11,9 +11,12 @@ import torch
 
 from harness.contracts import Model
 from harness.toolkit.batches import rows_at_once
+from harness.toolkit.cache import bytes_per_token
 from harness.toolkit.stepping import stepper
 
 ROWS_AT_ONCE = 256
+SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
+"""What the keys and values of the rows that are written at once may weigh."""
 FIRST_GUESS = 128
 """The nucleus is looked for among so many tokens first: sorting a whole vocabulary costs more than a step."""
 
@@ -39,12 +42,20 @@ def sample(
     """
     draws = uniforms(len(prompts_NT), new_tokens, seed)
     device = next(model.parameters()).device
-    at_once = rows_at_once(model.config.vocab_size, prompts_NT.shape[1], device, most=ROWS_AT_ONCE)
+    at_once = sampled_at_once(model, prompts_NT.shape[1], prompts_NT.shape[1] + new_tokens, device)
     parts = [
         _sample(model, prompts.to(device), mine.to(device), top_p, top_k)
         for prompts, mine in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
     ]
     return torch.cat(parts)
+
+
+def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device) -> int:
+    """Return how many rows to write at once on a device, prompts of `prompt` tokens and `tokens` tokens in all."""
+    first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
+    one = model(input_ids=first, use_cache=True).past_key_values
+    most = min(ROWS_AT_ONCE, SAMPLED_CACHE_BYTES[device.type] // (bytes_per_token(one) * tokens))
+    return rows_at_once(model.config.vocab_size, prompt, device, most=most)
 
 
 def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:

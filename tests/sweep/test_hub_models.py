@@ -8,6 +8,8 @@ import pytest
 import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
+from harness.planning.plan import plan
+from harness.planning.sizing.need import Need, need_of
 from harness.records.journal import Journal
 from harness.specs import Point, Started
 from harness.sweep import main
@@ -72,3 +74,11 @@ def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, 
     ascents = [notes["loss_first"] for notes in points if "selected_blocks" not in notes]
     assert ascents == [pytest.approx(-(math.log(50257) + 768 * 0.02**2 / 2), abs=0.1)] * 2
     assert ascents[0] != ascents[1], "bf16 rounds otherwise than fp32"
+
+
+@pytest.mark.parametrize("variant", ["gradient_ascent", "emso", "ascent_in_bf16"])
+def test_its_need_is_told_to_within_a_fifth(sweep_file, measured, run_whole, variant):
+    [spec] = [spec for spec in plan(sweep_file).trials if spec.variant == variant]
+    need = need_of(spec)
+    assert isinstance(need, Need), need
+    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.2)

@@ -1,16 +1,16 @@
 """What a trial needs, told without running it, against torch's own accounting of a run."""
 
 import copy
-from concurrent.futures import ThreadPoolExecutor
+import os
+import re
 from dataclasses import replace
 
+import psutil
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
+from transformers import GPTNeoConfig
 
-from harness.contracts import ErasedModel, Training
-from harness.execution import judges, memorized, tasks, trial
-from harness.execution.jobs import Folders, Job
+from harness.contracts import Checkpoint, ErasedModel, Training
 from harness.execution.memorized import build_memorized
 from harness.execution.tasks import ErasingTask, data_of, forget_of
 from harness.models.loading import load_model
@@ -19,12 +19,13 @@ from harness.planning.sizing import meter as sizing_meter
 from harness.planning.sizing.deepspeed import partitioned
 from harness.planning.sizing.erasing import rehearse, rehearse_memorizing
 from harness.planning.sizing.fit import sized, unfit
-from harness.planning.sizing.machine import Machine
+from harness.planning.sizing.machine import PROCESS_BYTES, Machine, share_of, this_machine
 from harness.planning.sizing.meter import Bytes, Meter
 from harness.planning.sizing.need import Need, Unknown, need_of
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import Engine
+from harness.sweep import main
 from harness.toolkit.engines import engine_for
 from harness.toolkit.finetune import cut
 from harness.toolkit.losses import recite
@@ -72,35 +73,6 @@ def specs(tmp_path):
     return make
 
 
-@pytest.fixture
-def measured(monkeypatch):
-    """Return a measurer: the most bytes that torch says tensors held while a function ran."""
-
-    kept = []
-
-    def counted(checkpoint):
-        # Some weights are allocated in transformers' own threads, which are not counted: a copy is. What is
-        # allocated elsewhere must not be freed here either, or that is counted.
-        with ThreadPoolExecutor(1) as elsewhere:
-            kept.append(elsewhere.submit(load_model, checkpoint).result())
-        return copy.deepcopy(kept[-1])
-
-    for room in (tasks, trial, memorized):
-        monkeypatch.setattr(room, "load_model", counted)
-
-    def run(work):
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            work()
-        events = [each for each in profiler.profiler.kineto_results.events() if each.name() == "[memory]"]
-        now = most = 0
-        for event in sorted(events, key=lambda each: each.start_ns()):
-            now += event.nbytes()
-            most = max(most, now)
-        return most
-
-    return run
-
-
 def erase(spec, artifacts):
     task = ErasingTask(spec, artifacts, spec.strengths, lambda message: None)
     settings = {**spec.settings, spec.strength_name: spec.strengths[-1]}
@@ -123,20 +95,12 @@ def test_erasing_is_told_to_within_a_twentieth(specs, measured, tmp_path, method
     assert found.peak.total == pytest.approx(measured(lambda: erase(spec, artifacts)), rel=0.05)
 
 
-def run_whole(spec, folder):
-    judges.JUDGES.__init__()
-    folders = Folders(results=folder / "results", artifacts=folder / "artifacts")
-    if spec.reference == "memorized_model":
-        trial.memorize(Job(name="memorize", kind="memorize", spec=spec), folders, lambda event: None)
-    trial.run_trial(Job(name="trial", kind="trial", spec=spec), folders, lambda event: None)
-
-
 @pytest.mark.parametrize("method", ["original", *METHOD_NAMES])
-def test_a_whole_trial_is_told_to_within_a_fifth(specs, measured, tmp_path, method):
+def test_a_whole_trial_is_told_to_within_a_fifth(specs, measured, run_whole, method):
     spec = specs()[method]
     need = need_of(spec)
     assert isinstance(need, Need), need
-    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec, tmp_path)), rel=0.2)
+    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.2)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -167,11 +131,11 @@ def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model,
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("method", ["kl_divergence", "emso", "task_arithmetic"])
-def test_a_trial_on_deepspeed_is_told_to_within_a_fifth(specs, measured, tmp_path, method):
+def test_a_trial_on_deepspeed_is_told_to_within_a_fifth(specs, measured, run_whole, method):
     spec = specs("models=[{id: miniature-m, engine: deepspeed}]", "training.precision=bf16")[method]
     need = need_of(spec)
     assert isinstance(need, Need), need
-    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec, tmp_path)), rel=0.2)
+    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.2)
 
 
 def test_partitions_shrink_with_the_workers_and_go_from_the_device_when_offloaded():
@@ -238,10 +202,11 @@ class Looks(Waits):
 
 @pytest.mark.parametrize(("method", "reason"), [(Waits, "NoEndError"), (Looks, "RuntimeError")])
 def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypatch, method, reason):
+    known = specs()["gradient_ascent"]
     monkeypatch.setattr(sizing_meter, "MOST_OPERATIONS", 3000)
-    monkeypatch.setattr(METHODS, "load", lambda name: method)
-    monkeypatch.setattr(METHODS, "configure", lambda name, settings: method())
-    spec = replace(specs()["gradient_ascent"], method=method.__name__)
+    monkeypatch.setattr(type(METHODS), "load", lambda self, name: method)
+    monkeypatch.setattr(type(METHODS), "configure", lambda self, name, settings: method())
+    spec = replace(known, method=method.__name__)
     assert isinstance(need_of(spec), Unknown)
     assert need_of(spec).reason.startswith(reason)
     fit = sized([spec], MACHINE)
@@ -261,12 +226,95 @@ def test_a_trial_that_fits_is_not_refused(specs):
 
 
 @pytest.mark.parametrize(
-    ("memory", "changes", "setting"),
+    ("share", "micro_batch", "cpus", "setting"),
     [
-        # Half of the machine is 78 MB beside the process: a micro-batch of 24 needs more, and one of 6 does not.
-        (78_000_000, ["training.micro_batch=24", "training.global_batch=24"], "training.micro_batch: 12 makes it fit"),
-        (30_000_000, [], "resources.cpus: 2 makes it fit"),
-        (1_000_000, [], "no setting makes it fit this machine"),
+        (300_000_000, 24, 2, "training.micro_batch: 12 makes it fit."),
+        (230_000_000, 24, 2, "training.micro_batch: 6 makes it fit."),
+        (150_000_000, 6, 2, "resources.cpus: 2 makes it fit."),
+        (150_000_000, 6, 1, "no setting makes it fit this machine."),
     ],
 )
-def test_a_trial_that_cannot_fit_is_refused_with_the_setting_that_makes_it_fit(specs, memory, changes, setting): ...
+def test_a_trial_that_cannot_fit_is_refused_with_the_setting_that_makes_it_fit(
+    specs, share, micro_batch, cpus, setting
+):
+    changes = ["training.global_batch=24", f"training.micro_batch={micro_batch}"]
+    spec = specs(*changes)["kl_divergence"]
+    machine = replace(MACHINE, cpus=cpus, memory=cpus * (share + PROCESS_BYTES))
+    assert share_of(machine, spec) == share
+    reason = refusal(spec, machine)
+    assert reason.endswith(setting)
+    assert re.match(r"needs \d+ MB while (erasing|measuring) \(weights \d+ MB, .*\), and has \d+ MB: ", reason)
+    if "micro_batch" in setting:
+        size = int(re.search(r"micro_batch: (\d+)", reason)[1])
+        assert refusal(replace(spec, training=replace(spec.training, micro_batch=size)), machine) is None
+        assert refusal(replace(spec, training=replace(spec.training, micro_batch=2 * size)), machine) is not None
+    if "cpus" in setting:
+        assert refusal(replace(spec, cpus=2), machine) is None
+
+
+@pytest.fixture
+def wide(tmp_path):
+    """A model of 1.6 billion weights, of which there is the configuration only."""
+    GPTNeoConfig(
+        vocab_size=1024,
+        hidden_size=4096,
+        num_layers=8,
+        num_heads=16,
+        attention_types=[[["global", "local"], 4]],
+        max_position_embeddings=256,
+    ).save_pretrained(tmp_path / "wide")
+    return Checkpoint("wide", str(tmp_path / "wide"), str(tmp_path / "wide"), "0" * 64)
+
+
+def test_a_gpu_that_is_too_small_alone_is_helped_by_partitioning_or_a_larger_share(specs, wide):
+    spec = replace(specs("training.precision=bf16")["kl_divergence"], model=wide, gpus=1.0)
+    machine = replace(MACHINE, cpus=16, gpus=4, gpu_memory=80 << 30, has_bf16=True)
+    need = need_of(spec).most
+    assert need.total > 20 * 1.6e9, "two models, gradients and two moments: 20 bytes a weight"
+    assert refusal(spec, machine) is None
+    reason = refusal(spec, replace(machine, gpu_memory=35_000_000_000))
+    assert "engine: {deepspeed: {zero_stage: 2, workers: 4}} with training.micro_batch: 1 makes it fit." in reason
+    reason = refusal(replace(spec, gpus=0.25), replace(machine, gpu_memory=100_000_000_000))
+    assert reason.endswith("resources.gpus: 0.5 makes it fit.")
+
+
+def test_what_a_machine_has_not_is_said(specs):
+    spec = specs("training.precision=bf16")["gradient_ascent"]
+    gpu = replace(MACHINE, gpus=1, gpu_memory=80 << 30, has_bf16=True)
+    assert refusal(replace(spec, gpus=1.0), gpu) is None
+    assert refusal(replace(spec, gpus=1.0), replace(gpu, has_bf16=False)) == (
+        "trains in bf16, which this machine's GPU does not compute in: set training.precision to fp32."
+    )
+    in_fp32 = replace(spec, gpus=1.0, training=replace(spec.training, precision="fp32"))
+    assert refusal(in_fp32, replace(gpu, has_bf16=False)) is None
+    assert refusal(replace(spec, gpus=1.0), MACHINE).startswith("needs 1 GPU (resources.gpus), and this machine has no")
+    two = replace(spec, gpus=1.0, engine=Engine(name="deepspeed", zero_stage=2, workers=2))
+    assert refusal(two, gpu).startswith("needs 2 GPUs (resources.gpus), and this machine has 1")
+    assert refusal(replace(spec, cpus=8), MACHINE) == "needs 8 CPUs (resources.cpus), and this machine has 2."
+
+
+def test_this_machine_has_what_the_system_says(monkeypatch):
+    machine = this_machine()
+    assert machine.cpus == os.cpu_count()
+    assert 0 < machine.memory <= psutil.virtual_memory().total
+    assert machine.gpus == torch.cuda.device_count()
+    monkeypatch.setenv("RAY_ADDRESS", "elsewhere:6379")
+    assert this_machine() is None
+
+
+def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path, monkeypatch, capsys):
+    specs()
+    command = [str(tmp_path / "sizes.yaml"), "--results", str(tmp_path / "results"), "--only", "method=gradient_ascent"]
+    assert main([*command, "--plan"]) == 0
+    printed = capsys.readouterr().out
+    row = next(line for line in printed.splitlines() if line.startswith("gradient_ascent "))
+    assert re.search(r"miniature-m +8 MB +8 MB .* 93 MB +204 MB +measuring +[\d.]+ GB$", row), row
+
+    small = Machine(cpus=1, memory=PROCESS_BYTES + 10_000_000, gpus=0, gpu_memory=0, has_bf16=False)
+    monkeypatch.setattr("harness.planning.sizing.machine.this_machine", lambda: small)
+    for arguments in ([*command, "--plan"], command):
+        assert main(arguments) == 2
+        printed = capsys.readouterr().err
+        assert "gradient_ascent on miniature-m      needs 204 MB while measuring" in printed
+        assert "original on miniature-m and 1 more  needs 192 MB while measuring" in printed
+    assert not (tmp_path / "results" / "sizes" / "table.csv").exists()

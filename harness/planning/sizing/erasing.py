@@ -15,7 +15,7 @@ from harness.plugins import METHODS
 from harness.specs import Engine, Source, TrialSpec
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import recite
-from harness.toolkit.perplexity import own_perplexity
+from harness.toolkit.perplexity import ROWS, own_perplexity
 
 PARTS = 2
 """From the second micro-batch on, gradients are there already when the next forward pass starts."""
@@ -140,7 +140,7 @@ def _task(spec: TrialSpec, meter: Meter, dtype: torch.dtype) -> _Task:
         training=replace(training, global_batch=whole, early_stop=None),
         strengths=() if spec.is_reference else (_strength(spec),),
         forget=_made_up(spec.forget, whole),
-        validation=_made_up(spec.validation, spec.validation.rows),
+        validation=_made_up(spec.validation, min(spec.validation.rows, ROWS)),
         retain=_made_up(spec.retain, whole) if spec.retain is not None else None,
         dtype=dtype,
     )

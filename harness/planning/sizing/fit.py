@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -49,23 +50,27 @@ def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
 
 def unfit(trials: Iterable[TrialSpec], found: Mapping[str, Fit], machine: Machine) -> list[Fault]:
     """Return why trials cannot run on a machine: what is too large, and what there is none of."""
-    faults = {}
+    names: dict[str, list[str]] = defaultdict(list)
     for spec in trials:
         fit = found.get(spec.trial_id)
         reason = _lacks(spec, machine) or (_too_large(spec, fit, machine) if fit is not None else None)
         if reason is not None:
-            path = f"{spec.variant} on {spec.model.id.rstrip('/').rpartition('/')[2]}"
-            faults[path] = Fault(path, reason)
-    return list(faults.values())
+            names[reason].append(f"{spec.variant} on {spec.model.id.rstrip('/').rpartition('/')[2]}")
+    return [Fault(_together(rows), reason) for reason, rows in names.items()]
+
+
+def _together(rows: Sequence[str]) -> str:
+    others = len(set(rows)) - 1
+    return f"{rows[0]} and {others} more" if others else rows[0]
 
 
 def _lacks(spec: TrialSpec, machine: Machine) -> str | None:
-    if spec.cpus > machine.cpus:
-        return f"needs {spec.cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
     wanted = spec.gpus * spec.engine.workers
     if wanted > machine.gpus:
-        has = f"has {machine.gpus}" if machine.gpus else "has none"
-        return f"needs {wanted:g} GPUs (resources.gpus), and this machine {has}: plan and run it where they are."
+        needs = f"{wanted:g} GPU{'' if wanted <= 1 else 's'}"
+        return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: run it where they are."
+    if spec.cpus > machine.cpus:
+        return f"needs {spec.cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
     if spec.gpus > 0 and spec.training.precision == "bf16" and not machine.has_bf16:
         return "trains in bf16, which this machine's GPU does not compute in: set training.precision to fp32."
     return None

@@ -7,6 +7,7 @@ what they hold: greedy continuations of the forget set, generations, a judge at 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from harness.specs import Source, TrialSpec
 from harness.toolkit.batches import rows_at_once
 from harness.toolkit.cache import bytes_per_token
 from harness.toolkit.decoding import CACHE_BYTES, SEQUENCES_AT_ONCE
-from harness.toolkit.sampling import ROWS_AT_ONCE
+from harness.toolkit.sampling import sampled_at_once
 from harness.toolkit.scoring import BATCH, read_batch
 from harness.toolkit.stepping import stepper
 
@@ -32,17 +33,30 @@ CAUSAL_ROLES = ("perplexity", "features")
 """Judges that are causal LMs; the others are encoders."""
 
 
+@dataclass(frozen=True)
+class _Subject:
+    """A model to measure; two of one name need as much."""
+
+    name: tuple[Checkpoint, str]
+    model: Model = field(compare=False)
+
+
 def rehearse_measuring(spec: TrialSpec, model: Model, device: torch.device) -> list[Bytes]:
     """Return what each kind of pass holds besides the model that is measured, as if on `device`."""
-    passes = [
-        _metered(lambda meter: _greedy(meter, spec.forget, model, device)),
-        _metered(lambda meter: _sampled(meter, spec.utility, model, device)),
-    ]
+    passes = _passes(_Subject((spec.model, type(model).__name__), model), spec.forget, spec.utility, device)
     judged = {judge: _judged(role, judge, spec.forget, spec.utility, device) for role, judge in spec.judges.items()}
     weights = [each.judges for each in judged.values()]
     together = max([min(sum(weights), KEPT_JUDGES), *weights], default=0)
     every = [*passes, *judged.values()]
     return [Bytes(activations=each.activations, caches=each.caches, judges=together) for each in every]
+
+
+@lru_cache(maxsize=32)
+def _passes(subject: _Subject, forget: Source, utility: Source, device: torch.device) -> tuple[Bytes, Bytes]:
+    return (
+        _metered(lambda meter: _greedy(meter, forget, subject.model, device)),
+        _metered(lambda meter: _sampled(meter, utility, subject.model, device)),
+    )
 
 
 @lru_cache(maxsize=32)
@@ -73,7 +87,7 @@ def _greedy(meter: Meter, forget: Source, model: Model, device: torch.device) ->
 def _sampled(meter: Meter, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Write after the utility prompts."""
     prompt = utility.prefix_tokens
-    at_once = rows_at_once(model.config.vocab_size, prompt, device, most=ROWS_AT_ONCE)
+    at_once = sampled_at_once(model, prompt, utility.longest, device)
     output = _cached(meter, model, min(at_once, utility.rows), prompt)
     yield from _advanced(meter, model, output, len(output.logits), utility.longest, prompt)
 

@@ -33,9 +33,9 @@ def needs_table(trials: Sequence[TrialSpec], found: Mapping[str, Fit]) -> Group:
         key = spec.variant.partition("(")[0], spec.model.id
         if key not in largest or _total(found[spec.trial_id]) > _total(found[largest[key].trial_id]):
             largest[key] = spec
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, collapse_padding=True)
     for heading in ("Row", "Model", *(field.name.capitalize() for field in fields(Bytes)), "Needs", "While", "Has"):
-        table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=heading == "Row")
+        table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=heading in WORDS)
     for (row, model), spec in largest.items():
         name = Text(model.rstrip("/").rpartition("/")[2])
         table.add_row(Text(row), name, *_cells(found[spec.trial_id]))
