@@ -80,8 +80,10 @@ def erase(spec, artifacts):
         pass
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize(
+    ("method", "precision"),
+    [*((name, "fp32") for name in METHOD_NAMES), ("emso", "bf16"), ("gradient_difference", "bf16")],
+)
 def test_erasing_is_told_to_within_a_twentieth(specs, measured, tmp_path, method, precision):
     spec = specs(f"training.precision={precision}")[method]
     artifacts = Artifacts(tmp_path / "artifacts")
@@ -95,7 +97,7 @@ def test_erasing_is_told_to_within_a_twentieth(specs, measured, tmp_path, method
     assert found.peak.total == pytest.approx(measured(lambda: erase(spec, artifacts)), rel=0.05)
 
 
-@pytest.mark.parametrize("method", ["original", *METHOD_NAMES])
+@pytest.mark.parametrize("method", ["original", "contrastive_decoding", "kl_divergence", "emso"])
 def test_a_whole_trial_is_told_to_within_a_fifth(specs, measured, run_whole, method):
     spec = specs()[method]
     need = need_of(spec)
@@ -130,7 +132,7 @@ def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model,
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize("method", ["kl_divergence", "emso", "task_arithmetic"])
+@pytest.mark.parametrize("method", ["kl_divergence", "task_arithmetic"])
 def test_a_trial_on_deepspeed_is_told_to_within_a_fifth(specs, measured, run_whole, method):
     spec = specs("models=[{id: miniature-m, engine: deepspeed}]", "training.precision=bf16")[method]
     need = need_of(spec)

@@ -40,7 +40,10 @@ def large(trials: Iterable[TrialSpec], machine: Machine | None) -> list[TrialSpe
 
 @lru_cache(maxsize=32)
 def _weights(checkpoint: Checkpoint) -> int:
-    model = Meter().loading(lambda: unloaded_model(checkpoint))
+    try:
+        model = Meter().loading(lambda: unloaded_model(checkpoint))
+    except ValueError:  # No causal LM that is known: its trials fail, and say why.
+        return 0
     return sum(4 * weight.numel() for weight in model.parameters())
 
 
