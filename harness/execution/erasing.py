@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from harness.contracts import ErasedModel, Json, Number
+from harness.execution.memory import peak_memory_bytes, reset_peak_memory
 from harness.execution.tasks import ErasingTask, device_of
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
@@ -21,40 +22,51 @@ from harness.specs import TrialSpec
 WORK = "harness.execution.erasing:erase_on_worker"
 
 
+@dataclass(frozen=True)
+class Erasure:
+    """An erased model, and what its trial should know of how it came about."""
+
+    erased: ErasedModel
+    warnings: list[str] = field(default_factory=list)
+    peak_memory_bytes: int = 0
+    """Of the worker that needed most; 0 if this process erased."""
+
+
 def erase(
     spec: TrialSpec,
     artifacts: Artifacts,
     wanted: tuple[Number, ...],
     settings: Mapping[str, Json],
     progress: Callable[[str], None],
-) -> Iterator[tuple[ErasedModel, list[str]]]:
-    """Yield the erased models at the wanted strengths, each with what the trial must be warned of.
+) -> Iterator[Erasure]:
+    """Yield the erasures at the wanted strengths.
 
     A method that needs the memorised model does its training there: it erases in this process.
     """
     if spec.engine.workers == 1 or spec.reference == "memorized_model":
         task = ErasingTask(spec, artifacts, wanted, progress)
         for erased in METHODS.configure(spec.method, dict(settings)).erase(task):
-            yield erased, [*task.warnings, *erased.notes.get("warnings", [])]
+            yield Erasure(erased, _warnings(task, erased))
         return
     from harness.execution.ray_train import on_workers
 
-    progress(f"on {spec.engine.workers} workers")
-    with tempfile.TemporaryDirectory(prefix="lethe-erased-") as name:
+    with artifacts.aside("workers", spec.trial_id) as folder:
         data = {"artifacts": str(artifacts.root), "wanted": list(wanted), "settings": dict(settings)}
-        on_workers(WORK, spec, data, Path(name))
-        for place in sorted(Path(name).iterdir()):
+        on_workers(WORK, spec, data, folder, progress)
+        for place in sorted(folder.iterdir()):
             about = json.loads((place / "erased.json").read_text())
-            warnings, blocks = about.pop("warnings"), about.pop("changed_blocks")
+            blocks, warnings, peak = (about.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
             model = load_model(resolve_model(str(place), tokenizer=spec.model.tokenizer)).to(device_of(spec))
             changed = None if blocks is None else tuple(blocks)
-            yield ErasedModel(model=model, changed_blocks=changed, **about), warnings
+            yield Erasure(ErasedModel(model=model, changed_blocks=changed, **about), warnings, peak)
 
 
-def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path) -> None:
+def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Erase on one of several workers; the first writes each model and what is known of it."""
-    task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), lambda message: None)
+    reset_peak_memory()
+    task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
     for number, erased in enumerate(METHODS.configure(spec.method, dict(data["settings"])).erase(task)):
+        peak = _most(peak_memory_bytes(), device_of(spec))
         if torch.distributed.get_rank() == 0:
             place = folder / f"{number:04d}"
             erased.model.save_pretrained(place)
@@ -63,6 +75,18 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path) -> N
                 "notes": dict(erased.notes),
                 "changed_blocks": erased.changed_blocks,
                 "stop_reason": erased.stop_reason,
-                "warnings": [*task.warnings, *erased.notes.get("warnings", [])],
+                "warnings": _warnings(task, erased),
+                "peak_memory_bytes": peak,
             }
             (place / "erased.json").write_text(json.dumps(about))
+
+
+def _warnings(task: ErasingTask, erased: ErasedModel) -> list[str]:
+    return [*task.warnings, *erased.notes.get("warnings", [])]
+
+
+def _most(value: int, device: torch.device) -> int:
+    """Return the largest value that any worker has."""
+    largest = torch.tensor(value, device=device)
+    torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
+    return int(largest)

@@ -54,7 +54,7 @@ def build_memorized(
         if spec.engine.workers > 1:
             from harness.execution.ray_train import on_workers
 
-            on_workers(WORK, spec, {}, folder)
+            on_workers(WORK, spec, {}, folder, progress)
             memorized = load_model(_checkpoint(spec, folder)).to(original.device)
         else:
             _train(spec, original, forget, progress)
@@ -65,12 +65,12 @@ def build_memorized(
     return _accuracy_of(artifacts.build(KIND, memorized_key(spec), make))
 
 
-def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path) -> None:
+def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Train the memorised model on one of several workers; the first writes it."""
     from harness.execution.tasks import data_of, device_of, forget_of
 
     model = load_model(spec.model).to(device_of(spec))
-    _train(spec, model, data_of(spec, forget_of, spec.forget), lambda message: None)
+    _train(spec, model, data_of(spec, forget_of, spec.forget), progress)
     if torch.distributed.get_rank() == 0:
         model.save_pretrained(folder)
 

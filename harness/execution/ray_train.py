@@ -2,7 +2,7 @@
 
 Only training is distributed. Every worker runs the same code on its share of each global batch; the
 first one writes what came out, as plain weights, into a folder that the trial reads. Each worker's
-failure ends the job, and so the trial.
+failure ends the job, and so the trial, which then tells the last lines of the workers' logs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +23,107 @@ from ray.train.torch import TorchTrainer
 from harness.errors import TrialError
 from harness.specs import TrialSpec
 
+LOG_LINES = 5
+"""Of each worker's log, shown when one of them fails."""
+SECONDS = 1.0
+"""Between two looks at what the workers say."""
+_SAID = "said"
 
-def on_workers(work: str, spec: TrialSpec, data: Mapping[str, Any], folder: Path) -> None:
-    """Call `work` (`module:function`) with the trial, the data and the folder on every worker of the trial's engine.
+
+def on_workers(
+    work: str, spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]
+) -> None:
+    """Call `work` on every worker of a trial's engine.
+
+    Args:
+        work: `module:function`; it gets the trial, the data, the folder, and where to say how far it is.
+        spec: The trial.
+        data: Plain data.
+        folder: Where the first worker writes; on a cluster, shared by all of its machines.
+        progress: Told what the first worker says.
 
     Raises:
-        TrialError: Ray does not run here, or a worker failed, with its last words.
+        TrialError: Ray does not run here, or a worker failed, with the last lines of the workers' logs.
     """
     if not ray.is_initialized():
         raise TrialError(f"{spec.engine} needs Ray to start its workers: run it without --executor inline.")
-    with tempfile.TemporaryDirectory(prefix="lethe-train-") as storage:
+    with tempfile.TemporaryDirectory(prefix=".workers-", dir=folder) as name:
+        told = Path(name)
         trainer = TorchTrainer(
             _work,
-            train_loop_config={"work": work, "spec": spec.to_json(), "data": dict(data), "folder": str(folder)},
+            train_loop_config={
+                "work": work,
+                "spec": spec.to_json(),
+                "data": dict(data),
+                "folder": str(folder),
+                "told": name,
+            },
             scaling_config=train.ScalingConfig(
                 num_workers=spec.engine.workers,
                 use_gpu=spec.gpus > 0,
                 resources_per_worker={"CPU": spec.cpus * 0.9, **({"GPU": spec.gpus} if spec.gpus else {})},
             ),
-            run_config=train.RunConfig(storage_path=storage, failure_config=train.FailureConfig(max_failures=0)),
+            run_config=train.RunConfig(storage_path=name, failure_config=train.FailureConfig(max_failures=0)),
         )
         try:
-            trainer.fit()
+            with _passed_on(told / _SAID, progress):
+                trainer.fit()
         except train.TrainingFailedError as error:
-            raise TrialError(f"a worker of {spec.engine} failed: {_last_line(error)}") from error
+            failed = TrialError(f"a worker of {spec.engine} failed: {_last_line(error)}")
+            for line in _log_ends(told):
+                failed.add_note(line)
+            raise failed from error
 
 
 def _work(config: dict[str, Any]) -> None:
     """Do one worker's part, in its own process."""
     import torch
 
-    spec = TrialSpec.from_json(config["spec"])
+    spec, told = TrialSpec.from_json(config["spec"]), Path(config["told"])
+    rank = train.get_context().get_world_rank()
+    (told / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())
     torch.set_num_threads(max(1, spec.cpus))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+    def progress(message: str) -> None:
+        if rank == 0:
+            with (told / _SAID).open("a", encoding="utf-8") as said:
+                said.write(f"{message}\n")
+
     module, _, function = config["work"].partition(":")
-    getattr(importlib.import_module(module), function)(spec, config["data"], Path(config["folder"]))
+    getattr(importlib.import_module(module), function)(spec, config["data"], Path(config["folder"]), progress)
+
+
+@contextmanager
+def _passed_on(said: Path, progress: Callable[[str], None]) -> Iterator[None]:
+    """Meanwhile, pass on every line that is written into the file."""
+    over = threading.Event()
+
+    def follow() -> None:
+        lines = 0
+        while not over.wait(SECONDS):
+            written = said.read_text(encoding="utf-8").splitlines() if said.is_file() else []
+            for line in written[lines:]:
+                progress(line)
+            lines = len(written)
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join()
+
+
+def _log_ends(told: Path) -> list[str]:
+    """Return the last lines of every worker's log, as far as this machine can read them."""
+    lines = []
+    for log in sorted(told.glob("*.log")):
+        if log.is_file():
+            text = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] != ":"]
+            lines += [f"worker {log.stem}: {line}" for line in text[-LOG_LINES:] or ["(its log is empty)"]]
+    return lines
 
 
 def _last_line(error: BaseException) -> str:

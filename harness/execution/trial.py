@@ -130,6 +130,7 @@ class _Trial:
         self.artifacts = Artifacts(folders.artifacts)
         self.watch, self.total, self.done = watch, total, 0
         self.warnings: list[str] = []
+        self.workers_peak = 0
         reset_peak_memory()
 
     def say(self, message: str) -> None:
@@ -148,9 +149,9 @@ class _Trial:
                 assert folder is not None
                 yield ErasedModel(strength, self._kept(folder).to(device))
             return
-        for erased, warnings in erase(spec, self.artifacts, wanted, self._settings(wanted), self.say):
-            self.warnings = warnings
-            yield erased
+        for erasure in erase(spec, self.artifacts, wanted, self._settings(wanted), self.say):
+            self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
+            yield erasure.erased
 
     def _settings(self, wanted: tuple[Number, ...]) -> dict[str, Json]:
         return {**self.spec.settings, self.spec.strength_name: max(wanted)} if wanted else dict(self.spec.settings)
@@ -175,7 +176,7 @@ class _Trial:
                     point_id=point_id,
                     strength=strength,
                     erase_seconds=seconds,
-                    peak_memory_bytes=peak_memory_bytes(),
+                    peak_memory_bytes=max(peak_memory_bytes(), self.workers_peak),
                     notes={**erased.notes, "warnings": self.warnings},
                 )
             )

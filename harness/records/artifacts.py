@@ -65,6 +65,25 @@ class Artifacts:
 
         return load_file(self._build("arrays", digest_of(list(key)), key, write) / _ARRAYS)
 
+    @contextmanager
+    def aside(self, kind: str, key: str) -> Iterator[Path]:
+        """Yield an empty folder that every machine sees; it is gone afterwards, or when the next one is asked for.
+
+        Args:
+            kind: Such as `workers`; a folder's name.
+            key: A digest of what it is for; a folder's name.
+        """
+        shelf = self.root / kind
+        shelf.mkdir(parents=True, exist_ok=True)
+        with _lock(shelf, key) as locked:
+            _remove_leftovers(shelf, held=key if locked else None)
+            folder = shelf / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
+            folder.mkdir()
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
     def _build(self, kind: str, key: str, parts: Sequence[str], make: Callable[[Path], None]) -> Path:
         found = self.find(kind, key)
         if found:

@@ -3,11 +3,11 @@
 import csv
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ given = json.loads(sys.argv[1])
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 deepspeed.init_distributed("gloo", verbose=False)
 for spec, data, folder in given:
-    erase_on_worker(TrialSpec.from_json(spec), data, Path(folder))
+    erase_on_worker(TrialSpec.from_json(spec), data, Path(folder), lambda message: None)
 """
 SWEEP = """
 # Do two workers do what one does?
@@ -161,7 +161,11 @@ def test_a_worker_that_dies_ends_its_trial_and_no_other(tmp_path):
     records = {spec.variant: journal.read(spec.trial_id) for spec in journal.read_plan().trials}
     [failed] = [record for record in records["gradient_ascent"] if isinstance(record, Failed)]
     assert failed.error.startswith("TrialError: a worker of deepspeed ZeRO-2, 2 workers failed: ")
+    log = "\n".join(failed.log)
+    assert re.search(r"worker 0: .+", log), log
+    assert re.search(r"worker 1: .+", log), log
     assert not any(isinstance(record, Failed) for record in records["emso"])
+    assert not list((tmp_path / "r" / "artifacts" / "workers").glob(".building-*"))
     assert _workers_of(tmp_path) == []
 
 
@@ -190,4 +194,4 @@ def test_workers_need_ray(tmp_path):
     from harness.execution.ray_train import on_workers
 
     with pytest.raises(TrialError, match="run it without --executor inline"):
-        on_workers("a:b", spec_of("emso", Engine(name="deepspeed", workers=2)), {}, Path(tempfile.gettempdir()))
+        on_workers("a:b", spec_of("emso", Engine(name="deepspeed", workers=2)), {}, tmp_path, lambda message: None)
