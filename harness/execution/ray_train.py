@@ -129,5 +129,7 @@ def _log_ends(told: Path) -> list[str]:
 def _last_line(error: BaseException) -> str:
     failures = getattr(error, "worker_failures", {})
     told = str(next(iter(failures.values()), error))
+    if "worker process has died" in told:
+        return "its process ended before its work did: killed, for want of memory perhaps, or crashed"
     lines = [line for line in told.splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

@@ -98,11 +98,11 @@ def test_erasing_is_told_to_within_a_twentieth(specs, measured, tmp_path, method
 
 
 @pytest.mark.parametrize("method", ["original", "contrastive_decoding", "kl_divergence", "emso"])
-def test_a_whole_trial_is_told_to_within_a_fifth(specs, measured, run_whole, method):
+def test_a_whole_trial_is_told_to_within_a_seventh(specs, measured, run_whole, method):
     spec = specs()[method]
     need = need_of(spec)
     assert isinstance(need, Need), need
-    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.2)
+    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -133,11 +133,11 @@ def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model,
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("method", ["kl_divergence", "task_arithmetic"])
-def test_a_trial_on_deepspeed_is_told_to_within_a_fifth(specs, measured, run_whole, method):
+def test_a_trial_on_deepspeed_is_told_to_within_a_seventh(specs, measured, run_whole, method):
     spec = specs("models=[{id: miniature-m, engine: deepspeed}]", "training.precision=bf16")[method]
     need = need_of(spec)
     assert isinstance(need, Need), need
-    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.2)
+    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
 def test_partitions_shrink_with_the_workers_and_go_from_the_device_when_offloaded():
@@ -166,6 +166,19 @@ def test_the_meter_counts_what_is_held_and_when_it_was_most():
         assert meter.held() == Bytes()
         torch.zeros(10)
     assert meter.peak() == Bytes(activations=8000)
+
+
+def test_a_view_of_what_was_there_before_is_nothing_new():
+    with Meter() as meter:
+        model = meter.loading(lambda: torch.nn.Linear(100, 100, bias=False))
+    with Meter() as unknowing:
+        view = model.weight.t()
+        assert unknowing.held() == Bytes(activations=40_000)
+    with Meter() as meter:
+        meter.knows(model)
+        view = model.weight.t()
+        assert meter.held() == Bytes(weights=40_000)
+    assert view.shape == (100, 100)
 
 
 def test_a_step_is_told_apart():

@@ -76,6 +76,7 @@ def _metered(run: Callable[[Meter], Iterator[Any]]) -> Bytes:
 
 def _greedy(meter: Meter, forget: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Continue prefixes of the forget set, from as many mismatches as are continued at once."""
+    meter.knows(model)
     length = forget.longest
     at_once = rows_at_once(model.config.vocab_size, length, device, most=SEQUENCES_AT_ONCE)
     output = _cached(meter, model, min(at_once, forget.rows), length)
@@ -86,6 +87,7 @@ def _greedy(meter: Meter, forget: Source, model: Model, device: torch.device) ->
 
 def _sampled(meter: Meter, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Write after the utility prompts."""
+    meter.knows(model)
     prompt = utility.prefix_tokens
     at_once = sampled_at_once(model, prompt, utility.longest, device)
     output = _cached(meter, model, min(at_once, utility.rows), prompt)

@@ -127,10 +127,14 @@ class Meter(TorchDispatchMode):
             model = _fake(make)
         finally:
             self._is_paused = False
+        self.knows(model, kind)
+        return model
+
+    def knows(self, model: torch.nn.Module, kind: Kind = "weights") -> None:
+        """Count the weights of a model that was made before; a view of one would else pass for something new."""
         with self.counting(kind):
             for each in (*model.parameters(), *model.buffers()):
                 self._count(each)
-        return model
 
     @contextmanager
     def counting(self, kind: Kind) -> Iterator[None]:
