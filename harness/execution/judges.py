@@ -8,9 +8,7 @@ from pathlib import Path
 
 from harness.contracts import Checkpoint
 from harness.models.resolving import here
-
-KEPT_BYTES = 1 << 30
-"""Judges that weigh less than this together stay loaded."""
+from harness.toolkit.batches import JUDGE_BYTES
 
 Load = Callable[[Checkpoint], object]
 
@@ -18,7 +16,7 @@ Load = Callable[[Checkpoint], object]
 class Judges:
     """Every judge that was asked for and still has its place, the latest last."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._loaded: dict[tuple[Load, Checkpoint], tuple[object, int]] = {}
 

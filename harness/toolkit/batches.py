@@ -1,4 +1,4 @@
-"""Batches: how many rows a forward pass may take."""
+"""What may be on a device at once: rows of a forward pass, judges."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import torch
 
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 """What the logits of one forward pass may weigh: with 50,000 tokens to choose from they outweigh all else."""
+JUDGE_BYTES = 1 << 30
+"""Judges that weigh less than this together stay loaded beside a model that is measured."""
 
 
 def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) -> int:

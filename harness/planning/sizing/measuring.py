@@ -19,15 +19,13 @@ from harness.models.loading import unloaded_model
 from harness.models.resolving import here
 from harness.planning.sizing.meter import Bytes, Meter
 from harness.specs import Source, TrialSpec
-from harness.toolkit.batches import rows_at_once
+from harness.toolkit.batches import JUDGE_BYTES, rows_at_once
 from harness.toolkit.cache import bytes_per_token
 from harness.toolkit.decoding import CACHE_BYTES, SEQUENCES_AT_ONCE
 from harness.toolkit.sampling import sampled_at_once
 from harness.toolkit.scoring import BATCH, read_batch
 from harness.toolkit.stepping import stepper
 
-KEPT_JUDGES = 1 << 30
-"""Judges that weigh less than this together stay loaded."""
 EMBEDDED_AT_ONCE = 64
 CAUSAL_ROLES = ("perplexity", "features")
 """Judges that are causal LMs; the others are encoders."""
@@ -46,7 +44,7 @@ def rehearse_measuring(spec: TrialSpec, model: Model, device: torch.device) -> l
     passes = _passes(_Subject((spec.model, type(model).__name__), model), spec.forget, spec.utility, device)
     judged = {judge: _judged(role, judge, spec.forget, spec.utility, device) for role, judge in spec.judges.items()}
     weights = [each.judges for each in judged.values()]
-    together = max([min(sum(weights), KEPT_JUDGES), *weights], default=0)
+    together = max([min(sum(weights), JUDGE_BYTES), *weights], default=0)
     every = [*passes, *judged.values()]
     return [Bytes(activations=each.activations, caches=each.caches, judges=together) for each in every]
 

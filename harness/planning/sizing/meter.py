@@ -28,7 +28,7 @@ _VALUES = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.defau
 
 
 class NoEndError(Exception):
-    """What is metered has made more operations than any erasure needs."""
+    """What is metered does not end."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Meter(TorchDispatchMode):
             return function(*args, **(kwargs or {}))
         self._operations += 1
         if self._operations > MOST_OPERATIONS:
-            raise NoEndError
+            raise NoEndError(f"more than {MOST_OPERATIONS:,} operations: does it wait for a value to change?")
         if function in _VALUES and _is_fake(args[0]):
             return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
         made = function(*args, **(kwargs or {}))
