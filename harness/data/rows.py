@@ -52,7 +52,7 @@ def read_rows(
         where = f" from row {source.start} on" if source.start else ""
         kind = "sequences" if role == "forget" else f"texts of at least {least} tokens"
         raise DataError(
-            f"{named(source, role)} has {len(rows)} {kind}{where}, and {wanted} are needed. "
+            f"{named(source, role)}: {len(rows)} {kind} are there{where}, and {wanted} are needed. "
             f"Give more texts, or ask for fewer."
         )
     return rows

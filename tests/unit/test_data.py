@@ -108,11 +108,11 @@ def test_faults_outside_the_rows_that_are_used_do_not_matter(tokenizer, jsonl):
 def test_too_few_rows_says_how_many(tokenizer, jsonl):
     source = jsonl(["text one", "text two"], sequences=5)
     assert refusal(lambda: load_forget(source, tokenizer, VOCABULARY)) == (
-        f"{source.path} has 2 sequences, and 5 are needed. Give more texts, or ask for fewer."
+        f"{source.path}: 2 sequences are there, and 5 are needed. Give more texts, or ask for fewer."
     )
     beyond = jsonl(["text one"], start=1)
     message = refusal(lambda: load_forget(beyond, tokenizer, VOCABULARY))
-    assert "has 0 sequences from row 1 on, and 1 are needed" in message
+    assert "0 sequences are there from row 1 on, and 1 are needed" in message
 
 
 def test_missing_files_name_the_nearest(tokenizer, jsonl, tmp_path):
@@ -212,7 +212,7 @@ def test_held_texts_skip_what_is_too_short_and_have_no_prefix(tokenizer, jsonl):
     assert load_retain(source, tokenizer, VOCABULARY, 40).tokens_NT.shape == (3, 40)
     few = jsonl(lines, sequences=4, sequence_tokens=45)
     message = refusal(lambda: load_retain(few, tokenizer, VOCABULARY))
-    assert "has 3 texts of at least 32 tokens, and 4 are needed" in message
+    assert "3 texts of at least 32 tokens are there, and 4 are needed" in message
 
 
 def test_no_more_is_read_than_is_used(tokenizer, jsonl):
@@ -229,7 +229,7 @@ def test_utility_texts_are_a_prompt_and_a_whole_reference(tokenizer, jsonl):
     assert found.reference_texts == ("456789ab", "x" * 8)
     more = jsonl(["too short", "0123456789abcdef"], sequences=2, prefix_tokens=4, sequence_tokens=12)
     message = refusal(lambda: load_utility(more, tokenizer))
-    assert "has 1 texts of at least 12 tokens, and 2 are needed" in message
+    assert "1 texts of at least 12 tokens are there, and 2 are needed" in message
 
 
 def test_digests_name_contents_and_prefix_only(tokenizer, jsonl, npy):
