@@ -70,6 +70,9 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, select: Sel
                 engine = engine_for(task.engine, model, training, chosen)
             assert engine is not None
             notes |= _one_epoch(task, loss, engine, number)
+            if engine.skipped_steps:
+                skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
+                notes["warnings"] = [*notes.get("warnings", []), skipped]
             reason = _early_stop(task, model, baseline, notes)
             names = tuple(sorted(changed, key=block_order)) if select else None
             yield Epoch(number, notes, names, reason)

@@ -109,6 +109,22 @@ def test_a_step_with_an_infinite_gradient_is_counted(make_model, forget):
     engine.close()
 
 
+def test_steps_that_were_left_out_are_a_warning(make_model, forget):
+    def explodes(model, batch, retain):
+        weight = next(model.parameters()).float()
+        return loss(model, batch, retain) + ((weight - weight.detach()) * 3e38 * 10).sum()
+
+    task = Task(forget, STAGES[2], training=replace(TRAINING, precision="bf16"))
+    before = make_model(1, layers=2)
+    *_, last = train(task, before, explodes, 1)
+    assert last.notes["skipped_steps"] == last.notes["optimizer_steps"] == 2
+    assert last.notes["warnings"] == ["2 optimiser steps were left out: their gradients were not finite"]
+    for name, weight in make_model(1, layers=2).named_parameters():
+        assert torch.equal(weight, dict(before.named_parameters())[name]), "nothing was stepped"
+    *_, last = train(task, make_model(1, layers=2), loss, 1)
+    assert "warnings" not in last.notes
+
+
 def test_a_loss_that_is_not_finite_ends_the_trial(make_model, forget):
     def broken(model, batch, retain):
         return loss(model, batch, retain) * math.nan

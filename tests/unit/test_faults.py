@@ -221,7 +221,11 @@ def test_reasoning_tasks_are_looked_at_before_anything_runs(check, tmp_path, set
         ("{source: jsonl}", "data.forget.path", "is missing: where the texts are."),
         ("{source: hub}", "data.forget.path", "is missing: the data set's id on the hub, or a local folder of it."),
         ("{source: miniature, prefix_tokens: 128}", "data.forget.prefix_tokens", "must be below sequence_tokens (128)"),
-        ("{source: miniature, sequences: 9999}", "data.forget", "forget texts: 256 sequences are there, and 9999 are needed."),
+        (
+            "{source: miniature, sequences: 9999}",
+            "data.forget",
+            "forget texts: 256 sequences are there, and 9999 are needed.",
+        ),
         (
             "{source: extraction_challenge, path: nowhere}",
             "data.forget",
