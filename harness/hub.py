@@ -97,9 +97,9 @@ def commit(repository: Repository) -> str:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        patterns = ["*.json", CARD]
         at = {"repo_type": repository.kind, "revision": repository.revision}
-        return Path(snapshot_download(repository.id, **at, allow_patterns=patterns, local_files_only=True)).name
+        # No patterns: whatever is there of it, since the commit is all that is asked for.
+        return Path(snapshot_download(repository.id, **at, allow_patterns=[], local_files_only=True)).name
     except LocalEntryNotFoundError:
         pass
     try:

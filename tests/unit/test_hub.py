@@ -220,6 +220,32 @@ def test_a_cached_data_set_is_read_by_its_configuration(hub_cache, tokenizer, tm
         load_forget(Source(source="hub", path="owner/missing"), tokenizer, 256)
 
 
+def test_what_the_hubs_own_list_says_is_missing_is_missing(hub_cache, model_folder, tmp_path):
+    """Files without numbers: only the list of the commit's files tells that some were not fetched."""
+    place = hub_cache("owner/model", model_folder)
+    assert hub.cached(Repository("owner/model", "model"), hub.WEIGHTS) == place
+    _list(place, ["config.json", "model.safetensors", "model-extra.safetensors"])
+    assert hub.cached(Repository("owner/model", "model"), hub.WEIGHTS) is None
+
+    (tmp_path / "news" / "plain").mkdir(parents=True)
+    (tmp_path / "news" / "plain" / "train.jsonl").write_text('{"text": "one"}')
+    news = Repository("owner/news", "dataset")
+    place = hub_cache("owner/news", tmp_path / "news", kind="dataset")
+    _list(place, ["plain/train.jsonl", "other/train.jsonl", "infos.json"])
+    assert hub.commit(news) == COMMIT
+    assert hub.cached_rows(news, "plain") == place
+    assert hub.cached_rows(news, "other") is None
+    assert hub.cached_rows(news, None) is None
+
+
+def _list(snapshot, names):
+    """Write the list of a commit's files, as the hub's own client does when it downloads some of them."""
+    entries = {name: {"size": 1, "blob_id": "0" * 40} for name in names}
+    trees = snapshot.parents[1] / "trees"
+    trees.mkdir()
+    (trees / f"{snapshot.name}.json").write_text(json.dumps({"format_version": 1, "files": entries}))
+
+
 def test_reasoning_reads_the_cached_data_set_and_pins_its_commit(hub_cache, tmp_path):
     row = {"goal": "Open a door", "sol1": "Turn the handle", "sol2": "Eat the handle", "label": 0}
     (tmp_path / "piqa").mkdir()
