@@ -37,10 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     results = arguments.results.resolve()
     try:
         planned = plan(arguments.file, arguments.set, arguments.only)
+        folders = _folders(results, planned)
         if arguments.plan:
-            return _show(str(arguments.file), planned, Journal(results / planned.sweep / "journal"))
-        with Journal(results / planned.sweep / "journal").held():
-            return _run(str(arguments.file), planned, arguments.executor, results)
+            return _show(str(arguments.file), planned, folders)
+        with Journal(folders.results / "journal").held():
+            return _run(str(arguments.file), planned, arguments.executor, folders)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -71,15 +72,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _show(file: str, planned: Plan, journal: Journal) -> int:
+def _show(file: str, planned: Plan, folders: Folders) -> int:
+    from harness.execution.jobs import jobs_for
     from harness.planning.sizing.fit import sized, unfit
     from harness.planning.sizing.machine import this_machine
     from harness.planning.sizing.shown import needs_table
 
     found = Console()
     found = found if found.is_terminal else Console(width=120)
-    states = _states(planned, _records(planned, journal))
-    found.print(describe(planned, states))
+    records = _records(planned, Journal(folders.results / "journal"))
+    states = _states(planned, records)
+    memorize = [job for job in jobs_for(planned, records, folders) if job.kind == "memorize"]
+    found.print(describe(planned, states, len(memorize)))
     machine = this_machine()
     needs = sized(planned.trials, machine)
     found.print()
@@ -108,15 +112,20 @@ def _left(planned: Plan, states: Mapping[str, Status]) -> list[TrialSpec]:
     return [spec for spec in planned.trials if states[spec.trial_id] != "done"]
 
 
-def _run(file: str, planned: Plan, executor: str, results: Path) -> int:
-    from harness.execution.jobs import Folders, jobs_for
+def _folders(results: Path, planned: Plan) -> Folders:
+    from harness.execution.jobs import Folders
+
+    return Folders(results=results / planned.sweep, artifacts=results / "artifacts")
+
+
+def _run(file: str, planned: Plan, executor: str, folders: Folders) -> int:
+    from harness.execution.jobs import jobs_for
     from harness.execution.progress import Progress
     from harness.records.tracking import Tracker
 
-    folders = Folders(results=results / planned.sweep, artifacts=results / "artifacts")
     records = _records(planned, Journal(folders.results / "journal"))
     _refuse_unfit(file, _left(planned, _states(planned, records)))
-    journal, tracker = Journal(folders.results / "journal"), Tracker(results)
+    journal, tracker = Journal(folders.results / "journal"), Tracker(folders.results.parent)
     journal.write_plan(planned)
     threading.Thread(target=tracker.prepare, daemon=True).start()
     jobs = jobs_for(planned, records, folders)

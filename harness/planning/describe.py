@@ -15,17 +15,18 @@ from harness.specs import Plan, TrialSpec
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 
 
-def describe(plan: Plan, statuses: Mapping[str, Status]) -> Group:
+def describe(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -> Group:
     """Return the plan for a terminal.
 
     Args:
         plan: A sweep, resolved.
         statuses: Each trial's state, by its id.
+        to_memorize: How many memorised models are to be trained.
     """
     title = Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold")
     evaluators = ", ".join(each.name for each in plan.trials[0].evaluators) if plan.trials else ""
     measured_by = Text(f"Each point is measured by: {evaluators}.")
-    return Group(title, _table(plan, statuses), measured_by, _totals(plan, statuses))
+    return Group(title, _table(plan, statuses), measured_by, _totals(plan, statuses, to_memorize))
 
 
 def _table(plan: Plan, statuses: Mapping[str, Status]) -> Table:
@@ -48,17 +49,15 @@ def _strengths(plan: Plan, spec: TrialSpec) -> str:
     return f"{spec.strength_name} {values}"
 
 
-def _totals(plan: Plan, statuses: Mapping[str, Status]) -> Text:
+def _totals(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -> Text:
     counts = Counter(statuses[spec.trial_id] for spec in plan.trials)
     states = ", ".join(f"{counts[status]} {status}" for status in COLOURS if counts[status])
     left = [spec for spec in plan.trials if statuses[spec.trial_id] != "done"]
     points = _count(sum(len(spec.points()) for spec in left), "point")
     measurements = _count(sum(len(spec.points()) * len(spec.evaluators) for spec in left), "measurement")
-    users = [spec for spec in left if spec.reference == "memorized_model"]
-    memorized = {(spec.model.digest, spec.forget.digest, str(spec.memorization)) for spec in users}
     return Text(
         f"{_count(len(plan.trials), 'trial')}: {states or 'none'}. At most {points} to be reached, {measurements} to "
-        f"be made, and {_count(len(memorized), 'memorized model')} to be trained. (* is ranked.)"
+        f"be made, and {_count(to_memorize, 'memorized model')} to be trained. (* is ranked.)"
     )
 
 

@@ -138,6 +138,16 @@ def test_an_addition_runs_only_that(change, trials, measurements, sweep_file, un
     assert len(records(results, Measurement)) - before[1] == measurements
 
 
+def test_a_plan_counts_the_memorised_models_that_are_missing(sweep_file, undisturbed, tmp_path, capsys):
+    changes = ["--set", "methods.task_arithmetic.gamma=[0.1]", "--plan"]
+    for results, said in (
+        (undisturbed, "0 memorized models to be trained"),
+        (tmp_path / "new", "1 memorized model to"),
+    ):
+        assert run(sweep_file, results, *changes) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_new_evaluator_uses_the_kept_patch_and_not_another_erasure(sweep_file, undisturbed, tmp_path, monkeypatch):
     results = tmp_path / "copy"
     shutil.copytree(undisturbed, results)

@@ -255,7 +255,7 @@ def test_the_description_shows_every_trial_with_its_state(planned):
     found = planned("methods.emso.k=[1, 2]", "seeds=[0]")
     states = {spec.trial_id: "missing" for spec in found.trials} | {found.trials[0].trial_id: "done"}
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    console.print(describe(found, states))
+    console.print(describe(found, states, 1))
     text = console.export_text()
     assert text.startswith("sound: What is asked?\n")
     assert "done     original" in text

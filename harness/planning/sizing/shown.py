@@ -39,7 +39,12 @@ def needs_table(trials: Sequence[TrialSpec], found: Mapping[str, Fit]) -> Group:
     for (row, model), spec in largest.items():
         name = Text(model.rstrip("/").rpartition("/")[2])
         table.add_row(Text(row), name, *_cells(found[spec.trial_id]))
-    return Group(table, Text(NOTE))
+    reasons = {
+        f"{row} on {model}: its need is not known, since its code looks at values ({fit.need.reason})."
+        for (row, model), spec in largest.items()
+        if isinstance((fit := found[spec.trial_id]).need, Unknown)
+    }
+    return Group(table, *(Text(reason) for reason in sorted(reasons)), Text(NOTE))
 
 
 def _total(fit: Fit) -> int:
@@ -47,9 +52,9 @@ def _total(fit: Fit) -> int:
 
 
 def _cells(fit: Fit) -> list[Text]:
-    has = Text("not here" if fit.has is None else gigabytes(fit.has))
+    has = Text("not known" if fit.has is None else gigabytes(fit.has))
     if isinstance(fit.need, Unknown):
-        return [Text("")] * len(fields(Bytes)) + [Text("not known"), Text(fit.need.reason), has]
+        return [Text("")] * len(fields(Bytes)) + [Text("not known"), Text(""), has]
     most = fit.need.most
     style = "red" if fit.has is not None and most.total > fit.has else ""
     sizes = [Text(gigabytes(size) if size else "") for size in most.parts().values()]
