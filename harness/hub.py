@@ -103,7 +103,9 @@ def commit(repository: Repository) -> str:
     except LocalEntryNotFoundError:
         pass
     try:
-        return str(HfApi().repo_info(repository.id, **at, timeout=SECONDS).sha)
+        HfApi().repo_info(repository.id, **at, timeout=SECONDS)
+        # Fetches no file, but leaves in the cache which commit the name stands for: offline that is known from there.
+        return Path(snapshot_download(repository.id, **at, allow_patterns=[])).name
     except Exception as error:
         raise _unreachable(repository, error) from error
 
