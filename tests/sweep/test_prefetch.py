@@ -144,3 +144,21 @@ def test_what_the_hub_has_not_is_said(hub, tmp_path):
     assert fetched.returncode == 1
     told = "the hub has no data set 'owner/nothing' (or it is private), nor is it a folder here."
     assert f"missing  data.retain            owner/nothing (plain): {told}" in fetched.stdout
+
+
+def test_without_prefetching_a_sweep_fetches_what_it_needs_but_converts_nothing(hub, tmp_path):
+    file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
+    file.write_text(SWEEP)
+    command = ["harness.sweep", str(file), "--executor", "inline", "--results", str(tmp_path / "results")]
+    refused = run(tmp_path, *command, endpoint=endpoint)
+    assert refused.returncode == 2
+    assert "the model 'owner/pickled' has its weights only as a pickle" in refused.stderr
+    assert not any(each.endswith("pytorch_model.bin") for each in hub.asked)
+    file.write_text(SWEEP.replace("judges: {perplexity: owner/pickled}", ""))
+    hub.asked.clear()
+    assert run(tmp_path, *command, "--plan", endpoint=endpoint).returncode == 0
+    assert not any(each.endswith("model.safetensors") for each in hub.asked), "a plan needs no weights"
+    done = run(tmp_path, *command, endpoint=endpoint)
+    assert done.returncode == 0, done.stdout + done.stderr
+    again = run(tmp_path, *command)
+    assert again.returncode == 0, again.stdout + again.stderr
