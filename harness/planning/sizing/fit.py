@@ -86,16 +86,16 @@ def _too_large(spec: TrialSpec, fit: Fit, machine: Machine) -> str | None:
     while_ = "erasing" if most is fit.need.erasing else "measuring"
     parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in most.parts().items() if size)
     needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
-    setting = next(_remedies(spec, machine), None)
+    setting = next(_remedies(spec, fit, machine), None)
     if setting is None:
         return f"{needs}: no setting makes it fit this machine."
     return f"{needs}: {setting} makes it fit."
 
 
-def _remedies(spec: TrialSpec, machine: Machine) -> Iterator[str]:
+def _remedies(spec: TrialSpec, fit: Fit, machine: Machine) -> Iterator[str]:
     """Yield settings with which the trial fits, each tried, the one that changes least first."""
-    size = spec.training.micro_batch
-    while size > 1:
+    size = spec.training.micro_batch if isinstance(fit.need, Need) and fit.need.measuring.total <= (fit.has or 0) else 1
+    while size > 1:  # It has no say in what measuring needs.
         size //= 2
         changed = replace(spec, training=replace(spec.training, micro_batch=size))
         if _is_fit(changed, machine):
@@ -116,13 +116,17 @@ def _larger_shares(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpe
 
 
 def _other_engines(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
-    devices = machine.gpus if spec.gpus > 0 else machine.cpus // spec.cpus
-    least = replace(spec, training=replace(spec.training, micro_batch=1))
-    for workers, offload in [(devices, False), (1, spec.gpus > 0), (devices, spec.gpus > 0)]:
-        for stage in (2, 3):
-            engine = Engine(name="deepspeed", zero_stage=stage, offload=offload, workers=max(workers, 1))
-            settings = f"zero_stage: {stage}, workers: {engine.workers}" + (", offload: true" if offload else "")
-            yield replace(least, engine=engine), f"engine: {{deepspeed: {{{settings}}}}} with training.micro_batch: 1"
+    """Yield DeepSpeed's partitions over all devices, and its offloading, first with the micro-batch as it is."""
+    devices = int(machine.gpus if spec.gpus > 0 else machine.cpus // spec.cpus)
+    kinds = [(devices, False), (1, True), (devices, True)] if spec.gpus > 0 else [(devices, False)]
+    smallest = replace(spec, training=replace(spec.training, micro_batch=1))
+    for changed, besides in ((spec, ""), (smallest, " with training.micro_batch: 1")):
+        for workers, offload in kinds:
+            for stage in (2, 3):
+                engine = Engine(name="deepspeed", zero_stage=stage, offload=offload, workers=max(workers, 1))
+                if engine != spec.engine:
+                    settings = f"zero_stage: {stage}, workers: {engine.workers}{', offload: true' if offload else ''}"
+                    yield replace(changed, engine=engine), f"engine: {{deepspeed: {{{settings}}}}}{besides}"
 
 
 def _is_fit(spec: TrialSpec, machine: Machine) -> bool:
