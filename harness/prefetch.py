@@ -16,21 +16,21 @@ from pathlib import Path
 from harness import hub
 from harness.errors import ConfigError, LetheError
 from harness.models.fetching import fetch_model, state
-from harness.planning.needs import Need, needs
+from harness.planning.hub_contents import HubContent, hub_contents
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        found = needs(arguments.file, arguments.set)
+        found = hub_contents(arguments.file, arguments.set)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
     if not found:
         print(f"{arguments.file} names nothing of the hub: it runs offline as it is.")
         return 0
-    missing = sum(not _show(need, check=arguments.check) for need in found)
+    missing = sum(not _show(content, check=arguments.check) for content in found)
     if not missing:
         print("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
         return 0
@@ -48,32 +48,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _show(need: Need, *, check: bool) -> bool:
-    """Print a line on one need, fetched first unless this is a check; return whether it is here."""
-    found, reason = _state(need), ""
+def _show(content: HubContent, *, check: bool) -> bool:
+    """Print a line on one content, fetched first unless this is a check; return whether it is here."""
+    found, reason = _state(content), ""
     if found != "here" and not check:
         try:
-            found, reason = "here", _fetch(need)
+            found, reason = "here", _fetch(content)
         except LetheError as error:
             reason = str(error)
     elif found == "pickled":
         reason = "only a pickle is here (pytorch_model.bin): without --check it is converted"
-    configuration = f" ({need.configuration})" if need.configuration else ""
-    line = f"{found:<8} {need.path:<22} {need.repository.id}{configuration}"
+    configuration = f" ({content.configuration})" if content.configuration else ""
+    line = f"{found:<8} {content.path:<22} {content.repository.id}{configuration}"
     print(f"{line}: {reason}" if reason else line, flush=True)
     return found == "here"
 
 
-def _state(need: Need) -> str:
-    if need.repository.kind == "model":
-        return state(need.repository, weights=need.weights)
-    return "here" if hub.cached_rows(need.repository, need.configuration) else "missing"
+def _state(content: HubContent) -> str:
+    if content.repository.kind == "model":
+        return state(content.repository, weights=content.weights)
+    return "here" if hub.cached_rows(content.repository, content.configuration) else "missing"
 
 
-def _fetch(need: Need) -> str:
-    if need.repository.kind == "model":
-        return fetch_model(need.repository, weights=need.weights)
-    hub.fetch_rows(need.repository, need.configuration)
+def _fetch(content: HubContent) -> str:
+    if content.repository.kind == "model":
+        return fetch_model(content.repository, weights=content.weights)
+    hub.fetch_rows(content.repository, content.configuration)
     return "fetched"
 
 

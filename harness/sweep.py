@@ -123,9 +123,9 @@ def _run(file: str, planned: Plan, executor: str, folders: Folders) -> int:
     from harness.execution.progress import Progress
     from harness.records.tracking import Tracker
 
-    records = _records(planned, Journal(folders.results / "journal"))
-    _refuse_unfit(file, _left(planned, _states(planned, records)))
     journal, tracker = Journal(folders.results / "journal"), Tracker(folders.results.parent)
+    records = _records(planned, journal)
+    _refuse_unfit(file, _left(planned, _states(planned, records)))
     journal.write_plan(planned)
     threading.Thread(target=tracker.prepare, daemon=True).start()
     jobs = jobs_for(planned, records, folders)

@@ -52,13 +52,13 @@ def _write_weights(pickles: list[Path], half: Path) -> None:
     from safetensors.torch import save_file
 
     places: dict[str, str] = {}
+    many = len(pickles) > 1
     for number, file in enumerate(pickles, 1):
         tensors = _apart(_read(file))
-        many = len(pickles) > 1
         target = f"model-{number:05d}-of-{len(pickles):05d}.safetensors" if many else "model.safetensors"
         save_file(tensors, half / target, metadata={"format": "pt"})
         places |= dict.fromkeys(tensors, target)
-    if len(pickles) > 1:
+    if many:
         (half / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
 

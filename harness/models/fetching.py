@@ -15,9 +15,9 @@ State = Literal["here", "pickled", "missing"]
 
 def state(repository: Repository, *, weights: bool = True) -> State:
     """Return whether a model is in the cache, is there only as a pickle, or not at all."""
-    if not weights:
-        return "here" if hub.cached(repository, hub.DESCRIPTION) else "missing"
-    if hub.cached(repository, hub.WEIGHTS):
+    if not hub.cached(repository, hub.DESCRIPTION):
+        return "missing"
+    if not weights or hub.cached(repository, hub.WEIGHTS):
         return "here"
     pickles = hub.cached(repository, hub.PICKLED)
     if pickles is None:
@@ -31,18 +31,18 @@ def fetch_model(repository: Repository, *, weights: bool = True) -> str:
     Raises:
         ModelError: The hub does not have it, or a pickle that holds more than tensors.
     """
-    if not weights:
-        hub.fetch(repository, hub.DESCRIPTION)
-        return "fetched"
     pinned = replace(repository, revision=hub.commit(repository))
+    hub.fetch(pinned, hub.DESCRIPTION)
+    if not weights:
+        return "fetched"
     snapshot = hub.cached(pinned, hub.PICKLED)
     if snapshot is None:
         names = hub.listed(pinned)
         if hub.matching(names, hub.WEIGHTS):
-            hub.fetch(pinned, hub.WEIGHTS, hub.DESCRIPTION)
+            hub.fetch(pinned, hub.WEIGHTS)
             return "fetched"
         if not hub.matching(names, hub.PICKLED):
             raise ModelError(f"{repository} has neither safetensors nor a pytorch_model.bin on the hub.")
-        snapshot = hub.fetch(pinned, hub.PICKLED, hub.DESCRIPTION)
+        snapshot = hub.fetch(pinned, hub.PICKLED)
     read = convert(snapshot, hub.converted(pinned))
     return f"converted to safetensors from {', '.join(read)}, read with weights_only=True"

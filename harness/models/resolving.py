@@ -137,12 +137,9 @@ def here(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
     Raises:
         ModelError: Neither the cache nor the hub has it.
     """
-    location, tokenizer = (
-        _folder(place, checkpoint.revision if place == checkpoint.location else None, weights=needed)
-        for place, needed in ((checkpoint.location, weights), (checkpoint.tokenizer, False))
-    )
-    if checkpoint.tokenizer == checkpoint.location:
-        tokenizer = location
+    location = tokenizer = _folder(checkpoint.location, checkpoint.revision, weights=weights)
+    if checkpoint.tokenizer != checkpoint.location:
+        tokenizer = _folder(checkpoint.tokenizer, None, weights=False)
     return replace(checkpoint, location=location, tokenizer=tokenizer, revision=None)
 
 
@@ -152,6 +149,5 @@ def _folder(place: str, revision: str | None, *, weights: bool) -> str:
     repository = Repository(place, "model", revision)
     if hub.converted(repository).is_dir():
         return str(hub.converted(repository))
-    if weights:
-        return str(hub.fetch(repository, hub.WEIGHTS, hub.DESCRIPTION))
-    return str(hub.fetch(repository, hub.DESCRIPTION))
+    described = hub.fetch(repository, hub.DESCRIPTION)
+    return str(hub.fetch(repository, hub.WEIGHTS) if weights else described)

@@ -20,7 +20,7 @@ from harness.testing import small_spec
 from harness.toolkit.engines import engine_for
 from harness.toolkit.engines.torch import TorchEngine
 from harness.toolkit.finetune import train, walk
-from harness.toolkit.losses import token_nll
+from harness.toolkit.losses import recite as loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
@@ -44,10 +44,6 @@ class Task:
 
     def progress(self, message):
         pass
-
-
-def loss(model, forget, retain):
-    return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from harness.contracts import Training
 from harness.errors import TrialError
 from harness.specs import Engine
 from harness.toolkit.finetune import cut, train, walk
-from harness.toolkit.losses import token_nll
+from harness.toolkit.losses import recite as loss
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
 
@@ -32,10 +32,6 @@ class Task:
 
     def progress(self, message):
         pass
-
-
-def loss(model, forget, retain):
-    return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
 
 @pytest.fixture

@@ -124,6 +124,16 @@ def test_prefetch_says_what_is_here_and_what_is_missing(hub_cache, model_folder,
     assert "the hub cannot be reached" in capsys.readouterr().out
 
 
+def test_weights_without_a_configuration_are_not_a_model_that_is_here(hub_cache, model_folder, tmp_path, capsys):
+    for file in model_folder.iterdir():
+        if file.suffix != ".safetensors":
+            file.unlink()
+    hub_cache("owner/model", model_folder)
+    assert hub.cached(Repository("owner/model", "model"), hub.WEIGHTS) is not None
+    assert main([str(sweep(tmp_path, judges="{similarity: minilm}")), "--check"]) == 1
+    assert capsys.readouterr().out.startswith("missing  models.0               owner/model\n")
+
+
 def test_prefetch_of_an_embedded_sweep_and_of_a_faulty_one(tmp_path, capsys):
     file = sweep(tmp_path, models="[miniature-s]", judges="{similarity: minilm}")
     assert main([str(file)]) == 0

@@ -18,7 +18,7 @@ from harness.planning.plan import plan
 from harness.planning.sizing import meter as sizing_meter
 from harness.planning.sizing.deepspeed import partitioned
 from harness.planning.sizing.erasing import rehearse, rehearse_memorizing
-from harness.planning.sizing.fit import sized, unfit
+from harness.planning.sizing.fit import large, sized, unfit
 from harness.planning.sizing.machine import PROCESS_BYTES, Machine, share_of, this_machine
 from harness.planning.sizing.meter import Bytes, Meter
 from harness.planning.sizing.need import Need, Unknown, need_of
@@ -308,6 +308,15 @@ def test_what_a_machine_has_not_is_said(specs):
     two = replace(spec, gpus=1.0, engine=Engine(name="deepspeed", zero_stage=2, workers=2))
     assert refusal(two, gpu).startswith("needs 2 GPUs (resources.gpus), and this machine has 1")
     assert refusal(replace(spec, cpus=8), MACHINE) == "needs 8 CPUs (resources.cpus), and this machine has 2."
+
+
+def test_a_sweep_for_gpus_is_not_sized_before_it_is_refused_where_there_are_none(specs):
+    spec = specs()["gradient_ascent"]
+    tight = replace(MACHINE, memory=2 * PROCESS_BYTES + 60_000_000)
+    assert large([spec], tight) == [spec]
+    assert large([spec], MACHINE) == []
+    assert large([replace(spec, gpus=1.0)], tight) == []
+    assert large([spec], None) == []
 
 
 def test_this_machine_has_what_the_system_says(monkeypatch):

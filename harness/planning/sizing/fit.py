@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 from harness.contracts import Checkpoint
@@ -35,7 +35,8 @@ def sized(trials: Iterable[TrialSpec], machine: Machine | None) -> dict[str, Fit
 
 def large(trials: Iterable[TrialSpec], machine: Machine | None) -> list[TrialSpec]:
     """Return the trials that are worth sizing before every run: whose weights are no trifle to what they have."""
-    return [spec for spec in trials if LEAST * _weights(spec.model) > (_has(machine, spec) or 0)]
+    shares = [(spec, _has(machine, spec)) for spec in trials]
+    return [spec for spec, has in shares if has is not None and LEAST * _weights(spec.model) > has]
 
 
 @lru_cache(maxsize=32)
@@ -84,7 +85,7 @@ def _too_large(spec: TrialSpec, fit: Fit, machine: Machine) -> str | None:
         return None
     most = fit.need.most
     while_ = "erasing" if most is fit.need.erasing else "measuring"
-    parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in most.parts().items() if size)
+    parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in asdict(most).items() if size)
     needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
     setting = next(_remedies(spec, fit, machine), None)
     if setting is None:

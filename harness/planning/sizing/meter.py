@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -50,11 +50,7 @@ class Bytes:
             >>> Bytes(weights=4, gradients=4, optimizer=8).total
             16
         """
-        return sum(getattr(self, field.name) for field in fields(self))
-
-    def parts(self) -> dict[str, int]:
-        """Return what each is for, as people say it, and its bytes."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return sum(asdict(self).values())
 
     def __add__(self, other: Bytes) -> Bytes:
         """Return both together."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 from rich.console import Group
 from rich.table import Table
@@ -57,6 +57,6 @@ def _cells(fit: Fit) -> list[Text]:
         return [Text("")] * len(fields(Bytes)) + [Text("not known"), Text(""), has]
     most = fit.need.most
     style = "red" if fit.has is not None and most.total > fit.has else ""
-    sizes = [Text(gigabytes(size) if size else "") for size in most.parts().values()]
+    sizes = [Text(gigabytes(size) if size else "") for size in asdict(most).values()]
     while_ = Text("erasing" if most is fit.need.erasing else "measuring")
     return [*sizes, Text(gigabytes(most.total), style=style), while_, has]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.contracts import Evaluator
-from harness.data.sources import Role
 from harness.errors import ConfigError
 from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
@@ -22,7 +21,7 @@ EMBEDDED = {*DEFAULT_JUDGES.values(), "miniature", "default"}
 
 
 @dataclass(frozen=True)
-class Need:
+class HubContent:
     """Something of the hub, and where the file names it."""
 
     path: str
@@ -33,7 +32,7 @@ class Need:
     """False: only a model's tokenizer."""
 
 
-def needs(file: Path, overrides: Sequence[str] = ()) -> list[Need]:
+def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
     """Return every model and data set of the hub that a sweep file names, each once.
 
     Args:
@@ -54,17 +53,17 @@ def needs(file: Path, overrides: Sequence[str] = ()) -> list[Need]:
     if faults:
         raise ConfigError(str(file), list(faults))
     every = [*_models(sweep), *_judges(sweep, found), *_texts(sweep), *_data_sets(found)]
-    return list({(need.repository, need.configuration, need.weights): need for need in reversed(every)}.values())[::-1]
+    return list({(each.repository, each.configuration, each.weights): each for each in reversed(every)}.values())[::-1]
 
 
-def _models(sweep: Sweep) -> Iterator[Need]:
+def _models(sweep: Sweep) -> Iterator[HubContent]:
     for number, entry in sweep.models.items():
         yield from _model(f"models.{number}", entry.id, entry.tokenizer, entry.revision)
         if entry.retrained:
             yield from _model(f"models.{number}.retrained", entry.retrained, None, None)
 
 
-def _judges(sweep: Sweep, evaluators: dict[str, Evaluator]) -> Iterator[Need]:
+def _judges(sweep: Sweep, evaluators: dict[str, Evaluator]) -> Iterator[HubContent]:
     asked = {role for evaluator in evaluators.values() for role in evaluator.judges} | sweep.judges.model_fields_set
     for role in type(sweep.judges).model_fields:
         entry = getattr(sweep.judges, role)
@@ -72,25 +71,24 @@ def _judges(sweep: Sweep, evaluators: dict[str, Evaluator]) -> Iterator[Need]:
             yield from _model(f"judges.{role}", entry.id, entry.tokenizer, entry.revision)
 
 
-def _model(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[Need]:
+def _model(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
     if id not in EMBEDDED and id not in miniature.names() and not _is_local(id):
-        yield Need(path, Repository(id, "model", revision))
+        yield HubContent(path, Repository(id, "model", revision))
     if tokenizer and not _is_local(tokenizer):
-        yield Need(f"{path}.tokenizer", Repository(tokenizer, "model"), weights=False)
+        yield HubContent(f"{path}.tokenizer", Repository(tokenizer, "model"), weights=False)
 
 
-def _texts(sweep: Sweep) -> Iterator[Need]:
-    roles: tuple[Role, ...] = ROLES
-    for role in roles:
+def _texts(sweep: Sweep) -> Iterator[HubContent]:
+    for role in ROLES:
         section: TextSource | None = getattr(sweep.data, role)
         if section is not None and section.source == "hub" and section.path and not _is_local(section.path):
-            yield Need(f"data.{role}", Repository(section.path, "dataset"), section.name)
+            yield HubContent(f"data.{role}", Repository(section.path, "dataset"), section.name)
 
 
-def _data_sets(evaluators: dict[str, Evaluator]) -> Iterator[Need]:
+def _data_sets(evaluators: dict[str, Evaluator]) -> Iterator[HubContent]:
     for name, evaluator in evaluators.items():
         for id, configuration in evaluator.data_sets():
-            yield Need(f"evaluators.{name}", Repository(id, "dataset"), configuration)
+            yield HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration)
 
 
 def _is_local(place: str) -> bool:
