@@ -100,7 +100,8 @@ def _refuse_too_many_workers(entry: ModelEntry, resources: Resources, path: str,
     workers, cpus = entry.engine.deepspeed.workers if entry.engine.deepspeed else 1, (entry.resources or resources).cpus
     has = os.cpu_count() or 1
     if workers > 1 and workers * cpus > has and "RAY_ADDRESS" not in os.environ:
-        faults.add(path, f"{workers} workers of {cpus} CPUs need {workers * cpus}, and this machine has {has}.")
+        needed = f"{workers} workers with resources.cpus: {cpus} need {workers * cpus} CPUs"
+        faults.add(path, f"{needed}, and this machine has {has}.")
 
 
 def _engine(entry: ModelEntry) -> Engine:

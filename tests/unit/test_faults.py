@@ -23,7 +23,7 @@ import pytest
         (
             {"models": "[{id: MODEL, engine: {deepspeed: {workers: 999}}}]", "resources": "{cpus: 2}"},
             "models.0.engine.deepspeed.workers",
-            "999 workers of 2 CPUs need 1998, and this machine has ",
+            "999 workers with resources.cpus: 2 need 1998 CPUs, and this machine has ",
         ),
         (
             {"models": "[{id: MODEL, engine: {deepspeed: {zero_stage: 4}}}]"},
