@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
 
-from harness.errors import LetheError
+from harness.errors import LetheError, ModelError
 
 Verb = Callable[[Sequence[str]], int]
 
@@ -53,6 +53,11 @@ def patch(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     from harness.models.export import export_patched
     from harness.models.resolving import resolve_model
+    from harness.records.artifacts import ABOUT, damage
+
+    folder = arguments.patch if arguments.patch.is_dir() else arguments.patch.parent
+    if (folder / ABOUT).exists() and (clause := damage(folder)):
+        raise ModelError(f"the patch in {folder} is damaged ({clause}): erase again, by running its sweep anew.")
 
     export_patched(resolve_model(arguments.model, arguments.tokenizer), arguments.patch, arguments.out)
     print(f"The erased model is in {arguments.out}.")

@@ -3,7 +3,6 @@
 import copy
 import gc
 import hashlib
-import json
 import logging
 import os
 import re
@@ -37,7 +36,7 @@ torch.set_num_threads(1)
 def make_model():
     """Return a maker of GPT-Neos whose weights are large enough for opinions of their own."""
 
-    def make(seed=0, layers=4, hidden=32, heads=4, vocabulary=60, window=8, scale=0.3):
+    def make(seed=0, layers=4, hidden=32, heads=4, vocabulary=60, window=8, scale=0.3, positions=128):
         torch.manual_seed(seed)
         config = GPTNeoConfig(
             vocab_size=vocabulary,
@@ -46,7 +45,7 @@ def make_model():
             num_heads=heads,
             attention_types=[[["global", "local"], layers // 2]],
             window_size=window,
-            max_position_embeddings=128,
+            max_position_embeddings=positions,
             initializer_range=scale,
             resid_dropout=0.0,
             embed_dropout=0.0,
@@ -82,14 +81,12 @@ def tokenizer():
 
 
 @pytest.fixture(scope="session")
-def world(tokenizer, tmp_path_factory):
-    """A folder with the checkpoints MODEL, OTHER and THIRD, which can be resolved and have no real weights."""
+def world(make_model, tokenizer, tmp_path_factory):
+    """A folder with the checkpoints MODEL, OTHER and THIRD: whole, tiny, and of weights that nobody trained."""
     folder = tmp_path_factory.mktemp("world")
-    for name in ("MODEL", "OTHER", "THIRD"):
+    for seed, name in enumerate(("MODEL", "OTHER", "THIRD")):
+        make_model(seed, layers=2, hidden=8, heads=2, vocabulary=256, positions=512).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
-        config = {"vocab_size": 256, "max_position_embeddings": 512}
-        (folder / name / "config.json").write_text(json.dumps(config))
-        (folder / name / "model.safetensors").write_text(name)
     return folder
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from harness.contracts import Checkpoint
+from harness.toolkit.encoders import check_encoder, check_sentence_encoder, load_encoder
 
 
 class Embedder:
@@ -27,18 +28,20 @@ class Embedder:
         is_sentence_folder = (Path(checkpoint.location) / "modules.json").is_file()
         self._encoder = self._sentence_encoder(checkpoint) if is_sentence_folder else None
         if self._encoder is None:
-            from transformers import AutoModel, AutoTokenizer
+            from transformers import AutoTokenizer
 
             self._tokenizer = AutoTokenizer.from_pretrained(checkpoint.tokenizer)
-            self._model = AutoModel.from_pretrained(checkpoint.location, dtype="float32", use_safetensors=True)
-            self._model.to(self._device).eval()
+            self._model = load_encoder(checkpoint).to(self._device)
 
     def _sentence_encoder(self, checkpoint: Checkpoint) -> object:
+        check_encoder(checkpoint)
         # Importing it announces which accelerator DeepSpeed found.
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             from sentence_transformers import SentenceTransformer
 
-            return SentenceTransformer(checkpoint.location, device=self._device, local_files_only=True)
+            encoder = SentenceTransformer(checkpoint.location, device=self._device, local_files_only=True)
+        check_sentence_encoder(encoder, checkpoint)
+        return encoder
 
     @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> np.ndarray:

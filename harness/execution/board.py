@@ -94,7 +94,7 @@ class Board:
     def _is_ready(self, job: Job) -> bool:
         if job.needs is None or job.needs in self._provided:
             return True
-        return Artifacts(self.folders.artifacts).find("memorized", job.needs) is not None
+        return Artifacts(self.folders.artifacts).has("memorized", job.needs)
 
     def _problem(self, job: Job) -> str | None:
         """Return why a job can never start."""

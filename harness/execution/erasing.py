@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness.contracts import ErasedModel, Json, Number
+from harness.contracts import Checkpoint, ErasedModel, Json, Number
 from harness.execution.memory import peak_memory_bytes, reset_peak_memory
 from harness.execution.tasks import ErasingTask, device_of
 from harness.models.loading import load_model
@@ -56,7 +56,8 @@ def erase(
         for place in sorted(folder.iterdir()):
             about = json.loads((place / "erased.json").read_text())
             blocks, warnings, peak = (about.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
-            model = load_model(resolve_model(str(place), tokenizer=spec.model.tokenizer)).to(device_of(spec))
+            written = Checkpoint(f"{spec.model.id} (erased)", str(place), spec.model.tokenizer, about.pop("digest"))
+            model = load_model(written).to(device_of(spec))
             changed = None if blocks is None else tuple(blocks)
             yield Erasure(ErasedModel(model=model, changed_blocks=changed, **about), warnings, peak)
 
@@ -77,6 +78,7 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
                 "stop_reason": erased.stop_reason,
                 "warnings": _warnings(task, erased),
                 "peak_memory_bytes": peak,
+                "digest": resolve_model(str(place), tokenizer=spec.model.tokenizer).digest,
             }
             (place / "erased.json").write_text(json.dumps(about))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.contracts import Checkpoint
-from harness.models.resolving import here
+from harness.models.resolving import check_unchanged, here
 from harness.toolkit.batches import JUDGE_BYTES
 
 Load = Callable[[Checkpoint], object]
@@ -29,6 +29,7 @@ class Judges:
             weight = weights_bytes(local)
             self._make_room(weight)
             judge = load(local)
+            check_unchanged(local)  # Once more: a loader of a plugin's own may have read what was written meanwhile.
         self._loaded[key] = judge, weight
         return judge
 

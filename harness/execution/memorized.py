@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from harness.contracts import Checkpoint, Model, Sequences, Training
-from harness.errors import TrialError
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.specs import Engine, TrialSpec, digest_of
@@ -48,7 +47,12 @@ def build_memorized(
     spec: TrialSpec, artifacts: Artifacts, original: Model, forget: Sequences, progress: Callable[[str], None]
 ) -> float:
     """Train the memorised model unless it exists; return its MA on the forget set."""
+    return _accuracy_of(_built(spec, artifacts, original, forget, progress))
 
+
+def _built(
+    spec: TrialSpec, artifacts: Artifacts, original: Model, forget: Sequences, progress: Callable[[str], None]
+) -> Path:
     def make(folder: Path) -> None:
         memorized = original
         if spec.engine.workers > 1:
@@ -62,7 +66,7 @@ def build_memorized(
         about = {"ma": accuracy(memorized, forget), "epochs": spec.memorization.epochs, "model": spec.model.id}
         (folder / "memorized.json").write_text(json.dumps(about))
 
-    return _accuracy_of(artifacts.build(KIND, memorized_key(spec), make))
+    return artifacts.build(KIND, memorized_key(spec), make)
 
 
 def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
@@ -77,24 +81,29 @@ def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, p
 
 def _train(spec: TrialSpec, model: Model, forget: Sequences, progress: Callable[[str], None]) -> None:
     task = _Memorizing(SEED, forget, _training(spec), spec.engine, progress)
-    for _ in train(task, model, recite, spec.memorization.epochs):
-        pass
+    with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
+        for _ in train(task, model, recite, spec.memorization.epochs):
+            pass
 
 
-def load_memorized(spec: TrialSpec, artifacts: Artifacts) -> tuple[Model, float]:
+def load_memorized(
+    spec: TrialSpec,
+    artifacts: Artifacts,
+    load_original: Callable[[], Model],
+    forget: Sequences,
+    progress: Callable[[str], None],
+) -> tuple[Model, float]:
     """Return a fresh copy of the memorised model and its MA on the forget set.
 
-    Raises:
-        TrialError: It was not built.
+    A job built it before; it is built here only if it turns out to be damaged since.
     """
-    folder = artifacts.find(KIND, memorized_key(spec))
-    if folder is None:
-        raise TrialError(f"the memorised model of {spec.model.id} was not built before this trial.")
+    folder = artifacts.find(KIND, memorized_key(spec)) or _built(spec, artifacts, load_original(), forget, progress)
     return load_model(_checkpoint(spec, folder)), _accuracy_of(folder)
 
 
 def _checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
-    return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, memorized_key(spec))
+    # Without a digest: the artifact's own were compared when it was found.
+    return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, digest="")
 
 
 def accuracy(model: Model, sequences: Sequences) -> float:

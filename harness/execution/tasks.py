@@ -68,7 +68,7 @@ class ErasingTask:
 
     def memorized_model(self) -> Model:
         """Return a fresh copy of the memorised model; one that misses its gate leaves a warning."""
-        model, accuracy = load_memorized(self.spec, self.artifacts)
+        model, accuracy = load_memorized(self.spec, self.artifacts, self.load_original, self.forget, self.progress)
         if accuracy < self.spec.memorization.gate:
             self.warnings.append(
                 f"the memorised model recites the forget set with MA {accuracy:.3f}, below its gate of "

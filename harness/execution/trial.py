@@ -10,7 +10,7 @@ import gc
 import platform
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from harness.contracts import ErasedModel, Evaluator, Json, Model, Number
+from harness.contracts import Checkpoint, ErasedModel, Evaluator, Json, Model, Number
 from harness.errors import TrialError
 from harness.execution.erasing import erase
 from harness.execution.jobs import Event, Folders, Job, Watcher
@@ -29,7 +29,6 @@ from harness.execution.redaction import shown
 from harness.execution.tasks import MeasuringTask, data_of, device_of, forget_of
 from harness.models.loading import load_model
 from harness.models.patch import apply_patch, save_patch
-from harness.models.resolving import resolve_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal, remaining
@@ -89,7 +88,9 @@ def memorize(job: Job, folders: Folders, watch: Watcher) -> None:
         watch(Event(job=job.name, kind="progress", message=message))
 
     original = load_model(spec.model).to(device_of(spec))
-    build_memorized(spec, Artifacts(folders.artifacts), original, data_of(spec, forget_of, spec.forget), progress)
+    build_memorized(
+        spec, Artifacts(folders.artifacts, progress), original, data_of(spec, forget_of, spec.forget), progress
+    )
 
 
 def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
@@ -127,7 +128,8 @@ class _Trial:
 
     def __init__(self, job: Job, folders: Folders, watch: Watcher, journal: Journal, total: int) -> None:
         self.job, self.spec, self.journal = job, job.spec, journal
-        self.artifacts = Artifacts(folders.artifacts)
+        self.artifacts = Artifacts(folders.artifacts, self.warn)
+        self._damage: list[str] = []
         self.watch, self.total, self.done = watch, total, 0
         self.warnings: list[str] = []
         self.workers_peak = 0
@@ -135,6 +137,16 @@ class _Trial:
 
     def say(self, message: str) -> None:
         self.watch(Event(job=self.job.name, kind="progress", message=message, done=self.done, total=self.total))
+
+    def warn(self, message: str) -> None:
+        """Say what was damaged and is built again, now and in the next record."""
+        self._damage.append(message)
+        self.say(message)
+
+    def _noted(self, notes: Mapping[str, Json]) -> dict[str, Json]:
+        """Return a record's notes, with what was found damaged since the last record."""
+        told, self._damage = self._damage, []
+        return {**notes, "warnings": [*notes.get("warnings", ()), *told]} if told else dict(notes)
 
     def erased_models(self, strengths: Sequence[Number | None]) -> Iterator[ErasedModel]:
         """Yield the models to measure: kept ones if all were kept, else erased again."""
@@ -160,8 +172,8 @@ class _Trial:
         patch = folder / "patch.safetensors"
         if patch.is_file():
             return apply_patch(load_model(self.spec.model), self.spec.model.digest, patch)
-        place = resolve_model(str(folder), tokenizer=self.spec.model.tokenizer)
-        return load_model(place)
+        # Without a digest: the artifact's own were compared when it was found.
+        return load_model(Checkpoint(f"{self.spec.model.id} (erased)", str(folder), self.spec.model.tokenizer, ""))
 
     def keep(self, erased: ErasedModel, strength: Number | None, seconds: float, *, is_new: bool) -> None:
         """Check the erased model, journal the point, and keep the model if the sweep wants that."""
@@ -177,7 +189,7 @@ class _Trial:
                     strength=strength,
                     erase_seconds=seconds,
                     peak_memory_bytes=max(peak_memory_bytes(), self.workers_peak),
-                    notes={**erased.notes, "warnings": self.warnings},
+                    notes=self._noted({**erased.notes, "warnings": self.warnings}),
                 )
             )
         if not self.spec.is_reference and self.spec.keep_erased != "none":
@@ -217,7 +229,7 @@ class _Trial:
                     numbers={name: float(value) for name, value in found.numbers.items()},
                     metrics=tuple(asdict(metric) for metric in evaluator.metrics),
                     samples=tuple(shown(sample, self.spec.samples) for sample in found.samples),
-                    notes=found.notes,
+                    notes=self._noted(found.notes),
                     seconds=time.perf_counter() - began,
                 )
             )

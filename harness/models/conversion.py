@@ -5,8 +5,10 @@ The file is read with `weights_only=True`, which builds tensors and plain contai
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
+import secrets
 import shutil
 import tempfile
 import zipfile
@@ -14,10 +16,13 @@ from pathlib import Path
 
 import torch
 
+from harness.digests import difference, folder_digests, known_digest
 from harness.errors import ModelError
 from harness.hub import DESCRIPTION, PICKLED
 
 INDEX = "model.safetensors.index.json"
+DIGESTS = "digests.json"
+"""Beside converted weights: the sha256 of each file."""
 
 
 def convert(snapshot: Path, folder: Path) -> list[str]:
@@ -43,9 +48,33 @@ def convert(snapshot: Path, folder: Path) -> list[str]:
                     place.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(file, place)
         _write_weights(pickles, half)
-        if not folder.exists():
+        (half / DIGESTS).write_text(json.dumps(folder_digests(half)))
+        if not is_converted(folder):
+            discard(folder)
             half.rename(folder)
     return [file.name for file in pickles]
+
+
+def is_converted(folder: Path) -> bool:
+    """Return whether converted weights lie in a folder, with the digests by which damage would show."""
+    return (folder / DIGESTS).is_file()
+
+
+def converted_damage(folder: Path) -> str:
+    """Return how converted weights differ from what was written: a clause, '' if they do not."""
+    try:
+        written = dict(json.loads((folder / DIGESTS).read_text()))
+    except (OSError, ValueError, TypeError):
+        return f"{DIGESTS} cannot be read"
+    return difference(folder, written, DIGESTS, known_digest)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder, if it is there: whole or not at all to whoever looks for it."""
+    aside = folder.with_name(f"converting-{secrets.token_hex(4)}")
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(aside)
+        shutil.rmtree(aside)
 
 
 def _write_weights(pickles: list[Path], half: Path) -> None:

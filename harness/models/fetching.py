@@ -8,7 +8,7 @@ from typing import Literal
 from harness import hub
 from harness.errors import ModelError
 from harness.hub import Repository
-from harness.models.conversion import convert
+from harness.models.conversion import convert, is_converted
 
 State = Literal["here", "pickled", "missing"]
 
@@ -22,7 +22,7 @@ def state(repository: Repository, *, weights: bool = True) -> State:
     pickles = hub.cached(repository, hub.PICKLED)
     if pickles is None:
         return "missing"
-    return "here" if hub.converted(replace(repository, revision=pickles.name)).is_dir() else "pickled"
+    return "here" if is_converted(hub.converted(replace(repository, revision=pickles.name))) else "pickled"
 
 
 def fetch_model(repository: Repository, *, weights: bool = True) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,33 +12,104 @@ import torch
 
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
-from harness.models.resolving import here
+from harness.models.resolving import check_unchanged, here, is_here
+from harness.models.weights import check_weights, own_finite_weights, read_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+UNUSED_POOLER = r"pooler\."
 
 
 def load_model(checkpoint: Checkpoint) -> PreTrainedModel:
     """Return a fresh causal LM in fp32, in evaluation mode, on the CPU.
 
     Raises:
-        ModelError: The weights do not fit the configuration, or only pickled weights exist.
+        ModelError: The weights do not fit the configuration, are not those that were planned with, are
+            damaged or not finite, or only pickled weights exist.
     """
     from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            here(checkpoint).location,
-            dtype="float32",
-            use_safetensors=True,
-            trust_remote_code=False,
-            attn_implementation="eager",
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(f"the model '{checkpoint.id}' ({checkpoint.location}) cannot be loaded: {error}") from error
-    return model.eval()  # type: ignore[no-any-return]
+    local = here(checkpoint)
+    model = read_weights(AutoModelForCausalLM, local, attn_implementation="eager")
+    check_unchanged(local)  # Once more: they may have been written anew meanwhile.
+    return model
+
+
+def load_encoder(checkpoint: Checkpoint) -> PreTrainedModel:
+    """Return an encoder of texts in fp32, in evaluation mode, on the CPU; heads that it does not use may be stored.
+
+    Raises:
+        ModelError: As for `load_model`; an encoder without its pooler is refused too.
+    """
+    from transformers import AutoModel
+
+    local = here(checkpoint)
+    model = read_weights(AutoModel, local, leftovers=True)
+    check_unchanged(local)
+    return model
+
+
+@lru_cache(maxsize=64)
+def check_model(checkpoint: Checkpoint) -> None:
+    """Refuse what `load_model` would, from the headers of the files; what is still on the hub is not looked at.
+
+    Raises:
+        ModelError: As for `load_model`, but for what only the numbers themselves show.
+    """
+    from transformers import AutoModelForCausalLM
+
+    if is_here(checkpoint):
+        check_weights(AutoModelForCausalLM, here(checkpoint))
+
+
+@lru_cache(maxsize=64)
+def check_encoder(checkpoint: Checkpoint) -> None:
+    """Refuse what `load_encoder` would, from the headers of the files; what is still on the hub is not looked at.
+
+    Raises:
+        ModelError: As for `load_encoder`, but for what only the numbers themselves show.
+    """
+    from transformers import AutoModel
+
+    if not is_here(checkpoint):
+        return
+    local = here(checkpoint)
+    folders = _sentence_folders(Path(local.location))
+    if folders is None:
+        check_weights(AutoModel, local, leftovers=True)
+    for folder in folders or ():
+        check_weights(AutoModel, replace(local, location=str(folder)), UNUSED_POOLER, leftovers=True)
+
+
+def check_sentence_encoder(encoder: torch.nn.Module, checkpoint: Checkpoint) -> None:
+    """Refuse a loaded sentence-transformers model whose weights do not all come from its files.
+
+    Its weights are given memory of their own.
+
+    Raises:
+        ModelError: As for `load_model`; but the pooler, which it does not use, need not be stored.
+    """
+    from transformers import PreTrainedModel
+
+    inner: set[torch.nn.Module] = set()
+    for part in encoder.modules():
+        if isinstance(part, PreTrainedModel) and part not in inner:
+            inner |= set(part.modules())
+            check_weights(type(part), replace(checkpoint, location=part.name_or_path), UNUSED_POOLER, leftovers=True)
+    own_finite_weights(encoder, checkpoint)
+
+
+def _sentence_folders(folder: Path) -> list[Path] | None:
+    """Return where a sentence-transformers folder has its encoders; None if it is no such folder.
+
+    A model that also has a decoder is left out: half of it is loaded, by another class than its configuration names.
+    """
+    if not (folder / "modules.json").is_file():
+        return None
+    parts = [folder / module["path"] for module in json.loads((folder / "modules.json").read_text())]
+    configs = {file.parent: json.loads(file.read_text()) for part in parts if (file := part / "config.json").is_file()}
+    return [part for part, config in configs.items() if "model_type" in config and not config.get("is_encoder_decoder")]
 
 
 def unloaded_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> PreTrainedModel:

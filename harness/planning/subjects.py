@@ -13,7 +13,7 @@ from typing import Any
 from harness.contracts import Checkpoint, Evaluator, Training
 from harness.errors import ModelError, unknown
 from harness.miniature import checkpoints as miniature
-from harness.models.loading import load_tokenizer, positions, vocabulary
+from harness.models.loading import check_encoder, check_model, load_tokenizer, positions, vocabulary
 from harness.models.resolving import resolve_judge, resolve_model
 from harness.planning.config import Data, Judges, ModelEntry, Resources, Sweep
 from harness.planning.faults import Faults, check
@@ -21,6 +21,8 @@ from harness.planning.texts import Texts, check_texts, read_texts
 from harness.specs import Engine, Memorization
 
 EMBEDDED_JUDGES = ("miniature", "minilm")
+ENCODERS = ("similarity", "coherence")
+"""The roles of judges that embed texts; the others are causal LMs."""
 LENGTHS = {
     "forget": "sequence_tokens",
     "retain": "sequence_tokens",
@@ -85,14 +87,15 @@ def _pinned(entry: ModelEntry, resources: Resources, path: str, faults: Faults) 
     if entry.engine.deepspeed is not None and find_spec("deepspeed") is None:
         faults.add(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
     known, id = miniature.names(), entry.id
-    checkpoint = _resolved(partial(resolve_model, id, entry.tokenizer, entry.revision), id, known, path, faults)
+    resolve = partial(resolve_model, id, entry.tokenizer, entry.revision)
+    checkpoint = _resolved(resolve, check_model, id, known, path, faults)
     if checkpoint is None:
         return None
     twin = entry.retrained or f"{id}-retrained"
     if not entry.retrained and twin not in known:
         return checkpoint, None
     resolve = partial(resolve_model, twin, entry.tokenizer)
-    return checkpoint, _resolved(resolve, twin, known, f"{path}.retrained", faults)
+    return checkpoint, _resolved(resolve, check_model, twin, known, f"{path}.retrained", faults)
 
 
 def _refuse_too_many_workers(entry: ModelEntry, resources: Resources, path: str, faults: Faults) -> None:
@@ -110,11 +113,18 @@ def _engine(entry: ModelEntry) -> Engine:
 
 
 def _resolved(
-    resolve: Callable[[], Checkpoint], name: str, known: Sequence[str], path: str, faults: Faults
+    resolve: Callable[[], Checkpoint],
+    check_weights: Callable[[Checkpoint], None],
+    name: str,
+    known: Sequence[str],
+    path: str,
+    faults: Faults,
 ) -> Checkpoint | None:
-    """Return the checkpoint; if there is none, the fault says the nearest of the `known` names."""
+    """Return the checkpoint, if its weights fit; if there is none, the fault says the nearest of the `known` names."""
     try:
-        return resolve()
+        checkpoint = resolve()
+        check_weights(checkpoint)
+        return checkpoint
     except ModelError as error:
         near = [] if name in known or "Did you mean" in str(error) else get_close_matches(name, known, n=1)
         faults.add(path, f"{error} Did you mean '{near[0]}'?" if near else str(error))
@@ -176,7 +186,8 @@ def judges(wanted: Judges, evaluators: Mapping[str, Evaluator], faults: Faults) 
     for role in (role for role in Judges.model_fields if role in asked):
         entry, known = getattr(wanted, role), (*EMBEDDED_JUDGES, *miniature.names())
         resolve = partial(resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
-        checkpoint = _resolved(resolve, entry.id, known, f"judges.{role}", faults)
+        check_weights = check_encoder if role in ENCODERS else check_model
+        checkpoint = _resolved(resolve, check_weights, entry.id, known, f"judges.{role}", faults)
         if checkpoint is not None:
             found[role] = checkpoint
     return found

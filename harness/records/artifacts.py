@@ -4,16 +4,21 @@ An artifact is a folder, `<root>/<kind>/<key>`, named by what decides its conten
 aside and renamed into place, so one that can be found is complete. Of several processes that ask
 for the same one, the first builds it while the others wait at its lock; the lock of a builder that
 dies is released by the kernel, and what it left is removed by the next builder.
+
+Whoever finds an artifact reads all of its files first: one that is not what was written, by the digests
+that it carries, is named, removed and built again, and never used.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -22,26 +27,46 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from harness.digests import difference, folder_digests
 from harness.errors import PluginError
 from harness.specs import digest_of
 
 ABOUT = "about.json"
-"""In every artifact's folder: its kind, the parts of its key, and when it was made."""
+"""In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""
 _ARRAYS = "arrays.safetensors"
 _BUILDING = ".building-"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
-class Artifacts:
-    """A folder of artifacts that any number of processes and sweeps use at once."""
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr)
 
-    def __init__(self, root: Path) -> None:
+
+class Artifacts:
+    """A folder of artifacts that any number of processes and sweeps use at once.
+
+    Args:
+        root: The folder.
+        warn: Told, in a sentence, of each artifact that was found damaged and removed.
+    """
+
+    def __init__(self, root: Path, warn: Callable[[str], None] = _to_stderr) -> None:
         self.root = root
+        self._warn = warn
+
+    def has(self, kind: str, key: str) -> bool:
+        """Return whether the artifact is there, damaged or not: quick, for who will not read it."""
+        return (self.root / kind / key / ABOUT).exists()
 
     def find(self, kind: str, key: str) -> Path | None:
-        """Return the artifact's folder if it exists; it is then complete."""
+        """Return the artifact's folder if it exists and is what was written; damaged, it is removed."""
         folder = self.root / kind / key
-        return folder if (folder / ABOUT).exists() else None
+        if not folder.exists():
+            return None
+        if not damage(folder, kind, key):
+            return folder
+        with _lock(self.root / kind, key):
+            return self._intact(kind, key)
 
     def build(self, kind: str, key: str, make: Callable[[Path], None]) -> Path:
         """Return the artifact's folder, after `make` has filled it if nobody had.
@@ -85,14 +110,30 @@ class Artifacts:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _build(self, kind: str, key: str, parts: Sequence[str], make: Callable[[Path], None]) -> Path:
-        found = self.find(kind, key)
-        if found:
-            return found
+        folder = self.root / kind / key
+        if folder.exists() and not damage(folder, kind, key):
+            return folder
         shelf = self.root / kind
         shelf.mkdir(parents=True, exist_ok=True)
         with _lock(shelf, key) as locked:
             _remove_leftovers(shelf, held=key if locked else None)
-            return self.find(kind, key) or self._make(kind, key, parts, make)
+            return self._intact(kind, key) or self._make(kind, key, parts, make)
+
+    def _intact(self, kind: str, key: str) -> Path | None:
+        """Return the artifact's folder, or remove it; the key's lock is held, so no one else removes or builds it."""
+        folder = self.root / kind / key
+        if not folder.exists():
+            return None
+        clause = damage(folder, kind, key)
+        if not clause:
+            return folder
+        # Aside first: nobody may find it half removed. Whoever dies here leaves what a dead builder does.
+        aside = self.root / kind / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
+        with contextlib.suppress(FileNotFoundError):  # Without locks, another may have been first.
+            folder.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
+        self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
+        return None
 
     def _make(self, kind: str, key: str, parts: Sequence[str], make: Callable[[Path], None]) -> Path:
         # Not `tempfile`: its folders are closed to the other users of a shared path.
@@ -104,6 +145,7 @@ class Artifacts:
                 "kind": kind,
                 "key": list(parts),
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "files": folder_digests(building),
             }
             (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
             _sync(building)
@@ -111,6 +153,25 @@ class Artifacts:
         finally:
             shutil.rmtree(building, ignore_errors=True)
         return self.root / kind / key
+
+
+def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str:
+    """Return how an artifact differs from what was written: a clause, '' if it does not. All of its files are read.
+
+    Args:
+        folder: Of the artifact.
+        kind: What it should be; None: whatever it says.
+        key: What it should be made for; None: whatever it says.
+    """
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        is_right = kind in (None, about["kind"]) and key in (None, digest_of(about["key"]), *about["key"])
+        written = dict(about["files"]) if "files" in about else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return f"its {ABOUT} cannot be read"
+    if written is None:
+        return "it is from a version that kept no digests"
+    return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
 
 
 def _numbers(name: str, array: np.ndarray) -> np.ndarray:

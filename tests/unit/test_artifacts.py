@@ -181,3 +181,118 @@ def test_arrays_of_anything_but_numbers_are_refused(tmp_path, array):
     with pytest.raises(PluginError, match="'texts' cannot be shared"):
         Artifacts(tmp_path).arrays(("key",), lambda: {"texts": array})
     assert list(tmp_path.glob("arrays/*/about.json")) == []
+
+
+def flip(file):
+    contents = bytearray(file.read_bytes())
+    contents[-1] ^= 1
+    file.write_bytes(contents)
+
+
+def without_digests(file):
+    about = json.loads(file.read_text())
+    del about["files"]
+    file.write_text(json.dumps(about))
+
+
+DAMAGES = {
+    "a flipped bit": (lambda folder: flip(folder / "sub" / "part"), "sub/part is not what was written"),
+    "cut short": (lambda folder: (folder / "weights").write_text("whol"), "weights is not what was written"),
+    "empty": (lambda folder: (folder / "weights").write_text(""), "weights is not what was written"),
+    "gone": (lambda folder: (folder / "weights").unlink(), "weights is missing"),
+    "one too many": (lambda folder: (folder / "sub" / "x").write_text(""), "sub/x was added"),
+    "no about": (lambda folder: (folder / ABOUT).unlink(), "its about.json cannot be read"),
+    "garbage for about": (lambda folder: (folder / ABOUT).write_bytes(b"\xff{"), "its about.json cannot be read"),
+    "another's about": (lambda folder: (folder / ABOUT).write_text("[]"), "its about.json cannot be read"),
+    "an older version": (lambda folder: without_digests(folder / ABOUT), "it is from a version that kept no digests"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_damaged_is_named_removed_and_made_again(tmp_path, damage):
+    harm, clause = DAMAGES[damage]
+    told = []
+    artifacts = Artifacts(tmp_path, told.append)
+    folder = artifacts.build("memorized", "abc", fill)
+    other = artifacts.build("memorized", "abd", fill)
+    harm(folder)
+    assert artifacts.find("memorized", "abc") is None
+    assert not folder.exists()
+    assert told == [f"{folder} was damaged ({clause}), so it was removed and is built again"]
+    assert artifacts.build("memorized", "abc", fill) == folder == artifacts.find("memorized", "abc")
+    harm(folder)
+    assert artifacts.build("memorized", "abc", fill) == folder == artifacts.find("memorized", "abc")
+    assert (folder / "weights").read_text() == "whole"
+    assert len(told) == 2
+    assert artifacts.build("memorized", "abd", lambda folder: pytest.fail("made again")) == other
+    assert leftovers(artifacts) == []
+
+
+def test_an_artifact_that_belongs_elsewhere_is_not_used(tmp_path):
+    told = []
+    artifacts = Artifacts(tmp_path, told.append)
+    artifacts.build("memorized", "abc", fill).rename(tmp_path / "memorized" / "abd")
+    assert artifacts.find("memorized", "abd") is None
+    assert "(it belongs elsewhere)" in told[0]
+    artifacts.arrays(("a", "b"), lambda: {"x": np.array(1)})
+    [about] = tmp_path.glob(f"arrays/*/{ABOUT}")
+    about.parent.rename(tmp_path / "arrays" / "other")
+    assert artifacts.find("arrays", "other") is None
+
+
+@pytest.mark.parametrize("harm", [flip, lambda file: file.write_bytes(file.read_bytes()[:-1])], ids=["flip", "cut"])
+def test_damaged_arrays_are_computed_again_and_are_what_they_were(tmp_path, capsys, harm):
+    made = {"features": np.linspace(0, 1, 7, dtype=np.float32)}
+    artifacts = Artifacts(tmp_path)
+    artifacts.arrays(("key",), lambda: made)
+    [file] = tmp_path.glob("arrays/*/*.safetensors")
+    harm(file)
+    calls = []
+    for _ in range(2):
+        found = artifacts.arrays(("key",), lambda: calls.append("made") or made)
+        np.testing.assert_array_equal(found["features"], made["features"])
+    assert calls == ["made"]
+    assert f"{file.parent} was damaged (arrays.safetensors is not what was written)" in capsys.readouterr().err
+
+
+def test_whether_something_is_there_is_told_without_reading_it(tmp_path):
+    artifacts = Artifacts(tmp_path)
+    assert not artifacts.has("memorized", "abc")
+    flip(artifacts.build("memorized", "abc", fill) / "weights")
+    assert artifacts.has("memorized", "abc")
+
+
+def _find_and_build(root, builds, told, go, look):
+    def make(folder):
+        with builds.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(0.3)
+        fill(folder)
+
+    def warn(message):
+        with told.open("a") as file:
+            file.write(f"{message}\n")
+
+    artifacts = Artifacts(root, warn)
+    go.wait()
+    if look:
+        artifacts.find("memorized", "abc")
+    folder = artifacts.build("memorized", "abc", make)
+    assert (folder / "weights").read_text() == "whole"
+
+
+def test_of_several_processes_that_find_the_same_damage_one_removes_and_one_builds(tmp_path):
+    builds, told, go = tmp_path / "builds", tmp_path / "told", FORK.Event()
+    flip(Artifacts(tmp_path / "a").build("memorized", "abc", fill) / "weights")
+    workers = [
+        FORK.Process(target=_find_and_build, args=(tmp_path / "a", builds, told, go, number % 2)) for number in range(4)
+    ]
+    for worker in workers:
+        worker.start()
+    go.set()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0, 0, 0]
+    assert len(builds.read_text().splitlines()) == 1
+    assert len(told.read_text().splitlines()) == 1
+    assert leftovers(Artifacts(tmp_path / "a")) == []

@@ -281,4 +281,4 @@ def test_a_checkpoint_folder_that_lacks_a_file(check, world, tmp_path):
     (tmp_path / "half" / "model.safetensors").write_text("")
     assert "no tokenizer in" in check(models=f"[{tmp_path}/half]")["models.0"]
     found = check(models=f"[{{id: {tmp_path}/half, tokenizer: MODEL}}]")
-    assert "half/config.json is not a model's configuration (KeyError)." in found["models.0"]
+    assert "half/config.json is not a model's configuration (ValueError)." in found["models.0"]

@@ -306,7 +306,7 @@ def test_judges_large_ones_make_room_and_small_ones_stay(model_folder, tmp_path)
     places = {}
     for name in ("a", "b", "c"):
         shutil.copytree(model_folder, tmp_path / name)
-        places[name] = Checkpoint(name, str(tmp_path / name), str(tmp_path / name), name)
+        places[name] = Checkpoint(name, str(tmp_path / name), str(tmp_path / name), "")
     loads = []
 
     def load(checkpoint):

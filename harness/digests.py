@@ -1,0 +1,60 @@
+"""Digests of files: whether what is read from disk is what was written, or planned with."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+Digest = Callable[[Path], str]
+
+SETTLED_NS = 2_000_000_000
+"""A file that changed less than this ago may change again without its times showing it, so it is read each time."""
+_KNOWN: dict[Path, tuple[tuple[int, ...], str]] = {}
+
+
+def file_digest(file: Path) -> str:
+    """Return the sha256 of a file's bytes as they are now, 64 hex digits."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def known_digest(file: Path) -> str:
+    """Return the sha256 of a file; one that shows no sign of a change since this process read it is not read again."""
+    status = file.stat()
+    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    known_state, digest = _KNOWN.get(file, ((), ""))
+    if known_state != state:
+        digest = file_digest(file)
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > SETTLED_NS:
+            _KNOWN[file] = state, digest
+    return digest
+
+
+def folder_digests(folder: Path, besides: str = "", digest: Digest = file_digest) -> dict[str, str]:
+    """Return the sha256 of every file in a folder and below it, by its relative name; but not of `besides`."""
+    files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
+    return {name: digest(file) for name, file in files.items() if name != besides}
+
+
+def difference(folder: Path, written: Mapping[str, str], besides: str = "", digest: Digest = file_digest) -> str:
+    """Return how the files of a folder differ from those that were written there: a clause, '' if they do not.
+
+    Args:
+        folder: Whose files are all read.
+        written: The sha256 of each file by its relative name.
+        besides: A file that does not count.
+        digest: `known_digest` spares what this process has read already.
+    """
+    try:
+        found = folder_digests(folder, besides, digest)
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    changed = [name for name in sorted(written.keys() & found.keys()) if found[name] != written[name]]
+    clauses = [
+        *(f"{name} is missing" for name in sorted(written.keys() - found.keys())),
+        *(f"{name} was added" for name in sorted(found.keys() - written.keys())),
+        *(f"{name} is not what was written" for name in changed),
+    ]
+    return ", ".join(clauses)

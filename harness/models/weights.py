@@ -1,0 +1,173 @@
+"""Weights against the model that they are for: whatever is missing, left over or of another shape is refused by name.
+
+transformers fills in what a checkpoint lacks with random numbers, and says so in a log at most. Its own
+account of what it did is what decides here, so its renamed, fused and tied weights are understood.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.contracts import Checkpoint, Model
+from harness.errors import ModelError
+
+SHOWN = 3
+"""Names that a message tells of each kind of fault."""
+MASK = re.compile(r"(^|\.)(attn|attention)\.(bias|masked_bias)$")
+"""What older versions of transformers stored beside the weights: the hub's GPT-Neos and GPT-Js have them."""
+
+
+def read_weights(
+    auto_class: Any, local: Checkpoint, may_lack: str = "", *, leftovers: bool = False, **options: Any
+) -> Model:
+    """Return the model of a checkpoint folder in fp32, all of its weights from there and in memory of its own.
+
+    Args:
+        auto_class: The class of transformers that knows which model the configuration means.
+        local: In folders of this machine.
+        may_lack: A pattern of names that need not be stored, '' for none.
+        leftovers: Whether the checkpoint may hold more than the model uses: a head, say.
+        options: For `from_pretrained`.
+
+    Raises:
+        ModelError: A tensor is missing, left over, of another shape or not finite, or a file is damaged.
+    """
+    model = _matched(auto_class, local, may_lack, leftovers, **options)
+    own_finite_weights(model, local)
+    return model
+
+
+def check_weights(auto_class: Any, local: Checkpoint, may_lack: str = "", *, leftovers: bool = False) -> None:
+    """Refuse a checkpoint folder as `read_weights` would, from the headers of its files alone.
+
+    Args:
+        auto_class: As for `read_weights`.
+        local: As for `read_weights`.
+        may_lack: As for `read_weights`.
+        leftovers: As for `read_weights`.
+
+    Raises:
+        ModelError: As `read_weights`, but for what only the numbers themselves show.
+    """
+    _matched(auto_class, local, may_lack, leftovers, device_map="meta")
+
+
+def own_finite_weights(model: torch.nn.Module, local: Checkpoint) -> None:
+    """Give the weights memory of their own; they may lie in the file, and would change with it.
+
+    Raises:
+        ModelError: One of them is NaN or infinite.
+    """
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        tensor.data = tensor.data.clone()
+        if tensor.is_floating_point() and tensor.numel() and not _is_finite(tensor):
+            raise ModelError(
+                f"the weights of '{local.id}' ({local.location}) hold NaN or infinity in {name}: the training that "
+                "made them went wrong, or the file is damaged."
+            )
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    # Takes no memory, as a mask over the tensor would; NaN is both its least and its greatest value.
+    return bool(torch.isfinite(torch.stack(tensor.detach().aminmax())).all())
+
+
+def _matched(auto_class: Any, local: Checkpoint, may_lack: str, leftovers: bool, **options: Any) -> Model:
+    from transformers import AutoConfig
+
+    with _translated(f"{local.location}/config.json is not a model's configuration"):
+        AutoConfig.from_pretrained(local.location, trust_remote_code=False)
+    with _translated(f"the model '{local.id}' ({local.location}) cannot be loaded"):
+        model, account = auto_class.from_pretrained(
+            local.location,
+            dtype="float32",
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **options,
+        )
+        account["unexpected_keys"] -= _computed(model, local, account["unexpected_keys"])
+    faults = _faults(account, may_lack, leftovers)
+    if faults:
+        raise ModelError(
+            f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}. "
+            "Save the model again with save_pretrained, or put the configuration right that belongs to the weights."
+        )
+    return model.eval()
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Meanwhile, keep what transformers logs of a checkpoint, and make its errors ours, with the tensors it names."""
+    from transformers.utils.logging import disable_progress_bar
+
+    logger, logged = logging.getLogger("transformers.modeling_utils"), list[str]()
+
+    def keep(record: logging.LogRecord) -> bool:
+        logged.append(record.getMessage())
+        return False
+
+    disable_progress_bar()
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    logger.addFilter(keep)
+    try:
+        yield
+    # A damaged file, or a configuration of nonsense, makes transformers and its parts raise just about anything.
+    except Exception as error:
+        rows = [line.partition("|") for text in logged for line in text.splitlines() if "| CONVERSION" in line]
+        fused = f" These cannot be put together: {_names(row[0].strip() for row in rows)}." if rows else ""
+        raise ModelError(f"{what} ({type(error).__name__}). {' '.join(str(error).split())}{fused}") from error
+    finally:
+        logger.removeFilter(keep)
+        logger.setLevel(level)
+
+
+def _faults(account: dict[str, Any], may_lack: str, leftovers: bool) -> list[str]:
+    missing = [name for name in account["missing_keys"] if not may_lack or not re.match(may_lack, name)]
+    unused = [] if leftovers else account["unexpected_keys"]
+    shapes = [
+        f"{name} ({_shape(stored)} stored, {_shape(needed)} needed)"
+        for name, stored, needed in account["mismatched_keys"]
+    ]
+    kinds = {"missing": missing, "not part of the model": unused, "of another shape": shapes}
+    return [f"{kind}: {_names(names)}" for kind, names in kinds.items() if names]
+
+
+def _names(names: Iterable[str]) -> str:
+    every = sorted(names)
+    more = len(every) - SHOWN
+    return ", ".join(every[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _shape(size: Iterable[int]) -> str:
+    return "×".join(map(str, size)) or "a single number"
+
+
+def _computed(model: Model, local: Checkpoint, unused: Iterable[str]) -> set[str]:
+    """Return those of the unused names that every model computes for itself: masks and tables of positions."""
+    buffers = {name for name, _ in model.named_buffers()}
+    computed = {name for name in unused if buffers & {name, f"{model.base_model_prefix}.{name}"}}
+    masks = [name for name in unused if MASK.search(name)]
+    shapes = _stored_shapes(local) if masks else {}
+    # A bias that was learned has one dimension; a mask is queries by keys, or the one number that it masks with.
+    return computed | {name for name in masks if len(shapes.get(name, (1,))) in (0, 4)}
+
+
+def _stored_shapes(local: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor in a checkpoint folder's files, by its name there."""
+    from safetensors import safe_open
+
+    shapes = {}
+    for file in Path(local.location).glob("*.safetensors"):
+        with safe_open(file, framework="pt") as tensors:
+            shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    return shapes
