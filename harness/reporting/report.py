@@ -11,6 +11,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.records.journal import status
+from harness.reporting.collapse import verdict
 from harness.reporting.facts import Facts, Records, ranked_metrics
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.reasoning import answers, signed
@@ -36,7 +37,12 @@ def page(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals.update(
-        arrows=ARROWS, number=number, signed=signed, split_title=split_title, strength_text=strength_text
+        arrows=ARROWS,
+        number=number,
+        signed=signed,
+        split_title=split_title,
+        strength_text=strength_text,
+        verdict=verdict,
     )
     environment.filters.update(duration=duration, memory=memory)
     points = reached_all(plan, records)

@@ -22,7 +22,7 @@ LEADING = (
     *("engine", "precision", "definition"),
 )
 TRAILING = (
-    *("collapsed", "collapse_class", "ranked", "stop_reason", "erase_seconds", "measure_seconds"),
+    *("collapsed", "collapse_class", "collapse_reason", "ranked", "stop_reason", "erase_seconds", "measure_seconds"),
     *("peak_memory_bytes", "trial_id", "point_id"),
 )
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
@@ -99,7 +99,7 @@ def table(plan: Plan, records: Records) -> pd.DataFrame:
         ranked = _ranked_point(plan, points, spec.trial_id in failed)
         rows += [_row(point, point is ranked) for point in points]
     frame = pd.DataFrame(rows, columns=[*LEADING, *facts, *TRAILING])
-    return flag(_typed(frame, facts), plan.collapse_mauve)
+    return flag(_typed(frame, facts), plan.collapse)
 
 
 def _row(point: Reached, ranked: bool) -> dict[str, Any]:
