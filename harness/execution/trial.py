@@ -55,6 +55,9 @@ PACKAGES = (
     "mauve-text",
     "lm_eval",
     "datasets",
+    "deepspeed",
+    "accelerate",
+    "ray",
 )
 Work = tuple[Number | None, tuple[EvaluatorSpec, ...]]
 

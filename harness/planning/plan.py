@@ -14,9 +14,10 @@ from harness.planning.document import question
 from harness.planning.faults import Faults
 from harness.planning.file import settings_in, text_of
 from harness.planning.grid import rows
+from harness.planning.judges import judges
 from harness.planning.measures import collapse_bounds, evaluators, ranked_at
 from harness.planning.options import only_those, override
-from harness.planning.subjects import judges, subjects
+from harness.planning.subjects import subjects
 from harness.planning.texts import ROLES, check_section
 from harness.planning.trials import refuse_same, trials
 from harness.specs import Plan
@@ -53,7 +54,7 @@ def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     found_rows = rows(sweep.methods, has_retain=has_retain, faults=faults)
     found_evaluators = evaluators(sweep.evaluators, faults)
     found_subjects = subjects(sweep, unsound, faults)
-    found_judges = judges(sweep.judges, found_evaluators, faults)
+    found_judges = judges(sweep, found_evaluators, faults)
     shared = {} if any(fault.path.startswith("training") for fault in faults) else sweep.training
     refuse_same(found_rows, [each.training for each in found_subjects] or [shared], faults)
     every = trials(name, sweep, found_subjects, found_rows, found_evaluators, found_judges)

@@ -121,14 +121,14 @@ def flag(table: pd.DataFrame, bounds: CollapseBounds | None = None) -> pd.DataFr
     flags: list[bool | None] = []
     classes: list[CollapseClass] = []
     reasons: list[str] = []
-    for index, row in table.iterrows():
+    for (_, row), (_, number), repeats in zip(table.iterrows(), numbers.iterrows(), repeated, strict=True):
         of_model = (table["method"] == ORIGINAL) & (table["model"] == row["model"])
         of_seed = of_model & (table["seed"] == row["seed"])
-        number, original = numbers.loc[index], numbers[of_seed if of_seed.any() else of_model].mean()
-        broken = broken_rules(number, original, bounds)
+        original = numbers[of_seed if of_seed.any() else of_model].mean()
+        broken = broken_rules(dict(number), dict(original), bounds)
         flags.append(has_collapsed(broken))
         perplexities = number["perplexity"], original["perplexity"]
-        classes.append(collapse_class(flags[-1], repeated[index], *perplexities, bounds.perplexity[0]))
+        classes.append(collapse_class(flags[-1], repeats, *perplexities, bounds.perplexity[0]))
         reasons.append(_AND.join(name for name, is_broken in broken.items() if is_broken))
     columns = {"collapsed": flags, "collapse_class": classes, "collapse_reason": reasons}
     return table.assign(

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from harness.records.journal import status
 from harness.reporting.collapse import verdict
 from harness.reporting.facts import Facts, Records, ranked_metrics
+from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.summary import caption, outcome, warnings
@@ -52,6 +53,7 @@ def page(
         definition=", ".join(sorted(set(table["definition"]) - {""})) or NOTHING,
         outcome=outcome(table, ranking, facts),
         warnings=warnings(plan, records, table),
+        judging=human_readings(points),
         has_retrained=bool((table["method"] == RETRAINED).any()),
         pictures={name: b64encode(svg).decode() for name, svg in pictures.items()},
         tasks=ranked_metrics(facts, "reasoning"),

@@ -9,6 +9,7 @@ import pandas as pd
 from harness.records.journal import status
 from harness.reporting.collapse import REPEATS, repetitions, verdict
 from harness.reporting.facts import Facts, Records
+from harness.reporting.judging import doubtful, human_readings
 from harness.reporting.layout import NOTHING, number, strength_text
 from harness.reporting.seeds import ranked_rows
 from harness.reporting.table import Reached, failures, reached_all
@@ -25,11 +26,14 @@ DEFINITIONS = {
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what a reader of any table must know: the definition behind its numbers, and the seeds."""
+    """Return what a reader of any table must know: the definition behind its numbers, who judged, and the seeds."""
     stated = [DEFINITIONS.get(name, f"Definition: {name}.") for name in sorted(set(table["definition"]))]
     count = table["seed"].nunique()
     seeds = f" Mean ± 95 % interval over {count} seeds; rank intervals from resampled seeds." if count > 1 else ""
-    return " ".join(stated or [DEFINITIONS[""]]) + seeds
+    judged = [
+        f" Judge of {roles}: the original model itself." for roles in sorted(set(table["judged_by_original"])) if roles
+    ]
+    return " ".join(stated or [DEFINITIONS[""]]) + "".join(judged) + seeds
 
 
 def outcome(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> list[tuple[str, list[str]]]:
@@ -82,6 +86,7 @@ def warnings(plan: Plan, records: Records, table: pd.DataFrame) -> list[str]:
         *(f"{_trial(spec)} failed: {failed.error}" for spec, failed in failures(plan, records)),
         *([f"{len(missing)} of {len(plan.trials)} trials are not finished."] if missing else []),
         *_untrusted_mauve(points),
+        *doubtful(human_readings(points)),
         *_unknown_health(table),
         *_doubtful_health(table),
         *(

@@ -15,11 +15,11 @@ from harness.errors import DataError
 from harness.records.journal import status
 from harness.reporting.collapse import flag
 from harness.reporting.facts import Records, known_facts, measurements, metric_facts
-from harness.specs import REFERENCE_ROWS, Failed, Measurement, Plan, Point, Stopped, TrialSpec
+from harness.specs import ORIGINAL, REFERENCE_ROWS, Failed, Measurement, Plan, Point, Stopped, TrialSpec
 
 LEADING = (
     *("sweep", "model", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
-    *("engine", "precision", "definition"),
+    *("engine", "precision", "definition", "judged_by_original"),
 )
 TRAILING = (
     *("collapsed", "collapse_class", "collapse_reason", "ranked", "stop_reason", "erase_seconds", "measure_seconds"),
@@ -117,6 +117,7 @@ def _row(point: Reached, ranked: bool) -> dict[str, Any]:
         "engine": str(spec.engine),
         "precision": spec.training.precision,
         "definition": point.definition,
+        "judged_by_original": " and ".join(role for role, judge in spec.judges.items() if judge.id == ORIGINAL),
         "ranked": ranked,
         "stop_reason": point.stop_reason,
         "erase_seconds": made.erase_seconds if made else None,
