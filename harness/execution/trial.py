@@ -53,6 +53,8 @@ PACKAGES = (
     "tokenizers",
     "sentence-transformers",
     "mauve-text",
+    "faiss-cpu",
+    "scikit-learn",
     "lm_eval",
     "datasets",
     "deepspeed",
