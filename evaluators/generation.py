@@ -69,8 +69,9 @@ class Generation(Evaluator):
         judge = task.judge("perplexity", CausalJudge)
         read, reader = judge.read(found.prompts, found.texts), judge.digest
         surprise = table_perplexity(judge, found.prompts, found.texts) if table else perplexity(read.nll)
+        human = {"perplexity": self._human_perplexity(task, found, judge)}
         del judge  # Makes room: the judges of the paper's size do not fit beside one another.
-        scores = self._mauve(task, found, read, reader)
+        scores, human["features"] = self._mauve(task, found, read, reader)
         diversity = div_n_over_words if table else div_n
         numbers = {
             "perplexity": surprise,
@@ -82,6 +83,7 @@ class Generation(Evaluator):
         notes = {
             "prompts": len(found.prompts),
             "mauve_by_seed": scores,
+            "human_perplexity": human,
             "empty_generations": sum(not text.strip() for text in found.texts),
         }
         samples = zip(found.prompts[:SAMPLES], found.texts[:SAMPLES], found.references[:SAMPLES], strict=True)
@@ -95,8 +97,32 @@ class Generation(Evaluator):
         )
         return float(row_cosine(prompts["embeddings"], embedder.embed(found.texts)).mean())
 
-    def _mauve(self, task: EvaluationTask, found: Generations, read: Reading, reader: str) -> list[float]:
-        """Return MAUVE against the human continuations, for each clustering.
+    def _human(self, task: EvaluationTask, found: Generations, judge: CausalJudge) -> dict[str, np.ndarray]:
+        """Return what a judge makes of the human continuations: their features, and their perplexity, in one pass."""
+
+        def read() -> dict[str, np.ndarray]:
+            reading = judge.read(found.prompts, found.references)
+            return {"features": getattr(reading, self._pooled), "perplexity": np.array([perplexity(reading.nll)])}
+
+        return task.cached(("human", self._pooled, judge.digest, found.digest), read)
+
+    def _human_perplexity(self, task: EvaluationTask, found: Generations, judge: CausalJudge) -> float:
+        """Return the perplexity of the human continuations, by the formula that the generations get."""
+
+        def read() -> dict[str, np.ndarray]:
+            return {"perplexity": np.array([table_perplexity(judge, found.prompts, found.references)])}
+
+        if self.definition == "table":
+            return float(task.cached(("human_table_perplexity", judge.digest, found.digest), read)["perplexity"][0])
+        return float(self._human(task, found, judge)["perplexity"][0])
+
+    @property
+    def _pooled(self) -> str:
+        """Return which of a reading's hidden states are MAUVE's features."""
+        return "last_ND" if self.definition == "table" else "mean_ND"
+
+    def _mauve(self, task: EvaluationTask, found: Generations, read: Reading, reader: str) -> tuple[list[float], float]:
+        """Return MAUVE against the human continuations for each clustering, and their perplexity to its judge.
 
         Differs from the paper: under `exact` a text's feature is the mean of its hidden states, not the last
         one. A small judge's last state tells little more than the last token: by it, text of perplexity 1,500
@@ -104,11 +130,6 @@ class Generation(Evaluator):
         """
         judge = task.judge("features", CausalJudge)
         seen = read if judge.digest == reader else judge.read(found.prompts, found.texts)
-        pooled = "last_ND" if self.definition == "table" else "mean_ND"
-
-        def human() -> dict[str, np.ndarray]:
-            return {"features": getattr(judge.read(found.prompts, found.references), pooled)}
-
-        reference = task.cached(("mauve_reference", pooled, judge.digest, found.digest), human)
+        human = self._human(task, found, judge)
         seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
-        return mauve_score(getattr(seen, pooled), reference["features"], seeds)
+        return mauve_score(getattr(seen, self._pooled), human["features"], seeds), float(human["perplexity"][0])

@@ -95,6 +95,16 @@ class Memorization:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CollapseBounds:
+    """What of the original's numbers a point must keep: outside of any of them it has collapsed."""
+
+    mauve: float = 0.25
+    """The least fraction of the original's MAUVE."""
+    perplexity: tuple[float, float] = (0.5, 5.0)
+    """The least and the most, times the original's perplexity."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluatorSpec:
     """One evaluator with its settings, and the identity of what it will measure."""
 
@@ -255,8 +265,7 @@ class Plan:
     trials: tuple[TrialSpec, ...]
     ranked_at: Mapping[str, Number]
     """Variant to the strength that is ranked; cumulative methods are absent: the last one reached."""
-    collapse_mauve: float
-    """A point has collapsed if its MAUVE is below this fraction of the original's."""
+    collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
 
     def to_json(self) -> dict[str, Any]:
@@ -268,4 +277,6 @@ class Plan:
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         """Return the plan that `to_json` wrote."""
         trials = tuple(TrialSpec.from_json(each) for each in data["trials"])
-        return cls(**{**data, "trials": trials, "overrides": tuple(data["overrides"])})
+        bounds = {**data["collapse"], "perplexity": tuple(data["collapse"]["perplexity"])}
+        fields = {"trials": trials, "overrides": tuple(data["overrides"]), "collapse": CollapseBounds(**bounds)}
+        return cls(**{**data, **fields})

@@ -26,7 +26,17 @@ from harness.execution.jobs import Folders, Job
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.reporting.facts import known_fact
-from harness.specs import Engine, EvaluatorSpec, Measurement, Memorization, Plan, Point, Source, TrialSpec
+from harness.specs import (
+    CollapseBounds,
+    Engine,
+    EvaluatorSpec,
+    Measurement,
+    Memorization,
+    Plan,
+    Point,
+    Source,
+    TrialSpec,
+)
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(1)
@@ -180,7 +190,7 @@ def make_plan():
 
     def make(*trials, **changes):
         fields = {"sweep": "s", "question": "What does it cost?", "file": "# What?\nname: s\n", "overrides": ()}
-        fields |= {"trials": trials, "ranked_at": {}, "collapse_mauve": 0.25, "samples": "redacted"}
+        fields |= {"trials": trials, "ranked_at": {}, "collapse": CollapseBounds(), "samples": "redacted"}
         return Plan(**fields | changes)
 
     return make

@@ -52,8 +52,13 @@ PACKAGES = (
     "tokenizers",
     "sentence-transformers",
     "mauve-text",
+    "faiss-cpu",
+    "scikit-learn",
     "lm_eval",
     "datasets",
+    "deepspeed",
+    "accelerate",
+    "ray",
 )
 Work = tuple[Number | None, tuple[EvaluatorSpec, ...]]
 

@@ -24,6 +24,8 @@ DEFAULT_JUDGES = {
     "coherence": "minilm",
 }
 """Role to the judge that is embedded: what a sweep file uses unless it names another."""
+CAUSAL_ROLES = ("perplexity", "features")
+"""Judges that are causal LMs; the others are encoders of sentences."""
 
 
 def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
@@ -61,6 +63,11 @@ def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: st
     if id in ("miniature", "default"):
         id = DEFAULT_JUDGES[role]
     return _packaged_minilm() if id == "minilm" else resolve_model(id, tokenizer, revision)
+
+
+def knows_only_the_miniature(role: str, id: str) -> bool:
+    """Return whether the judge `id` is a causal LM that was trained on the embedded corpus and on nothing else."""
+    return role in CAUSAL_ROLES and id in ("miniature", "default", *miniature.names())
 
 
 def _packaged_minilm() -> Checkpoint:

@@ -15,6 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from harness.contracts import Count, NonNegative, Positive, PositiveCount
 from harness.errors import unknown
 from harness.planning.faults import Faults, Place, faults_in, place_of
+from harness.planning.words import shown
+from harness.specs import CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, digits, '-' and '_'")]
@@ -96,6 +98,17 @@ class ModelEntry(JudgeEntry):
     resources: Resources | None = None
 
 
+def _around_one(value: Any) -> tuple[float, float]:
+    """Return two factors, one below 1 and one above."""
+    numbers = isinstance(value, list | tuple) and all(type(each) in (int, float) for each in value)
+    if not numbers or len(value) != 2 or not 0 < value[0] < 1 < value[1]:
+        raise ValueError(
+            "must be two numbers, times the original's perplexity: one above 0 and below 1, and one above 1, "
+            f"for instance [0.5, 5]; got {value if numbers else shown(value)}."
+        )
+    return float(value[0]), float(value[1])
+
+
 _ENTRY = doc("a name, or settings with an id: {id: ..., tokenizer: ...}")
 Model = Annotated[ModelEntry, BeforeValidator(_named), _ENTRY]
 Judge = Annotated[JudgeEntry, BeforeValidator(_named), _ENTRY]
@@ -162,6 +175,13 @@ class Judges(Strict):
     coherence: Judge = JudgeEntry(id="minilm")
 
 
+class Collapse(Strict):
+    """Outside of which numbers a point has collapsed."""
+
+    mauve: Fraction = CollapseBounds.mauve
+    perplexity: Annotated[tuple[float, float], BeforeValidator(_around_one)] = CollapseBounds.perplexity
+
+
 class Ranking(Strict):
     """Which strength of each row is ranked."""
 
@@ -188,7 +208,7 @@ class Sweep(Strict):
     evaluators: Annotated[dict[str, Plain], doc("settings by evaluator")] = Field(default_factory=dict)
     judges: Judges = Judges()
     ranking: Ranking = Ranking()
-    collapse: dict[str, Fraction] = Field(default_factory=dict)
+    collapse: Collapse = Collapse()
     resources: Resources = Resources()
     report: Report = Report()
     keep_erased: Literal["none", "patch", "all"] = "patch"

@@ -16,8 +16,10 @@ from harness.planning.file import settings_in, text_of
 from harness.planning.measures import configured
 from harness.planning.options import override
 from harness.planning.texts import ROLES
+from harness.specs import ORIGINAL
 
-EMBEDDED = {*DEFAULT_JUDGES.values(), "miniature", "default"}
+AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", ORIGINAL}
+"""Judges that are no repositories: the embedded ones, and the model itself."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def _judges(sweep: Sweep, evaluators: dict[str, Evaluator]) -> Iterator[HubConte
 
 
 def _model(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
-    if id not in EMBEDDED and id not in miniature.names() and not _is_local(id):
+    if id not in AT_HAND and id not in miniature.names() and not _is_local(id):
         yield HubContent(path, Repository(id, "model", revision))
     if tokenizer and not _is_local(tokenizer):
         yield HubContent(f"{path}.tokenizer", Repository(tokenizer, "model"), weights=False)

@@ -7,13 +7,11 @@ from typing import Any
 
 from harness.contracts import Evaluator, Number
 from harness.errors import DataError, PluginError, unknown
+from harness.planning.config import Collapse
 from harness.planning.faults import Faults, check
 from harness.planning.grid import Row, default_strength
 from harness.plugins import EVALUATORS
-
-COLLAPSE_METRIC = "mauve"
-COLLAPSE_FRACTION = 0.25
-"""Below a quarter of the original's MAUVE a point has collapsed: true of all red cells of the published table."""
+from harness.specs import CollapseBounds
 
 
 def evaluators(block: Mapping[str, Mapping[str, Any]], faults: Faults) -> dict[str, Evaluator]:
@@ -73,17 +71,14 @@ def _reported(found: Iterable[Evaluator]) -> list[str]:
     return [metric.name for evaluator in found for metric in evaluator.metrics]
 
 
-def collapse_fraction(collapse: Mapping[str, float], found: Collection[Evaluator], faults: Faults) -> float:
-    """Return the fraction of the original's MAUVE below which a point has collapsed."""
+def collapse_bounds(collapse: Collapse, found: Collection[Evaluator], faults: Faults) -> CollapseBounds:
+    """Return outside of which numbers a point has collapsed; a metric that is named must be measured."""
     reported = _reported(found)
-    for name in collapse:
-        path = f"collapse.{name}"
-        if name != COLLAPSE_METRIC:
-            why = f" Collapse is read from {COLLAPSE_METRIC} alone." if name in reported else ""
-            faults.add(path, unknown("collapse metric", name, [COLLAPSE_METRIC]) + why)
-        elif found and name not in reported:
-            faults.add(path, f"no evaluator of this sweep reports '{name}'. Reported: {', '.join(reported)}.")
-    return collapse.get(COLLAPSE_METRIC, COLLAPSE_FRACTION)
+    for name in collapse.model_fields_set:
+        if found and name not in reported:
+            reason = f"no evaluator of this sweep reports '{name}'. Reported: {', '.join(reported)}."
+            faults.add(f"collapse.{name}", reason)
+    return CollapseBounds(**collapse.model_dump())
 
 
 def ranked_at(

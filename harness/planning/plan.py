@@ -14,9 +14,10 @@ from harness.planning.document import question
 from harness.planning.faults import Faults
 from harness.planning.file import settings_in, text_of
 from harness.planning.grid import rows
-from harness.planning.measures import collapse_fraction, evaluators, ranked_at
+from harness.planning.judges import judges
+from harness.planning.measures import collapse_bounds, evaluators, ranked_at
 from harness.planning.options import only_those, override
-from harness.planning.subjects import judges, subjects
+from harness.planning.subjects import subjects
 from harness.planning.texts import ROLES, check_section
 from harness.planning.trials import refuse_same, trials
 from harness.specs import Plan
@@ -53,12 +54,12 @@ def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     found_rows = rows(sweep.methods, has_retain=has_retain, faults=faults)
     found_evaluators = evaluators(sweep.evaluators, faults)
     found_subjects = subjects(sweep, unsound, faults)
-    found_judges = judges(sweep.judges, found_evaluators, faults)
+    found_judges = judges(sweep, found_evaluators, faults)
     shared = {} if any(fault.path.startswith("training") for fault in faults) else sweep.training
     refuse_same(found_rows, [each.training for each in found_subjects] or [shared], faults)
     every = trials(name, sweep, found_subjects, found_rows, found_evaluators, found_judges)
     ranked = ranked_at(sweep.ranking.at, sweep.methods, found_rows, faults)
-    collapse = collapse_fraction(sweep.collapse, found_evaluators.values(), faults)
+    collapse = collapse_bounds(sweep.collapse, found_evaluators.values(), faults)
     chosen = only_those(every, only, faults)
     if faults:
         raise ConfigError(str(file), _sorted(faults, raw))
@@ -69,7 +70,7 @@ def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
         overrides=tuple(overrides),
         trials=tuple(chosen),
         ranked_at=ranked,
-        collapse_mauve=collapse,
+        collapse=collapse,
         samples=sweep.report.samples,
     )
 

@@ -1,4 +1,4 @@
-"""The `models` and `judges` blocks to pinned checkpoints, each model with the sweep's texts as it reads them."""
+"""The `models` block to pinned checkpoints, each model with the sweep's texts as it reads them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from harness.contracts import Checkpoint, Evaluator, Training
-from harness.errors import ModelError, unknown
+from harness.contracts import Checkpoint, Training
+from harness.errors import ModelError
 from harness.miniature import checkpoints as miniature
-from harness.models.loading import check_encoder, check_model, load_tokenizer, positions, vocabulary
-from harness.models.resolving import resolve_judge, resolve_model
-from harness.planning.config import Data, Judges, ModelEntry, Resources, Sweep
+from harness.models.loading import check_model, load_tokenizer, positions, vocabulary
+from harness.models.resolving import resolve_model
+from harness.planning.config import Data, ModelEntry, Resources, Sweep
 from harness.planning.faults import Faults, check
 from harness.planning.texts import Texts, check_texts, read_texts
 from harness.specs import Engine, Memorization
 
-EMBEDDED_JUDGES = ("miniature", "minilm")
-ENCODERS = ("similarity", "coherence")
-"""The roles of judges that embed texts; the others are causal LMs."""
 LENGTHS = {
     "forget": "sequence_tokens",
     "retain": "sequence_tokens",
@@ -88,14 +85,14 @@ def _pinned(entry: ModelEntry, resources: Resources, path: str, faults: Faults) 
         faults.add(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
     known, id = miniature.names(), entry.id
     resolve = partial(resolve_model, id, entry.tokenizer, entry.revision)
-    checkpoint = _resolved(resolve, check_model, id, known, path, faults)
+    checkpoint = resolved(resolve, check_model, id, known, path, faults)
     if checkpoint is None:
         return None
     twin = entry.retrained or f"{id}-retrained"
     if not entry.retrained and twin not in known:
         return checkpoint, None
     resolve = partial(resolve_model, twin, entry.tokenizer)
-    return checkpoint, _resolved(resolve, check_model, twin, known, f"{path}.retrained", faults)
+    return checkpoint, resolved(resolve, check_model, twin, known, f"{path}.retrained", faults)
 
 
 def _refuse_too_many_workers(entry: ModelEntry, resources: Resources, path: str, faults: Faults) -> None:
@@ -112,7 +109,7 @@ def _engine(entry: ModelEntry) -> Engine:
     return Engine(name="deepspeed", **chosen.model_dump()) if chosen is not None else Engine()
 
 
-def _resolved(
+def resolved(
     resolve: Callable[[], Checkpoint],
     check_weights: Callable[[Checkpoint], None],
     name: str,
@@ -172,22 +169,3 @@ def _refuse_overlong(texts: Texts, model: Checkpoint, faults: Faults) -> None:
             most = positions(model)
             reason = f"sequences of {source.longest} tokens do not fit '{model.id}', which reads {most} at most."
             faults.add(f"data.{role}.{LENGTHS[role]}", reason)
-
-
-def judges(wanted: Judges, evaluators: Mapping[str, Evaluator], faults: Faults) -> dict[str, Checkpoint]:
-    """Return the checkpoint of every judge that the file names or an evaluator asks for."""
-    found: dict[str, Checkpoint] = {}
-    asked = set(wanted.model_fields_set)
-    for name, evaluator in evaluators.items():
-        asked |= set(evaluator.judges)
-        for role in evaluator.judges:
-            if role not in Judges.model_fields:
-                faults.add(f"evaluators.{name}", unknown("judge role", role, Judges.model_fields))
-    for role in (role for role in Judges.model_fields if role in asked):
-        entry, known = getattr(wanted, role), (*EMBEDDED_JUDGES, *miniature.names())
-        resolve = partial(resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
-        check_weights = check_encoder if role in ENCODERS else check_model
-        checkpoint = _resolved(resolve, check_weights, entry.id, known, f"judges.{role}", faults)
-        if checkpoint is not None:
-            found[role] = checkpoint
-    return found

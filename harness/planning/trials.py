@@ -14,6 +14,7 @@ from harness.contracts import Checkpoint, Evaluator, Training
 from harness.planning.config import Sweep
 from harness.planning.faults import Faults, check, plain
 from harness.planning.grid import Row
+from harness.planning.judges import JudgesByRole, judges_of
 from harness.planning.subjects import Subject
 from harness.specs import ORIGINAL, RETRAINED, EvaluatorSpec, Source, TrialSpec, digest_of
 
@@ -24,7 +25,7 @@ def trials(
     subjects: Sequence[Subject],
     rows: Sequence[Row],
     evaluators: Mapping[str, Evaluator],
-    judges: Mapping[str, Checkpoint],
+    judges: JudgesByRole,
 ) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
@@ -36,7 +37,7 @@ def trials(
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
     for subject in subjects:
-        sources = subject.texts.sources
+        sources, own_judges = subject.texts.sources, judges_of(judges, subject.checkpoint)
         shared = {
             "sweep": name,
             "model": subject.checkpoint,
@@ -46,9 +47,9 @@ def trials(
             "utility": sources["utility"],
             "validation": sources["validation"],
             "evaluators": tuple(
-                _evaluator(each, plugin, inputs[each], sources, judges) for each, plugin in evaluators.items()
+                _evaluator(each, plugin, inputs[each], sources, own_judges) for each, plugin in evaluators.items()
             ),
-            "judges": judges,
+            "judges": own_judges,
             "cpus": subject.resources.cpus,
             "gpus": subject.resources.gpus,
             "keep_erased": sweep.keep_erased,
@@ -86,10 +87,15 @@ def _evaluator(
         "settings": settings,
         "forget": sources["forget"].digest,
         "utility": sources["utility"].digest,
-        "judges": {role: judges[role].digest for role in plugin.judges},
+        "judges": {role: _named_digest(judges[role]) for role in plugin.judges},
         "inputs": inputs,
     }
     return EvaluatorSpec(name=name, version=plugin.version, settings=settings, key=digest_of(identity))
+
+
+def _named_digest(judge: Checkpoint) -> str:
+    """Return a judge's digest; that of a model which judges itself says so."""
+    return f"{ORIGINAL} {judge.digest}" if judge.id == ORIGINAL else judge.digest
 
 
 def _references(subject: Subject, seed: int, shared: Mapping[str, Any]) -> Iterator[TrialSpec]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from harness.contracts import Metric
+from harness.reporting.collapse import verdict
 from harness.reporting.facts import RANKED_GROUPS, Facts, ranked_metrics
 from harness.reporting.ranking import RANKS, competition_ranks
 from harness.reporting.seeds import mean_and_interval, ranked_rows, strengths
@@ -54,8 +55,8 @@ class Row:
     ranks: tuple[str, ...]
     """Erasure, generation, average; `–` where not ranked."""
     collapsed: bool
-    collapse_class: str
-    """The worst of its seeds; '' for reference rows."""
+    verdict: str
+    """The worst collapse class of its seeds, with what told it; '' for reference rows."""
     note: str
     """Why a rank is missing; '' if none is."""
 
@@ -131,7 +132,7 @@ def _row(
         cells=tuple(Cell(_mean(seeds[m.name], m), marks.get((first["variant"], m.name), "")) for m in metrics),
         ranks=tuple(_rank_text(ranks, name) for name in RANKS),
         collapsed=bool(seeds["collapsed"].eq(True).any()),
-        collapse_class=ranks.get("collapse_class", ""),
+        verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", "")),
         note=ranks.get("unranked", ""),
     )
 

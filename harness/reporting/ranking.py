@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from harness.contracts import Metric
 from harness.errors import DataError
+from harness.reporting.collapse import all_reasons, verdict
 from harness.reporting.facts import RANKED_GROUPS, Facts, ranked_metrics
 from harness.reporting.seeds import CONFIDENCE, ranked_rows, strengths, worst_class
 
@@ -28,7 +29,7 @@ Floats = NDArray[np.float64]
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
 COLUMNS = (
     *("model", "method", "variant", "label", "reference", "strength_name", "strength", *RANKS),
-    *("collapsed", "collapse_class", "seeds", "unranked"),
+    *("collapsed", "collapse_class", "collapse_reason", "seeds", "unranked"),
 )
 RESAMPLES = 1000
 
@@ -133,15 +134,16 @@ def _identity(rows: pd.DataFrame, facts: Facts) -> dict[str, Any]:
     """Return all of a variant's row in the ranking but the ranks; `rows` are its seeds."""
     first, worst, collapsed = rows.iloc[0], worst_class(list(rows["collapse_class"])), rows["collapsed"].eq(True)
     lacking = [metric.name for metric in ranked_metrics(facts, *RANKED_GROUPS) if rows[metric.name].isna().any()]
+    reason = all_reasons(rows["collapse_reason"])
     unranked = f"not measured: {', '.join(lacking)}" if lacking else ""
     if collapsed.any():
         seeds = f" on {collapsed.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
-        unranked = f"collapsed{seeds} ({worst_class(list(rows.loc[collapsed, 'collapse_class']))})"
+        unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reason)})"
     return {
         **{name: first[name] for name in ("model", "method", "variant", "label", "reference", "strength_name")},
         "strength": strengths(list(rows["strength"])),
         "collapsed": True if collapsed.any() else None if worst == "unknown" else False,
-        **{"collapse_class": worst, "seeds": len(rows), "unranked": unranked},
+        **{"collapse_class": worst, "collapse_reason": reason, "seeds": len(rows), "unranked": unranked},
     }
 
 

@@ -11,7 +11,9 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.records.journal import status
+from harness.reporting.collapse import verdict
 from harness.reporting.facts import Facts, Records, ranked_metrics
+from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.summary import caption, outcome, warnings
@@ -36,7 +38,12 @@ def page(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals.update(
-        arrows=ARROWS, number=number, signed=signed, split_title=split_title, strength_text=strength_text
+        arrows=ARROWS,
+        number=number,
+        signed=signed,
+        split_title=split_title,
+        strength_text=strength_text,
+        verdict=verdict,
     )
     environment.filters.update(duration=duration, memory=memory)
     points = reached_all(plan, records)
@@ -46,6 +53,7 @@ def page(
         definition=", ".join(sorted(set(table["definition"]) - {""})) or NOTHING,
         outcome=outcome(table, ranking, facts),
         warnings=warnings(plan, records, table),
+        judging=human_readings(points),
         has_retrained=bool((table["method"] == RETRAINED).any()),
         pictures={name: b64encode(svg).decode() for name, svg in pictures.items()},
         tasks=ranked_metrics(facts, "reasoning"),

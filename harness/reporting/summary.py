@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pandas as pd
 
 from harness.records.journal import status
+from harness.reporting.collapse import REPEATS, repetitions, verdict
 from harness.reporting.facts import Facts, Records
+from harness.reporting.judging import doubtful, human_readings
 from harness.reporting.layout import NOTHING, number, strength_text
 from harness.reporting.seeds import ranked_rows
 from harness.reporting.table import Reached, failures, reached_all
@@ -16,9 +17,6 @@ from harness.specs import ORIGINAL, Plan, TrialSpec
 
 TRUSTED_PROMPTS = 256
 """MAUVE from fewer generations is not trusted."""
-
-ORDINARY_PERPLEXITY = (0.5, 5.0)
-"""Times the original's; what every healthy row of the published table lies within."""
 
 DEFINITIONS = {
     "exact": "Definition: exact (the formulas, mended where they slip, on all the evidence).",
@@ -28,11 +26,14 @@ DEFINITIONS = {
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Return what a reader of any table must know: the definition behind its numbers, and the seeds."""
+    """Return what a reader of any table must know: the definition behind its numbers, who judged, and the seeds."""
     stated = [DEFINITIONS.get(name, f"Definition: {name}.") for name in sorted(set(table["definition"]))]
     count = table["seed"].nunique()
     seeds = f" Mean ± 95 % interval over {count} seeds; rank intervals from resampled seeds." if count > 1 else ""
-    return " ".join(stated or [DEFINITIONS[""]]) + seeds
+    judged = [
+        f" Judge of {roles}: the original model itself." for roles in sorted(set(table["judged_by_original"])) if roles
+    ]
+    return " ".join(stated or [DEFINITIONS[""]]) + "".join(judged) + seeds
 
 
 def outcome(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> list[tuple[str, list[str]]]:
@@ -51,7 +52,10 @@ def _of_model(rows: pd.DataFrame, ranks: pd.DataFrame, facts: Facts) -> list[str
         sentences.append(f"Average rank: {' · '.join(places)}.")
         sentences.append(f"{first['label']}, from the original model: {_change(rows, first['variant'], facts)}.")
     if len(collapsed):
-        names = [f"{row['label']} ({row['collapse_class']})" for _, row in collapsed.iterrows()]
+        names = [
+            f"{row['label']} ({verdict(row['collapse_class'], row['collapse_reason'])})"
+            for _, row in collapsed.iterrows()
+        ]
         sentences.append(f"Collapsed, so shown and not ranked: {', '.join(names)}.")
     for _, row in others.iterrows():
         sentences.append(f"{_named(row)} has no average rank: {row['unranked'] or 'a group was not measured'}.")
@@ -78,12 +82,12 @@ def warnings(plan: Plan, records: Records, table: pd.DataFrame) -> list[str]:
     """Return everything that limits what the numbers can carry; `table` is that of the same records."""
     points = reached_all(plan, records)
     missing = [spec for spec in plan.trials if status(spec, records.get(spec.trial_id, ())) == "missing"]
-    unknown = len(table) - (table["mauve"].count() if "mauve" in table.columns else 0)
     return [
         *(f"{_trial(spec)} failed: {failed.error}" for spec, failed in failures(plan, records)),
         *([f"{len(missing)} of {len(plan.trials)} trials are not finished."] if missing else []),
         *_untrusted_mauve(points),
-        *([f"{unknown} of {len(table)} points have no MAUVE: whether they collapsed is unknown."] if unknown else []),
+        *doubtful(human_readings(points)),
+        *_unknown_health(table),
         *_doubtful_health(table),
         *(
             f"{_trial(each.spec)} stopped at {each.spec.strength_name} {each.strength:g}: {each.stop_reason}"
@@ -112,25 +116,25 @@ def _untrusted_mauve(points: Sequence[Reached]) -> list[str]:
     ]
 
 
+def _unknown_health(table: pd.DataFrame) -> list[str]:
+    """Return how many points cannot be called healthy or collapsed, and what they lack."""
+    unknown = table[table["collapsed"].isna()]
+    titles = {"mauve": "MAUVE", "perplexity": "perplexity"}
+    lacking = [title for name, title in titles.items() if name not in table or unknown[name].isna().any()]
+    lack = f"have no {' or '.join(lacking)}" if lacking else "have no original to be held against"
+    return [f"{len(unknown)} of {len(table)} points {lack}: whether they collapsed is unknown."] if len(unknown) else []
+
+
 def _doubtful_health(table: pd.DataFrame) -> list[str]:
-    """Return the ranked points that MAUVE alone calls healthy: it can miss what perplexity and rep_2 see."""
-    if "perplexity" not in table.columns:
-        return []
-    originals = table[table["method"] == ORIGINAL].groupby("model")["perplexity"].mean()
-    low, high = ORDINARY_PERPLEXITY
-    found = []
-    for _, row in ranked_rows(table[table["collapse_class"] == "healthy"]).iterrows():
-        ratio, repeats = row["perplexity"] / originals.get(row["model"], math.nan), row.get("rep_2", math.nan)
-        if ratio < low or ratio > high:
-            doubt = f"{ratio:.3g} times the original's perplexity"
-        elif repeats > 0.5:
-            doubt = f"a rep_2 of {number(repeats)}"
-        else:
-            continue
-        strength = strength_text(row["strength_name"], row["strength"])
-        here = f"{row['label']} ({strength}) on {row['model']}, seed {row['seed']},"
-        found.append(f"{here} has {doubt}, yet MAUVE does not call it collapsed.")
-    return found
+    """Return the ranked points that are called healthy and repeat themselves: neither rule looks at rep_n."""
+    healthy = ranked_rows(table[table["collapse_class"] == "healthy"])
+    return [
+        f"{row['label']} ({strength_text(row['strength_name'], row['strength'])}) on {row['model']}, seed "
+        f"{row['seed']}, has a {name} of {number(value)}, yet neither MAUVE nor perplexity calls it collapsed."
+        for name, values in repetitions(healthy).items()
+        for (_, row), value in zip(healthy.iterrows(), values, strict=True)
+        if value > REPEATS
+    ]
 
 
 def _noted(points: Sequence[Reached]) -> list[str]:

@@ -15,14 +15,14 @@ from harness.errors import DataError
 from harness.records.journal import status
 from harness.reporting.collapse import flag
 from harness.reporting.facts import Records, known_facts, measurements, metric_facts
-from harness.specs import REFERENCE_ROWS, Failed, Measurement, Plan, Point, Stopped, TrialSpec
+from harness.specs import ORIGINAL, REFERENCE_ROWS, Failed, Measurement, Plan, Point, Stopped, TrialSpec
 
 LEADING = (
     *("sweep", "model", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
-    *("engine", "precision", "definition"),
+    *("engine", "precision", "definition", "judged_by_original"),
 )
 TRAILING = (
-    *("collapsed", "collapse_class", "ranked", "stop_reason", "erase_seconds", "measure_seconds"),
+    *("collapsed", "collapse_class", "collapse_reason", "ranked", "stop_reason", "erase_seconds", "measure_seconds"),
     *("peak_memory_bytes", "trial_id", "point_id"),
 )
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
@@ -99,7 +99,7 @@ def table(plan: Plan, records: Records) -> pd.DataFrame:
         ranked = _ranked_point(plan, points, spec.trial_id in failed)
         rows += [_row(point, point is ranked) for point in points]
     frame = pd.DataFrame(rows, columns=[*LEADING, *facts, *TRAILING])
-    return flag(_typed(frame, facts), plan.collapse_mauve)
+    return flag(_typed(frame, facts), plan.collapse)
 
 
 def _row(point: Reached, ranked: bool) -> dict[str, Any]:
@@ -117,6 +117,7 @@ def _row(point: Reached, ranked: bool) -> dict[str, Any]:
         "engine": str(spec.engine),
         "precision": spec.training.precision,
         "definition": point.definition,
+        "judged_by_original": " and ".join(role for role, judge in spec.judges.items() if judge.id == ORIGINAL),
         "ranked": ranked,
         "stop_reason": point.stop_reason,
         "erase_seconds": made.erase_seconds if made else None,

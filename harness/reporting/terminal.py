@@ -61,5 +61,5 @@ def _cells(table: ModelTable, row: Row) -> list[Text]:
         if _is_shown(metric.name)
     ]
     ranks = [Text("" if rank == NOTHING else rank) for rank in row.ranks]
-    note = row.note if row.note and not row.collapsed else row.collapse_class
+    note = row.note if row.note and not row.collapsed else row.verdict
     return [Text(name), *numbers, *ranks, Text(note)]

@@ -48,7 +48,8 @@ def write_tables(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts, quest
     """Write what a table alone can tell: ranking.csv, table.md and table.tex; return the files."""
     tables = model_tables(table, ranking, facts)
     bounds = [name for name in ranking.columns if name.endswith(("_low", "_high"))]
-    names = ["model", "method", "variant", "strength", *RANKS, *bounds, "collapsed", "collapse_class", "unranked"]
+    flags = ["collapsed", "collapse_class", "collapse_reason"]
+    names = ["model", "method", "variant", "strength", *RANKS, *bounds, *flags, "unranked"]
     return [
         _replace(folder / "ranking.csv", table_csv(ranking[names])),
         _replace(folder / "table.md", markdown(tables, question, caption(table))),

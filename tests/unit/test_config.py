@@ -47,7 +47,7 @@ def test_ten_faults_are_reported_together(check):
         "judges.feature": "no setting is called 'feature'. Did you mean 'features'? Known: coherence, features, ",
         "ranking.at.emsos": "no row of this sweep is called 'emsos'. Did you mean 'emso'? Known: emso, emsoo, ",
         "collapse.mauve": "must be a number above 0 and below 1; got 2.",
-        "collapse.rep_2": "no collapse metric is called 'rep_2'. Known: mauve.",
+        "collapse.rep_2": "no setting is called 'rep_2'. Known: mauve, perplexity.",
         "report.samples": "must be redacted or plain; got the text 'plan'. Did you mean 'plain'?",
         "keep_erased": "must be none, patch or all; got the text 'pach'. Did you mean 'patch'?",
         "modles": "no setting is called 'modles'. Did you mean 'models'? Known: collapse, data, evaluators, ",

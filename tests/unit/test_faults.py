@@ -166,8 +166,21 @@ def test_collapse_needs_its_metric(check):
         "no evaluator of this sweep reports 'mauve'. Reported: el_3, ma, ss"
     )
     assert check(collapse="{rep_2: 0.5}") == {
-        "collapse.rep_2": "no collapse metric is called 'rep_2'. Known: mauve. Collapse is read from mauve alone."
+        "collapse.rep_2": "no setting is called 'rep_2'. Known: mauve, perplexity."
     }
+    assert check(evaluators="{memorization: {}}", collapse="{perplexity: [0.4, 6]}")["collapse.perplexity"].startswith(
+        "no evaluator of this sweep reports 'perplexity'. Reported: el_3, ma, ss"
+    )
+    assert check(collapse="{perplexity: [0.4, 6]}") == {}
+
+
+@pytest.mark.parametrize(
+    "bounds", ["5", "[0.5]", "[5, 0.5]", "[0.5, 1]", "[1, 5]", "[0, 5]", "[0.5, 5, 9]", "['a', 5]", "{}"]
+)
+def test_collapse_bounds_lie_around_1(check, bounds):
+    (reason,) = check(collapse=f"{{perplexity: {bounds}}}").values()
+    assert reason.startswith("must be two numbers, times the original's perplexity: one above 0 and below 1"), reason
+    assert "[0.5, 5]; got " in reason
 
 
 def test_definitions_are_never_mixed(check):

@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import DataError, PluginError
 from harness.records.journal import Journal, measurements, reachable, remaining, status
-from harness.specs import Failed, Point, Started, Stopped
+from harness.specs import CollapseBounds, Failed, Point, Started, Stopped
 
 NAN, INF = float("nan"), float("inf")
 STOPPED = Stopped(trial_id="t1", strength=2, reason="validation perplexity above 1.03 × the original's")
@@ -227,7 +227,7 @@ def plan(spec, make_spec, make_plan):
 
 
 def test_a_plan_comes_back_and_is_replaced_whole(tmp_path, plan):
-    journal, other = Journal(tmp_path / "journal"), replace(plan, sweep="other", collapse_mauve=INF)
+    journal, other = Journal(tmp_path / "journal"), replace(plan, sweep="other", collapse=CollapseBounds(mauve=INF))
     journal.write_plan(plan)
     journal.write_plan(other)
     assert journal.read_plan() == other

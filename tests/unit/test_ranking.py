@@ -21,7 +21,7 @@ def points(*rows, **columns):
     frame = pd.DataFrame(rows, columns=["variant", "el_3", "ma", "perplexity", "mauve"])
     filled = {"model": "m", "method": frame["variant"], "label": frame["variant"], "reference": "none", "seed": 0}
     filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True}
-    filled |= {"collapsed": False, "collapse_class": "healthy"}
+    filled |= {"collapsed": False, "collapse_class": "healthy", "collapse_reason": ""}
     return frame.assign(**filled).assign(**columns)
 
 
@@ -109,10 +109,12 @@ def test_collapsed_rows_are_shown_and_not_ranked():
     table = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.0, 0.0, 2.0, 0.0))
     both = ranked(table)
     assert both.loc["b", "rank_erasure"] == "1"
-    flagged = table.assign(collapsed=[False, True], collapse_class=["healthy", "degenerate"])
+    flagged = table.assign(
+        collapsed=[False, True], collapse_class=["healthy", "degenerate"], collapse_reason=["", "mauve"]
+    )
     found = ranked(flagged)
     assert found.loc["b", list(RANKS)].tolist() == ["", "", ""]
-    assert found.loc["b", "unranked"] == "collapsed (degenerate)"
+    assert found.loc["b", "unranked"] == "collapsed (degenerate: mauve)"
     assert found.loc["a", list(RANKS)].tolist() == ["1", "1", "1"]
     assert list(found.index) == ["a", "b"]
 
@@ -210,10 +212,11 @@ def test_a_variant_that_collapsed_on_one_seed_is_not_ranked():
     table = seeded([0.1, 0.1, 0.1], [0.2, 0.2, 0.2])
     table["collapsed"] = [False, True, False, False, False, False]
     table["collapse_class"] = ["healthy", "gibberish", *["healthy"] * 4]
+    table["collapse_reason"] = ["", "perplexity", *[""] * 4]
     found = ranked(table)
     assert found.loc["a", "rank_average"] == ""
     assert found.loc["a", "rank_average_low"] == ""
-    assert found.loc["a", "unranked"] == "collapsed on 1 of 3 seeds (gibberish)"
+    assert found.loc["a", "unranked"] == "collapsed on 1 of 3 seeds (gibberish: perplexity)"
     assert found.loc["b", "rank_average"] == "1"
 
 

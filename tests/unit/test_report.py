@@ -24,7 +24,7 @@ from harness.reporting.table import table
 from harness.reporting.terminal import ranking_table
 from harness.reporting.texts import latex, latex_escape, markdown, markdown_escape
 from harness.reporting.write import write
-from harness.specs import Failed, Measurement, Started, Stopped
+from harness.specs import CollapseBounds, Failed, Measurement, Started, Stopped
 
 FILES = {"table.csv", "ranking.csv", "table.md", "table.tex", "tradeoff.png", "tradeoff.pdf", "report.html"}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
@@ -157,7 +157,7 @@ def test_the_page_says_what_happened(plan, usual):
         "3 of 3 done",
         "Average rank: 1 EMSO (epochs 2).",
         "MA 0.900 → 0.500, Perplexity 20.00 → 20.00, MAUVE 0.800 → 0.700",
-        "Collapsed, so shown and not ranked: GA_1 (degenerate).",
+        "Collapsed, so shown and not ranked: GA_1 (degenerate: mauve and perplexity).",
         "EMSO on miniature-m, seed 0, stopped at epochs 2: perplexity 30 is above 1.03 x 20",
         "EMSO on miniature-m: the gate was missed",
         "L2.W_v.H11 M = -1.23e-02",
@@ -226,12 +226,11 @@ def warned(some_plan, found):
 @pytest.mark.parametrize(
     ("numbers", "doubt"),
     [
-        ({"perplexity": 101.0}, "EMSO (epochs 2) on miniature-m, seed 0, has 5.05 times the original's perplexity"),
-        ({"perplexity": 9.0}, "has 0.45 times the original's perplexity"),
-        ({"rep_2": 0.6}, "has a rep_2 of 0.600"),
-        ({"perplexity": 99.0}, None),
+        ({"rep_2": 0.6}, "EMSO (epochs 2) on miniature-m, seed 0, has a rep_2 of 0.600, yet neither MAUVE nor"),
+        ({"rep_5": 0.6}, "has a rep_5 of 0.600"),
         ({"rep_2": 0.4}, None),
-        ({"perplexity": 101.0, "mauve": 0.01}, None),  # Flagged, so nothing to doubt.
+        ({"rep_2": 0.6, "mauve": 0.01}, None),  # Flagged, so nothing to doubt.
+        ({"rep_2": 0.6, "perplexity": 101.0}, None),
     ],
 )
 def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, make_plan, original, emso, records):
@@ -242,6 +241,22 @@ def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, 
 def test_a_missing_mauve_is_told(make_plan, original, emso, records):
     found = {"original-0": records(original), "emso-0": records(emso, mauve=float("nan"))}
     assert "2 of 3 points have no MAUVE: whether they collapsed is unknown." in warned(make_plan(original, emso), found)
+
+
+def test_a_missing_perplexity_or_original_is_told(make_plan, original, emso, records):
+    plan, lacking = make_plan(original, emso), records(emso, perplexity=float("nan"))
+    (told,) = warned(plan, {"original-0": records(original), "emso-0": lacking})
+    assert told == "2 of 3 points have no perplexity: whether they collapsed is unknown."
+    told = warned(plan, {"emso-0": records(emso)})
+    assert "2 of 2 points have no original to be held against: whether they collapsed is unknown." in told
+
+
+def test_what_perplexity_alone_flags_is_shown_with_its_reason(make_plan, original, emso, records):
+    found = {"original-0": records(original), "emso-0": records(emso, perplexity=101.0)}
+    words = visible(report(make_plan(original, emso), found))
+    assert "Collapsed, so shown and not ranked: EMSO (gibberish: perplexity)." in words
+    assert "its perplexity outside 0.5 to 5 times the original's" in words
+    assert words.count("gibberish: perplexity") == 4, "the sentence, the ranking, and both points"
 
 
 def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, emso, usual):
@@ -275,7 +290,7 @@ def test_ranking_csv(tmp_path, make_plan, trial, original, emso, ascent, records
         ("twin", "=1", "false"),
         ("gradient_ascent", "", "true"),
     ]
-    assert rows[2]["unranked"] == "collapsed (degenerate)"
+    assert rows[2]["unranked"] == "collapsed (degenerate: mauve and perplexity)"
 
 
 @pytest.fixture
@@ -332,7 +347,7 @@ def test_markdown_keeps_its_columns(tables):
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {3 + 6 + 3 + 2}
     assert "| w/ RD | B\\_C & 5% |" in text
-    assert "GA\\_1 † *collapsed (degenerate)*" in text
+    assert "GA\\_1 † *collapsed (degenerate: mauve and perplexity)*" in text
     assert markdown_escape("plain words") == "plain words"
 
 
@@ -374,6 +389,6 @@ def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys,
 
 
 def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):
-    write(make_plan(original, emso, collapse_mauve=0.95), usual(), tmp_path)
+    write(make_plan(original, emso, collapse=CollapseBounds(mauve=0.95)), usual(), tmp_path)
     assert collate.main([str(tmp_path / "table.csv")]) == 0
     assert "gibberish" in capsys.readouterr().out

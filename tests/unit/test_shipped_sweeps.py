@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
+from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 
@@ -17,13 +18,19 @@ SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 @pytest.fixture
 def anywhere(world, tmp_path):
     """Overrides that make a shipped sweep plannable without the shipped weights."""
-    judges = ", ".join(f"{role}: {world}/OTHER" for role in ("perplexity", "features", "similarity", "coherence"))
-    return [f"models=[{{id: {world}/MODEL, retrained: {world}/OTHER}}]", f"judges={{{judges}}}"]
+    judges = [f"judges.{role}={world}/OTHER" for role in ("similarity", "coherence")]
+    return [f"models=[{{id: {world}/MODEL, retrained: {world}/OTHER}}]", *judges]
+
+
+@pytest.fixture
+def other_judges(world):
+    """Overrides for sweeps whose judges are the shipped ones."""
+    return [f"judges.{role}={world}/OTHER" for role in ("perplexity", "features")]
 
 
 @pytest.mark.parametrize(("name", "trials", "points"), [("smoke", 5, 6), ("tradeoff", 18, 24), ("main_table", 9, 15)])
-def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, name, trials, points):
-    found = plan(SWEEPS / f"{name}.yaml", anywhere)
+def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, trials, points):
+    found = plan(SWEEPS / f"{name}.yaml", [*anywhere, *other_judges])
     assert found.question.endswith("?")
     assert found.sweep == name
     assert len(found.trials) == trials
@@ -42,6 +49,7 @@ def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_
     assert (spec.forget.sequences, spec.forget.prefix_tokens, spec.forget.sequence_tokens) == (512, 100, 200)
     assert (spec.utility.start, spec.utility.sequences) == (450, 50), "the passages that the model never saw"
     assert {each.method for each in found.trials} >= set(METHODS.names())
+    assert {judge.location for judge in map(spec.judges.get, CAUSAL_ROLES)} == {spec.model.location}
 
 
 def test_every_shipped_sweep_asks_a_question_and_names_itself():

@@ -11,7 +11,7 @@ from harness.errors import DataError
 from harness.reporting.facts import known_fact, metric_facts
 from harness.reporting.table import LEADING, TRAILING, failures, read_table, table
 from harness.reporting.write import table_csv
-from harness.specs import Failed, Started, Stopped
+from harness.specs import CollapseBounds, Failed, Started, Stopped
 
 NUMBERS = {"memorization": {"el_3": 0.3, "ma": 0.9}, "generation": {"perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}}
 
@@ -171,14 +171,19 @@ def test_a_cumulative_trial_that_failed_on_its_way_is_shown_and_not_ranked(make_
     assert not found["ranked"].any()
 
 
-def test_collapse_uses_the_sweeps_fraction(make_plan, trial, original, walked):
+def test_collapse_uses_the_sweeps_bounds(make_plan, trial, original, walked):
     plan = make_plan(original, trial("ga", (1,)))
     records = {original.trial_id: walked(original)}
-    records[plan.trials[1].trial_id] = walked(plan.trials[1], generation={"mauve": 0.3, "rep_2": 0.9})
+    records[plan.trials[1].trial_id] = walked(
+        plan.trials[1], generation={"perplexity": 60.0, "mauve": 0.3, "rep_2": 0.9}
+    )
     assert table(plan, records)["collapsed"].tolist() == [False, False]
-    strict = replace(plan, collapse_mauve=0.5)
+    strict = replace(plan, collapse=CollapseBounds(mauve=0.5))
     assert table(strict, records)["collapsed"].tolist() == [False, True]
     assert table(strict, records)["collapse_class"].tolist() == ["healthy", "degenerate"]
+    assert table(strict, records)["collapse_reason"].tolist() == ["", "mauve"]
+    narrow = replace(plan, collapse=CollapseBounds(perplexity=(0.5, 2.9)))
+    assert table(narrow, records)["collapse_reason"].tolist() == ["", "perplexity"]
 
 
 def test_a_row_with_two_definitions_says_both(make_plan, emso, measured):

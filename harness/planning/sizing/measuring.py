@@ -16,7 +16,7 @@ import torch
 
 from harness.contracts import Checkpoint, Model
 from harness.models.loading import unloaded_model
-from harness.models.resolving import here
+from harness.models.resolving import CAUSAL_ROLES, here
 from harness.planning.sizing.meter import Bytes, Meter
 from harness.specs import Source, TrialSpec
 from harness.toolkit.batches import JUDGE_BYTES, rows_at_once
@@ -27,8 +27,6 @@ from harness.toolkit.scoring import BATCH, read_batch
 from harness.toolkit.stepping import stepper
 
 EMBEDDED_AT_ONCE = 64
-CAUSAL_ROLES = ("perplexity", "features")
-"""Judges that are causal LMs; the others are encoders."""
 
 
 @dataclass(frozen=True)

