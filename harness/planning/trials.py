@@ -15,7 +15,24 @@ from harness.planning.config import Sweep
 from harness.planning.faults import Faults, check, plain
 from harness.planning.grid import Row
 from harness.planning.subjects import Subject
-from harness.specs import ORIGINAL, RETRAINED, EvaluatorSpec, Source, TrialSpec, digest_of
+from harness.specs import (
+    HOLDOUT,
+    ORIGINAL,
+    RETRAINED,
+    STAND_IN,
+    UNSEEN_ROWS,
+    EvaluatorSpec,
+    Source,
+    TrialSpec,
+    digest_of,
+)
+
+LABELS = {
+    ORIGINAL: "Original",
+    RETRAINED: "Retrained",
+    HOLDOUT: "Original on unseen texts",
+    STAND_IN: "Original on validation texts",
+}
 
 
 def trials(
@@ -33,10 +50,18 @@ def trials(
     if any(role not in judges for evaluator in evaluators.values() for role in evaluator.judges):
         return []
     inputs = {each: dict(plugin.inputs()) for each, plugin in evaluators.items()}
+
+    def measured_by(sources: Mapping[str, Source], *, erasure_alone: bool = False) -> tuple[EvaluatorSpec, ...]:
+        return tuple(
+            _evaluator(each, plugin, inputs[each], sources, judges)
+            for each, plugin in evaluators.items()
+            if not erasure_alone or any(metric.group == "erasure" for metric in plugin.metrics)
+        )
+
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
     for subject in subjects:
-        sources = subject.texts.sources
+        sources = dict(subject.texts.sources)
         shared = {
             "sweep": name,
             "model": subject.checkpoint,
@@ -45,9 +70,7 @@ def trials(
             "forget": sources["forget"],
             "utility": sources["utility"],
             "validation": sources["validation"],
-            "evaluators": tuple(
-                _evaluator(each, plugin, inputs[each], sources, judges) for each, plugin in evaluators.items()
-            ),
+            "evaluators": measured_by(sources),
             "judges": judges,
             "cpus": subject.resources.cpus,
             "gpus": subject.resources.gpus,
@@ -57,6 +80,13 @@ def trials(
         for seed in sweep.seeds:
             references += _references(subject, seed, shared)
             erasures += [_erasure(subject, row, seed, shared) for row in rows]
+        for kind in UNSEEN_ROWS:
+            if kind == STAND_IN and subject.retrained is not None:
+                continue  # The retrained model says better what a model says of texts that it never saw.
+            if kind in sources and (asked := measured_by(sources | {"forget": sources[kind]}, erasure_alone=True)):
+                unseen = shared | {"forget": sources[kind], "evaluators": asked}
+                # One seed is enough: another would ask the same model the same.
+                references += [_as_it_is(kind, subject, seed, unseen) for seed in sweep.seeds[:1]]
     return references + erasures
 
 
@@ -93,28 +123,32 @@ def _evaluator(
 
 
 def _references(subject: Subject, seed: int, shared: Mapping[str, Any]) -> Iterator[TrialSpec]:
-    """Yield the rows that are measured without any erasure."""
-    twins: dict[str, Checkpoint | None] = {ORIGINAL: None}
+    """Yield the rows of whole models that are measured without any erasure."""
+    yield _as_it_is(ORIGINAL, subject, seed, shared)
     if subject.retrained is not None:
-        twins[RETRAINED] = subject.retrained
-    for kind, twin in twins.items():
-        # Evaluators may compare the retrained model with the original, so both count.
-        yield TrialSpec(
-            trial_id=digest_of([kind, subject.checkpoint.digest, twin.digest if twin else None, seed]),
-            variant=kind,
-            method=kind,
-            label=kind.capitalize(),
-            reference="none",
-            settings={},
-            method_version=1,
-            strength_name="",
-            strengths=(),
-            seed=seed,
-            training=_training(subject.training),
-            retrained=twin,
-            retain=None,
-            **shared,
-        )
+        yield _as_it_is(RETRAINED, subject, seed, shared, subject.retrained)
+
+
+def _as_it_is(
+    kind: str, subject: Subject, seed: int, shared: Mapping[str, Any], twin: Checkpoint | None = None
+) -> TrialSpec:
+    """Return a reference row; evaluators may compare the retrained model with the original, so both count."""
+    return TrialSpec(
+        trial_id=digest_of([kind, subject.checkpoint.digest, twin.digest if twin else None, seed]),
+        variant=kind,
+        method=kind,
+        label=LABELS[kind],
+        reference="none",
+        settings={},
+        method_version=1,
+        strength_name="",
+        strengths=(),
+        seed=seed,
+        training=_training(subject.training),
+        retrained=twin,
+        retain=None,
+        **shared,
+    )
 
 
 def _erasure(subject: Subject, row: Row, seed: int, shared: Mapping[str, Any]) -> TrialSpec:

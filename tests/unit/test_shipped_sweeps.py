@@ -21,7 +21,7 @@ def anywhere(world, tmp_path):
     return [f"models=[{{id: {world}/MODEL, retrained: {world}/OTHER}}]", f"judges={{{judges}}}"]
 
 
-@pytest.mark.parametrize(("name", "trials", "points"), [("smoke", 5, 6), ("tradeoff", 18, 24), ("main_table", 9, 15)])
+@pytest.mark.parametrize(("name", "trials", "points"), [("smoke", 6, 7), ("tradeoff", 19, 25), ("main_table", 10, 16)])
 def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, name, trials, points):
     found = plan(SWEEPS / f"{name}.yaml", anywhere)
     assert found.question.endswith("?")
