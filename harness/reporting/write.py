@@ -48,7 +48,7 @@ def write(plan: Plan, records: Records, folder: Path) -> list[Path]:
 def write_tables(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts, question: str, folder: Path) -> list[Path]:
     """Write what a table alone can tell: ranking.csv, table.md and table.tex; return the files."""
     tables = model_tables(table, ranking, facts)
-    words = " ".join([*said_first(table, facts), caption(table)])
+    first, words = said_first(table, facts), caption(table)
     bounds = [name for name in ranking.columns if name.endswith(("_low", "_high"))]
     names = [
         "model",
@@ -64,8 +64,8 @@ def write_tables(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts, quest
     ]
     return [
         _replace(folder / "ranking.csv", table_csv(ranking[names])),
-        _replace(folder / "table.md", markdown(tables, question, words)),
-        _replace(folder / "table.tex", latex(tables, f"{question} {words}")),
+        _replace(folder / "table.md", markdown(tables, question, " ".join([*first, words]))),
+        _replace(folder / "table.tex", latex(tables, " ".join([*first, question, words]))),
     ]
 
 
