@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -61,7 +61,7 @@ class Memorization(Evaluator):
         chosen = self._el_sample(task.forget)
         prefixes = [[task.forget.prefix_tokens, *chosen.get(place, ())] for place in range(len(task.forget))]
         found = greedy_continuations(model, task.forget, prefixes)
-        numbers = (
+        numbers, by_sequence = (
             self._table(model, task, found, sorted(chosen))
             if self.definition == "table"
             else self._exact(task, found, chosen)
@@ -72,13 +72,14 @@ class Memorization(Evaluator):
                 np.mean([exact_match(*pair) for pair in zip(continuations, _truth(task.forget), strict=True)])
             ),
             "exact_match_original": self._match_with_original(task, continuations),
-            "ma_all": _mean_accuracy(found, lambda length: (1, length)),
+            "ma_all": _mean(_accuracies(found, lambda length: (1, length))),
         }
         notes = {
             "near_ties": found.near_ties,
             "el_sequences": len(chosen),
             "el_prefixes": sum(map(len, chosen.values())),
             "sequences": len(task.forget),
+            "standard_errors": {name: standard_error(values) for name, values in by_sequence.items()},
         }
         return Evaluation(numbers, self._samples(task, continuations), notes)
 
@@ -96,16 +97,24 @@ class Memorization(Evaluator):
     def _continuations(self, found: Continuations) -> list[list[int]]:
         return [found.of(place, found.sequences.prefix_tokens) for place in range(len(found.sequences))]
 
-    def _exact(self, task: EvaluationTask, found: Continuations, chosen: dict[int, list[int]]) -> dict[str, float]:
+    def _exact(
+        self, task: EvaluationTask, found: Continuations, chosen: dict[int, list[int]]
+    ) -> tuple[dict[str, float], dict[str, list[float]]]:
+        """Return the ranked numbers, and of those that are means over sequences what each sequence has."""
         prefix = task.forget.prefix_tokens
         likelihoods = [extraction_likelihood(found, place, self.n, at) for place, at in chosen.items()]
-        return {
+        accuracies = _accuracies(found, lambda length: (prefix, length - 1))
+        numbers = {
             f"el_{self.n}": float(np.nanmean(likelihoods)),
-            "ma": _mean_accuracy(found, lambda length: (prefix, length - 1)),
+            "ma": _mean(accuracies),
             "ss": self._similarity(task, self._continuations(found), _truth(task.forget)),
         }
+        return numbers, {f"el_{self.n}": likelihoods, "ma": accuracies}
 
-    def _table(self, model: Model, task: EvaluationTask, found: Continuations, chosen: list[int]) -> dict[str, float]:
+    def _table(
+        self, model: Model, task: EvaluationTask, found: Continuations, chosen: list[int]
+    ) -> tuple[dict[str, float], dict[str, list[float]]]:
+        """Return what `_exact` does, under the other definition."""
         generated, reference, hits = [], [], []
         length = int(task.forget.lengths_N.min())
         rows = torch.tensor(chosen)
@@ -119,11 +128,17 @@ class Memorization(Evaluator):
             ]
             hits.append(found.predicted_NT[:, window] == task.forget.tokens_NT[:, window])
         overlaps = [set_overlap(ours, truth, self.n) for ours, truth in zip(generated, reference, strict=True)]
-        return {
+        numbers = {
             f"el_{self.n}": float(np.mean(overlaps)),
             "ma": float(torch.stack(hits).float().mean()),
             "ss": self._similarity(task, generated, reference),
         }
+        by_window = np.reshape(overlaps, (-1, len(chosen)))
+        by_sequence = {
+            f"el_{self.n}": by_window.mean(axis=0).tolist(),
+            "ma": torch.stack(hits).float().mean(dim=0).tolist(),
+        }
+        return numbers, by_sequence
 
     def _similarity(self, task: EvaluationTask, generated: list[list[int]], reference: list[list[int]]) -> float:
         embedder = task.judge("similarity", Embedder)
@@ -169,13 +184,27 @@ def _metric(
     )
 
 
-def _mean_accuracy(found: Continuations, span: Callable[[int], tuple[int, int]]) -> float:
+def _accuracies(found: Continuations, span: Callable[[int], tuple[int, int]]) -> list[float]:
     lengths = found.sequences.lengths_N.tolist()
-    values = [
+    return [
         memorization_accuracy(found.sequences.tokens_NT[place], found.predicted_NT[place], *span(length))
         for place, length in enumerate(lengths)
     ]
+
+
+def _mean(values: list[float]) -> float:
     return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean of what each sequence has; NaN for fewer than two that are known.
+
+    Example:
+        >>> round(standard_error([0.0, 1.0, 0.0, 1.0, float("nan")]), 4)
+        0.2887
+    """
+    known = np.asarray(values)[~np.isnan(values)]
+    return float(np.std(known, ddof=1) / math.sqrt(len(known))) if len(known) > 1 else math.nan
 
 
 def _truth(forget: Sequences) -> list[list[int]]:

@@ -16,8 +16,14 @@ from harness.contracts import Checkpoint, Json, Number, Training
 
 ORIGINAL = "original"
 RETRAINED = "retrained"
-REFERENCE_ROWS = (ORIGINAL, RETRAINED)
-"""Rows that are measured without any erasure: the model before it, and the one that never saw the forget set."""
+HOLDOUT = "holdout"
+STAND_IN = "stand_in"
+UNSEEN_ROWS = (HOLDOUT, STAND_IN)
+"""The original on texts that it never saw, by what measures erasure alone: texts of the forget set's kind, or
+validation texts where the sweep has none of that kind."""
+REFERENCE_ROWS = (ORIGINAL, RETRAINED, *UNSEEN_ROWS)
+"""Rows that are measured without any erasure: the model before it, the one that never saw the forget set, and what
+the first says of texts that are not in it."""
 
 
 def digest_of(value: Json) -> str:
@@ -125,7 +131,7 @@ class TrialSpec:
     variant: str
     """The row's name in the sweep file."""
     method: str
-    """The plugin's name, or `original` or `retrained`."""
+    """The plugin's name, or one of `REFERENCE_ROWS`."""
     label: str
     reference: str
     settings: Mapping[str, Json]
@@ -140,6 +146,7 @@ class TrialSpec:
     memorization: Memorization
     engine: Engine
     forget: Source
+    """What is erased, and what erasure is measured on; of a row in `UNSEEN_ROWS` the unseen texts."""
     retain: Source | None
     utility: Source
     validation: Source
@@ -154,7 +161,7 @@ class TrialSpec:
 
     @property
     def is_reference(self) -> bool:
-        """Return whether this is the original or the retrained model, measured as it is."""
+        """Return whether this is a model measured as it is: nothing is erased from it."""
         return self.method in REFERENCE_ROWS
 
     def points(self) -> tuple[Number | None, ...]:

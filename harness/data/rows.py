@@ -1,7 +1,7 @@
 """A source's rows as token ids: cut, checked against the vocabulary, and no more than are used.
 
-A forget set is used as it stands, so any row that is unusable or too short is an error that names
-it. Of retain, validation and utility texts the first ones that are long enough are taken.
+A forget set and its holdout are used as they stand, so any row that is unusable or too short is an
+error that names it. Of retain, validation and utility texts the first ones that are long enough are taken.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.data.arrays import token_ids
 from harness.data.places import OF_TOKENS, check_place
-from harness.data.sources import Role, Row, named, texts
+from harness.data.sources import AS_THEY_STAND, Role, Row, named, texts
 from harness.errors import DataError
 from harness.specs import Source
 
@@ -50,7 +50,7 @@ def read_rows(
     wanted = source.sequences or 1
     if len(rows) < wanted:
         where = f" from row {source.start} on" if source.start else ""
-        kind = "sequences" if role == "forget" else f"texts of at least {least} tokens"
+        kind = "sequences" if role in AS_THEY_STAND else f"texts of at least {least} tokens"
         raise DataError(
             f"{named(source, role)}: {len(rows)} {kind} are there{where}, and {wanted} are needed. "
             f"Give more texts, or ask for fewer."
@@ -62,12 +62,12 @@ def check_rows(source: Source, role: Role) -> None:
     """Check what can be checked of a local source without a tokenizer.
 
     Raises:
-        DataError: Nothing to read, or a row of the forget set that is unusable whatever the tokenizer.
+        DataError: Nothing to read, or a row that must be used and cannot be, whatever the tokenizer.
     """
     check_place(source)
     if source.source in OF_TOKENS:
         token_ids(source)
-    elif source.source == "jsonl" and role == "forget":
+    elif source.source == "jsonl" and role in AS_THEY_STAND:
         rows = islice(texts(source, role), source.sequences)
         bad = [f"{row.place} {row.problem}" for row in rows if row.problem]
         if bad:
@@ -98,7 +98,7 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> Rows:
 def _from_texts(
     source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int
 ) -> Rows:
-    strict = role == "forget"
+    strict = role in AS_THEY_STAND
     found: Rows = []
     bad: list[str] = []
     stream = texts(source, role)
@@ -136,7 +136,7 @@ def _tokenized(
 def _unusable(source: Source, role: Role, bad: Sequence[str], least: int) -> str:
     more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
     rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
-    tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role == "forget" else ""
+    tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
     return (
         f"{named(source, role)} has {_count(len(bad), 'unusable row')}: {'; '.join(bad[:SHOWN])}{more}. "
         f"{rule}{tokens}: mend or remove what is not."

@@ -1,4 +1,4 @@
-"""Rows of token ids to tensors: the forget set, retain data, validation and utility texts.
+"""Rows of token ids to tensors: the forget set and its holdout, retain data, validation and utility texts.
 
 Tensor letters: N sequences, T tokens.
 """
@@ -54,8 +54,41 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
     Raises:
         DataError: Nothing to read, too few rows, or unusable ones: the first few are named.
     """
-    rows = read_rows(source, "forget", tokenizer, vocabulary, source.prefix_tokens + 1)
-    return _packed(rows, source.prefix_tokens, source, "forget")
+    return _as_they_stand(source, "forget", tokenizer, vocabulary)
+
+
+def load_holdout(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
+    """Return unseen texts of the forget set's kind, read as `load_forget` reads the forget set."""
+    return _as_they_stand(source, "holdout", tokenizer, vocabulary)
+
+
+def load_stand_in(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
+    """Return validation texts that fill `sequence_tokens`, each cut there and into prefix and continuation.
+
+    They stand in for unseen texts of the forget set's kind where a sweep has none.
+
+    Raises:
+        DataError: Nothing to read, unusable rows, or fewer than `sequences` that are long enough.
+    """
+    rows = read_rows(source, "validation", tokenizer, vocabulary, source.sequence_tokens)
+    return _packed(rows, source.prefix_tokens, source, "validation")
+
+
+def in_both(one: Sequences, other: Sequences) -> int:
+    """Return how many sequences of `one` are in `other` too, where the longest of either may have been cut.
+
+    Example:
+        >>> letters = Sequences(torch.tensor([[5, 6, 7], [5, 8, 9]]), torch.tensor([3, 3]), 1, "")
+        >>> in_both(Sequences(torch.tensor([[5, 6], [6, 5]]), torch.tensor([2, 2]), 1, ""), letters)
+        1
+    """
+    width = min(one.tokens_NT.shape[1], other.tokens_NT.shape[1])
+    rows, others = (
+        [tuple(row[:length]) for row, length in zip(each.tokens_NT[:, :width].tolist(), each.lengths_N, strict=True)]
+        for each in (one, other)
+    )
+    known = set(others)
+    return sum(row in known for row in rows)
 
 
 def load_retain(
@@ -102,6 +135,11 @@ def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase) -> Utility:
         _decoded(tokenizer, references_NT),
         _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens)),
     )
+
+
+def _as_they_stand(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
+    rows = read_rows(source, role, tokenizer, vocabulary, source.prefix_tokens + 1)
+    return _packed(rows, source.prefix_tokens, source, role)
 
 
 def _held(

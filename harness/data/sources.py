@@ -19,7 +19,9 @@ from harness.hub import Repository, fetch_rows
 from harness.miniature import corpus
 from harness.specs import Source
 
-Role = Literal["forget", "retain", "utility", "validation"]
+Role = Literal["forget", "holdout", "retain", "utility", "validation"]
+AS_THEY_STAND: tuple[Role, ...] = ("forget", "holdout")
+"""Roles of which every row is used; of the others, the first ones that are long enough."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def texts(source: Source, role: Role) -> Iterator[Row]:
 def _miniature(source: Source, role: Role) -> Iterator[Row]:
     makers = {
         "forget": corpus.forget_records,
+        "holdout": corpus.unseen_records,
         "retain": corpus.retain_documents,
         "utility": corpus.utility_documents,
         "validation": corpus.validation_documents,

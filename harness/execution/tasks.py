@@ -12,12 +12,20 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from harness.contracts import Checkpoint, Definition, Generations, Model, Number, Sequences, Training
-from harness.data.sequences import Utility, load_forget, load_retain, load_utility, load_validation
+from harness.data.sequences import (
+    Utility,
+    load_forget,
+    load_holdout,
+    load_retain,
+    load_stand_in,
+    load_utility,
+    load_validation,
+)
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.records.artifacts import Artifacts
-from harness.specs import Source, TrialSpec
+from harness.specs import HOLDOUT, STAND_IN, Source, TrialSpec
 from harness.toolkit.perplexity import own_perplexity
 from harness.toolkit.sampling import sample
 
@@ -29,6 +37,11 @@ forget_of = lru_cache(maxsize=2)(load_forget)
 retain_of = lru_cache(maxsize=2)(load_retain)
 validation_of = lru_cache(maxsize=2)(load_validation)
 utility_of = lru_cache(maxsize=2)(load_utility)
+UNSEEN_OF: Mapping[str, Callable[..., Sequences]] = {
+    HOLDOUT: lru_cache(maxsize=2)(load_holdout),
+    STAND_IN: lru_cache(maxsize=2)(load_stand_in),
+}
+"""How the rows of unseen texts read what stands in the forget set's place."""
 
 
 def device_of(spec: TrialSpec) -> torch.device:
@@ -92,7 +105,7 @@ class MeasuringTask:
     def __post_init__(self) -> None:
         """Load the texts and the tokenizer, once for all trials of the process."""
         self.seed: int = self.spec.seed
-        self.forget: Sequences = data_of(self.spec, forget_of, self.spec.forget)
+        self.forget: Sequences = data_of(self.spec, UNSEEN_OF.get(self.spec.method, forget_of), self.spec.forget)
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(self.spec.model)
         self._generations: dict[Definition, Generations] = {}
 

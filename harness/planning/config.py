@@ -126,7 +126,7 @@ class TextSource(Strict):
 
 
 class ForgetSource(TextSource):
-    """The forget set."""
+    """The forget set, or unseen texts of its kind."""
 
     sequences: PositiveCount | None = None
     prefix_tokens: PositiveCount | None = None
@@ -152,6 +152,7 @@ class Data(Strict):
     """The texts of a sweep."""
 
     forget: ForgetSource | None = None
+    holdout: ForgetSource | None = None
     retain: HeldSource | None = None
     utility: UtilitySource | None = None
     validation: HeldSource | None = None

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.records.journal import Status
-from harness.specs import Plan, TrialSpec
+from harness.specs import UNSEEN_ROWS, Plan, TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 
@@ -43,7 +43,7 @@ def _table(plan: Plan, statuses: Mapping[str, Status]) -> Table:
 
 def _strengths(plan: Plan, spec: TrialSpec) -> str:
     if spec.is_reference:
-        return "as it is"
+        return "as it is, erasure alone" if spec.method in UNSEEN_ROWS else "as it is"
     ranked = plan.ranked_at.get(spec.variant, spec.strengths[-1])
     values = ", ".join(f"{each:g}{'*' if each == ranked else ''}" for each in spec.strengths)
     return f"{spec.strength_name} {values}"

@@ -9,7 +9,7 @@ from harness.errors import unknown
 from harness.planning.document import parse
 from harness.planning.faults import Faults
 from harness.planning.words import shown
-from harness.specs import TrialSpec
+from harness.specs import UNSEEN_ROWS, TrialSpec
 
 NAMED_THINGS = ("models", "judges")
 """Where a name stands for settings with that `id`, which an override may add to."""
@@ -21,6 +21,7 @@ KEYS: Mapping[str, Callable[[TrialSpec], set[str]]] = {
 }
 """What a trial can be chosen by, and the words that choose it."""
 ABOUT_METHODS = ("method", "variant")
+ABOUT_RUNS = (*ABOUT_METHODS, "seed")
 
 
 def override(raw: dict[str, Any], changes: Sequence[str], faults: Faults) -> None:
@@ -67,7 +68,8 @@ def _assign(raw: dict[str, Any], parts: Sequence[str], value: Any, faults: Fault
 def only_those(trials: Sequence[TrialSpec], only: Sequence[str], faults: Faults) -> list[TrialSpec]:
     """Return the trials that every key allows; of one key, any of its values.
 
-    Reference rows stay whatever the method: nothing can be compared without them.
+    Reference rows stay whatever the method, and those of unseen texts whatever the seed, since there is one for all:
+    nothing can be compared without them.
     """
     wanted: dict[str, set[str]] = {}
     for choice in only:
@@ -85,6 +87,8 @@ def only_those(trials: Sequence[TrialSpec], only: Sequence[str], faults: Faults)
 
 def _chosen(spec: TrialSpec, wanted: Mapping[str, set[str]]) -> bool:
     return all(
-        (spec.is_reference and key in ABOUT_METHODS) or not values.isdisjoint(KEYS[key](spec))
+        (spec.method in UNSEEN_ROWS and key in ABOUT_RUNS)
+        or (spec.is_reference and key in ABOUT_METHODS)
+        or not values.isdisjoint(KEYS[key](spec))
         for key, values in wanted.items()
     )

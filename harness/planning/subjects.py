@@ -26,7 +26,7 @@ LENGTHS = {
     "utility": "reference_tokens",
     "validation": "sequence_tokens",
 }
-"""The setting that says how long a role's texts are."""
+"""The setting that says how long a role's texts are; a holdout's are never longer than the forget set's."""
 
 Pinned = tuple[Checkpoint, Checkpoint | None]
 """A model, and the one that was trained without the forget set, if there is one."""
@@ -164,8 +164,9 @@ def _texts(
 
 
 def _refuse_overlong(texts: Texts, model: Checkpoint, faults: Faults) -> None:
-    for role, source in texts.sources.items():
-        if source.longest > positions(model):
-            most = positions(model)
+    most = positions(model)
+    for role, setting in LENGTHS.items():
+        source = texts.sources.get(role)
+        if source is not None and source.longest > most:
             reason = f"sequences of {source.longest} tokens do not fit '{model.id}', which reads {most} at most."
-            faults.add(f"data.{role}.{LENGTHS[role]}", reason)
+            faults.add(f"data.{role}.{setting}", reason)

@@ -16,7 +16,24 @@ from harness.planning.faults import Faults, check, plain
 from harness.planning.grid import Row
 from harness.planning.judges import JudgesByRole, judges_of
 from harness.planning.subjects import Subject
-from harness.specs import ORIGINAL, RETRAINED, EvaluatorSpec, Source, TrialSpec, digest_of
+from harness.specs import (
+    HOLDOUT,
+    ORIGINAL,
+    RETRAINED,
+    STAND_IN,
+    UNSEEN_ROWS,
+    EvaluatorSpec,
+    Source,
+    TrialSpec,
+    digest_of,
+)
+
+LABELS = {
+    ORIGINAL: "Original",
+    RETRAINED: "Retrained",
+    HOLDOUT: "Original on unseen texts",
+    STAND_IN: "Original on validation texts",
+}
 
 
 def trials(
@@ -34,10 +51,20 @@ def trials(
     if any(role not in judges for evaluator in evaluators.values() for role in evaluator.judges):
         return []
     inputs = {each: dict(plugin.inputs()) for each, plugin in evaluators.items()}
+
+    def measured_by(
+        sources: Mapping[str, Source], judges: Mapping[str, Checkpoint], *, erasure_alone: bool = False
+    ) -> tuple[EvaluatorSpec, ...]:
+        return tuple(
+            _evaluator(each, plugin, inputs[each], sources, judges)
+            for each, plugin in evaluators.items()
+            if not erasure_alone or any(metric.group == "erasure" for metric in plugin.metrics)
+        )
+
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
     for subject in subjects:
-        sources, own_judges = subject.texts.sources, judges_of(judges, subject.checkpoint)
+        sources, own_judges = dict(subject.texts.sources), judges_of(judges, subject.checkpoint)
         shared = {
             "sweep": name,
             "model": subject.checkpoint,
@@ -46,9 +73,7 @@ def trials(
             "forget": sources["forget"],
             "utility": sources["utility"],
             "validation": sources["validation"],
-            "evaluators": tuple(
-                _evaluator(each, plugin, inputs[each], sources, own_judges) for each, plugin in evaluators.items()
-            ),
+            "evaluators": measured_by(sources, own_judges),
             "judges": own_judges,
             "cpus": subject.resources.cpus,
             "gpus": subject.resources.gpus,
@@ -58,6 +83,16 @@ def trials(
         for seed in sweep.seeds:
             references += _references(subject, seed, shared)
             erasures += [_erasure(subject, row, seed, shared) for row in rows]
+        for kind in UNSEEN_ROWS:
+            if kind == STAND_IN and subject.retrained is not None:
+                continue  # The retrained model says better what a model says of texts that it never saw.
+            if kind not in sources:
+                continue
+            asked = measured_by(sources | {"forget": sources[kind]}, own_judges, erasure_alone=True)
+            if asked:
+                unseen = shared | {"forget": sources[kind], "evaluators": asked}
+                # One seed is enough: another would ask the same model the same.
+                references += [_as_it_is(kind, subject, seed, unseen) for seed in sweep.seeds[:1]]
     return references + erasures
 
 
@@ -99,28 +134,32 @@ def _named_digest(judge: Checkpoint) -> str:
 
 
 def _references(subject: Subject, seed: int, shared: Mapping[str, Any]) -> Iterator[TrialSpec]:
-    """Yield the rows that are measured without any erasure."""
-    twins: dict[str, Checkpoint | None] = {ORIGINAL: None}
+    """Yield the rows of whole models that are measured without any erasure."""
+    yield _as_it_is(ORIGINAL, subject, seed, shared)
     if subject.retrained is not None:
-        twins[RETRAINED] = subject.retrained
-    for kind, twin in twins.items():
-        # Evaluators may compare the retrained model with the original, so both count.
-        yield TrialSpec(
-            trial_id=digest_of([kind, subject.checkpoint.digest, twin.digest if twin else None, seed]),
-            variant=kind,
-            method=kind,
-            label=kind.capitalize(),
-            reference="none",
-            settings={},
-            method_version=1,
-            strength_name="",
-            strengths=(),
-            seed=seed,
-            training=_training(subject.training),
-            retrained=twin,
-            retain=None,
-            **shared,
-        )
+        yield _as_it_is(RETRAINED, subject, seed, shared, subject.retrained)
+
+
+def _as_it_is(
+    kind: str, subject: Subject, seed: int, shared: Mapping[str, Any], twin: Checkpoint | None = None
+) -> TrialSpec:
+    """Return a reference row; evaluators may compare the retrained model with the original, so both count."""
+    return TrialSpec(
+        trial_id=digest_of([kind, subject.checkpoint.digest, twin.digest if twin else None, seed]),
+        variant=kind,
+        method=kind,
+        label=LABELS[kind],
+        reference="none",
+        settings={},
+        method_version=1,
+        strength_name="",
+        strengths=(),
+        seed=seed,
+        training=_training(subject.training),
+        retrained=twin,
+        retain=None,
+        **shared,
+    )
 
 
 def _erasure(subject: Subject, row: Row, seed: int, shared: Mapping[str, Any]) -> TrialSpec:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 from harness.errors import DataError
 from harness.records.journal import status
 from harness.records.runs import Metrics, commit_tag, contradicts, metrics_of, params_of, tags_of
-from harness.specs import Plan, Record, TrialSpec
+from harness.specs import UNSEEN_ROWS, Plan, Record, TrialSpec
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -244,10 +244,11 @@ def _inputs(spec: TrialSpec) -> list[DatasetInput]:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     roles = ("forget", "retain", "utility", "validation")
-    texts = [(role, getattr(spec, role)) for role in roles if getattr(spec, role) is not None]
-    names = [f"{role}: {text.source}" for role, text in texts]
+    names = {"forget": spec.method} if spec.method in UNSEEN_ROWS else {}
+    texts = [(names.get(role, role), getattr(spec, role)) for role in roles if getattr(spec, role) is not None]
+    titles = [f"{role}: {text.source}" for role, text in texts]
     digests = [text.digest[:36] or "none" for _, text in texts]  # It takes no longer ones.
     return [
         DatasetInput(Dataset(name, digest, "digest", "{}"), [InputTag("mlflow.data.context", role)])
-        for name, digest, (role, _) in zip(names, digests, texts, strict=True)
+        for name, digest, (role, _) in zip(titles, digests, texts, strict=True)
     ]

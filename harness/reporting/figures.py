@@ -21,6 +21,7 @@ from harness.reporting.curves import Curve, Spot, better_corner, curves, looks, 
 from harness.reporting.facts import Facts
 from harness.reporting.layout import split_title
 from harness.reporting.placement import along, place
+from harness.reporting.seeds import seed_count
 from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
 
 Looks = dict[str, tuple[str, str]]
@@ -73,9 +74,9 @@ def _nothing() -> Figure:
 
 
 def _note(table: pd.DataFrame) -> str:
-    references = " and ".join(name for name in REFERENCE_ROWS if name in set(table["method"]))
+    references = " and ".join(name for name in _REFERENCE_LOOKS if name in set(table["method"]))
     guides = f" Dotted: the {references} model." if references else ""
-    bars = " Bars: 95 % interval over the seeds." if table["seed"].nunique() > 1 else ""
+    bars = " Bars: 95 % interval over the seeds." if seed_count(table) > 1 else ""
     return f"Beside a point: its strength.{guides}{bars}"
 
 

@@ -107,7 +107,7 @@ def _model_table(
 ) -> ModelTable:
     of_references = [table[table["method"] == name] for name in REFERENCE_ROWS]
     references = [_row(seeds, metrics, {}, {}) for seeds in of_references if len(seeds)]
-    marks = _marks(ranked, metrics)
+    marks = {} if ranking["recited"].eq(False).any() else _marks(ranked, metrics)
     rows: dict[str, Row] = {}
     by_reference: dict[str, list[Row]] = {name: [] for name in SECTIONS}
     for variant, seeds in ranked.groupby("variant", sort=False):

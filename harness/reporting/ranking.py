@@ -22,6 +22,7 @@ from harness.contracts import Metric
 from harness.errors import DataError
 from harness.reporting.collapse import all_reasons, verdict
 from harness.reporting.facts import RANKED_GROUPS, Facts, ranked_metrics
+from harness.reporting.recitation import recitations
 from harness.reporting.seeds import CONFIDENCE, ranked_rows, strengths, worst_class
 
 Floats = NDArray[np.float64]
@@ -29,9 +30,11 @@ Floats = NDArray[np.float64]
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
 COLUMNS = (
     *("model", "method", "variant", "label", "reference", "strength_name", "strength", *RANKS),
-    *("collapsed", "collapse_class", "collapse_reason", "seeds", "unranked"),
+    *("collapsed", "collapse_class", "collapse_reason", "seeds", "recited", "unranked"),
 )
 RESAMPLES = 1000
+NOTHING_TO_ERASE = "nothing to erase"
+"""Why nothing is ranked of a model that does not recite the forget set."""
 
 
 def competition_ranks(scores_R: Floats) -> Floats:
@@ -87,14 +90,17 @@ def rank(table: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """Return one row for every model and variant: its ranks, and why it lacks one.
 
     Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed on any
-    seed is shown and not ranked. Where a model has several seeds, `rank_*_low` and `rank_*_high`
-    bound 95 % of the ranks that resampled seeds give (each draw is the same for every variant).
+    seed is shown and not ranked; nothing is, of a model that recites nothing (`recited`).
+    Where a model has several seeds, `rank_*_low` and `rank_*_high` bound 95 % of the ranks that resampled
+    seeds give (each draw is the same for every variant).
 
     Raises:
         DataError: The table mixes definitions, or holds two ranked rows of one variant and seed.
     """
     _refuse_mixed_definitions(table, facts)
-    ranked = [_rank_model(rows, facts) for _, rows in ranked_rows(table).groupby("model", sort=False)]
+    recites = {model: found.recites for model, found in recitations(table, facts).items()}
+    by_model = ranked_rows(table).groupby("model", sort=False)
+    ranked = [_rank_model(rows, facts, recites[str(model)]) for model, rows in by_model]
     return pd.concat([pd.DataFrame(columns=COLUMNS, dtype=object), *ranked], ignore_index=True)
 
 
@@ -113,7 +119,7 @@ def _refuse_mixed_definitions(table: pd.DataFrame, facts: Facts) -> None:
         )
 
 
-def _rank_model(rows: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def _rank_model(rows: pd.DataFrame, facts: Facts, recites: bool | None) -> pd.DataFrame:
     """Return the ranking of one model's variants, best first, the unranked last."""
     variants = [group for _, group in rows.groupby("variant", sort=False)]
     ranking = pd.DataFrame([_identity(group, facts) for group in variants])
@@ -122,6 +128,10 @@ def _rank_model(rows: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     groups = [ranked_metrics(facts, name) for name in RANKED_GROUPS]
     scores = [np.stack([_scores(group, metrics, seeds) for group in variants], axis=1) for metrics in groups]
     ranks_3R = _ranks(scores, run_SR, np.ones((1, len(seeds))))[0]
+    ranking["recited"] = recites
+    if recites is False:
+        ranks_3R = np.full_like(ranks_3R, np.nan)
+        ranking.loc[~ranking["collapsed"].eq(True), "unranked"] = NOTHING_TO_ERASE
     for name, ranks_R in zip(RANKS, ranks_3R, strict=True):
         ranking[name] = printed(list(ranks_R))
     if len(seeds) > 1:

@@ -18,7 +18,7 @@ from harness.reporting.facts import Facts, ranked_metrics
 from harness.reporting.figures import FAINT, INK, RED, plain
 from harness.reporting.layout import NOTHING, number
 from harness.reporting.seeds import mean_and_interval, ranked_rows, strengths
-from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
+from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS
 
 _REFERENCE_COLOURS = {ORIGINAL: "#111111", RETRAINED: "#9a9a9a"}
 
@@ -48,6 +48,7 @@ class Answers:
 def answers(table: pd.DataFrame, facts: Facts) -> dict[str, list[Answers]]:
     """Return each model's rows, the references first; empty if the sweep measured no reasoning task."""
     tasks = ranked_metrics(facts, "reasoning")
+    table = table[~table["method"].isin(UNSEEN_ROWS)]
     if not tasks or not len(table):
         return {}
     is_reference = table["method"].isin(REFERENCE_ROWS)

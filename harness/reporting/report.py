@@ -16,9 +16,11 @@ from harness.reporting.facts import Facts, Records, ranked_metrics
 from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.reasoning import answers, signed
+from harness.reporting.recitation import said_first
+from harness.reporting.seeds import seed_count
 from harness.reporting.summary import caption, outcome, warnings
 from harness.reporting.table import Reached, failures, reached, reached_all
-from harness.specs import RETRAINED, Plan, Started, TrialSpec
+from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS, Plan, Started, TrialSpec
 
 
 def page(
@@ -51,6 +53,7 @@ def page(
         plan=plan,
         caption=caption(table),
         definition=", ".join(sorted(set(table["definition"]) - {""})) or NOTHING,
+        said_first=said_first(table, facts),
         outcome=outcome(table, ranking, facts),
         warnings=warnings(plan, records, table),
         judging=human_readings(points),
@@ -61,7 +64,7 @@ def page(
         tables=model_tables(table, ranking, facts),
         metrics=list(facts.values()),
         points={str(model): rows for model, rows in table.groupby("model", sort=False)},
-        seeds=table["seed"].nunique(),
+        seeds=seed_count(table),
         blocks=_blocks(points),
         samples=_samples(points, table),
         costs=[_cost(spec, records) for spec in plan.trials],
@@ -127,7 +130,8 @@ def _samples(points: Sequence[Reached], table: pd.DataFrame) -> list[dict[str, A
     for point in points:
         spec = point.spec
         is_shown = spec.is_reference or spec.point_id(point.strength) in ranked
-        for measurement in point.measurements if is_shown and spec.seed == first_seed else ():
+        is_shown = is_shown and spec.seed == first_seed and spec.method not in UNSEEN_ROWS
+        for measurement in point.measurements if is_shown else ():
             for place, sample in enumerate(measurement.samples):
                 key = (spec.model.id, sample["kind"], measurement.evaluator, place)
                 group = {"model": spec.model.id, "kind": sample["kind"], "first": sample, "texts": []}
@@ -164,7 +168,8 @@ def _digests(plan: Plan) -> list[tuple[str, str, str]]:
         read = {"model": spec.model, "retrained model": spec.retrained}
         read |= {f"judge of {role}": checkpoint for role, checkpoint in spec.judges.items()}
         found += [(role, each.id, each.digest) for role, each in read.items() if each]
-        texts = {"forget": spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
+        first = {HOLDOUT: "holdout", STAND_IN: "stand-in"}.get(spec.method, "forget")
+        texts = {first: spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
         for role, source in texts.items():
             if source:
                 name = " ".join(filter(None, (source.source, source.path, source.name)))

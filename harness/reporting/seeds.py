@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from harness.errors import DataError
+from harness.specs import UNSEEN_ROWS
 
 CONFIDENCE = 0.95
 _WORST_FIRST = {"degenerate": 0, "gibberish": 1, "unknown": 2, "healthy": 3}
@@ -52,6 +53,11 @@ def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
             "of its settings a name of its own in the sweep file, or mark one row as 'ranked' in the table."
         )
     return rows
+
+
+def seed_count(table: pd.DataFrame) -> int:
+    """Return how many seeds a table has; rows of unseen texts have one for all."""
+    return int(table.loc[~table["method"].isin(UNSEEN_ROWS), "seed"].nunique())
 
 
 def strengths(values: Sequence[float]) -> str:

@@ -8,12 +8,14 @@ import pandas as pd
 
 from harness.records.journal import status
 from harness.reporting.collapse import REPEATS, repetitions, verdict
-from harness.reporting.facts import Facts, Records
+from harness.reporting.facts import Facts, Records, metric_facts
 from harness.reporting.judging import doubtful, human_readings
 from harness.reporting.layout import NOTHING, number, strength_text
-from harness.reporting.seeds import ranked_rows
+from harness.reporting.limits import limits
+from harness.reporting.ranking import NOTHING_TO_ERASE
+from harness.reporting.seeds import ranked_rows, seed_count
 from harness.reporting.table import Reached, failures, reached_all
-from harness.specs import ORIGINAL, Plan, TrialSpec
+from harness.specs import ORIGINAL, UNSEEN_ROWS, Plan, TrialSpec
 
 TRUSTED_PROMPTS = 256
 """MAUVE from fewer generations is not trusted."""
@@ -28,7 +30,7 @@ DEFINITIONS = {
 def caption(table: pd.DataFrame) -> str:
     """Return what a reader of any table must know: the definition behind its numbers, who judged, and the seeds."""
     stated = [DEFINITIONS.get(name, f"Definition: {name}.") for name in sorted(set(table["definition"]))]
-    count = table["seed"].nunique()
+    count = seed_count(table)
     seeds = f" Mean ± 95 % interval over {count} seeds; rank intervals from resampled seeds." if count > 1 else ""
     judged = [
         f" Judge of {roles}: the original model itself." for roles in sorted(set(table["judged_by_original"])) if roles
@@ -46,9 +48,14 @@ def _of_model(rows: pd.DataFrame, ranks: pd.DataFrame, facts: Facts) -> list[str
     has_rank, has_collapsed = ranks["rank_average"] != "", ranks["collapsed"].eq(True)
     ranked, collapsed, others = ranks[has_rank], ranks[has_collapsed], ranks[~has_rank & ~has_collapsed]
     sentences = []
+    if ranks["recited"].eq(False).any():
+        sentences.append("Nothing is ranked: there is nothing to erase.")
+        others = others[others["unranked"] != NOTHING_TO_ERASE]
     if len(ranked):
         places = [f"{row['rank_average']}\u00a0{_named(row)}" for _, row in ranked.iterrows()]
         first = ranked.iloc[0]
+        if not ranks["recited"].eq(True).any():
+            sentences.append("The ranks stand under a reserve: nothing shows that there is anything to erase.")
         sentences.append(f"Average rank: {' · '.join(places)}.")
         sentences.append(f"{first['label']}, from the original model: {_change(rows, first['variant'], facts)}.")
     if len(collapsed):
@@ -87,13 +94,9 @@ def warnings(plan: Plan, records: Records, table: pd.DataFrame) -> list[str]:
         *([f"{len(missing)} of {len(plan.trials)} trials are not finished."] if missing else []),
         *_untrusted_mauve(points),
         *doubtful(human_readings(points)),
-        *_unknown_health(table),
+        *_unknown_health(table[~table["method"].isin(UNSEEN_ROWS)]),
         *_doubtful_health(table),
-        *(
-            f"{_trial(each.spec)} stopped at {each.spec.strength_name} {each.strength:g}: {each.stop_reason}"
-            for each in points
-            if each.stop_reason
-        ),
+        *limits(points, table, metric_facts(plan, records)),
         *_noted(points),
     ]
 

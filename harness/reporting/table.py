@@ -15,7 +15,17 @@ from harness.errors import DataError
 from harness.records.journal import status
 from harness.reporting.collapse import flag
 from harness.reporting.facts import Records, known_facts, measurements, metric_facts
-from harness.specs import ORIGINAL, REFERENCE_ROWS, Failed, Measurement, Plan, Point, Stopped, TrialSpec
+from harness.specs import (
+    ORIGINAL,
+    REFERENCE_ROWS,
+    UNSEEN_ROWS,
+    Failed,
+    Measurement,
+    Plan,
+    Point,
+    Stopped,
+    TrialSpec,
+)
 
 LEADING = (
     *("sweep", "model", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
@@ -25,6 +35,8 @@ TRAILING = (
     *("collapsed", "collapse_class", "collapse_reason", "ranked", "stop_reason", "erase_seconds", "measure_seconds"),
     *("peak_memory_bytes", "trial_id", "point_id"),
 )
+STANDARD_ERROR = "{}_stderr"
+"""The column of a metric's standard error over what it is a mean of, where its evaluator notes one."""
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
 
 
@@ -98,8 +110,14 @@ def table(plan: Plan, records: Records) -> pd.DataFrame:
         points = reached(spec, records)
         ranked = _ranked_point(plan, points, spec.trial_id in failed)
         rows += [_row(point, point is ranked) for point in points]
-    frame = pd.DataFrame(rows, columns=[*LEADING, *facts, *TRAILING])
-    return flag(_typed(frame, facts), plan.collapse)
+    errors = [
+        name for name in map(STANDARD_ERROR.format, facts) if name not in facts and any(name in row for row in rows)
+    ]
+    numbers = [*facts, *errors]
+    frame = pd.DataFrame(rows, columns=[*LEADING, *numbers, *TRAILING])
+    found = flag(_typed(frame, numbers), plan.collapse)
+    found.loc[found["method"].isin(UNSEEN_ROWS), ["collapse_class", "collapse_reason"]] = ""
+    return found
 
 
 def _row(point: Reached, ranked: bool) -> dict[str, Any]:
@@ -127,7 +145,12 @@ def _row(point: Reached, ranked: bool) -> dict[str, Any]:
         "point_id": spec.point_id(point.strength),
     }
     for measurement in point.measurements:
-        row.update(measurement.numbers)
+        asked = {metric["name"] for metric in measurement.metrics}
+        if spec.method in UNSEEN_ROWS:
+            asked = {metric["name"] for metric in measurement.metrics if metric["group"] == "erasure"}
+        errors = measurement.notes.get("standard_errors", {})
+        row.update({name: value for name, value in measurement.numbers.items() if name in asked})
+        row.update({STANDARD_ERROR.format(name): value for name, value in errors.items() if name in asked})
     return row
 
 
@@ -162,6 +185,7 @@ def read_table(path: Path) -> pd.DataFrame:
     except (OSError, UnicodeDecodeError, pd.errors.EmptyDataError, pd.errors.ParserError) as error:
         raise DataError(f"{path} cannot be read as a table: {str(error).strip()}.") from error
     metrics = list(known_facts(frame.columns))
+    errors = [name for name in map(STANDARD_ERROR.format, metrics) if name in frame.columns]
     lacking = [name for name in ("model", "method") if name not in frame.columns]
     if lacking:
         raise DataError(f"{path} lacks {_listed(lacking)}. Its columns are {_listed(frame.columns)}.")
@@ -170,13 +194,13 @@ def read_table(path: Path) -> pd.DataFrame:
             f"{path} has no metric that is known, such as 'ma' or 'mauve'. Its columns are {_listed(frame.columns)}."
         )
     for names, parse, wanted in (
-        ((*_FLOATS, *metrics), float, "a number"),
+        ((*_FLOATS, *metrics, *errors), float, "a number"),
         (("seed", "peak_memory_bytes"), int, "a whole number"),
         (("collapsed", "ranked"), _truth, "true or false"),
     ):
         for name in [name for name in names if name in frame.columns]:
             frame[name] = _parsed(path, frame[name], parse, wanted)
-    return _typed(_filled(frame, path.stem), metrics)
+    return _typed(_filled(frame, path.stem), [*metrics, *errors])
 
 
 def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from harness.reporting.facts import Facts
 from harness.reporting.layout import NOTHING, RANK_TITLES, ModelTable, Row, model_tables
+from harness.reporting.recitation import said_first
 from harness.reporting.summary import caption
 from harness.specs import REFERENCE_ROWS
 
@@ -26,11 +27,20 @@ def console() -> Console:
 def ranking_table(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> Table:
     """Return every model's ranked rows, best first, below its reference rows; collapsed ones in red.
 
+    Above it stands what must be read before any rank.
+
     Shown are the metrics of the trade-off figure; with several seeds their means alone.
     """
     tables = model_tables(table, ranking, facts)
     shown = Table(
-        box=SIMPLE_HEAD, show_edge=False, collapse_padding=True, caption=caption(table), caption_justify="left"
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        collapse_padding=True,
+        title=Text("\n".join(said_first(table, facts))) or None,
+        title_style="bold",
+        title_justify="left",
+        caption=caption(table),
+        caption_justify="left",
     )
     shown.add_column("Method", max_width=28, overflow="fold")
     for metric in tables[0].metrics if tables else ():

@@ -12,6 +12,7 @@ from harness.reporting.figures import rendered, tradeoff
 from harness.reporting.layout import model_tables
 from harness.reporting.ranking import RANKS, rank
 from harness.reporting.reasoning import answers, bars
+from harness.reporting.recitation import said_first
 from harness.reporting.report import page
 from harness.reporting.summary import caption
 from harness.reporting.table import table as make_table
@@ -47,19 +48,20 @@ def write(plan: Plan, records: Records, folder: Path) -> list[Path]:
 def write_tables(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts, question: str, folder: Path) -> list[Path]:
     """Write what a table alone can tell: ranking.csv, table.md and table.tex; return the files."""
     tables = model_tables(table, ranking, facts)
+    first, words = said_first(table, facts), caption(table)
     bounds = [name for name in ranking.columns if name.endswith(("_low", "_high"))]
     flags = ["collapsed", "collapse_class", "collapse_reason"]
-    names = ["model", "method", "variant", "strength", *RANKS, *bounds, *flags, "unranked"]
+    names = ["model", "method", "variant", "strength", *RANKS, *bounds, *flags, "recited", "unranked"]
     return [
         _replace(folder / "ranking.csv", table_csv(ranking[names])),
-        _replace(folder / "table.md", markdown(tables, question, caption(table))),
-        _replace(folder / "table.tex", latex(tables, f"{question} {caption(table)}")),
+        _replace(folder / "table.md", markdown(tables, question, " ".join([*first, words]))),
+        _replace(folder / "table.tex", latex(tables, " ".join([*first, question, words]))),
     ]
 
 
 def table_csv(table: pd.DataFrame) -> str:
     """Return a table as CSV: full precision, `true` and `false`, an empty cell for what is missing."""
-    truths = [name for name in ("collapsed", "ranked") if name in table.columns]
+    truths = [name for name in ("collapsed", "ranked", "recited") if name in table.columns]
     words = {name: [{True: "true", False: "false"}.get(each, "") for each in table[name]] for name in truths}
     return table.assign(**words).to_csv(index=False, lineterminator="\n")
 

@@ -74,10 +74,11 @@ def test_a_sweep_leaves_what_it_promises(undisturbed):
     }  # fmt: skip
     rows = table(undisturbed)
     assert rows.variant.value_counts().to_dict() == {
-        "emso": 2, "task_arithmetic": 1, "gradient_ascent": 1, "original": 1, "retrained": 1,
+        "emso": 2, "task_arithmetic": 1, "gradient_ascent": 1, "original": 1, "retrained": 1, "holdout": 1,
     }  # fmt: skip
     by_variant = rows.groupby("variant").ma.min()
     assert by_variant["retrained"] < by_variant["original"]
+    assert by_variant["holdout"] < by_variant["original"] - 0.2, "the miniature recites its own forget set alone"
 
 
 def test_killed_at_any_moment_and_run_again_it_does_only_what_was_missing(sweep_file, tmp_path, undisturbed):
@@ -102,7 +103,7 @@ def test_killed_at_any_moment_and_run_again_it_does_only_what_was_missing(sweep_
     assert set(before) <= set(_lines(tmp_path))
     pd.testing.assert_frame_equal(table(tmp_path), table(undisturbed))
     measured = [(record.point_id, record.key) for record in records(tmp_path, Measurement)]
-    assert len(measured) == len(set(measured)) == 6
+    assert len(measured) == len(set(measured)) == 7
 
 
 def _lines(results):
@@ -167,7 +168,7 @@ def test_a_trial_that_raises_is_a_record_and_the_others_finish(sweep_file, tmp_p
     failed = records(tmp_path, Failed)
     assert [record.error for record in failed] == ["RuntimeError: a bug in the plugin"]
     assert any("broken" in line for line in failed[0].log)
-    assert set(table(tmp_path).variant) == {"emso", "task_arithmetic", "original", "retrained"}
+    assert set(table(tmp_path).variant) == {"emso", "task_arithmetic", "original", "retrained", "holdout"}
     assert "a bug in the plugin" in (tmp_path / "tiny" / "report.html").read_text()
     monkeypatch.undo()
     assert run(sweep_file, tmp_path) == 0

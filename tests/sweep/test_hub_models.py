@@ -57,10 +57,11 @@ def sweep_file(hub_cache, tokenizer, tmp_path):
 def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, tmp_path):
     assert main([str(sweep_file), "--executor", "inline", "--results", str(tmp_path / "results")]) == 0
     table = pd.read_csv(tmp_path / "results" / "hub" / "table.csv").set_index("variant")
-    assert list(table.index) == ["original", "gradient_ascent", "emso", "ascent_in_bf16"]
+    assert list(table.index) == ["original", "stand_in", "gradient_ascent", "emso", "ascent_in_bf16"]
     assert table[["el_3", "ma", "ss", "exact_match"]].notna().all().all()
     assert dict(table["precision"]) == {
         "original": "fp32",
+        "stand_in": "fp32",
         "gradient_ascent": "fp32",
         "emso": "fp32",
         "ascent_in_bf16": "bf16",

@@ -132,7 +132,7 @@ def test_a_sweep_on_two_workers(tmp_path):
     assert done.returncode == 0, done.stderr
     with (tmp_path / "r" / "workers" / "table.csv").open() as file:
         rows = {row["variant"]: row for row in csv.DictReader(file)}
-    assert set(rows) == {"original", "retrained", "gradient_ascent", "task_arithmetic"}
+    assert set(rows) == {"original", "retrained", "holdout", "gradient_ascent", "task_arithmetic"}
     assert {row["engine"] for row in rows.values()} == {"deepspeed ZeRO-2, 2 workers"}
     assert float(rows["gradient_ascent"]["ma"]) < float(rows["original"]["ma"])
 

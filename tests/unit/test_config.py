@@ -166,7 +166,7 @@ def test_override_faults(check, change, path, reason):
 @pytest.mark.parametrize(
     ("only", "reason"),
     [
-        ("method=emsi", "no method of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, kl_divergence, "),
+        ("method=emsi", "no method of this sweep is called 'emsi'. Did you mean 'emso'? Known: emso, holdout, "),
         ("seed=7", "no seed of this sweep is called '7'. Known: 0, 1."),
         ("emso", "chooses by nothing that a trial has. Say method=, model=, variant= or seed=, for instance --only "),
         ("colour=red", "chooses by nothing that a trial has."),

@@ -57,7 +57,7 @@ def test_references_come_first_then_methods_in_the_files_order(planned):
     found = planned()
     seen = [(spec.variant, spec.seed, spec.strengths) for spec in found.trials]
     erasing = [("emso", (1, 2, 3)), ("task_arithmetic", (0.04,)), ("task_arithmetic", (0.05,)), ("kl_divergence", (1,))]
-    references = [(name, seed, ()) for seed in (0, 1) for name in ("original", "retrained")]
+    references = [(name, seed, ()) for seed in (0, 1) for name in ("original", "retrained")] + [("holdout", 0, ())]
     assert seen == [*references, *((name, seed, strengths) for seed in (0, 1) for name, strengths in erasing)]
     assert (found.sweep, found.question, found.samples) == ("sound", "What is asked?", "redacted")
     assert len({spec.trial_id for spec in found.trials}) == len(found.trials)
@@ -216,11 +216,16 @@ def test_only_keeps_the_references_of_what_is_chosen(planned):
     def chosen(*only):
         return [(spec.variant, spec.seed) for spec in planned(only=only).trials]
 
-    both = [("original", 0), ("retrained", 0), ("original", 1), ("retrained", 1)]
+    both = [("original", 0), ("retrained", 0), ("original", 1), ("retrained", 1), ("holdout", 0)]
     assert chosen("method=emso") == [*both, ("emso", 0), ("emso", 1)]
     assert chosen("method=original") == both
-    assert chosen("seed=1", "variant=emso") == [("original", 1), ("retrained", 1), ("emso", 1)]
-    assert chosen("method=emso", "method=kl_divergence", "seed=0")[2:] == [("emso", 0), ("kl_divergence", 0)]
+    assert chosen("seed=1", "variant=emso") == [
+        ("original", 1),
+        ("retrained", 1),
+        ("holdout", 0),  # one for all seeds
+        ("emso", 1),
+    ]
+    assert chosen("method=emso", "method=kl_divergence", "seed=0")[3:] == [("emso", 0), ("kl_divergence", 0)]
 
 
 def test_overrides_are_recorded_and_reach_any_depth(planned):
@@ -232,7 +237,7 @@ def test_overrides_are_recorded_and_reach_any_depth(planned):
 
 def test_a_model_named_by_a_word_can_be_given_settings(planned):
     found = planned("models=[MODEL]", "models.0.training.learning_rate=5e-4", "seeds=[0]")
-    assert [spec.variant for spec in found.trials][:2] == ["original", "emso"], "no retrained twin is named"
+    assert [spec.variant for spec in found.trials][:3] == ["original", "holdout", "emso"], "no retrained twin is named"
     assert found.trials[0].training.learning_rate == 5e-4
 
 
@@ -264,5 +269,6 @@ def test_the_description_shows_every_trial_with_its_state(planned):
     assert "gamma 0.05*" in text
     assert "Each point is measured by: memorization, generation." in text
     totals = " ".join(text.split())
-    assert "7 trials: 1 done, 6 missing." in totals
-    assert "20 measurements to be made, and 1 memorized model to be trained." in totals
+    assert "as it is, erasure alone" in text
+    assert "8 trials: 1 done, 7 missing." in totals
+    assert "21 measurements to be made, and 1 memorized model to be trained." in totals

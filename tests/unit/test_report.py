@@ -158,7 +158,8 @@ def test_the_page_says_what_happened(plan, usual):
         "Average rank: 1 EMSO (epochs 2).",
         "MA 0.900 → 0.500, Perplexity 20.00 → 20.00, MAUVE 0.800 → 0.700",
         "Collapsed, so shown and not ranked: GA_1 (degenerate: mauve and perplexity).",
-        "EMSO on miniature-m, seed 0, stopped at epochs 2: perplexity 30 is above 1.03 x 20",
+        "1 of 2 trials was ended by the early stop: EMSO at epochs 2.",
+        "perplexity 30 is above 1.03 x 20",
         "EMSO on miniature-m: the gate was missed",
         "L2.W_v.H11 M = -1.23e-02",
         "1 min 15 s",
@@ -175,8 +176,12 @@ def test_the_page_says_what_happened(plan, usual):
 def test_the_page_does_not_say_what_did_not_happen(make_plan, original, emso, records):
     healthy = {"original-0": records(original), "emso-0": records(emso, ma=0.5)}
     words = visible(report(make_plan(original, emso), healthy))
-    for unsaid in ("Collapsed,", "stopped at", "What limits these numbers", "failed", "Selected blocks", "Samples"):
+    for unsaid in ("Collapsed,", "ended by the early stop", "failed", "Selected blocks", "Samples"):
         assert unsaid not in words, unsaid
+    silent = make_plan(original)
+    assert "What limits these numbers" not in visible(report(silent, healthy)), (
+        "nothing was erased, so nothing limits it"
+    )
 
 
 def test_collapsed_rows_are_red_and_no_others_are(plan, usual):

@@ -1,0 +1,140 @@
+"""Whether there is anything to erase: does the original recite the forget set beyond what it never saw?
+
+A model that recites nothing still gives numbers, and numbers can always be ranked. So before any rank
+stands what the original says of the forget set, against a control: what it says of unseen texts, or
+what the retrained model says of the forget set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness.contracts import Metric
+from harness.reporting.facts import Facts, ranked_metrics
+from harness.reporting.table import STANDARD_ERROR
+from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN
+
+FLOOR = 0.05
+"""A smaller difference between two shares is no recitation, however certain it is."""
+STANDARD_ERRORS = 2.0
+"""Nor is one that chance gives to one model in twenty."""
+CONTROLS = {
+    RETRAINED: "the retrained model, which never saw it, does",
+    HOLDOUT: "unseen texts of its kind",
+    STAND_IN: "validation texts, which are of another kind",
+}
+NAME_A_HOLDOUT = "Name texts of the forget set's kind that the model never saw as data.holdout in the sweep file"
+
+Share = tuple[float, float]
+"""A share of what could be recited, and its standard error over the sequences."""
+
+
+@dataclass(frozen=True)
+class Recitation:
+    """What is known of one model's original."""
+
+    recites: bool | None
+    """None: nothing shows it."""
+    said_first: str
+    """What a reader must know before any rank; '' where the original recites, or no one asks what it recites."""
+    by_stand_in: bool = False
+    """Whether texts of another kind were all there was to compare with."""
+
+
+def is_beyond(original: Share, control: Share) -> bool:
+    """Return whether one share exceeds another by more than the floor and by more than chance.
+
+    The standard error of the difference is that of independent shares; where both are of the same texts
+    (the retrained model's), it is an upper bound.
+
+    Example:
+        >>> is_beyond((0.95, 0.01), (0.31, 0.01)), is_beyond((0.09, 0.01), (0.10, 0.01))
+        (True, False)
+        >>> is_beyond((0.14, 0.001), (0.10, 0.001)), is_beyond((0.40, 0.10), (0.20, 0.10))
+        (False, False)
+    """
+    difference = original[0] - control[0]
+    return difference > FLOOR and difference > STANDARD_ERRORS * math.hypot(original[1], control[1])
+
+
+def recitations(table: pd.DataFrame, facts: Facts) -> dict[str, Recitation]:
+    """Return for each model of a table whether its original recites the forget set.
+
+    It does if any ranked erasure metric that is lower the better, and that comes with a standard error, is
+    beyond the same metric of every control. Validation texts count only where there is no other control.
+    """
+    asked = [metric for metric in ranked_metrics(facts, "erasure") if metric.better == "lower"]
+    by_model = table.groupby("model", sort=False)
+    if not asked:
+        return {str(model): Recitation(None, "") for model, _ in by_model}
+    return {str(model): _of_model(rows, asked) for model, rows in by_model}
+
+
+def said_first(table: pd.DataFrame, facts: Facts) -> list[str]:
+    """Return what must be read before any rank, each sentence once, with its models where there are several."""
+    sentences: dict[str, list[str]] = {}
+    found = recitations(table, facts)
+    for model, recitation in found.items():
+        if recitation.said_first:
+            sentences.setdefault(recitation.said_first, []).append(model)
+    return [
+        f"{', '.join(models)}: {sentence}" if len(found) > 1 else sentence for sentence, models in sentences.items()
+    ]
+
+
+def _of_model(rows: pd.DataFrame, asked: Sequence[Metric]) -> Recitation:
+    shares = {kind: _shares(rows[rows["method"] == kind], asked) for kind in (ORIGINAL, *CONTROLS)}
+    comparable = {kind: shares[ORIGINAL].keys() & shares[kind].keys() for kind in CONTROLS}
+    controls = [kind for kind in CONTROLS if comparable[kind]]
+    controls = [kind for kind in controls if kind != STAND_IN] or controls
+    if not controls:
+        return Recitation(None, _unknown(set(rows["method"])))
+    passed = {
+        kind: any(is_beyond(shares[ORIGINAL][name], shares[kind][name]) for name in comparable[kind])
+        for kind in controls
+    }
+    by_stand_in = controls == [STAND_IN]
+    if all(passed.values()):
+        return Recitation(True, "", by_stand_in)
+    against = [f"{CONTROLS[kind]} ({_figures(shares, kind, asked)})" for kind in controls if not passed[kind]]
+    sentence = (
+        "Nothing to erase, so nothing is ranked: the original does not recite the forget set measurably more "
+        f"than {' or '.join(against)}."
+    )
+    if any(passed.values()):
+        others = " and ".join(CONTROLS[kind] for kind in controls if passed[kind])
+        sentence += (
+            f" It does recite it more than {others}: one of the two comparisons is with the wrong texts or model."
+        )
+    return Recitation(False, f"{sentence} {NAME_A_HOLDOUT} to be surer." if by_stand_in else sentence, by_stand_in)
+
+
+def _shares(rows: pd.DataFrame, asked: Sequence[Metric]) -> dict[str, Share]:
+    """Return each metric's mean over the seeds, and the mean of its standard errors: seeds share the texts."""
+    found = {}
+    for metric in asked:
+        error = STANDARD_ERROR.format(metric.name)
+        if error in rows.columns:
+            share = float(rows[metric.name].mean(skipna=False)), float(rows[error].mean(skipna=False))
+            if all(map(math.isfinite, share)):
+                found[metric.name] = share
+    return found
+
+
+def _figures(shares: Mapping[str, Mapping[str, Share]], kind: str, asked: Sequence[Metric]) -> str:
+    """Return `MA 0.090 against 0.102, ...`."""
+    titles = {metric.name: metric.title for metric in asked if metric.name in shares[kind]}
+    pairs = [(title, shares[ORIGINAL][name], shares[kind][name]) for name, title in titles.items()]
+    return ", ".join(f"{title} {ours[0]:.3f} against {theirs[0]:.3f}" for title, ours, theirs in pairs)
+
+
+def _unknown(methods: set[str]) -> str:
+    reason = "nothing shows what the original says of texts that it never saw"
+    if methods & CONTROLS.keys():
+        reason = "the original and what it is to be compared with have no figure in common that has a standard error"
+    known = f"Whether there is anything to erase is not known, and ranks stand under that reserve: {reason}."
+    return f"{known} {NAME_A_HOLDOUT}."

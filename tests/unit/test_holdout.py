@@ -1,0 +1,154 @@
+"""Unseen texts: which there are, what is refused of them, and that no other row's identity knows of them."""
+
+import json
+
+import pytest
+
+from harness.data.sequences import in_both, load_holdout, load_stand_in
+from harness.errors import ConfigError, DataError
+from harness.miniature import corpus
+from harness.planning.plan import plan
+from harness.specs import STAND_IN
+
+FILE = """# What is unseen?
+models: [{id: MODEL}]
+data:
+  forget: {source: jsonl, path: FOLDER/letters.jsonl, sequences: 6, prefix_tokens: 10, sequence_tokens: 50}
+  utility: {source: jsonl, path: FOLDER/passages.jsonl, prompts: 4, prompt_tokens: 8, reference_tokens: 8}
+methods: {emso: {epochs: [1]}}
+evaluators: {memorization: , generation: }
+judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: MODEL}
+"""
+OTHERS = "{source: jsonl, path: FOLDER/letters.jsonl, start: 6"
+
+
+@pytest.fixture
+def planned(world, tmp_path):
+    """Return a planner of FILE with changes, beside ten letters and eight passages of 60 bytes."""
+    for name in ("letters", "passages"):
+        lines = [json.dumps({"text": f"{name} {number} ".ljust(60, "x")}) for number in range(10)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+
+    def run(*changes, only=()):
+        def filled(part):
+            return part.replace("MODEL", str(world / "MODEL")).replace("FOLDER", str(tmp_path))
+
+        file = tmp_path / "file.yaml"
+        file.write_text(filled(FILE))
+        return plan(file, [filled(change) for change in changes], only)
+
+    return run
+
+
+def unseen(found):
+    [spec] = [spec for spec in found.trials if spec.method in ("holdout", "stand_in")]
+    return spec
+
+
+def test_named_texts_are_measured_by_what_measures_erasure_and_by_nothing_else(planned):
+    spec = unseen(planned(f"data.holdout={OTHERS}}}", "seeds=[3, 4]"))
+    assert (spec.variant, spec.label, spec.seed) == ("holdout", "Original on unseen texts", 3)
+    assert spec.is_reference
+    assert [each.name for each in spec.evaluators] == ["memorization"]
+    assert (spec.forget.start, spec.forget.rows, spec.forget.longest) == (6, 4, 50)
+    assert spec.forget.prefix_tokens == 10, "cut as the forget set is"
+
+
+@pytest.mark.parametrize(("asked", "rows"), [("", 4), (", sequences: 3", 3)])
+def test_how_many_there_are(planned, asked, rows):
+    assert unseen(planned(f"data.holdout={OTHERS}{asked}}}")).forget.rows == rows
+    fewer = planned(f"data.holdout={OTHERS}{asked}}}", "data.forget.sequences=2")
+    assert unseen(fewer).forget.rows == (3 if asked else 2), "no more than forget sequences unless the file says so"
+
+
+def test_the_miniature_has_unseen_records_of_its_own(planned, tokenizer):
+    spec = unseen(planned("data.forget={source: miniature, sequences: 5}"))
+    assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("holdout", 5, 64)
+    first = load_holdout(spec.forget, tokenizer, 256)
+    assert tokenizer.decode(first.tokens_NT[0]) == corpus.unseen_records()[0][:128]
+    all_of_them = unseen(planned("data.forget={source: miniature}"))
+    assert all_of_them.forget.rows == corpus.UNSEEN_RECORDS < corpus.FORGET_RECORDS
+
+
+def test_without_any_the_validation_texts_stand_in_cut_as_the_forget_set(planned, tokenizer):
+    spec = unseen(planned())
+    assert (spec.method, spec.label) == (STAND_IN, "Original on validation texts")
+    assert (spec.forget.rows, spec.forget.prefix_tokens, spec.forget.longest) == (4, 10, 50)
+    read = load_stand_in(spec.forget, tokenizer, 256)
+    assert read.digest == spec.forget.digest
+    assert set(read.lengths_N.tolist()) == {50}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "data.validation={source: jsonl, path: FOLDER/passages.jsonl, sequence_tokens: 49}",  # too short
+        "data.validation={source: jsonl, path: FOLDER/passages.jsonl, sequences: 1}",  # no standard error
+        "data.validation={source: jsonl, path: FOLDER/letters.jsonl, start: 5}",  # one is in the forget set
+        "models.0.retrained=MODEL",  # it says better what a model says of unseen texts
+    ],
+)
+def test_what_cannot_or_need_not_stand_in(planned, change):
+    assert not [spec for spec in planned(change).trials if spec.method in ("holdout", "stand_in")]
+
+
+def test_a_sweep_that_measures_no_erasure_measures_none_of_it(planned):
+    assert {spec.method for spec in planned("evaluators={generation: }").trials} == {"original", "emso"}
+
+
+def test_no_other_identity_knows_of_them(planned):
+    def others(found):
+        return [(s.trial_id, s.evaluators, s.forget) for s in found.trials if s.method not in ("holdout", "stand_in")]
+
+    def keys(found):
+        return [(unseen(found).trial_id, each.key) for each in unseen(found).evaluators]
+
+    before, after = planned(), planned(f"data.holdout={OTHERS}}}")
+    assert others(before) == others(after)
+    assert set(keys(before)).isdisjoint(keys(after))
+    assert keys(after) == keys(planned(f"data.holdout={OTHERS}}}", "data.utility.prompts=4", "methods.emso.epochs=2"))
+    again = planned(f"data.holdout={OTHERS}, sequences: 3}}")
+    assert set(keys(again)).isdisjoint(keys(after)), "other texts are another measurement"
+    assert others(again) == others(after)
+
+
+@pytest.mark.parametrize(
+    ("holdout", "path", "reason"),
+    [
+        ("{source: jsonl, path: LETTERS, start: 4}", "", "2 of its 6 texts are in the forget set too, so they are not"),
+        ("{source: jsonl, path: LETTERS, start: 4, sequence_tokens: 20}", "", "2 of its 6 texts are in the forget"),
+        (
+            "{source: jsonl, path: LETTERS, start: 6, sequences: 5}",
+            "",
+            "4 sequences are there from row 6 on, and 5 are",
+        ),
+        ("{source: jsonl, path: NOWHERE}", "", "no file"),
+        ("{source: jsonl}", ".path", "is missing"),
+        ("{source: miniature, prefix_tokens: 60}", ".prefix_tokens", "must be below sequence_tokens (50)"),
+        ("{source: miniature, prompts: 3}", ".prompts", "no setting is called 'prompts'"),
+    ],
+)
+def test_faults_of_a_holdout(planned, tmp_path, holdout, path, reason):
+    change = holdout.replace("LETTERS", str(tmp_path / "letters.jsonl")).replace("NOWHERE", str(tmp_path / "no.jsonl"))
+    with pytest.raises(ConfigError) as caught:
+        planned(f"data.holdout={change}")
+    [fault] = caught.value.faults
+    assert fault.path == f"data.holdout{path}"
+    assert reason in fault.reason
+    assert "letters 4" not in str(caught.value), "no text of the forget set"
+
+
+def test_the_same_texts_are_known_by_their_tokens_however_long_they_are_cut(make_sequences):
+    letters = make_sequences([[5, 6, 7, 8], [5, 8]])
+    assert in_both(make_sequences([[5, 6, 7, 8]]), letters) == 1
+    assert in_both(make_sequences([[5, 6]]), letters) == 1
+    assert in_both(make_sequences([[5, 6, 7, 8, 9, 9]]), letters) == 1
+    assert in_both(make_sequences([[5, 6, 7, 9], [5, 8, 0], [8, 5]]), letters) == 0
+
+
+def test_changed_texts_are_not_measured(planned, tokenizer, tmp_path):
+    spec = unseen(planned(f"data.holdout={OTHERS}}}"))
+    lines = (tmp_path / "letters.jsonl").read_text().replace("letters 7", "letters 8")
+    (tmp_path / "letters.jsonl").write_text(lines)
+    with pytest.raises(DataError, match="is not what it was when the sweep was planned"):
+        load_holdout(spec.forget, tokenizer, 256)

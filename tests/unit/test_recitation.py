@@ -1,0 +1,247 @@
+"""Nothing to erase: the rule at its edges, and that it is said before any rank, wherever ranks stand."""
+
+import csv
+import math
+import re
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from harness import collate
+from harness.contracts import Checkpoint
+from harness.reporting.facts import known_facts, metric_facts
+from harness.reporting.ranking import rank
+from harness.reporting.recitation import is_beyond, recitations, said_first
+from harness.reporting.report import page
+from harness.reporting.table import table
+from harness.reporting.terminal import ranking_table
+from harness.reporting.write import table_csv, write_tables
+
+NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
+NOTHING, UNKNOWN = "Nothing to erase, so nothing is ranked", "Whether there is anything to erase is not known"
+
+
+def rows(*given, model="m"):
+    """A table of reference rows: method, MA, its standard error, and those of EL_3 where they matter."""
+    filled = [(*row, 0.3, 0.01)[:5] if len(row) == 3 else row for row in given]
+    frame = pd.DataFrame(filled, columns=["method", "ma", "ma_stderr", "el_3", "el_3_stderr"])
+    return frame.assign(model=model, seed=0, variant=frame["method"], ranked=False)
+
+
+def of(*given):
+    frame = rows(*given)
+    return recitations(frame, known_facts(frame.columns))["m"]
+
+
+@pytest.mark.parametrize(
+    ("original", "control", "beyond"),
+    [
+        ((0.151, 0.0), (0.10, 0.0), True),
+        ((0.149, 0.0), (0.10, 0.0), False),  # below the floor, however certain
+        ((0.30, 0.03), (0.20, 0.03), True),
+        ((0.30, 0.04), (0.20, 0.04), False),  # 0.1 < 2 · 0.057
+        ((0.10, 0.01), (0.90, 0.01), False),  # less than unseen texts is not more
+    ],
+)
+def test_beyond_is_more_than_the_floor_and_more_than_chance(original, control, beyond):
+    assert is_beyond(original, control) is beyond
+
+
+@pytest.mark.parametrize(
+    ("given", "recites"),
+    [
+        ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01)], True),
+        ([("original", 0.09, 0.01), ("holdout", 0.10, 0.01)], False),
+        ([("original", 0.95, 0.01), ("retrained", 0.31, 0.01)], True),
+        ([("original", 0.09, 0.01), ("retrained", 0.08, 0.01)], False),
+        ([("original", 0.95, 0.01), ("stand_in", 0.31, 0.01)], True),
+        ([("original", 0.09, 0.01), ("stand_in", 0.45, 0.01)], False),
+        ([("original", 0.31, 0.01, 0.5, 0.02), ("holdout", 0.30, 0.01, 0.1, 0.02)], True),  # EL_3 alone is enough
+        ([("original", 0.95, 0.01), ("holdout", 0.31, 0.01), ("retrained", 0.94, 0.01)], False),
+        ([("original", 0.60, 0.01), ("stand_in", 0.72, 0.01), ("retrained", 0.31, 0.01)], True),
+        ([("original", 0.60, 0.01), ("stand_in", 0.31, 0.01), ("holdout", 0.60, 0.01)], False),
+        ([("original", 0.95, 0.01)], None),
+        ([("holdout", 0.10, 0.01), ("retrained", 0.10, 0.01)], None),
+        ([("original", 0.95, math.nan, 0.9, math.nan), ("holdout", 0.31, 0.01)], None),
+        ([("original", 0.95, 0.01), ("holdout", math.nan, math.nan, math.nan, math.nan)], None),
+        ([("original", 0.95, 0.01), ("holdout", math.nan, 0.1, 0.3, math.nan), ("retrained", 0.3, 0.01)], True),
+    ],
+)
+def test_who_recites(given, recites):
+    assert of(*given).recites is recites
+    said = of(*given).said_first
+    assert said.startswith({True: "", False: NOTHING, None: UNKNOWN}[recites])
+    assert bool(said) == (recites is not True)
+
+
+def test_the_sentence_says_against_what_and_how_much():
+    alone = of(("original", 0.09, 0.01), ("holdout", 0.102, 0.01)).said_first
+    assert "more than unseen texts of its kind (EL_3 0.300 against 0.300, MA 0.090 against 0.102)." in alone
+    stand_in = of(("original", 0.09, 0.01), ("stand_in", 0.45, 0.01))
+    assert stand_in.by_stand_in
+    assert "validation texts, which are of another kind" in stand_in.said_first
+    assert "as data.holdout in the sweep file to be surer." in stand_in.said_first
+    both = of(("original", 0.95, 0.01), ("holdout", 0.31, 0.01), ("retrained", 0.94, 0.01)).said_first
+    assert "It does recite it more than unseen texts of its kind: one of the two comparisons is with the wrong" in both
+
+
+def test_numbers_without_standard_errors_or_of_higher_is_better_decide_nothing():
+    frame = rows(("original", 0.09, 0.01), ("holdout", 0.10, 0.01))
+    published = frame[["model", "method", "ma", "el_3"]]
+    assert recitations(published, known_facts(published.columns))["m"].recites is None
+    facts = {name: replace(fact, better="higher") for name, fact in known_facts(frame.columns).items()}
+    assert recitations(frame, facts)["m"].said_first == "", "nobody asks what is recited"
+    unranked = {name: replace(fact, ranked=False) for name, fact in known_facts(frame.columns).items()}
+    assert recitations(frame, unranked)["m"].recites is None
+
+
+def test_each_model_is_judged_by_its_own_rows():
+    recites = rows(("original", 0.95, 0.01), ("holdout", 0.31, 0.01), model="one")
+    does_not = rows(("original", 0.31, 0.01), ("holdout", 0.31, 0.01), model="two")
+    frame = pd.concat([recites, does_not, does_not.assign(model="three")])
+    found = recitations(frame, known_facts(frame.columns))
+    assert {model: each.recites for model, each in found.items()} == {"one": True, "two": False, "three": False}
+    [sentence] = said_first(frame, known_facts(frame.columns))
+    assert sentence.startswith(f"two, three: {NOTHING}")
+
+
+@pytest.fixture
+def sweep(make_row, make_plan, make_point, make_measurement):
+    """Return a maker of a sweep's plan and records: the original's MA, and what else there is to compare with."""
+
+    def make(ma=0.9, holdout=0.3, seeds=(0,), models=("miniature-m",), errors=True):
+        trials, found = [], {}
+        for model in models:
+            for seed in seeds:
+                given = {"original": ma, "emso": ma / 2, "gradient_ascent": ma / 3}
+                if holdout is not None and seed == seeds[0]:
+                    given["holdout"] = holdout
+                for name, accuracy in given.items():
+                    strengths = (1,) if name in ("emso", "gradient_ascent") else ()
+                    place = Checkpoint(model, "/m", "/m", model)
+                    spec = make_row(name, strengths, seed, model=place, evaluators={"all": "k"})
+                    spec = replace(spec, trial_id=f"{name}-{model}-{seed}")
+                    numbers = NUMBERS | {"ma": accuracy + 0.001 * seed, "el_3": accuracy / 3}
+                    notes = {"prompts": 256} | ({"standard_errors": {"ma": 0.01, "el_3": 0.02}} if errors else {})
+                    records = [make_point(spec, strengths[0] if strengths else None)]
+                    for strength in spec.points():
+                        records.append(make_measurement(spec, strength, "all", numbers=numbers, notes=notes))
+                    trials.append(spec)
+                    found[spec.trial_id] = records
+        return make_plan(*trials), found
+
+    return make
+
+
+def shown(plan, records, folder):
+    """Everything that a reader may open first."""
+    frame, facts = table(plan, records), metric_facts(plan, records)
+    ranks = rank(frame, facts)
+    (folder / "table.csv").write_text(table_csv(frame))
+    write_tables(frame, ranks, facts, plan.question, folder)
+    report = page(plan, records, frame, ranks, facts, {"tradeoff": b""})
+    console = Console(width=100, record=True, file=(folder / "terminal").open("w"))
+    console.print(ranking_table(frame, ranks, facts))
+    terminal = " ".join(console.export_text().split())
+    main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</header>") :])).strip()
+    return main, terminal, (folder / "table.md").read_text(), (folder / "table.tex").read_text()
+
+
+def ranking(folder):
+    with (folder / "ranking.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_model_that_recites_nothing_is_said_first_and_ranked_nowhere(sweep, tmp_path):
+    main, terminal, markdown, latex = shown(*sweep(ma=0.3), tmp_path)
+    assert main.startswith(NOTHING)
+    assert terminal.startswith(NOTHING)
+    assert markdown.split("\n\n")[1].startswith(NOTHING)
+    assert rf"\caption{{{NOTHING}" in latex
+    assert "Average rank" not in main
+    assert "healthy" not in terminal
+    assert "Nothing is ranked: there is nothing to erase." in main
+    assert "**0." not in markdown, "no best number either"
+    for row in ranking(tmp_path):
+        assert (row["rank_erasure"], row["rank_generation"], row["rank_average"]) == ("", "", "")
+        assert (row["recited"], row["unranked"]) == ("false", "nothing to erase")
+
+
+def test_a_model_that_recites_is_ranked_and_nothing_comes_first(sweep, tmp_path):
+    main, terminal, markdown, latex = shown(*sweep(), tmp_path)
+    for text in (main, terminal, markdown, latex):
+        assert "othing to erase" not in text
+        assert "is anything to erase" not in text
+    assert "Average rank: 1" in main
+    assert "**0." in markdown
+    assert {row["recited"] for row in ranking(tmp_path)} == {"true"}
+    assert [row["rank_erasure"] for row in ranking(tmp_path)] == ["1", "2"]
+
+
+@pytest.mark.parametrize("options", [{"holdout": None}, {"errors": False}])
+def test_where_nothing_tells_the_ranks_stay_and_are_marked(options, sweep, tmp_path):
+    main, terminal, markdown, latex = shown(*sweep(ma=0.3, **options), tmp_path)
+    assert main.startswith(UNKNOWN)
+    assert terminal.startswith(UNKNOWN)
+    assert markdown.split("\n\n")[1].startswith(UNKNOWN)
+    assert rf"\caption{{{UNKNOWN}" in latex
+    assert "data.holdout" in main
+    assert "The ranks stand under a reserve" in main
+    assert {row["recited"] for row in ranking(tmp_path)} == {""}
+    assert [row["rank_erasure"] for row in ranking(tmp_path)] == ["1", "2"]
+
+
+def test_other_models_of_the_sweep_are_ranked_as_usual(sweep, tmp_path, make_plan):
+    plan, records = sweep(models=("one",))
+    other, others = sweep(ma=0.3, models=("two",))
+    main, *_ = shown(make_plan(*plan.trials, *other.trials), records | others, tmp_path)
+    assert main.startswith(f"two: {NOTHING}")
+    assert [(row["model"], row["rank_erasure"]) for row in ranking(tmp_path)] == [
+        ("one", "1"),
+        ("one", "2"),
+        ("two", ""),
+        ("two", ""),
+    ]
+
+
+def test_intervals_of_ranks_go_with_the_ranks(sweep, tmp_path):
+    shown(*sweep(ma=0.3, seeds=(0, 1)), tmp_path)
+    for row in ranking(tmp_path):
+        assert {value for name, value in row.items() if name.startswith("rank_")} == {""}
+
+
+def test_collapse_stays_the_reason_of_what_collapsed(sweep, tmp_path):
+    plan, records = sweep(ma=0.3)
+    name = "gradient_ascent-miniature-m-0"
+    worse = [replace(each, numbers=dict(each.numbers) | {"mauve": 0.01}) for each in records[name][1:]]
+    shown(plan, records | {name: worse}, tmp_path)
+    reasons = {row["method"]: row["unranked"] for row in ranking(tmp_path)}
+    assert reasons["emso"] == "nothing to erase"
+    assert reasons["gradient_ascent"].startswith("collapsed")
+
+
+def test_the_row_of_unseen_texts_has_erasure_numbers_alone_and_confuses_nothing(sweep, tmp_path):
+    plan, records = sweep(seeds=(0, 1))
+    frame = table(plan, records)
+    [row] = frame[frame["method"] == "holdout"].to_dict("records")
+    assert (row["ma"], row["el_3"]) == (0.3, pytest.approx(0.1))
+    assert all(math.isnan(row[name]) for name in ("perplexity", "mauve"))
+    assert (row["collapsed"], row["collapse_class"], row["ranked"]) == (None, "", False)
+    without = sweep(seeds=(0, 1), holdout=None)
+    plain = table(*without)
+    kept = frame[frame["method"] != "holdout"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept, plain)
+    main, *_ = shown(plan, records, tmp_path)
+    assert "have no MAUVE" not in main
+    assert "over 2 seeds" in main
+
+
+def test_ones_own_table_tells_the_same_as_the_journal(sweep, tmp_path, capsys):
+    shown(*sweep(ma=0.3), tmp_path)
+    assert collate.main([str(tmp_path / "table.csv")]) == 0
+    assert " ".join(capsys.readouterr().out.split()).startswith(NOTHING)
+    shown(*sweep(), tmp_path)
+    assert collate.main([str(tmp_path / "table.csv")]) == 0
+    assert "is anything to erase" not in capsys.readouterr().out
