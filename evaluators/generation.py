@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,13 +11,15 @@ import numpy as np
 
 from evaluators.metrics.mauve import mauve_score
 from evaluators.metrics.perplexity import perplexity, table_perplexity
-from evaluators.metrics.repetition import div_n, div_n_over_words, rep_n
+from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Generations, Metric, Model, PositiveCount, Sample
 from harness.toolkit.scoring import CausalJudge, Reading
 
 SAMPLES = 4
 FIRST_KMEANS_SEED = 25
+TABLE_COHERENCE_TOKENS = 128
+"""What SimCSE's own package reads of a text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,7 @@ class Generation(Evaluator):
     tables have it.
     """
 
-    version = 1
+    version = 2
     judges = ("perplexity", "features", "coherence")
 
     rep: PositiveCount = 2
@@ -67,15 +70,19 @@ class Generation(Evaluator):
         found = task.generations(self.definition)
         table = self.definition == "table"
         judge = task.judge("perplexity", CausalJudge)
-        read, reader = judge.read(found.prompts, found.texts), judge.digest
+        read, reader = self._read(judge, found.prompts, found.texts), judge.digest
         surprise = table_perplexity(judge, found.prompts, found.texts) if table else perplexity(read.nll)
         del judge  # Makes room: the judges of the paper's size do not fit beside one another.
         scores = self._mauve(task, found, read, reader)
-        diversity = div_n_over_words if table else div_n
+        texts = found.texts
         numbers = {
             "perplexity": surprise,
-            f"rep_{self.rep}": float(np.mean([rep_n(text, self.rep) for text in found.texts])),
-            f"div_{self.div}": float(np.mean([diversity(text, self.div) for text in found.texts])),
+            f"rep_{self.rep}": table_rep_n(texts, self.rep)
+            if table
+            else _mean(rep_n(text, self.rep) for text in texts),
+            f"div_{self.div}": table_div_n(texts, self.div)
+            if table
+            else _mean(div_n(text, self.div) for text in texts),
             "coherence": self._coherence(task, found),
             "mauve": float(np.mean(scores)) if scores else float("nan"),
         }
@@ -87,13 +94,20 @@ class Generation(Evaluator):
         samples = zip(found.prompts[:SAMPLES], found.texts[:SAMPLES], found.references[:SAMPLES], strict=True)
         return Evaluation(numbers, tuple(Sample("utility", *texts) for texts in samples), notes)
 
+    def _read(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Reading:
+        """Read each prompt with its text; `table` joins the two before they are tokenised."""
+        if self.definition == "table":
+            return judge.read([""] * len(texts), [prompt + text for prompt, text in zip(prompts, texts, strict=True)])
+        return judge.read(prompts, texts)
+
     def _coherence(self, task: EvaluationTask, found: Generations) -> float:
-        """Return the mean cosine of each prompt and what was written after it; 0 for an empty text."""
+        """Return the mean cosine of each prompt and what was written after it; 0 for an empty text (`exact`)."""
         embedder = task.judge("coherence", Embedder)
-        prompts = task.cached(
-            ("coherence_prompts", embedder.digest, found.digest), lambda: {"embeddings": embedder.embed(found.prompts)}
-        )
-        return float(row_cosine(prompts["embeddings"], embedder.embed(found.texts)).mean())
+        table = self.definition == "table"
+        embed = partial(embedder.encode, tokens=TABLE_COHERENCE_TOKENS) if table else embedder.embed
+        key = "coherence_prompts", str(self.version), self.definition, embedder.digest, found.digest
+        prompts = task.cached(key, lambda: {"embeddings": embed(found.prompts)})
+        return float(row_cosine(prompts["embeddings"], embed(found.texts)).mean())
 
     def _mauve(self, task: EvaluationTask, found: Generations, read: Reading, reader: str) -> list[float]:
         """Return MAUVE against the human continuations, for each clustering.
@@ -103,12 +117,17 @@ class Generation(Evaluator):
         scored 0.72, and by the mean 0.01.
         """
         judge = task.judge("features", CausalJudge)
-        seen = read if judge.digest == reader else judge.read(found.prompts, found.texts)
+        seen = read if judge.digest == reader else self._read(judge, found.prompts, found.texts)
         pooled = "last_ND" if self.definition == "table" else "mean_ND"
 
         def human() -> dict[str, np.ndarray]:
-            return {"features": getattr(judge.read(found.prompts, found.references), pooled)}
+            return {"features": getattr(self._read(judge, found.prompts, found.references), pooled)}
 
-        reference = task.cached(("mauve_reference", pooled, judge.digest, found.digest), human)
+        key = "mauve_reference", str(self.version), self.definition, pooled, judge.digest, found.digest
+        reference = task.cached(key, human)
         seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
         return mauve_score(getattr(seen, pooled), reference["features"], seeds)
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
