@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,13 +11,15 @@ import numpy as np
 
 from evaluators.metrics.mauve import mauve_score
 from evaluators.metrics.perplexity import perplexity, table_perplexity
-from evaluators.metrics.repetition import div_n, div_n_over_words, rep_n
+from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Generations, Metric, Model, PositiveCount, Sample
 from harness.toolkit.scoring import CausalJudge, Reading
 
 SAMPLES = 4
 FIRST_KMEANS_SEED = 25
+TABLE_COHERENCE_TOKENS = 128
+"""What SimCSE's own package reads of a text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,7 @@ class Generation(Evaluator):
     tables have it.
     """
 
-    version = 1
+    version = 2
     judges = ("perplexity", "features", "coherence")
 
     rep: PositiveCount = 2
@@ -67,16 +70,20 @@ class Generation(Evaluator):
         found = task.generations(self.definition)
         table = self.definition == "table"
         judge = task.judge("perplexity", CausalJudge)
-        read, reader = judge.read(found.prompts, found.texts), judge.digest
+        read, reader = self._read(judge, found.prompts, found.texts), judge.digest
         surprise = table_perplexity(judge, found.prompts, found.texts) if table else perplexity(read.nll)
         human = {"perplexity": self._human_perplexity(task, found, judge)}
         del judge  # Makes room: the judges of the paper's size do not fit beside one another.
         scores, human["features"] = self._mauve(task, found, read, reader)
-        diversity = div_n_over_words if table else div_n
+        texts = found.texts
         numbers = {
             "perplexity": surprise,
-            f"rep_{self.rep}": float(np.mean([rep_n(text, self.rep) for text in found.texts])),
-            f"div_{self.div}": float(np.mean([diversity(text, self.div) for text in found.texts])),
+            f"rep_{self.rep}": table_rep_n(texts, self.rep)
+            if table
+            else _mean(rep_n(text, self.rep) for text in texts),
+            f"div_{self.div}": table_div_n(texts, self.div)
+            if table
+            else _mean(div_n(text, self.div) for text in texts),
             "coherence": self._coherence(task, found),
             "mauve": float(np.mean(scores)) if scores else float("nan"),
         }
@@ -89,22 +96,29 @@ class Generation(Evaluator):
         samples = zip(found.prompts[:SAMPLES], found.texts[:SAMPLES], found.references[:SAMPLES], strict=True)
         return Evaluation(numbers, tuple(Sample("utility", *texts) for texts in samples), notes)
 
+    def _read(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Reading:
+        """Read each prompt with its text; `table` joins the two before they are tokenised."""
+        if self.definition == "table":
+            return judge.read([""] * len(texts), [prompt + text for prompt, text in zip(prompts, texts, strict=True)])
+        return judge.read(prompts, texts)
+
     def _coherence(self, task: EvaluationTask, found: Generations) -> float:
-        """Return the mean cosine of each prompt and what was written after it; 0 for an empty text."""
+        """Return the mean cosine of each prompt and what was written after it; 0 for an empty text (`exact`)."""
         embedder = task.judge("coherence", Embedder)
-        prompts = task.cached(
-            ("coherence_prompts", embedder.digest, found.digest), lambda: {"embeddings": embedder.embed(found.prompts)}
-        )
-        return float(row_cosine(prompts["embeddings"], embedder.embed(found.texts)).mean())
+        table = self.definition == "table"
+        embed = partial(embedder.encode, tokens=TABLE_COHERENCE_TOKENS) if table else embedder.embed
+        key = "coherence_prompts", str(self.version), self.definition, embedder.digest, found.digest
+        prompts = task.cached(key, lambda: {"embeddings": embed(found.prompts)})
+        return float(row_cosine(prompts["embeddings"], embed(found.texts)).mean())
 
     def _human(self, task: EvaluationTask, found: Generations, judge: CausalJudge) -> dict[str, np.ndarray]:
         """Return what a judge makes of the human continuations: their features, and their perplexity, in one pass."""
 
         def read() -> dict[str, np.ndarray]:
-            reading = judge.read(found.prompts, found.references)
+            reading = self._read(judge, found.prompts, found.references)
             return {"features": getattr(reading, self._pooled), "perplexity": np.array([perplexity(reading.nll)])}
 
-        return task.cached(("human", self._pooled, judge.digest, found.digest), read)
+        return task.cached(("human", str(self.version), self.definition, judge.digest, found.digest), read)
 
     def _human_perplexity(self, task: EvaluationTask, found: Generations, judge: CausalJudge) -> float:
         """Return the perplexity of the human continuations, by the formula that the generations get."""
@@ -113,7 +127,8 @@ class Generation(Evaluator):
             return {"perplexity": np.array([table_perplexity(judge, found.prompts, found.references)])}
 
         if self.definition == "table":
-            return float(task.cached(("human_table_perplexity", judge.digest, found.digest), read)["perplexity"][0])
+            key = "human_table_perplexity", str(self.version), judge.digest, found.digest
+            return float(task.cached(key, read)["perplexity"][0])
         return float(self._human(task, found, judge)["perplexity"][0])
 
     @property
@@ -129,7 +144,11 @@ class Generation(Evaluator):
         scored 0.72, and by the mean 0.01.
         """
         judge = task.judge("features", CausalJudge)
-        seen = read if judge.digest == reader else judge.read(found.prompts, found.texts)
+        seen = read if judge.digest == reader else self._read(judge, found.prompts, found.texts)
         human = self._human(task, found, judge)
         seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
         return mauve_score(getattr(seen, self._pooled), human["features"], seeds), float(human["perplexity"][0])
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))

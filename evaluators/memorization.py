@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,23 +16,25 @@ from evaluators.metrics.memorization_accuracy import memorization_accuracy
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sample, Sequences
 from harness.toolkit.decoding import Continuations, greedy_continuations
+from harness.toolkit.keys import texts_key
 from harness.toolkit.sampling import sample
+from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, tokenized
 
 PAPER = "EMSO paper, section 4.1.3"
 SAMPLES = 4
 WINDOW_TOKENS = 200
-"""New tokens after each window of the `table` definition."""
+"""New tokens after each window of the `table` definition, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memorization(Evaluator):
     """EL_n, MA, SS and exact match on the forget set.
 
-    `exact`: greedy decoding after every prefix. `table`: 200 tokens sampled after each fifth of the
-    length, sets of n-grams, and MA at those four places only.
+    `exact`: greedy decoding after every prefix. `table`: texts decoded and tokenised again, up to 200 tokens
+    sampled after each fifth of the length, sets of n-grams, and MA at those four places only.
     """
 
-    version = 1
+    version = 2
     judges = ("similarity",)
 
     n: PositiveCount = 3
@@ -62,9 +64,7 @@ class Memorization(Evaluator):
         prefixes = [[task.forget.prefix_tokens, *chosen.get(place, ())] for place in range(len(task.forget))]
         found = greedy_continuations(model, task.forget, prefixes)
         numbers, by_sequence = (
-            self._table(model, task, found, sorted(chosen))
-            if self.definition == "table"
-            else self._exact(task, found, chosen)
+            self._table(model, task, chosen) if self.definition == "table" else self._exact(task, found, chosen)
         )
         continuations = self._continuations(found)
         numbers |= {
@@ -112,41 +112,45 @@ class Memorization(Evaluator):
         return numbers, {f"el_{self.n}": likelihoods, "ma": accuracies}
 
     def _table(
-        self, model: Model, task: EvaluationTask, found: Continuations, chosen: list[int]
+        self, model: Model, task: EvaluationTask, chosen: Collection[int]
     ) -> tuple[dict[str, float], dict[str, list[float]]]:
         """Return what `_exact` does, under the other definition."""
-        generated, reference, hits = [], [], []
-        length = int(task.forget.lengths_N.min())
-        rows = torch.tensor(chosen)
-        for window in (length * fifth // 5 for fifth in range(1, 5)):
-            new_tokens = min(WINDOW_TOKENS, model.config.max_position_embeddings - window)
-            prompts = task.forget.tokens_NT[rows, :window]
-            texts = sample(model, prompts, new_tokens, seed=task.seed + window, top_k=50)
-            generated += texts.tolist()
-            reference += [
-                task.forget.tokens_NT[row, window : int(task.forget.lengths_N[row])].tolist() for row in chosen
-            ]
-            hits.append(found.predicted_NT[:, window] == task.forget.tokens_NT[:, window])
-        overlaps = [set_overlap(ours, truth, self.n) for ours, truth in zip(generated, reference, strict=True)]
+        forget = retokenized(task.tokenizer, task.forget)
+        windows = _windows(forget.lengths_N.tolist())
+        predicted_NT = greedy_continuations(model, forget, [[]] * len(forget)).predicted_NT
+        hits = [predicted_NT[rows, window] == forget.tokens_NT[rows, window] for window, rows in windows.items()]
+        written, truth, written_by = [], [], []
+        for window, rows in windows.items():
+            if asked := [row for row in rows if row in chosen]:
+                new_tokens = min(WINDOW_TOKENS, model.config.max_position_embeddings - window)
+                texts = sample(model, forget.tokens_NT[asked, :window], new_tokens, seed=task.seed + window, top_k=50)
+                written += [before_end(text, task.tokenizer.eos_token_id) for text in texts.tolist()]
+                truth += [forget.tokens_NT[row, window : int(forget.lengths_N[row])].tolist() for row in asked]
+                written_by += asked
+        generated, reference = (_read_again(task, rows) for rows in (written, truth))
+        overlaps = [set_overlap(ours, theirs, self.n) for ours, theirs in zip(generated, reference, strict=True)]
         numbers = {
             f"el_{self.n}": float(np.mean(overlaps)),
-            "ma": float(torch.stack(hits).float().mean()),
+            "ma": float(torch.cat(hits).float().mean()),
             "ss": self._similarity(task, generated, reference),
         }
-        by_window = np.reshape(overlaps, (-1, len(chosen)))
         by_sequence = {
-            f"el_{self.n}": by_window.mean(axis=0).tolist(),
-            "ma": torch.stack(hits).float().mean(dim=0).tolist(),
+            f"el_{self.n}": _means_by_row(written_by, overlaps),
+            "ma": _means_by_row([row for rows in windows.values() for row in rows], torch.cat(hits).tolist()),
         }
         return numbers, by_sequence
 
     def _similarity(self, task: EvaluationTask, generated: list[list[int]], reference: list[list[int]]) -> float:
         embedder = task.judge("similarity", Embedder)
-        truth = task.cached(
-            ("similarity_reference", embedder.digest, task.forget.digest, self.definition, str(len(reference))),
-            lambda: {"embeddings": embedder.embed(_decode(task, reference))},
+        table = self.definition == "table"
+        embed = embedder.encode if table else embedder.embed
+        ours, theirs = (
+            _cleaned(task, rows, special=True) if table else decoded(task.tokenizer, rows)
+            for rows in (generated, reference)
         )
-        return float(row_cosine(embedder.embed(_decode(task, generated)), truth["embeddings"]).mean())
+        key = "similarity_reference", str(self.version), self.definition, embedder.digest, texts_key(theirs)
+        truth = task.cached(key, lambda: {"embeddings": embed(theirs)})
+        return float(row_cosine(embed(ours), truth["embeddings"]).mean())
 
     def _match_with_original(self, task: EvaluationTask, continuations: list[list[int]]) -> float:
         def make() -> dict[str, np.ndarray]:
@@ -154,7 +158,8 @@ class Memorization(Evaluator):
             rows = self._continuations(greedy_continuations(task.load_original(), task.forget, prefixes))
             return {"tokens": np.array([row + [-1] * (task.forget.tokens_NT.shape[1] - len(row)) for row in rows])}
 
-        stored = task.cached(("original_continuations", task.original_digest(), task.forget.digest), make)["tokens"]
+        key = "original_continuations", str(self.version), task.original_digest(), task.forget.digest
+        stored = task.cached(key, make)["tokens"]
         originals = [[token for token in row if token >= 0] for row in stored.tolist()]
         return float(
             np.mean([exact_match(ours, theirs) for ours, theirs in zip(continuations, originals, strict=True)])
@@ -162,9 +167,9 @@ class Memorization(Evaluator):
 
     def _samples(self, task: EvaluationTask, continuations: list[list[int]]) -> tuple[Sample, ...]:
         prefix, shown = task.forget.prefix_tokens, range(min(SAMPLES, len(task.forget)))
-        prompts = _decode(task, [task.forget.tokens_NT[place, :prefix].tolist() for place in shown])
-        generated = _decode(task, [continuations[place] for place in shown])
-        truth = _decode(task, [_truth(task.forget)[place] for place in shown])
+        prompts = decoded(task.tokenizer, [task.forget.tokens_NT[place, :prefix].tolist() for place in shown])
+        generated = decoded(task.tokenizer, [continuations[place] for place in shown])
+        truth = decoded(task.tokenizer, [_truth(task.forget)[place] for place in shown])
         return tuple(Sample("forget", *texts) for texts in zip(prompts, generated, truth, strict=True))
 
 
@@ -207,10 +212,31 @@ def standard_error(values: Sequence[float]) -> float:
     return float(np.std(known, ddof=1) / math.sqrt(len(known))) if len(known) > 1 else math.nan
 
 
+def _means_by_row(rows: Sequence[int], values: Sequence[float]) -> list[float]:
+    """Return the mean of each row's values, in the rows' order."""
+    by_row: dict[int, list[float]] = {}
+    for row, value in zip(rows, values, strict=True):
+        by_row.setdefault(row, []).append(value)
+    return [float(np.mean(by_row[row])) for row in sorted(by_row)]
+
+
 def _truth(forget: Sequences) -> list[list[int]]:
     rows = zip(forget.tokens_NT.tolist(), forget.lengths_N.tolist(), strict=True)
     return [tokens[forget.prefix_tokens : length] for tokens, length in rows]
 
 
-def _decode(task: EvaluationTask, rows: list[list[int]]) -> list[str]:
-    return list(task.tokenizer.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+def _windows(lengths: Sequence[int]) -> dict[int, list[int]]:
+    """Return the places that `table` looks at, in tokens, and the sequences that each is a fifth of."""
+    rows: dict[int, list[int]] = {}
+    for row, length in enumerate(lengths):
+        for window in sorted({length * fifth // 5 for fifth in range(1, 5)} - {0}):
+            rows.setdefault(window, []).append(row)
+    return dict(sorted(rows.items()))
+
+
+def _cleaned(task: EvaluationTask, rows: list[list[int]], *, special: bool) -> list[str]:
+    return [cleaned(text) for text in decoded(task.tokenizer, rows, special=special)]
+
+
+def _read_again(task: EvaluationTask, rows: list[list[int]]) -> list[list[int]]:
+    return tokenized(task.tokenizer, _cleaned(task, rows, special=False))

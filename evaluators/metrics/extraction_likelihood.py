@@ -40,7 +40,7 @@ def ngram_overlap(generated: Sequence[int], reference: Sequence[int], n: int) ->
 
 
 def set_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> float:
-    """Return the share of `generated`'s distinct n-grams that occur in `reference`; 0 if it has none.
+    """Return the share of `generated`'s distinct n-grams that occur in `reference`; 0 if either has none.
 
     Differs from the paper: it says lists, and the published tables were almost certainly made with sets.
 

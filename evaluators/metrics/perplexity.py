@@ -9,6 +9,10 @@ import numpy as np
 
 from harness.toolkit.scoring import CausalJudge
 
+TABLE_BATCH = 16
+TABLE_TOKENS = 200
+"""What the `table` definition reads at once, in texts, and of each text, in tokens."""
+
 
 def perplexity(nll: Sequence[Sequence[float]]) -> float:
     """Return exp of the judge's mean NLL over all generated tokens, each given the prompt and what came before.
@@ -32,11 +36,15 @@ def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence
     """Return the perplexity that the published tables were almost certainly made with.
 
     Prompt and generation together, cut at 200 tokens, in batches of 16 of which a last partial one is
-    dropped; padding counts as end of text; exp of the mean of the batches' means. NaN below 16 texts.
+    dropped; padding is predicted too, as ends of text, and not attended to; exp of the mean of the batches'
+    means. NaN below 16 texts.
 
     Differs from the paper: it does not say any of this; these are the habits of arXiv:2402.10052's code.
+
+    Raises:
+        ModelError: The judge's tokenizer has no end of text to pad with.
     """
     joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
-    whole = len(joined) - len(joined) % 16
-    means = [judge.padded_mean_nll(joined[at : at + 16], tokens=200) for at in range(0, whole, 16)]
-    return perplexity([means])
+    whole = len(joined) - len(joined) % TABLE_BATCH
+    batches = (joined[at : at + TABLE_BATCH] for at in range(0, whole, TABLE_BATCH))
+    return perplexity([[judge.padded_mean_nll(batch, TABLE_TOKENS) for batch in batches]])

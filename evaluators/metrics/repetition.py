@@ -18,7 +18,7 @@ def rep_n(text: str, n: int) -> float:
         >>> round(rep_n("a b a b", 2), 4)
         0.3333
     """
-    grams = _word_ngrams(text, n)
+    grams = _ngrams(text.split(), n)
     return 1.0 - len(set(grams)) / len(grams) if grams else 1.0
 
 
@@ -29,23 +29,49 @@ def div_n(text: str, n: int) -> float:
         >>> round(div_n("a b a b", 2), 4)
         0.6667
     """
-    grams = _word_ngrams(text, n)
+    grams = _ngrams(text.split(), n)
     return len(set(grams)) / len(grams) if grams else 0.0
 
 
-def div_n_over_words(text: str, n: int) -> float:
-    """Return unique n-grams / words, the published tables' diversity: below 1 even without repetition.
+def table_rep_n(texts: Sequence[str], n: int) -> float:
+    """Return the mean rep-n of the texts as the published tables have it: 0 without repetition.
+
+    Words are what stands between single spaces: two spaces hold an empty word, a newline stays inside its
+    word. A text without an n-gram is left out; NaN if every text is.
+
+    Differs from the paper: it says nothing of this; these are the habits of arXiv:2402.10052's code, but that
+    it returns 0, here the best, where every text is left out.
+
+    Example:
+        Of the bigrams "a b", "b ", " a", "a b" three are different, and "word" holds none:
+
+        >>> table_rep_n(["a b  a b", "word"], 2)
+        0.25
+    """
+    grams = [_ngrams(text.split(" "), n) for text in texts]
+    return _mean([1.0 - len(set(row)) / len(row) for row in grams if row])
+
+
+def table_div_n(texts: Sequence[str], n: int) -> float:
+    """Return the mean of unique n-grams / words, the published tables' diversity: below 1 without repetition too.
+
+    Words, texts left out and NaN as in `table_rep_n`.
 
     Differs from the paper: it cites Su et al., whose diversity is a product over n; its numbers fit only this.
 
     Example:
-        >>> div_n_over_words("a b a b", 2)
+        Two different bigrams in four words:
+
+        >>> table_div_n(["a b a b", "word"], 2)
         0.5
     """
-    words = len(text.split())
-    return len(set(_word_ngrams(text, n))) / words if words else 0.0
+    words = [text.split(" ") for text in texts]
+    return _mean([len(set(_ngrams(row, n))) / len(row) for row in words if len(row) >= n])
 
 
-def _word_ngrams(text: str, n: int) -> Sequence[tuple[str, ...]]:
-    words = text.split()
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
+
+
+def _ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
     return list(zip(*(words[shift:] for shift in range(n)), strict=False))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from harness.contracts import Checkpoint
 from harness.toolkit.encoders import check_encoder, check_sentence_encoder, load_encoder
+from harness.toolkit.keys import judge_key
 
 
 class Embedder:
@@ -23,8 +25,8 @@ class Embedder:
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self.digest = checkpoint.digest
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.digest = judge_key(checkpoint, "bfloat16", self._device)
         is_sentence_folder = (Path(checkpoint.location) / "modules.json").is_file()
         self._encoder = self._sentence_encoder(checkpoint) if is_sentence_folder else None
         if self._encoder is None:
@@ -33,7 +35,7 @@ class Embedder:
             self._tokenizer = AutoTokenizer.from_pretrained(checkpoint.tokenizer)
             self._model = load_encoder(checkpoint).to(self._device)
 
-    def _sentence_encoder(self, checkpoint: Checkpoint) -> object:
+    def _sentence_encoder(self, checkpoint: Checkpoint) -> Any:
         check_encoder(checkpoint)
         # Importing it announces which accelerator DeepSpeed found.
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
@@ -43,37 +45,64 @@ class Embedder:
         check_sentence_encoder(encoder, checkpoint)
         return encoder
 
-    @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Return N x D unit vectors; an empty text gets the zero vector, similar to nothing."""
-        filled = [text if text.strip() else "." for text in texts]
-        with torch.autocast(self._device, dtype=torch.bfloat16):
-            vectors = self._encode(filled)
-        empty = np.array([not text.strip() for text in texts])
-        vectors[empty] = 0.0
-        return vectors
+        """Return N x D unit vectors; a text without words (empty, or whitespace) gets the zero vector."""
+        wordless = np.array([not text.strip() for text in texts], dtype=bool)
+        vectors_ND = self.encode([text if text.strip() else "." for text in texts])
+        vectors_ND[wordless] = 0.0
+        return vectors_ND
 
-    def _encode(self, texts: list[str]) -> np.ndarray:
+    @torch.inference_mode()
+    def encode(self, texts: Sequence[str], tokens: int | None = None) -> np.ndarray:
+        """Return the encoder's own N x D unit vectors, a text without words being a text like any other.
+
+        Args:
+            texts: N of them.
+            tokens: Read no more than so many word pieces of each, the encoder's own limit aside.
+        """
+        with torch.autocast(self._device, dtype=torch.bfloat16):
+            return self._encode(list(texts), tokens)
+
+    def _encode(self, texts: list[str], tokens: int | None) -> np.ndarray:
         if self._encoder is not None:
-            found = self._encoder.encode(  # type: ignore[attr-defined]
-                texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
-            )
+            with _read_at_most(self._encoder, tokens):
+                found = self._encoder.encode(
+                    texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+                )
             return np.array(found, dtype=np.float32)
         parts = []
+        longest = min(tokens, self._tokenizer.model_max_length) if tokens else None
         for at in range(0, len(texts), 64):
-            inputs = self._tokenizer(texts[at : at + 64], padding=True, truncation=True, return_tensors="pt")
+            batch = texts[at : at + 64]
+            inputs = self._tokenizer(batch, padding=True, truncation=True, max_length=longest, return_tensors="pt")
             pooled = self._model(**inputs.to(self._device)).pooler_output
             parts.append(torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy())
         return np.concatenate(parts)
 
 
+@contextlib.contextmanager
+def _read_at_most(encoder: Any, tokens: int | None) -> Iterator[None]:
+    limit = encoder.max_seq_length
+    encoder.max_seq_length = min(limit or tokens, tokens) if tokens else limit
+    try:
+        yield
+    finally:
+        encoder.max_seq_length = limit
+
+
 def row_cosine(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:
-    """Return the cosine of each pair of rows of unit vectors (zero vectors: 0), in [-1, 1].
+    """Return the cosine of each pair of rows of unit vectors, in [-1, 1].
+
+    A zero vector stands for a text without words: like another one of them (1), and unlike any text with
+    words (0). Encoders drop whitespace, so that one such text is as another to them.
 
     Source: EMSO paper, section 4.1.3, SS.
 
     Example:
         >>> row_cosine(np.array([[1.0, 0.0], [0.6, 0.8]]), np.array([[1.0, 0.0], [0.8, -0.6]])).tolist()
         [1.0, 0.0]
+        >>> row_cosine(np.zeros((2, 2)), np.array([[0.0, 0.0], [0.6, 0.8]])).tolist()
+        [1.0, 0.0]
     """
-    return (first_ND * second_ND).sum(axis=1)
+    both_wordless = ~(first_ND.any(axis=1) | second_ND.any(axis=1))
+    return np.where(both_wordless, np.float32(1.0), (first_ND * second_ND).sum(axis=1))

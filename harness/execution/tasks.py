@@ -26,8 +26,10 @@ from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.records.artifacts import Artifacts
 from harness.specs import HOLDOUT, STAND_IN, Source, TrialSpec
+from harness.toolkit.keys import texts_key
 from harness.toolkit.perplexity import own_perplexity
 from harness.toolkit.sampling import sample
+from harness.toolkit.texts import before_end, cleaned, decoded
 
 T = TypeVar("T")
 TABLE_NEW_TOKENS = 200
@@ -121,9 +123,10 @@ class MeasuringTask:
         room = int(getattr(self.model.config, "max_position_embeddings", 10**9)) - utility.prompts_NT.shape[1]
         new_tokens = min(TABLE_NEW_TOKENS if table else utility.references_NT.shape[1], room)
         rows = sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=TABLE_TOP_K if table else None)
-        ended = [_before(row, self.tokenizer.eos_token_id) for row in rows.tolist()]
-        texts = self.tokenizer.batch_decode(ended, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return Generations(utility.prompt_texts, tuple(texts), utility.reference_texts, utility.digest)
+        ended = [before_end(row, self.tokenizer.eos_token_id) for row in rows.tolist()]
+        written = utility.prompt_texts, tuple(decoded(self.tokenizer, ended)), utility.reference_texts
+        prompts, texts, references = (tuple(map(cleaned, part)) for part in written) if table else written
+        return Generations(prompts, texts, references, texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
         """Return the judge for `role`; a large one goes when the next is asked for."""
@@ -140,7 +143,3 @@ class MeasuringTask:
     def load_original(self) -> Model:
         """Return a fresh copy of the original model on the trial's device."""
         return load_model(self.spec.model).to(device_of(self.spec))
-
-
-def _before(tokens: list[int], end: int | None) -> list[int]:
-    return tokens[: tokens.index(end)] if end in tokens else tokens

@@ -10,8 +10,10 @@ import torch
 from torch.nn import functional
 
 from harness.contracts import Checkpoint, Model
+from harness.errors import ModelError
 from harness.models.loading import load_model, load_tokenizer, positions
 from harness.toolkit.batches import rows_at_once
+from harness.toolkit.keys import judge_key
 
 BATCH = 32
 
@@ -32,7 +34,8 @@ class CausalJudge:
     """A causal LM that reads texts; each text is tokenised with the judge's own tokenizer."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self.digest = checkpoint.digest
+        self.digest = judge_key(checkpoint)
+        self._id = checkpoint.id
         self._tokenizer = load_tokenizer(checkpoint)
         self._model = load_model(checkpoint).to("cuda" if torch.cuda.is_available() else "cpu")
         self._longest = positions(checkpoint)
@@ -56,11 +59,35 @@ class CausalJudge:
         return Reading(nll, mean_ND, last_ND)
 
     def padded_mean_nll(self, texts: Sequence[str], tokens: int) -> float:
-        """Return the mean NLL of a batch of texts cut at `tokens`, padding counted as end of text."""
+        """Return the mean NLL over a padded batch of texts: over every place but the first, padding included.
+
+        Rows are padded on the right with ends of text. Those count as tokens to be predicted and are masked
+        from what is attended to, so that a row's padding is predicted from its text alone.
+
+        Args:
+            texts: Of the batch; each is cut at `tokens`.
+            tokens: The longest row, in the judge's tokens.
+
+        Returns:
+            In nats; NaN if no row has two tokens.
+
+        Raises:
+            ModelError: The judge's tokenizer has no end of text.
+        """
+        end = self._tokenizer.eos_token_id
+        if end is None:
+            raise ModelError(
+                f"the judge '{self._id}' has a tokenizer without an end of text, with which `definition: table` pads "
+                "what it reads. Take another judge for perplexity (judges.perplexity), or `definition: exact`."
+            )
         rows = [self._ids(text)[: min(tokens, self._longest)] for text in texts]
         width = max(len(row) for row in rows)
-        end = self._tokenizer.eos_token_id or 0
-        return float(self._forward([row + [end] * (width - len(row)) for row in rows])[0].mean())
+        padded_BT = torch.tensor([row + [end] * (width - len(row)) for row in rows], device=self._model.device)
+        lengths_B = torch.tensor([len(row) for row in rows], device=self._model.device)
+        mask_BT = (torch.arange(width, device=self._model.device) < lengths_B[:, None]).long()
+        at_once = rows_at_once(self._model.config.vocab_size, max(width, 1), self._model.device, most=len(rows))
+        parts = zip(*(whole.split(at_once) for whole in (padded_BT, lengths_B, mask_BT)), strict=True)
+        return float(torch.cat([read_batch(self._model, *part)[0] for part in parts]).mean())
 
     def _forward(self, rows: Sequence[list[int]]) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
         lengths_B = torch.tensor([len(row) for row in rows], device=self._model.device)
@@ -79,15 +106,21 @@ class CausalJudge:
 
 @torch.inference_mode()
 def read_batch(
-    model: Model, tokens_BT: torch.Tensor, lengths_B: torch.Tensor
+    model: Model, tokens_BT: torch.Tensor, lengths_B: torch.Tensor, mask_BT: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return what a causal LM makes of right-padded rows, in one forward pass.
+
+    Args:
+        model: The judge.
+        tokens_BT: The rows.
+        lengths_B: How much of each is text.
+        mask_BT: 1 where a token may be attended to; needed only by who asks what follows the text.
 
     Returns:
         The NLL of every token after the first, B x T - 1; the mean of the last layer's hidden states within
         each row's length, and the state at its end, both B x D.
     """
-    hidden_BTD = model.base_model(tokens_BT, use_cache=False).last_hidden_state
+    hidden_BTD = model.base_model(tokens_BT, attention_mask=mask_BT, use_cache=False).last_hidden_state
     logits = model.get_output_embeddings()(hidden_BTD[:, :-1]).float()
     nll = functional.cross_entropy(logits.flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
     inside_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) < lengths_B[:, None]

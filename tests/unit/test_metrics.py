@@ -10,7 +10,7 @@ from evaluators.metrics.exact_match import exact_match
 from evaluators.metrics.mauve import mauve_score
 from evaluators.metrics.memorization_accuracy import memorization_accuracy
 from evaluators.metrics.perplexity import perplexity
-from evaluators.metrics.repetition import div_n, div_n_over_words, rep_n
+from evaluators.metrics.repetition import div_n, rep_n, table_div_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.models.resolving import resolve_judge
 from harness.toolkit.scoring import CausalJudge
@@ -22,7 +22,7 @@ def test_repetition_by_hand():
     assert rep_n(text, 2) == pytest.approx(1 / 5)
     assert div_n(text, 2) == pytest.approx(4 / 5)
     assert div_n(text, 3) == 1.0
-    assert div_n_over_words(text, 3) == pytest.approx(4 / 6)
+    assert table_div_n([text], 3) == pytest.approx(4 / 6)
 
 
 def test_repetition_at_the_extremes():
@@ -78,6 +78,27 @@ def test_similarity_orders_texts_as_a_person_would():
     assert same == pytest.approx(1.0, abs=1e-5)
     assert same > close > 0.6 > far
     assert empty == 0.0
+
+
+def test_a_text_without_words_is_like_another_and_unlike_any_with_words():
+    """Whitespace recited verbatim is recited: SS 1. The encoder drops whitespace, so one kind is as another."""
+    embed = Embedder(resolve_judge("similarity", "minilm")).embed
+    first = ["    ", "\n\t", "", "", "    ", "Text", "    "]
+    other = ["    ", "    ", "", " ", "Text", "    ", "."]
+    assert row_cosine(embed(first), embed(other)).tolist() == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+
+
+def test_an_encoder_reads_no_more_than_it_is_told():
+    """Five word pieces are three words between the encoder's two marks; the next call reads all again."""
+    embedder = Embedder(resolve_judge("similarity", "minilm"))
+    long, short, other = "one two three four five", "one two three", "one two seven"
+    whole = embedder.encode([long])
+    cut = embedder.encode([long], tokens=5)
+    assert row_cosine(cut, embedder.encode([short]))[0] == pytest.approx(1.0, abs=1e-3)
+    assert row_cosine(cut, embedder.encode([other]))[0] < 0.95
+    assert row_cosine(cut, whole)[0] < 0.98
+    assert np.array_equal(embedder.encode([long]), whole)
+    assert np.array_equal(embedder.encode([long], tokens=10_000), whole)
 
 
 def test_mauve_of_like_and_unlike():

@@ -1,0 +1,76 @@
+"""Token ids to text and back, as it is and as the code behind the published tables did it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from harness.contracts import Sequences
+
+
+def decoded(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]], *, special: bool = False) -> list[str]:
+    """Return each row as text, spaces as they are; special tokens are left out unless `special`."""
+    return list(tokenizer.batch_decode(list(rows), skip_special_tokens=not special, clean_up_tokenization_spaces=False))
+
+
+def cleaned(text: str) -> str:
+    """Return the text without the spaces that transformers before 5 took away whenever it decoded.
+
+    Those before . ? ! and , and before n't 'm 's 've 're, and both around a single quotation mark. The
+    published tables were made on such texts, for instance of Wikitext, which has a space before every comma.
+
+    Source: transformers 4.33, the default `clean_up_tokenization_spaces`; the logs of dong-river/LLM_unlearning.
+
+    Example:
+        >>> cleaned("The game 's battle system , the BliTZ system .")
+        "The game's battle system, the BliTZ system."
+        >>> cleaned("two  , three : four")
+        'two , three : four'
+    """
+    text = re.sub(r" (?=[.?!,])", "", text).replace(" ' ", "'")
+    return re.sub(r" (?=n't|'m|'s|'ve|'re)", "", text)
+
+
+def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    """Return the token ids of each text, nothing added at either end."""
+    if not texts:
+        return []
+    # verbose: no warning about texts longer than the model's context; what is read of them is the caller's choice.
+    encoded = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
+    return [list(row) for row in encoded["input_ids"]]
+
+
+def before_end(tokens: Sequence[int], end: int | None) -> list[int]:
+    """Return the tokens before the first `end`; all of them where there is none.
+
+    Example:
+        >>> before_end([5, 6, 0, 7, 0], 0), before_end([5, 6], 0), before_end([5, 0], None)
+        ([5, 6], [5, 6], [5, 0])
+    """
+    kept = list(tokens)
+    return kept[: kept.index(end)] if end in kept else kept
+
+
+def retokenized(tokenizer: PreTrainedTokenizerBase, sequences: Sequences) -> Sequences:
+    """Return the sequences decoded, cleaned and tokenised again, at the lengths that they had.
+
+    What became longer is cut; what became shorter starts with as many ends of text (a tokenizer without
+    one leaves it shorter). Most sequences come back as they were: what differs are cut words, tokens that
+    hold a part of a character, and spaces that `cleaned` takes away.
+    """
+    end = tokenizer.eos_token_id
+    lengths = sequences.lengths_N.tolist()
+    rows = [row[:length] for row, length in zip(sequences.tokens_NT.tolist(), lengths, strict=True)]
+    texts = [cleaned(text) for text in decoded(tokenizer, rows, special=True)]
+    cut = [row[:length] for row, length in zip(tokenized(tokenizer, texts), lengths, strict=True)]
+    if end is not None:
+        cut = [[end] * (length - len(row)) + row for row, length in zip(cut, lengths, strict=True)]
+    tokens_NT = torch.zeros_like(sequences.tokens_NT)
+    for place, row in enumerate(cut):
+        tokens_NT[place, : len(row)] = torch.tensor(row)
+    lengths_N = torch.tensor([len(row) for row in cut])
+    return replace(sequences, tokens_NT=tokens_NT, lengths_N=lengths_N, digest=f"{sequences.digest}, tokenised again")

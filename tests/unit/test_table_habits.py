@@ -1,0 +1,380 @@
+"""`definition: table` follows the code behind the published tables habit by habit: each on a case worked by hand.
+
+A script model writes the same tokens at the same places, whatever it reads: what is sampled is known beforehand.
+"""
+
+import json
+import math
+import random
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
+
+from evaluators.generation import Generation
+from evaluators.memorization import Memorization
+from evaluators.metrics.perplexity import table_perplexity
+from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
+from evaluators.metrics.semantic_similarity import Embedder, row_cosine
+from harness.contracts import Checkpoint
+from harness.errors import ModelError
+from harness.execution.tasks import MeasuringTask
+from harness.models.resolving import resolve_judge
+from harness.records.artifacts import Artifacts
+from harness.specs import Source
+from harness.toolkit.keys import judge_key
+from harness.toolkit.scoring import CausalJudge
+from harness.toolkit.texts import cleaned, retokenized
+
+END = 256
+
+
+def byte_tokenizer(merges=(), swapped="", end="<|end|>"):
+    """Return a tokenizer of bytes and of these pairs of bytes; two `swapped` letters have each other's ids."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    if swapped:
+        first, second = (alphabet.index(letter) for letter in swapped)
+        alphabet[first], alphabet[second] = alphabet[second], alphabet[first]
+    vocabulary = {letter: number for number, letter in enumerate(alphabet)}
+    for number, pair in enumerate(merges):
+        vocabulary["".join(pair)] = END + 1 + number
+    if merges:
+        vocabulary["unused"] = END
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges)))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **({"eos_token": end} if end else {}))
+
+
+def script_model(script, vocabulary):
+    """Return a GPT-Neo that writes `script[t]` at place t: its blocks do nothing, its places say the token."""
+    width = -(-vocabulary // 4) * 4
+    config = GPTNeoConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global"], 2]],
+        max_position_embeddings=len(script),
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    model = GPTNeoForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "attn" in name or "mlp" in name:
+                weight.zero_()
+        model.transformer.wte.weight.copy_(torch.eye(width)[:vocabulary])
+        model.transformer.wpe.weight.zero_()
+        for place, token in enumerate(script[1:]):
+            model.transformer.wpe.weight[place, token] = 1000.0
+    return model
+
+
+@pytest.fixture
+def measuring(tmp_path, make_spec):
+    """Return a maker of tasks: a tokenizer, the forget texts, a script, and utility texts, with real judges."""
+
+    def make(tokenizer, script, texts, judges=("similarity",), utility="", tokens=None, **places):
+        folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
+        model = script_model(script, max(len(tokenizer), END + 1))
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        lines = {"forget": texts, "utility": [utility] if isinstance(utility, str) else utility}
+        sources = {}
+        for role, rows in lines.items():
+            file = folder / f"{role}.jsonl"
+            file.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+            sources[role] = Source(source="jsonl", path=str(file), sequences=len(rows), prefix_tokens=4)
+        sources["utility"] = replace(sources["utility"], sequence_tokens=tokens or 200, **places)
+        checkpoint = Checkpoint("m", str(folder), str(folder), "0" * 16)
+        spec = make_spec(model=checkpoint, judges={role: resolve_judge(role, "minilm") for role in judges}, **sources)
+        return MeasuringTask(spec, Artifacts(tmp_path / "artifacts"), model)
+
+    return make
+
+
+# Words
+
+
+def test_words_lie_between_single_spaces():
+    # "a b  a b": words a, b, (empty), a, b; bigrams ab, b_, _a, ab: three of four differ
+    # "x\ny x\ny": two words, one bigram
+    texts = ["a b  a b", "x\ny x\ny"]
+    assert table_rep_n(texts, 2) == pytest.approx((1 / 4 + 0) / 2)
+    assert table_div_n(texts, 2) == pytest.approx((3 / 5 + 1 / 2) / 2)
+    # between any whitespace: a b a b, bigrams ab, ba, ab; x y x y alike
+    assert [rep_n(text, 2) for text in texts] == [pytest.approx(1 / 3)] * 2
+    assert [div_n(text, 2) for text in texts] == [pytest.approx(2 / 3)] * 2
+
+
+def test_texts_without_an_n_gram_are_left_out():
+    assert table_rep_n(["a a a", "word", ""], 2) == table_rep_n(["a a a"], 2) == pytest.approx(1 / 2)
+    assert table_div_n(["a a a", "word", ""], 2) == table_div_n(["a a a"], 2) == pytest.approx(1 / 3)
+    assert table_rep_n([""], 1) == 0.0  # an empty text is one empty word
+    assert table_div_n([""], 1) == 1.0
+    for nothing in ([], ["word", ""]):
+        assert math.isnan(table_rep_n(nothing, 2))  # not 0, which would be the best
+        assert math.isnan(table_div_n(nothing, 2))
+
+
+# Texts
+
+
+def test_cleaning_is_what_transformers_did():
+    tokenizer, generator = byte_tokenizer(), random.Random(0)
+    assert cleaned("it 's , they 're ! do n't ' x '") == "it's, they're! don't'x '"
+    for _ in range(5_000):
+        text = "".join(generator.choices(" .,'?!ntmsverx", k=12))
+        assert cleaned(text) == tokenizer.clean_up_tokenization(text), text
+
+
+def test_sequences_are_tokenised_again_at_their_lengths(make_sequences):
+    tokenizer = byte_tokenizer(merges=[("a", "b")])
+    letter = tokenizer.convert_tokens_to_ids
+    a, b, c, d, ab = (letter(token) for token in ("a", "b", "c", "d", "ab"))
+    comma, space = letter(","), letter("Ġ")
+    half = letter("Ã")  # the first byte of é: no character alone, three bytes when it is written as one
+    rows = [[a, b, c, d], [c, d, c, d], [c, space, comma, d], [half, d, c], [tokenizer.eos_token_id, c, d]]
+    replacement = [letter(token) for token in "ï¿½"]
+    found = retokenized(tokenizer, make_sequences(rows))
+    again = [row[:length] for row, length in zip(found.tokens_NT.tolist(), found.lengths_N.tolist(), strict=True)]
+    end = tokenizer.eos_token_id
+    assert again == [[end, ab, c, d], [c, d, c, d], [end, c, comma, d], replacement, [end, c, d]]
+
+
+def test_without_an_end_of_text_sequences_become_shorter(make_sequences):
+    tokenizer = byte_tokenizer(merges=[("a", "b")], end=None)
+    a, b, ab = (tokenizer.convert_tokens_to_ids(token) for token in ("a", "b", "ab"))
+    found = retokenized(tokenizer, make_sequences([[a, b, a], [a, a, a]]))
+    assert found.lengths_N.tolist() == [2, 3]
+    assert found.tokens_NT.tolist() == [[ab, a, 0], [a, a, a]]
+
+
+# Memorisation
+
+
+def test_writing_ends_at_the_end_of_text(measuring):
+    """A text of 20 letters, looked at after 4, 8, 12 and 16: written are efghij, ij, mnopqrst and qrst, then an end."""
+    tokenizer, text = byte_tokenizer(), "abcdefghijklmnopqrst"
+    ids = tokenizer(text)["input_ids"]
+    end = tokenizer.eos_token_id
+    script = [*ids[:10], end, *ids[11:], end, *ids]
+    task = measuring(tokenizer, script, [text], utility=text, tokens=20)
+    found = Memorization(definition="table").evaluate(task.model, task).numbers
+    # 4 of 4 trigrams, no trigram at all, 6 of 6, 2 of 2
+    assert found["el_3"] == pytest.approx((1 + 0 + 1 + 1) / 4)
+    assert found["ma"] == 1.0
+    encode = Embedder(resolve_judge("similarity", "minilm")).encode
+    pairs = [("efghij", text[4:]), ("ij", text[8:]), ("mnopqrst", text[12:]), ("qrst", text[16:])]
+    expected = row_cosine(*(encode([pair[side] for pair in pairs]) for side in (0, 1))).mean()
+    assert found["ss"] == pytest.approx(float(expected), abs=2e-3)
+    assert found["ss"] < 0.95
+
+
+def test_an_immediate_end_is_no_overlap_and_its_text_is_empty(measuring):
+    tokenizer, text = byte_tokenizer(), "abcdefghijklmnopqrst"
+    task = measuring(tokenizer, [tokenizer.eos_token_id] * 40, [text], utility=text, tokens=20)
+    found = Memorization(definition="table").evaluate(task.model, task).numbers
+    assert (found["el_3"], found["ma"]) == (0.0, 0.0)
+    encode = Embedder(resolve_judge("similarity", "minilm")).encode
+    expected = (encode([""] * 4) * encode([text[at:] for at in (4, 8, 12, 16)])).sum(axis=1).mean()
+    assert found["ss"] == pytest.approx(float(expected), abs=2e-3)
+    assert expected > 0.01  # what an encoder says of nothing; `exact` says 0
+
+
+def test_what_is_written_is_tokenised_again(measuring):
+    """The model writes a and b where the text's tokenizer says ab: the same text, no n-gram of ids in common."""
+    tokenizer, text = byte_tokenizer(merges=[("a", "b")]), "ab" * 10
+    a, b = (tokenizer.convert_tokens_to_ids(token) for token in "ab")
+    assert len(tokenizer(text)["input_ids"]) == 10
+    script = [a, b] * 15 + [tokenizer.eos_token_id] * 10
+    task = measuring(tokenizer, script, [text], utility=text, tokens=10)
+    found = Memorization(definition="table").evaluate(task.model, task).numbers
+    # After 2, 4, 6 and 8 tokens ab is written 14 to 11 times: one distinct trigram. The text has 8, 6, 4 and 2 left.
+    assert found["el_3"] == pytest.approx((1 + 1 + 1 + 0) / 4)
+    assert found["ma"] == 0.0  # a is not ab
+
+
+def test_sequences_of_different_lengths_are_looked_at_at_their_own_fifths(measuring):
+    tokenizer, long, short = byte_tokenizer(), "abcdefghijklmnopqrst", "abcdefghij"
+    ids = tokenizer(long)["input_ids"]
+    # right but for place 6: a fifth of ten (2, 4, 6, 8), and none of twenty (4, 8, 12, 16)
+    script = [*ids[:6], ids[0], *ids[7:], *[tokenizer.eos_token_id] * 20]
+    task = measuring(tokenizer, script, [long, short], utility=long, tokens=20)
+    assert Memorization(definition="table").evaluate(task.model, task).numbers["ma"] == pytest.approx(7 / 8)
+
+
+@pytest.mark.parametrize("definition", ["exact", "table"])
+def test_whitespace_recited_verbatim_is_recited(measuring, definition):
+    tokenizer, text = byte_tokenizer(), "abcd" + " " * 16
+    ids = tokenizer(text)["input_ids"]
+    recites = measuring(tokenizer, [*ids, tokenizer.eos_token_id, *ids], [text], utility=text, tokens=20)
+    says_more = measuring(tokenizer, [*ids[:4], *tokenizer("The nurse lives in Paris, and." * 2)["input_ids"]], [text])
+    evaluator = Memorization(definition=definition)
+    assert evaluator.evaluate(recites.model, recites).numbers["ss"] == pytest.approx(1.0, abs=1e-3)
+    assert evaluator.evaluate(says_more.model, says_more).numbers["ss"] < 0.5
+
+
+# Generation
+
+
+def test_generations_are_cleaned_cut_and_longer_than_their_references(measuring):
+    tokenizer = byte_tokenizer()
+    human, written = "The dog , a cat 's friend , sat . ", "on it , he 's . "
+    ids = tokenizer(written)["input_ids"]
+    script = [*[0] * 8, *ids, tokenizer.eos_token_id, *ids]
+    task = measuring(tokenizer, script, ["abcdefgh"], utility=human, tokens=16, prefix_tokens=8)
+    table, exact = task.generations("table"), task.generations("exact")
+    assert (table.prompts, table.texts, table.references) == (("The dog ",), ("on it, he's. ",), (", a cat ",))
+    assert (exact.prompts, exact.texts, exact.references) == (("The dog ",), ("on it , ",), (", a cat ",))
+    assert table.digest != exact.digest
+
+
+def test_prompt_and_text_are_joined_before_they_are_tokenised(judge_folder):
+    """The prompt ends with a and the text begins with b: one token of the judge's."""
+    checkpoint = judge_folder(byte_tokenizer(merges=[("a", "b")]))
+    judge = CausalJudge(checkpoint)
+    together = judge.read([""], ["xyzab"]).last_ND
+    apart = judge.read(["xyza"], ["b"]).last_ND
+    assert not np.allclose(together, apart)
+    assert np.array_equal(Generation(definition="table")._read(judge, ["xyza"], ["b"]).last_ND, together)
+    assert np.array_equal(Generation(definition="exact")._read(judge, ["xyza"], ["b"]).last_ND, apart)
+
+
+# Perplexity
+
+
+@pytest.fixture
+def judge_folder(tmp_path, make_model):
+    """Return a maker of judges: a small GPT-Neo that looks back at 8 tokens in every other layer, and a tokenizer."""
+
+    def make(tokenizer, name="judge"):
+        folder = tmp_path / name
+        make_model(vocabulary=260, seed=3).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return Checkpoint(name, str(folder), str(folder), "0" * 16)
+
+    return make
+
+
+def nll_by_hand(model, row, width, end):
+    """Return −log p of each place but the first of one row, padded to `width`; the padding is not attended to."""
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row))])
+    padded = torch.tensor([row + [end] * (width - len(row))])
+    with torch.inference_mode():
+        log_p = model(padded, attention_mask=mask).logits[0].log_softmax(-1)
+    return [-float(log_p[place, padded[0, place + 1]]) for place in range(width - 1)]
+
+
+def test_a_padded_batch_by_hand_row_by_row(judge_folder):
+    tokenizer = byte_tokenizer()
+    judge, end = CausalJudge(judge_folder(tokenizer)), tokenizer.eos_token_id
+    texts = ["the cat", "a", "the cat sat on the mat and slept for an hour"]
+    rows = [tokenizer(text)["input_ids"] for text in texts]
+    width = max(map(len, rows))
+    by_hand = [value for row in rows for value in nll_by_hand(judge._model, row, width, end)]
+    assert len(by_hand) == 3 * (width - 1)  # the padding's places are counted
+    found = judge.padded_mean_nll(texts, tokens=200)
+    assert found == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-5)
+    # The loss of the model itself, given labels in which nothing is masked, is the same.
+    ids = torch.tensor([row + [end] * (width - len(row)) for row in rows])
+    mask = (torch.arange(width) < torch.tensor([[len(row)] for row in rows])).long()
+    with torch.inference_mode():
+        assert found == pytest.approx(float(judge._model(ids, attention_mask=mask, labels=ids).loss), abs=1e-5)
+        without_mask = float(judge._model(ids, labels=ids).loss)
+    assert abs(found - without_mask) > 0.01
+    text_alone = [value for row in rows for value in nll_by_hand(judge._model, row, len(row), end)]
+    assert abs(found - sum(text_alone) / len(text_alone)) > 0.01
+
+
+def test_a_batch_without_padding_is_the_mean_of_its_tokens(judge_folder):
+    tokenizer = byte_tokenizer()
+    judge = CausalJudge(judge_folder(tokenizer))
+    texts = ["the cat sat", "a dog slept"]
+    alone = [
+        value for nll in judge.read([text[0] for text in texts], [text[1:] for text in texts]).nll for value in nll
+    ]
+    assert judge.padded_mean_nll(texts, tokens=200) == pytest.approx(sum(alone) / len(alone), abs=1e-5)
+    cut = judge.padded_mean_nll(texts, tokens=5)
+    assert cut == pytest.approx(judge.padded_mean_nll([text[:5] for text in texts], tokens=200), abs=1e-6)
+    assert abs(cut - judge.padded_mean_nll(texts, tokens=200)) > 1e-3
+
+
+def test_a_batch_is_sixteen_texts_and_the_last_partial_one_is_dropped(judge_folder):
+    """The mean is over batches, not tokens: the second batch is five times as wide."""
+    judge = CausalJudge(judge_folder(byte_tokenizer()))
+    texts = [letter * (4 if place < 16 else 20) for place, letter in enumerate("abcdefghijklmnopqrstuvwxyzabcdef")]
+    prompts = ["p"] * 32
+    first, second = (
+        judge.padded_mean_nll(["p" + text for text in part], tokens=200) for part in (texts[:16], texts[16:])
+    )
+    assert table_perplexity(judge, prompts, texts) == pytest.approx(math.exp((first + second) / 2), rel=1e-5)
+    assert table_perplexity(judge, prompts[:31], texts[:31]) == pytest.approx(math.exp(first), rel=1e-5)
+    assert math.isnan(table_perplexity(judge, prompts[:15], texts[:15]))
+
+
+def test_a_judge_without_an_end_of_text_is_refused(judge_folder):
+    judge = CausalJudge(judge_folder(byte_tokenizer(end=None)))
+    assert judge.read(["a"], ["b"]).nll[0]
+    with pytest.raises(ModelError, match="the judge 'judge' has a tokenizer without an end of text"):
+        judge.padded_mean_nll(["ab"], tokens=200)
+
+
+# What is shared between trials
+
+
+def test_two_tokenizers_with_the_same_ids_share_no_texts(measuring):
+    """With a and b swapped, "abba…" and "baab…" are the same token ids and other texts."""
+    plain, swapped = byte_tokenizer(), byte_tokenizer(swapped="ab")
+    text, mirrored = "a cab, a bat and a crab.", "b cba, b abt bnd b crba."
+    assert plain(text)["input_ids"] == swapped(mirrored)["input_ids"]
+    script = [*plain(text)["input_ids"], *[0] * 20]
+    first, second = (
+        measuring(tokenizer, script, [words], utility=words, tokens=20, prefix_tokens=8)
+        for tokenizer, words in ((plain, text), (swapped, mirrored))
+    )
+    assert first.forget.digest == second.forget.digest
+    for definition in ("exact", "table"):
+        assert first.generations(definition).digest != second.generations(definition).digest
+        evaluator = Memorization(definition=definition)
+        shared = [evaluator.evaluate(task.model, task).numbers["ss"] for task in (first, second)]
+        alone = replace(second, artifacts=Artifacts(second.artifacts.root / definition))
+        assert shared[1] == evaluator.evaluate(alone.model, alone).numbers["ss"]
+        assert shared[0] != shared[1]
+
+
+def test_a_judges_key_names_all_that_decides_its_numbers(judge_folder, tmp_path):
+    plain = judge_folder(byte_tokenizer(), "plain")
+    key = judge_key(plain)
+    shutil.copytree(plain.location, tmp_path / "moved")
+    moved = replace(plain, id="moved", location=str(tmp_path / "moved"), tokenizer=str(tmp_path / "moved"))
+    assert judge_key(moved) == CausalJudge(moved).digest == key  # wherever it lies
+    assert judge_key(replace(plain, digest="1" * 16)) != key
+    assert judge_key(plain, "bfloat16") != key
+    assert judge_key(replace(plain, tokenizer=judge_folder(byte_tokenizer(swapped="ab"), "swapped").tokenizer)) != key
+
+
+def test_an_encoder_with_another_pooling_is_another(tmp_path):
+    minilm = resolve_judge("similarity", "minilm")
+    other = tmp_path / "other"
+    shutil.copytree(minilm.location, other, ignore=shutil.ignore_patterns("onnx", "openvino"))
+    copied = replace(minilm, location=str(other), tokenizer=str(other))
+    assert judge_key(copied) == judge_key(minilm)
+    pooling = other / "1_Pooling" / "config.json"
+    settings = json.loads(pooling.read_text())
+    changes = {
+        name: not value
+        for name, value in settings.items()
+        if name in ("pooling_mode_cls_token", "pooling_mode_mean_tokens")
+    }
+    assert changes
+    pooling.write_text(json.dumps(settings | changes))
+    assert judge_key(copied) != judge_key(minilm)
+    embedded = [Embedder(judge).encode(["The nurse lives in Paris."]) for judge in (minilm, copied)]
+    assert row_cosine(*embedded)[0] < 0.99
+    assert Embedder(copied).digest != Embedder(minilm).digest
