@@ -76,6 +76,7 @@ class Memorization(Evaluator):
         }
         notes = {
             "near_ties": found.near_ties,
+            "near_tie_limit": found.near_tie_limit,
             "el_sequences": len(chosen),
             "el_prefixes": sum(map(len, chosen.values())),
             "sequences": len(task.forget),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from harness.contracts import Model
+
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 """What the logits of one forward pass may weigh: with 50,000 tokens to choose from they outweigh all else."""
 JUDGE_BYTES = 1 << 30
@@ -20,3 +22,8 @@ def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) 
         13
     """
     return max(1, min(most, LOGIT_BYTES[device.type] // (4 * vocabulary * tokens)))
+
+
+def vocabulary_of(model: Model) -> int:
+    """Return how many tokens a model chooses from; of one that also sees or hears, its text part says so."""
+    return int(model.config.get_text_config(decoder=True).vocab_size)

@@ -1,9 +1,13 @@
-"""A key-value cache whose rows join late: every live row holds exactly as many tokens as the others.
+"""Key-value caches that keep every token, and one whose rows join late.
 
 Rows that start at different positions of their sequences are aligned by absolute position. At step
 t every live row has t cached tokens, so that there is neither padding nor mask; a row joins when t
 reaches its own start, by copying the first t tokens of its sequence's cache. Buffers are allocated
 once: nothing is concatenated.
+
+That needs the first t tokens of every layer. A layer with a sliding window would drop them, so that
+the forward pass over the sequences is given a cache that drops nothing; windows are then a matter of
+the attention mask, which transformers makes from what a cache says it holds.
 """
 
 from __future__ import annotations
@@ -11,7 +15,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+
+from harness.contracts import Model
+from harness.toolkit.pair import cache_layers, takes_cache
+
+Source = Cache | torch.Tensor
+"""What rows continue: the cache of a pass over their sequences, or those sequences' tokens_BT, to be read again."""
+_PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
+"""Layers that hold keys and values of tokens and nothing else: no recurrent state, no compressed or indexed past."""
 
 
 class JoiningLayer(DynamicLayer):
@@ -63,10 +75,33 @@ class JoiningCache(Cache):
             layer.join(sources)
 
 
-def bytes_per_token(cache: Cache) -> int:
-    """Return the bytes that one row needs for one token, in all layers."""
+def whole_cache(model: Model) -> Cache | None:
+    """Return an empty cache that keeps every token in every layer; None where the model keeps something else.
+
+    Something else is a recurrent state (Mamba and its hybrids), or a past that is compressed or shared between
+    layers: of those, the state after a sequence does not hold the states after its prefixes.
+    """
+    layers = cache_layers(model) if takes_cache(model) else []
+    if not layers or any(type(layer) not in _PLAIN_LAYERS for layer in layers):
+        return None
+    return Cache(layers=[DynamicLayer() for _ in layers])
+
+
+def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
+    """Return whether every layer holds keys and values for all tokens of all rows."""
+    return all(
+        held is not None and held.ndim == 4 and (held.shape[0], held.shape[2]) == (rows, tokens)
+        for layer in cache.layers
+        for held in (layer.keys, layer.values)
+    )
+
+
+def bytes_per_token(source: Source) -> int:
+    """Return the bytes that one row needs for one token: in all layers, or for its number alone."""
+    if isinstance(source, torch.Tensor):
+        return source.element_size()
     return sum(
         layer.keys[0, :, 0].numel() * layer.keys.element_size()
         + layer.values[0, :, 0].numel() * layer.values.element_size()
-        for layer in cache.layers
+        for layer in source.layers
     )

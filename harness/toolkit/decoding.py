@@ -2,7 +2,8 @@
 
 If the most likely token after a prefix is the text's own next token, then the continuation of that
 prefix is that token followed by the continuation of the next longer prefix. So one teacher-forced
-pass tells where a generation differs from the text at all, and only those places are generated.
+pass tells where a generation differs from the text at all, and only those places are generated: from a
+key-value cache where that gives the logits of plain forward passes, else by those.
 
 Tensor letters: N sequences, R generated rows, T tokens, V vocabulary.
 """
@@ -14,15 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers.cache_utils import Cache
 
 from harness.contracts import Model, Sequences
-from harness.toolkit.batches import rows_at_once
-from harness.toolkit.cache import bytes_per_token
-from harness.toolkit.stepping import stepper
+from harness.toolkit.batches import rows_at_once, vocabulary_of
+from harness.toolkit.cache import Source, bytes_per_token
+from harness.toolkit.precision import Precision
+from harness.toolkit.stepping import Stepper, read, stepper
+from harness.toolkit.trust import is_cache_exact
 
-NEAR_TIE = 1e-4
-"""A greedy choice whose two best logits are closer than this may differ between batch shapes."""
 CACHE_BYTES = {"cpu": 16 << 20, "cuda": 4 << 30}
 """Of keys and values that are generated from at once: on a CPU what its caches hold, on a GPU what keeps it busy."""
 SEQUENCES_AT_ONCE = 64
@@ -36,7 +36,9 @@ class Continuations:
     predicted_NT: torch.Tensor
     """The greedy choice for token t given the text before it; -1 at t = 0 and in padding."""
     near_ties: int
-    """Greedy choices, of the text's and of the generated tokens, with a margin below NEAR_TIE."""
+    """Greedy choices, of the text's and of the generated tokens, with a margin below `near_tie_limit`."""
+    near_tie_limit: str
+    """That margin, for the precision that was used: a choice that is closer may differ between batch shapes."""
     rows: dict[tuple[int, int], torch.Tensor]
     """(sequence, mismatch position) to the whole row: the text up to there, then what was generated."""
 
@@ -67,19 +69,26 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
     The result equals a generation for each prefix (end of text an ordinary token), near ties aside.
 
     Args:
-        model: Any causal LM that takes `past_key_values`.
+        model: Any causal LM. One that cannot be continued from a key-value cache is decoded slowly.
         sequences: N of them, of any lengths.
         prefixes: For each sequence the prefix lengths, in tokens, all >= 1.
+
+    Raises:
+        TrialError: The model cannot read the sequences, is no causal LM, or its logits are NaN.
     """
     device = next(model.parameters()).device
+    longest = sequences.lengths_N == sequences.lengths_N.max()
+    tried = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
+    is_cached = is_cache_exact(model, tried)
     predicted_NT = torch.full_like(sequences.tokens_NT, -1)
     next_NT = torch.full_like(sequences.tokens_NT, sequences.tokens_NT.shape[1])
     rows: dict[tuple[int, int], torch.Tensor] = {}
     near_ties = 0
-    for length, members in _groups(sequences, model.config.vocab_size, device):
+    for length, members in _groups(sequences, vocabulary_of(model), device):
         tokens = sequences.tokens_NT[members, :length].to(device)
-        output = model(input_ids=tokens, use_cache=True)
-        choice, close = _greedy(output.logits[:, :-1])
+        logits, source = read(model, tokens, is_cached)
+        precision = Precision.of(model, logits)
+        choice, close = _greedy(logits[:, :-1], precision)
         predicted_NT[members, 1:length] = choice.cpu()
         near_ties += close
         next_NT[members, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), next_NT.shape[1])
@@ -91,12 +100,12 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
                 if mismatch < length
             }
         )
-        whole, close = _continue(model, output.past_key_values, tokens, choice, wanted)
-        del output  # Else its logits and cache would lie beside the next group's.
+        whole, close = _continue(model, source, tokens, choice, wanted, precision)
+        del logits, source  # Else they would lie beside the next group's.
         near_ties += close
         for (mismatch, place), row in zip(wanted, whole, strict=True):
             rows[int(members[place]), mismatch] = row
-    return Continuations(sequences, predicted_NT, near_ties, rows, next_NT)
+    return Continuations(sequences, predicted_NT, near_ties, precision.near_tie_limit, rows, next_NT)
 
 
 def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:
@@ -117,18 +126,21 @@ def _groups(sequences: Sequences, vocabulary: int, device: torch.device) -> Iter
             yield length, members
 
 
-def _greedy(logits: torch.Tensor) -> tuple[torch.Tensor, int]:
-    best = logits.topk(2, dim=-1)
-    close = (best.values[..., 0] - best.values[..., 1]) < NEAR_TIE
-    return best.indices[..., 0], int(close.sum())
+def _greedy(logits: torch.Tensor, precision: Precision) -> tuple[torch.Tensor, int]:
+    """Return the likeliest tokens, of equal ones the first, and how many are near ties; the logits are used up."""
+    limit = precision.near_tie(logits)
+    best = logits.max(dim=-1)
+    second = logits.scatter_(-1, best.indices.unsqueeze(-1), float("-inf")).amax(dim=-1)
+    return best.indices, int((best.values - second < limit).sum())
 
 
 def _continue(
     model: Model,
-    source: Cache,
+    source: Source,
     tokens_BT: torch.Tensor,
     choice_BS: torch.Tensor,
     wanted: list[tuple[int, int]],
+    precision: Precision,
 ) -> tuple[list[torch.Tensor], int]:
     """Generate to the end from each (mismatch position, row) of a forward pass; sorted by position."""
     length = tokens_BT.shape[1]
@@ -142,21 +154,22 @@ def _continue(
         rows_RT = tokens_BT[places]
         index = torch.arange(len(part), device=tokens_BT.device)
         rows_RT[index, positions.to(index)] = choice_BS[places, positions.to(index) - 1]
-        near_ties += _fill(model, source, rows_RT, positions, places)
+        near_ties += _fill(stepper(model, source, len(part), length, part[0][0]), rows_RT, positions, places, precision)
         done += list(rows_RT.cpu())
     return done, near_ties
 
 
-def _fill(model: Model, source: Cache, rows_RT: torch.Tensor, positions: torch.Tensor, places: torch.Tensor) -> int:
+def _fill(
+    rows: Stepper, rows_RT: torch.Tensor, positions: torch.Tensor, places: torch.Tensor, precision: Precision
+) -> int:
     """Write each row's greedy tokens after its position; rows come in the order of their positions."""
     length, first = rows_RT.shape[1], int(positions[0])
-    rows = stepper(model, source, len(rows_RT), length, first)
     live = near_ties = 0
     for step in range(first, length - 1):
         joined = int(torch.searchsorted(positions, step, right=True))
         if joined > live:
             rows.join(places[live:joined])
             live = joined
-        rows_RT[:live, step + 1], close = _greedy(rows.step(rows_RT[:live, step]))
+        rows_RT[:live, step + 1], close = _greedy(rows.step(rows_RT[:live, step]), precision)
         near_ties += close
     return near_ties

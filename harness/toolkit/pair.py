@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from transformers import GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from harness.errors import TrialError
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(logits of the first, logits of the second) to the logits that are decoded from."""
@@ -42,9 +45,16 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         use_cache: bool | None = None,
         **inputs: Any,
     ) -> CausalLMOutputWithPast:
-        """Return the combined logits; the cache's first half of layers is the first model's."""
+        """Return the combined logits; the cache's first half of layers is the first model's.
+
+        Raises:
+            TrialError: A cache is asked for, and one of the two would ignore it.
+        """
         caches: list[Cache | None] = [None, None]
         if use_cache or past_key_values is not None:
+            if not takes_cache(self):
+                names = f"{type(self.first).__name__} and {type(self.second).__name__}"
+                raise TrialError(f"{names} cannot both be given a cache: call the pair with use_cache=False.")
             past_key_values = DynamicCache(config=self.config) if past_key_values is None else past_key_values
             caches = list(self.halves(past_key_values))
         inputs.pop("return_dict", None)
@@ -56,7 +66,20 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
     def halves(self, cache: Cache) -> tuple[Cache, Cache]:
         """Return two caches that share their layers with `cache`, which is widened for the second at first use."""
-        one = len(DynamicCache(config=self.first.config).layers)
-        if len(cache.layers) == one:
-            cache.layers.extend(DynamicCache(config=self.second.config).layers)
-        return Cache(layers=cache.layers[:one]), Cache(layers=cache.layers[one:])
+        first, second = cache_layers(self.first), cache_layers(self.second)
+        cache.layers.extend([*first, *second][len(cache.layers) :])
+        return Cache(layers=cache.layers[: len(first)]), Cache(layers=cache.layers[len(first) :])
+
+
+def cache_layers(model: PreTrainedModel) -> list[Any]:
+    """Return new, empty layers of the kinds that a model's own cache has; those of a pair one after the other."""
+    if isinstance(model, PairModel):
+        return [*cache_layers(model.first), *cache_layers(model.second)]
+    return list(DynamicCache(config=model.config).layers)
+
+
+def takes_cache(model: PreTrainedModel) -> bool:
+    """Return whether a model, or both of a pair, can be given what it kept under the name `past_key_values`."""
+    if isinstance(model, PairModel):
+        return takes_cache(model.first) and takes_cache(model.second)
+    return "past_key_values" in inspect.signature(model.forward).parameters

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from harness.contracts import Model
-from harness.toolkit.batches import rows_at_once
+from harness.toolkit.batches import rows_at_once, vocabulary_of
 from harness.toolkit.cache import bytes_per_token
-from harness.toolkit.stepping import stepper
+from harness.toolkit.stepping import read, stepper
+from harness.toolkit.trust import is_cache_exact
 
 ROWS_AT_ONCE = 256
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
@@ -33,18 +34,25 @@ def sample(
     """Return `new_tokens` sampled tokens after each prompt, N x new_tokens; end of text is an ordinary token.
 
     Args:
-        model: Any causal LM that takes `past_key_values`.
+        model: Any causal LM. One that cannot be continued from a key-value cache is decoded slowly.
         prompts_NT: N prompts of the same length T >= 1.
         new_tokens: How many to generate.
         seed: With a prompt's index, decides its random numbers.
         top_p: The nucleus: the most likely tokens that hold this much probability.
         top_k: Keep only so many most likely tokens before that; None keeps all.
+
+    Raises:
+        TrialError: The model cannot read so many tokens, is no causal LM, or its logits are NaN.
     """
     draws = uniforms(len(prompts_NT), new_tokens, seed)
     device = next(model.parameters()).device
-    at_once = sampled_at_once(model, prompts_NT.shape[1], prompts_NT.shape[1] + new_tokens, device)
+    prompt = prompts_NT.shape[1]
+    at_once = sampled_at_once(model, prompt, prompt + new_tokens, device)
+    # What will be written is not known yet; what a cache drops depends on lengths, not on tokens.
+    as_long = prompts_NT.repeat(1, -(-(prompt + new_tokens) // prompt))[:, : prompt + new_tokens - 1]
+    is_cached = is_cache_exact(model, as_long.to(device))
     parts = [
-        _sample(model, prompts.to(device), mine.to(device), top_p, top_k)
+        _sample(model, prompts.to(device), mine.to(device), top_p, top_k, is_cached)
         for prompts, mine in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
     ]
     return torch.cat(parts)
@@ -53,9 +61,9 @@ def sample(
 def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device) -> int:
     """Return how many rows to write at once on a device, prompts of `prompt` tokens and `tokens` tokens in all."""
     first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
-    one = model(input_ids=first, use_cache=True).past_key_values
+    _, one = read(model, first, is_cached=True)
     most = min(ROWS_AT_ONCE, SAMPLED_CACHE_BYTES[device.type] // (bytes_per_token(one) * tokens))
-    return rows_at_once(model.config.vocab_size, prompt, device, most=most)
+    return rows_at_once(vocabulary_of(model), prompt, device, most=most)
 
 
 def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
@@ -66,14 +74,14 @@ def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
 
 
 def _sample(
-    model: Model, prompts_BT: torch.Tensor, draws_BS: torch.Tensor, top_p: float, top_k: int | None
+    model: Model, prompts_BT: torch.Tensor, draws_BS: torch.Tensor, top_p: float, top_k: int | None, is_cached: bool
 ) -> torch.Tensor:
     device = prompts_BT.device
     rows, start = prompts_BT.shape
     steps = draws_BS.shape[1]
-    output = model(input_ids=prompts_BT, use_cache=True)
-    logits = output.logits[:, -1]
-    advancing = stepper(model, output.past_key_values, rows, start + steps, start)
+    whole, source = read(model, prompts_BT, is_cached)
+    logits = whole[:, -1]
+    advancing = stepper(model, source, rows, start + steps, start)
     advancing.join(torch.arange(rows, device=device))
     generated = torch.empty(rows, steps, dtype=torch.long, device=device)
     for step in range(steps):

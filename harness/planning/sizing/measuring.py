@@ -19,12 +19,13 @@ from harness.models.loading import unloaded_model
 from harness.models.resolving import CAUSAL_ROLES, here
 from harness.planning.sizing.meter import Bytes, Meter
 from harness.specs import Source, TrialSpec
-from harness.toolkit.batches import JUDGE_BYTES, rows_at_once
+from harness.toolkit.batches import JUDGE_BYTES, rows_at_once, vocabulary_of
+from harness.toolkit.cache import Source as CacheOrTokens
 from harness.toolkit.cache import bytes_per_token
 from harness.toolkit.decoding import CACHE_BYTES, SEQUENCES_AT_ONCE
 from harness.toolkit.sampling import sampled_at_once
 from harness.toolkit.scoring import BATCH, read_batch
-from harness.toolkit.stepping import stepper
+from harness.toolkit.stepping import read, stepper
 
 EMBEDDED_AT_ONCE = 64
 
@@ -74,11 +75,11 @@ def _greedy(meter: Meter, forget: Source, model: Model, device: torch.device) ->
     """Continue prefixes of the forget set, from as many mismatches as are continued at once."""
     meter.knows(model)
     length = forget.longest
-    at_once = rows_at_once(model.config.vocab_size, length, device, most=SEQUENCES_AT_ONCE)
-    output = _cached(meter, model, min(at_once, forget.rows), length)
-    yield output.logits[:, :-1].topk(2, dim=-1)
-    rows = max(1, CACHE_BYTES[device.type] // (bytes_per_token(output.past_key_values) * length))
-    yield from _advanced(meter, model, output, min(rows, len(output.logits) * length), length, 1)
+    at_once = rows_at_once(vocabulary_of(model), length, device, most=SEQUENCES_AT_ONCE)
+    logits, source = _read(meter, model, min(at_once, forget.rows), length)
+    yield logits[:, :-1].topk(2, dim=-1)
+    rows = max(1, CACHE_BYTES[device.type] // (bytes_per_token(source) * length))
+    yield from _advanced(meter, model, (logits, source), min(rows, len(logits) * length), length, 1)
 
 
 def _sampled(meter: Meter, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
@@ -86,20 +87,25 @@ def _sampled(meter: Meter, utility: Source, model: Model, device: torch.device) 
     meter.knows(model)
     prompt = utility.prefix_tokens
     at_once = sampled_at_once(model, prompt, utility.longest, device)
-    output = _cached(meter, model, min(at_once, utility.rows), prompt)
-    yield from _advanced(meter, model, output, len(output.logits), utility.longest, prompt)
+    logits, source = _read(meter, model, min(at_once, utility.rows), prompt)
+    yield from _advanced(meter, model, (logits, source), len(logits), utility.longest, prompt)
 
 
-def _cached(meter: Meter, model: Model, rows: int, tokens: int) -> Any:
-    output = model(input_ids=torch.zeros(rows, tokens, dtype=torch.long), use_cache=True)
-    layers = output.past_key_values.layers
-    meter.means("caches", [each for layer in layers for each in (layer.keys, layer.values)])
-    return output
+def _read(meter: Meter, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, CacheOrTokens]:
+    logits, source = read(model, torch.zeros(rows, tokens, dtype=torch.long), is_cached=True)
+    if not isinstance(source, torch.Tensor):
+        meter.means("caches", [held for layer in source.layers for held in (layer.keys, layer.values)])
+    return logits, source
 
 
-def _advanced(meter: Meter, model: Model, output: Any, rows: int, tokens: int, start: int) -> Iterator[Any]:
+def _advanced(
+    meter: Meter, model: Model, output: tuple[torch.Tensor, CacheOrTokens], rows: int, tokens: int, start: int
+) -> Iterator[Any]:
+    _, source = output
+    # Without a cache the last step, which reads a whole row, is the largest.
+    start = tokens - 1 if isinstance(source, torch.Tensor) else start
     with meter.counting("caches"):
-        advancing = stepper(model, output.past_key_values, rows, tokens, start)
+        advancing = stepper(model, source, rows, tokens, start)
     advancing.join(torch.zeros(rows, dtype=torch.long))
     yield advancing.step(torch.zeros(rows, dtype=torch.long)), output
 
