@@ -36,7 +36,10 @@ def make_trial(world, tokenizer, tmp_path_factory):
     def make(method, reference, strength_name, strength, **changes):
         spec = small_spec(reference)
         fields = {"method": method, "strength_name": strength_name, "strengths": (strength,), "evaluators": evaluators}
-        fields |= {"model": resolve_model(str(world / "MODEL")), "forget": replace(spec.forget, sequences=2)}
+        fields |= {
+            "model": resolve_model(str(world / "MODEL")),
+            "forget": replace(spec.forget, sequences=2, sequence_tokens=48, prefix_tokens=24),
+        }
         fields |= {"judges": {"similarity": resolve_model(str(folder))}, "trial_id": method}
         return replace(spec, **fields | changes)
 
@@ -126,7 +129,7 @@ def test_damage_that_is_there_when_the_sweep_starts_is_a_job_of_its_own(make_tri
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("harm", ["flipped", "cut"])
 def test_damaged_arrays_are_computed_again(make_trial, run, tmp_path, harm):
     spec = make_trial("gradient_ascent", "none", "epochs", 1)
     before, _, _ = run(spec)
@@ -143,7 +146,7 @@ def test_damaged_arrays_are_computed_again(make_trial, run, tmp_path, harm):
     assert run(spec)[:2] == (before, [])
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("harm", ["flipped", "old"])
 @pytest.mark.parametrize(
     ("method", "keep", "file"),
     [("emso", "patch", "patch.safetensors"), ("gradient_ascent", "all", "model.safetensors")],

@@ -332,3 +332,36 @@ def test_judges_large_ones_make_room_and_small_ones_stay(model_folder, tmp_path)
     large.rest()
     large.get(load, places["a"])
     assert loads == ["a", "b", "a", "a"]
+
+
+def test_converted_weights_that_are_damaged_are_named_removed_and_converted_again(
+    hub_cache, model_folder, pickled_folder, tmp_path, capsys
+):
+    hub_cache("owner/model", model_folder)
+    hub_cache("owner/encoder", pickled_folder[0])
+    place = hub.converted(Repository("owner/encoder", "model", COMMIT))
+    file, weights = str(sweep(tmp_path)), place / "model.safetensors"
+
+    def harm_weights():
+        contents = bytearray(weights.read_bytes())
+        contents[-1] ^= 1
+        weights.write_bytes(contents)
+
+    assert main([file]) == 0
+    judge = resolve_judge("similarity", "owner/encoder")
+    whole = weights.read_bytes()
+    for harm in (harm_weights, lambda: (place / "digests.json").write_text("{")):
+        harm()
+        with pytest.raises(
+            ModelError, match=r"converted weights of 'owner/encoder' .* were damaged \(.*\) and are remov"
+        ):
+            here(judge)
+        assert not place.exists()
+        assert main([file]) == 0
+        assert weights.read_bytes() == whole
+        here(judge)
+    (place / "digests.json").unlink()  # As versions left them that wrote no digests.
+    with pytest.raises(ModelError, match="`lethe prefetch FILE` converts it once"):
+        resolve_judge("similarity", "owner/encoder")
+    assert main([file]) == 0
+    here(judge)
