@@ -47,10 +47,10 @@ def sample(
     draws = uniforms(len(prompts_NT), new_tokens, seed)
     device = next(model.parameters()).device
     prompt = prompts_NT.shape[1]
-    at_once = sampled_at_once(model, prompt, prompt + new_tokens, device)
     # What will be written is not known yet; what a cache drops depends on lengths, not on tokens.
     as_long = prompts_NT.repeat(1, -(-(prompt + new_tokens) // prompt))[:, : prompt + new_tokens - 1]
     is_cached = is_cache_exact(model, as_long.to(device))
+    at_once = sampled_at_once(model, prompt, prompt + new_tokens, device, is_cached)
     parts = [
         _sample(model, prompts.to(device), mine.to(device), top_p, top_k, is_cached)
         for prompts, mine in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
@@ -58,10 +58,10 @@ def sample(
     return torch.cat(parts)
 
 
-def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device) -> int:
+def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device, is_cached: bool) -> int:
     """Return how many rows to write at once on a device, prompts of `prompt` tokens and `tokens` tokens in all."""
     first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
-    _, one = read(model, first, is_cached=True)
+    _, one = read(model, first, is_cached)
     most = min(ROWS_AT_ONCE, SAMPLED_CACHE_BYTES[device.type] // (bytes_per_token(one) * tokens))
     return rows_at_once(vocabulary_of(model), prompt, device, most=most)
 

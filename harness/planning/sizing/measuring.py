@@ -86,7 +86,7 @@ def _sampled(meter: Meter, utility: Source, model: Model, device: torch.device) 
     """Write after the utility prompts."""
     meter.knows(model)
     prompt = utility.prefix_tokens
-    at_once = sampled_at_once(model, prompt, utility.longest, device)
+    at_once = sampled_at_once(model, prompt, utility.longest, device, is_cached=True)
     logits, source = _read(meter, model, min(at_once, utility.rows), prompt)
     yield from _advanced(meter, model, (logits, source), len(logits), utility.longest, prompt)
 

@@ -1,0 +1,405 @@
+"""Greedy and sampled continuations of every family of causal LMs, against argmax over plain forward passes."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+import transformers as families
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from harness.errors import TrialError
+from harness.toolkit.cache import JoiningCache, bytes_per_token
+from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.pair import PairModel
+from harness.toolkit.precision import NEAR_TIE, Precision
+from harness.toolkit.sampling import choose, sample, sampled_at_once, uniforms
+from harness.toolkit.stepping import CacheStepper, GPTNeoStepper, ReadingStepper, read, stepper
+
+TOKENS = 12
+VOCABULARY = 61
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+OLD_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32}
+GROUPED = {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": 32}
+QWEN = {**GROUPED, "use_sliding_window": True, "max_window_layers": 1, "head_dim": 8}
+FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
+
+WHOLE = {
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", OLD_SIZES),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
+    "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SIZES),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", GROUPED),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**GROUPED, "head_dim": 8}),
+    "gemma": ("GemmaForCausalLM", "GemmaConfig", {**GROUPED, "num_key_value_heads": 1, "head_dim": 8}),
+    "opt": (
+        *("OPTForCausalLM", "OPTConfig"),
+        {"hidden_size": 32, "ffn_dim": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "init_std": 0.3}
+        | {"word_embed_proj_dim": 32, "max_position_embeddings": 32},
+    ),
+    "bloom": ("BloomForCausalLM", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    "gptj": ("GPTJForCausalLM", "GPTJConfig", {**OLD_SIZES, "rotary_dim": 4}),
+    "phi": ("PhiForCausalLM", "PhiConfig", SIZES),
+    "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", GROUPED),
+    "falcon": ("FalconForCausalLM", "FalconConfig", {**FALCON, "multi_query": True}),
+    "falcon with ALiBi": ("FalconForCausalLM", "FalconConfig", {**FALCON, "multi_query": False, "alibi": True}),
+    "falcon, new decoder": (
+        *("FalconForCausalLM", "FalconConfig"),
+        {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
+    ),
+    "mpt": ("MptForCausalLM", "MptConfig", {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 32}),
+    "mixtral": ("MixtralForCausalLM", "MixtralConfig", {**GROUPED, "num_local_experts": 4}),
+    "mamba": ("MambaForCausalLM", "MambaConfig", {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}),
+}
+WINDOWED = {
+    "gpt-neo": ("GPTNeoForCausalLM", "GPTNeoConfig", {**NEO, "max_position_embeddings": 32}),
+    "mistral": ("MistralForCausalLM", "MistralConfig", GROUPED),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", {**GROUPED, "use_sliding_window": True, "max_window_layers": 1}),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", QWEN),
+    "gemma2": (
+        *("Gemma2ForCausalLM", "Gemma2Config"),
+        {**GROUPED, "head_dim": 8, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0},
+    ),
+    "gemma3": (
+        *("Gemma3ForCausalLM", "Gemma3TextConfig"),
+        {**GROUPED, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
+    "mixtral": ("MixtralForCausalLM", "MixtralConfig", {**GROUPED, "num_local_experts": 4}),
+}
+WINDOWS = (5, TOKENS, TOKENS + 1)
+CASES = [(name, None) for name in WHOLE] + [(name, window) for name in WINDOWED for window in WINDOWS]
+
+
+def make(name, window=None, seed=0, **changes):
+    """Return a tiny random model with weights so large that its choices vary."""
+    model, config, sizes = (WINDOWED if window else WHOLE)[name]
+    if window:
+        sizes = sizes | {"window_size" if name == "gpt-neo" else "sliding_window": window}
+    ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    settings = {"vocab_size": VOCABULARY, "initializer_range": 0.3} | ends | sizes | changes
+    torch.manual_seed(seed)
+    made = getattr(families, config)(**settings)
+    made._attn_implementation = "eager"
+    return getattr(families, model)(made).eval()
+
+
+@torch.inference_mode()
+def naive(model, tokens_NT):
+    """Return every prefix's greedy continuation and its smallest margin, by passes over whole rows of one length."""
+    count, length = tokens_NT.shape
+    rows, margins = {}, {}
+    for end in range(1, length):
+        for sequence in range(count):
+            rows[sequence, end], margins[sequence, end] = tokens_NT[sequence, :end], float("inf")
+        logits = model(input_ids=torch.stack(list(rows.values())), use_cache=False).logits[:, -1].float()
+        best = logits.topk(2).values
+        for key, token, margin in zip(rows, logits.argmax(-1), best[:, 0] - best[:, 1], strict=True):
+            rows[key] = torch.cat([rows[key], token[None]])
+            margins[key] = min(margins[key], float(margin))
+    return {key: row[key[1] :].tolist() for key, row in rows.items()}, margins
+
+
+def texts(model, length=TOKENS):
+    """Return random texts, and one that the model itself wrote but for one slip."""
+    tokens = torch.randint(1, VOCABULARY, (3, length), generator=torch.Generator().manual_seed(1))
+    own = tokens[0, :2]
+    for _ in range(2, length):
+        with torch.inference_mode():
+            own = torch.cat([own, model(input_ids=own[None], use_cache=False).logits[0, -1:].argmax(-1)])
+    own = own.clone()
+    own[length // 2] = (own[length // 2] + 1) % VOCABULARY
+    return torch.cat([tokens[:2], own[None]])
+
+
+def check_greedy(model, make_sequences, tokens_NT, margin=NEAR_TIE):
+    count, length = tokens_NT.shape
+    ours = greedy_continuations(model, make_sequences(tokens_NT.tolist()), [range(1, length)] * count)
+    theirs, margins = naive(model, tokens_NT)
+    clear = [key for key in theirs if margins[key] >= margin]
+    assert len(clear) > 0.8 * len(theirs)
+    assert len({tuple(theirs[key]) for key in clear}) > length / 3, "the choices do not vary: nothing is tested"
+    assert {key: ours.of(*key) for key in clear} == {key: theirs[key] for key in clear}
+    return ours
+
+
+@pytest.mark.parametrize(("name", "window"), CASES)
+def test_every_continuation_is_that_of_plain_passes(name, window, make_sequences, caplog):
+    model = make(name, window)
+    check_greedy(model, make_sequences, texts(model))
+    assert ("decoded slowly" in caplog.text) == (name == "mamba")
+
+
+@torch.inference_mode()
+def naive_sample(model, prompts, new_tokens, seed):
+    rows = prompts
+    for draws in uniforms(len(prompts), new_tokens, seed).T:
+        token = choose(model(input_ids=rows, use_cache=False).logits[:, -1].float(), draws, 0.95)
+        rows = torch.cat([rows, token[:, None]], dim=1)
+    return rows[:, prompts.shape[1] :]
+
+
+@pytest.mark.parametrize(("name", "window"), [case for case in CASES if case[1] in (None, 5)])
+def test_samples_are_those_of_plain_passes(name, window):
+    model = make(name, window)
+    prompts = torch.randint(1, VOCABULARY, (4, 7), generator=torch.Generator().manual_seed(2))
+    assert torch.equal(sample(model, prompts, TOKENS - 7, seed=5), naive_sample(model, prompts, TOKENS - 7, 5))
+
+
+@pytest.mark.parametrize(("name", "window"), [("mistral", 5), ("gemma3", TOKENS), ("bloom", None)])
+def test_generate_of_transformers_agrees(name, window, make_sequences):
+    model = make(name, window)
+    tokens = texts(model)
+    ours = greedy_continuations(model, make_sequences(tokens.tolist()), [[3]] * len(tokens))
+    prompts = tokens[:, :3]
+    settings = {"max_new_tokens": TOKENS - 3, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    theirs = model.generate(prompts, attention_mask=torch.ones_like(prompts), **settings)
+    assert [ours.of(row, 3) for row in range(len(tokens))] == theirs[:, 3:].tolist()
+
+
+@pytest.mark.parametrize("names", [("mistral", "gemma2"), ("gpt-neo", "mistral"), ("mamba", "mistral")])
+def test_pairs_of_any_two_are_exact(names, make_sequences):
+    first, second = (make(name, None if name == "mamba" else 6, seed) for seed, name in enumerate(names))
+    model = PairModel(first, second, lambda z, memo: z - 0.5 * torch.relu(memo - z))
+    check_greedy(model, make_sequences, texts(model))
+    prompts = torch.randint(1, VOCABULARY, (3, 4), generator=torch.Generator().manual_seed(2))
+    assert torch.equal(sample(model, prompts, 10, seed=5), naive_sample(model, prompts, 10, 5))
+
+
+def test_a_pair_refuses_a_cache_that_one_of_it_would_ignore():
+    mamba, llama = make("mamba"), make("llama")
+    pair = PairModel(llama, mamba, lambda z, memo: z - memo)
+    assert pair(input_ids=torch.ones(1, 3, dtype=torch.long)).logits.shape == (1, 3, VOCABULARY)
+    with pytest.raises(TrialError, match="use_cache=False"):
+        pair(input_ids=torch.ones(1, 3, dtype=torch.long), use_cache=True)
+
+
+class Forgetful(LlamaForCausalLM):
+    """Its class says that it keeps keys and values; from a cache it sees only the last few of them."""
+
+    def forward(self, input_ids=None, past_key_values=None, **inputs):
+        if past_key_values is not None and past_key_values.get_seq_length():
+            seen = past_key_values.get_seq_length() + input_ids.shape[1]
+            inputs["attention_mask"] = (torch.arange(seen) >= seen - 6).long().expand(len(input_ids), -1)
+        return super().forward(input_ids, past_key_values=past_key_values, **inputs)
+
+
+class OwnKind(LlamaForCausalLM):
+    """It wants a cache of its own."""
+
+    def forward(self, input_ids=None, past_key_values=None, **inputs):
+        if past_key_values is not None:
+            raise ValueError("not a cache of mine")
+        return super().forward(input_ids, past_key_values=past_key_values, **inputs)
+
+
+class Short(LlamaForCausalLM):
+    """It leaves the cache that it was given as it was."""
+
+    def forward(self, input_ids=None, past_key_values=None, **inputs):
+        return super().forward(input_ids, **{**inputs, "use_cache": False})
+
+
+@dataclass
+class Counted:
+    """Counts the tokens that a model reads."""
+
+    tokens: int = 0
+
+    def __call__(self, module, args, kwargs):
+        self.tokens += kwargs["input_ids"].numel()
+
+
+@pytest.mark.parametrize("kind", [Forgetful, OwnKind, Short])
+def test_a_class_whose_cache_is_wrong_is_decoded_by_plain_passes(kind, make_sequences, caplog):
+    torch.manual_seed(0)
+    model = kind(LlamaConfig(vocab_size=VOCABULARY, initializer_range=0.3, attn_implementation="eager", **GROUPED))
+    model = model.eval()
+    check_greedy(model, make_sequences, texts(model))
+    assert f"{kind.__name__} is decoded slowly" in caplog.text
+    prompts = torch.randint(1, VOCABULARY, (3, 4), generator=torch.Generator().manual_seed(2))
+    assert torch.equal(sample(model, prompts, 10, seed=5), naive_sample(model, prompts, 10, 5))
+
+
+def test_a_cache_saves_most_of_the_reading(make_sequences):
+    read_by = {}
+    for kind in (LlamaForCausalLM, Short):
+        torch.manual_seed(0)
+        made = kind(LlamaConfig(vocab_size=VOCABULARY, initializer_range=0.3, attn_implementation="eager", **GROUPED))
+        counted = Counted()
+        made.register_forward_pre_hook(counted, with_kwargs=True)
+        tokens = texts(made.eval())
+        counted.tokens = 0
+        greedy_continuations(made, make_sequences(tokens.tolist()), [range(1, TOKENS)] * 3)
+        read_by[kind] = counted.tokens
+    assert read_by[LlamaForCausalLM] < 0.4 * read_by[Short]
+
+
+def test_a_model_that_reads_ahead_is_refused(make_sequences):
+    torch.manual_seed(0)
+    config = families.BertConfig(vocab_size=VOCABULARY, initializer_range=0.3, **SIZES)
+    sequences = make_sequences(torch.randint(1, VOCABULARY, (2, TOKENS)).tolist())
+    with pytest.raises(TrialError, match="no causal LM"):
+        greedy_continuations(families.BertLMHeadModel(config).eval(), sequences, [[4]] * 2)
+    config.is_decoder = True
+    greedy_continuations(families.BertLMHeadModel(config).eval(), sequences, [[4]] * 2)
+
+
+def test_nan_is_refused(make_sequences):
+    model = make("gpt2")
+    sequences = make_sequences(texts(model).tolist())
+    with torch.no_grad():
+        model.transformer.ln_f.weight[0] = float("nan")
+    with pytest.raises(TrialError, match="NaN"):
+        greedy_continuations(model, sequences, [[4]] * 3)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt", "gptj", "mpt"])
+def test_texts_end_where_a_table_of_positions_ends(name, make_sequences):
+    model = make(name, **{"max_seq_len" if name == "mpt" else "max_position_embeddings": TOKENS})
+    check_greedy(model, make_sequences, texts(model))
+    beyond = torch.randint(1, VOCABULARY, (2, TOKENS + 1)).tolist()
+    with pytest.raises(TrialError, match=f"{TOKENS + 1} tokens"):
+        greedy_continuations(model, make_sequences(beyond), [[4]] * 2)
+    # The last token that is written is not read.
+    assert sample(model, torch.tensor(beyond)[:, :9], TOKENS - 8, seed=0).shape == (2, TOKENS - 8)
+    with pytest.raises(TrialError, match=f"{TOKENS + 1} tokens"):
+        sample(model, torch.tensor(beyond)[:, :9], TOKENS - 7, seed=0)
+
+
+@pytest.mark.parametrize("name", ["llama", "bloom", "falcon with ALiBi"])
+def test_rotary_positions_and_alibi_go_on(name, make_sequences):
+    model = make(name, **({} if name == "bloom" else {"max_position_embeddings": TOKENS - 4}))
+    check_greedy(model, make_sequences, texts(model))
+
+
+def test_texts_of_one_and_two_tokens(make_sequences):
+    for name in ("mamba", "llama"):
+        ours = greedy_continuations(make(name), make_sequences([[3], [4, 5]]), [[], [1]])
+        assert len(ours.of(1, 1)) == 1
+        assert ours.predicted_NT[:, 0].tolist() == [-1, -1]
+
+
+def test_room_is_counted_for_every_family():
+    for name, window in (("mamba", None), ("mistral", 3), ("llama", None)):
+        model = make(name, window)
+        assert 1 <= sampled_at_once(model, 4, TOKENS, torch.device("cpu"), is_cached=True) <= 256
+        _, source = read(model, torch.ones(2, TOKENS, dtype=torch.long), is_cached=True)
+        # Two layers of keys and values of 2 heads of 8 numbers of 4 bytes; or a token's number.
+        assert bytes_per_token(source) == (8 if name == "mamba" else 2 * 2 * 2 * 8 * 4)
+
+
+@pytest.mark.parametrize("activation", ["gelu_new", "gelu", "relu", "silu", "quick_gelu"])
+def test_a_gpt_neo_has_its_own_activation(activation, make_sequences):
+    model = make("gpt-neo", 5, activation_function=activation)
+    assert isinstance(step_of(model), GPTNeoStepper)
+    check_greedy(model, make_sequences, texts(model))
+
+
+def step_of(model):
+    _, source = read(model, torch.ones(1, 4, dtype=torch.long), is_cached=True)
+    return stepper(model, source, 1, 8, 2)
+
+
+class Neo(families.GPTNeoForCausalLM):
+    """Another class, which may do anything else."""
+
+
+class Adapted(torch.nn.Linear):
+    """What an adapter puts in a projection's place."""
+
+    def forward(self, inputs):
+        return super().forward(inputs) + inputs.flip(-1)
+
+
+def neo_in_half():
+    return make("gpt-neo", 5).bfloat16()
+
+
+def neo_subclass():
+    model = make("gpt-neo", 5)
+    return Neo(model.config).eval()
+
+
+def neo_with_hook():
+    model = make("gpt-neo", 5)
+    model.transformer.h[0].mlp.register_forward_hook(lambda module, inputs, output: output * 2)
+    return model
+
+
+def neo_with_adapter():
+    model = make("gpt-neo", 5)
+    attention = model.transformer.h[0].attn.attention
+    adapted = Adapted(32, 32, bias=False)
+    adapted.load_state_dict(attention.q_proj.state_dict())
+    attention.q_proj = adapted
+    return model
+
+
+@pytest.mark.parametrize("changed", [neo_in_half, neo_subclass, neo_with_hook, neo_with_adapter])
+def test_a_gpt_neo_that_is_not_plain_steps_through_its_own_forward_pass(changed, make_sequences):
+    model = changed()
+    assert isinstance(step_of(model), CacheStepper)
+    limit = 8 * torch.finfo(torch.bfloat16).eps if changed is neo_in_half else NEAR_TIE
+    check_greedy(model, make_sequences, texts(model), margin=limit)
+
+
+def test_a_half_precision_says_its_own_limit(make_sequences):
+    model = make("gpt-neo", 5)
+    tokens = texts(model)
+    sequences, prefixes = make_sequences(tokens.tolist()), [range(1, TOKENS)] * 3
+    fp32 = greedy_continuations(model, sequences, prefixes)
+    assert fp32.near_tie_limit == "a margin below 0.0001 (float32)"
+    bf16 = greedy_continuations(model.bfloat16(), sequences, prefixes)
+    assert bf16.near_tie_limit == "a margin below 0.0625 of the largest logit (bfloat16)"
+    assert bf16.near_ties > fp32.near_ties == 0
+    # By hand, of the choices along the text alone: the two best of 61 logits against a sixteenth of the largest.
+    with torch.inference_mode():
+        logits = model(input_ids=tokens).logits[:, :-1].float()
+    best = logits.topk(2).values
+    close = best[..., 0] - best[..., 1] < logits.abs().amax(-1) / 16
+    only_texts = greedy_continuations(model, sequences, [[]] * 3)
+    assert only_texts.near_ties == int(close.sum()) > 0
+
+
+def test_a_precision_is_the_coarsest_that_was_used():
+    model = make("gpt2")
+    logits = torch.zeros(1)
+    assert Precision.of(model, logits).dtype == torch.float32
+    assert Precision.of(model, logits.bfloat16()).dtype == torch.bfloat16
+    assert Precision.of(model.half(), logits).dtype == torch.float16
+
+
+def test_of_equal_logits_the_first_is_chosen(make_sequences):
+    model = GPT2LMHeadModel(GPT2Config(**OLD_SIZES, vocab_size=VOCABULARY)).eval()
+    with torch.no_grad():
+        model.transformer.wte.weight.zero_()
+    ours = greedy_continuations(model, make_sequences([[5, 6, 7, 8]]), [[1, 2]])
+    assert ours.of(0, 1) == [0, 0, 0]
+    assert ours.near_ties > 0
+
+
+def test_rows_that_join_late_are_read_anew_like_those_that_are_cached():
+    model = make("mistral", 5)
+    tokens = texts(model)
+    logits = {}
+    with torch.inference_mode():
+        for is_cached, kind in ((True, CacheStepper), (False, ReadingStepper)):
+            _, source = read(model, tokens, is_cached)
+            rows = stepper(model, source, 3, TOKENS, 4)
+            assert isinstance(rows, kind)
+            rows.join(torch.tensor([2]))
+            first = rows.step(tokens[[2], 4])
+            rows.join(torch.tensor([0, 1]))
+            logits[is_cached] = torch.cat([first, *(rows.step(tokens[[2, 0, 1], at]) for at in range(5, TOKENS))])
+    assert torch.allclose(logits[True], logits[False], atol=1e-4)
+
+
+def test_a_joining_cache_holds_a_window_s_first_tokens_too():
+    model = make("mistral", 3)
+    _, source = read(model, torch.ones(2, TOKENS, dtype=torch.long), is_cached=True)
+    joining = JoiningCache(source, rows=1, tokens=TOKENS, start=TOKENS - 2)
+    joining.join(torch.tensor([1]))
+    assert joining.get_seq_length() == TOKENS - 2
+    assert all(
+        torch.equal(ours.keys[0, :, :2], theirs.keys[1, :, :2])
+        for ours, theirs in zip(joining.layers, source.layers, strict=True)
+    )
