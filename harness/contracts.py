@@ -1,9 +1,7 @@
 """The contracts: what a method, an evaluator and a metric are, and the plain data around them.
 
-A plugin author reads this file and nothing else. Ownership: the model that `erase` loads is the
-method's to consume; a model that `evaluate` receives is only lent, and is given back as it came.
-
-Tensor letters: N sequences, B batch rows, T tokens, V vocabulary.
+A plugin author reads this file and nothing else. The model that `erase` loads is the method's to consume; one
+that `evaluate` receives is only lent. Tensor letters: N sequences, B batch rows, T tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -161,7 +159,7 @@ class Method(ABC):
     """A method is its settings: a frozen dataclass whose fields a sweep file may set.
 
     A trajectory that is cumulative must not depend on later strengths: a constant learning rate,
-    and nothing that looks at the last epoch.
+    and nothing that looks at the last epoch. The task and torch's global state stay as they were.
     """
 
     label: ClassVar[str]
@@ -178,6 +176,10 @@ class Method(ABC):
 
         A trajectory that ends early yields once more where it ended, with its `stop_reason`.
         """
+
+    def refuses(self, config: Mapping[str, Json]) -> str | None:
+        """Return why a model with this `config.json` cannot be erased from, and what to do; None if it can."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -251,10 +253,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator(ABC):
-    """An evaluator is its settings: it runs a model and reports its metrics.
-
-    It leaves the model as it found it: weights, mode, and every global random state.
-    """
+    """An evaluator is its settings; it leaves model, task, judges and the process's global state as they were."""
 
     version: ClassVar[int]
     """Raised whenever its numbers change; part of every measurement's identity."""

@@ -222,7 +222,8 @@ class Point:
     strength: Number | None
     erase_seconds: float
     """From the trial's start to this model: a cumulative trial's later points hold the earlier ones."""
-    peak_memory_bytes: int
+    peak_memory_bytes: int | None
+    """The most that erasing held of a GPU's memory up to here, of the worker that held most; None on a CPU."""
     notes: Mapping[str, Json]
 
 

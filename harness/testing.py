@@ -14,8 +14,8 @@ changes nothing, and another strength does.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,47 +25,17 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from harness.contracts import ErasedModel, Evaluation, Evaluator, Method, Metric, Model, Number, Training
+from harness.contracts import ErasedModel, Evaluation, Evaluator, Method, Metric, Model, Number
 from harness.execution.memorized import build_memorized
-from harness.execution.tasks import ErasingTask, MeasuringTask, data_of, forget_of
-from harness.models.loading import load_model
-from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
+from harness.execution.small import MODEL, forget_nll, one_word_model, small_spec
+from harness.execution.tasks import ErasingTask, MeasuringTask, data_of, drop_shared, forget_of
+from harness.models.loading import configuration, load_model
+from harness.models.resolving import resolve_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine, Memorization, Source, TrialSpec
 
-MODEL = "miniature-s"
-FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
-RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
-UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
-TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
-
-
-def small_spec(reference: str = "none", seed: int = 0) -> TrialSpec:
-    """Return a trial on the smallest miniature, with a few texts: all that a plugin needs to be tried."""
-    return TrialSpec(
-        trial_id="conformance",
-        sweep="conformance",
-        variant="plugin",
-        method="plugin",
-        label="plugin",
-        reference=reference,
-        settings={},
-        method_version=1,
-        strength_name="strength",
-        strengths=(),
-        seed=seed,
-        model=resolve_model(MODEL),
-        training=TRAINING,
-        memorization=Memorization(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
-        engine=Engine(),
-        forget=FORGET,
-        retain=RETAIN,
-        utility=UTILITY,
-        validation=replace(RETAIN, sequences=8),
-        evaluators=(),
-        judges={role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()},
-    )
+FIRST_STEP_RATE = 1e-5
+"""The learning rate at which an epoch is a small step: the loss moves as its gradient says."""
 
 
 class MethodConformance:
@@ -77,6 +47,8 @@ class MethodConformance:
     """Settings besides the strength, if the defaults are too slow for a test."""
     strengths: ClassVar[tuple[Number, ...]] = ()
     """Two or more strengths to try; chosen by the dial's kind unless given."""
+    gentle: ClassVar[Number | None] = None
+    """A strength small enough to be a first step; from `strengths` unless given."""
 
     @pytest.fixture
     def name(self) -> str:
@@ -101,12 +73,22 @@ class MethodConformance:
         self, method: type[Method], name: str, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
     ) -> Iterator[ErasedModel]:
         """Yield what the method yields, on the small trial."""
+        task = self.task(method, artifacts, strengths, seed)
+        yield from self.configured(method, name, max(strengths)).erase(task)
+
+    def task(
+        self, method: type[Method], artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
+    ) -> ErasingTask:
+        """Return the small trial's task, with the memorised model if the method needs it."""
         spec = small_spec(method.reference, seed)
         if method.reference == "memorized_model":
             build_memorized(spec, artifacts, load_model(spec.model), data_of(spec, forget_of, spec.forget), print)
+        return ErasingTask(spec, artifacts, strengths, print)
+
+    def configured(self, method: type[Method], name: str, strength: Number) -> Method:
+        """Return the method at a strength, and otherwise quick."""
         quick = {"epochs": 1} if "epochs" in _names(method) and method.strength.field != "epochs" else {}
-        settings = {**quick, **self.settings, method.strength.field: max(strengths)}
-        yield from METHODS.configure(name, settings).erase(ErasingTask(spec, artifacts, strengths, print))
+        return METHODS.configure(name, {**quick, **self.settings, method.strength.field: strength})
 
     def logits(self, model: Model) -> torch.Tensor:
         """Return the model's logits on the forget set."""
@@ -134,11 +116,30 @@ class MethodConformance:
         assert torch.equal(off, self.logits(load_model(small_spec().model)))
 
     def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """Any other strength moves the logits, and a stronger one moves them elsewhere."""
+        """Any other strength moves the logits, a stronger one moves them elsewhere, and none recites better."""
         original = self.logits(load_model(small_spec().model))
         weak, strong = (self.only(method, name, artifacts, value) for value in self.dial(method)[:2])
         assert not torch.equal(weak, original)
         assert not torch.equal(weak, strong)
+        before, after = forget_nll(original), [forget_nll(weak), forget_nll(strong)]
+        assert min(after) > before, f"it memorises: the forget set's mean NLL was {before:.6g}, and then {after}"
+
+    def test_its_first_step_forgets(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
+        """A small step makes the forget set less likely: with its sign turned round, a method memorises.
+
+        A large step may hide that, since it harms whatever its direction is.
+        """
+        first = self.dial(method)[0]
+        strength = self.gentle or (first if method.strength.cumulative else first / 30)
+        task = self.task(method, artifacts, (strength,))
+        task.training = replace(task.training, learning_rate=FIRST_STEP_RATE)
+        erased = next(self.configured(method, name, strength).erase(task)).model
+        before, after = (forget_nll(self.logits(model)) for model in (load_model(small_spec().model), erased))
+        assert after > before, f"it memorises: the forget set's mean NLL was {before:.6g}, and then {after:.6g}"
+
+    def test_it_erases_from_the_smallest_miniature(self, name: str) -> None:
+        """It says of no model that its tests erase from that it cannot."""
+        assert METHODS.configure(name, dict(self.settings)).refuses(configuration(small_spec().model)) is None
 
     def test_the_same_seed_gives_the_same_model(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """Erasing twice with one seed gives the same logits to the last bit."""
@@ -154,10 +155,18 @@ class MethodConformance:
         walked = self.logits(next(self.erase(method, name, artifacts, strengths)).model)
         assert torch.equal(alone, walked)
 
-    def test_it_yields_each_strength_in_order(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """It yields exactly what the task asks for."""
+    def test_it_yields_each_strength_and_leaves_all_else_as_it_was(
+        self, method: type[Method], name: str, artifacts: Artifacts
+    ) -> None:
+        """It yields what the task asks for, in order; its task and what the process shares are untouched meanwhile."""
         wanted = self.dial(method) if method.strength.cumulative else self.dial(method)[:1]
-        assert [erased.strength for erased in self.erase(method, name, artifacts, wanted)] == list(wanted)
+        task = self.task(method, artifacts, wanted)
+        with _left_alone(task):
+            yielded = []
+            for erased in self.configured(method, name, max(wanted)).erase(task):
+                assert task.surroundings.changed() == [], "while others run"
+                yielded.append(erased.strength)
+        assert yielded == list(wanted)
 
     def test_it_keeps_its_promise_about_blocks(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """If it names the blocks it changed, every other weight is the original's, to the last bit."""
@@ -213,16 +222,11 @@ class EvaluatorConformance:
         assert not all(np.isnan(value) for value in found.values())
 
     def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, folder: Path) -> None:
-        """Weights, mode and the three global random states are untouched."""
+        """Model, task, judges, torch's modes and defaults and every random state are untouched."""
         model = load_model(resolve_model(MODEL))
-        before = {name: weight.clone() for name, weight in model.state_dict().items()}
-        states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()  # type: ignore[index]
-        self.measure(evaluator, model, folder)
-        assert not model.training
-        assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
-        assert random.getstate() == states[0]
-        assert np.array_equal(np.random.get_state()[1], states[1])  # type: ignore[index]
-        assert torch.equal(torch.get_rng_state(), states[2])
+        task = MeasuringTask(small_spec(), Artifacts(folder), model, "the evaluator")
+        with _left_alone(task):
+            evaluator.evaluate(model, task)
 
     def test_the_same_model_gets_the_same_numbers(self, evaluator: Evaluator, folder: Path) -> None:
         """Measuring twice gives the same numbers, with a fresh cache or a filled one."""
@@ -255,14 +259,15 @@ class EvaluatorConformance:
             pytest.skip("no ranked metric to compare")
 
 
-def one_word_model() -> Model:
-    """Return a planted collapse: a model that writes one token for ever."""
-    model = load_model(resolve_model(MODEL))
-    with torch.no_grad():
-        final = model.base_model.ln_f
-        final.weight.zero_()
-        final.bias.copy_(100.0 * model.get_output_embeddings().weight[300])
-    return model
+@contextmanager
+def _left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
+    try:
+        yield
+        assert task.surroundings.changed() == []
+        assert task.changes() == []
+    finally:
+        task.surroundings.put_back()  # The next test is no neighbour to harm.
+        drop_shared()
 
 
 def _names(plugin: type[Method]) -> set[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Json, Method, Model, PositiveCount, Strength
-from harness.models.blocks import Block, blocks
+from harness.models.blocks import Block, blocks, lacks_blocks
 from harness.toolkit.finetune import walk
 from harness.toolkit.losses import Batch, token_negative_entropy, token_nll
 
@@ -51,6 +51,11 @@ class EMSO(Method):
     """What the norm is divided by, D being the block's number of weights."""
     require_negative: bool = False
     """Leave out chosen blocks whose M is not negative, down to one."""
+
+    def refuses(self, config: Mapping[str, Json]) -> str | None:
+        """Return why a model has no blocks to choose from; the whole of any model can be trained."""
+        reason = lacks_blocks(str(config.get("model_type"))) if self.selection != "all" else None
+        return f"{reason} Use a GPT-Neo, or selection: all, which trains the whole model." if reason else None
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for, with the blocks that were chosen and their scores."""

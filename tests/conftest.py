@@ -9,6 +9,7 @@ import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -23,8 +24,10 @@ from harness.contracts import Checkpoint, Sequences, Training
 from harness.errors import ConfigError
 from harness.execution import judges, memorized, tasks, trial
 from harness.execution.jobs import Folders, Job
+from harness.execution.surroundings import Surroundings
 from harness.models.loading import load_model
 from harness.planning.plan import plan
+from harness.plugins import EVALUATORS, METHODS
 from harness.reporting.facts import known_fact
 from harness.specs import (
     CollapseBounds,
@@ -273,6 +276,33 @@ def check(world, sound, tmp_path):
         return {fault.path: fault.reason.replace(f"{world}/", "") for fault in faults}
 
     return run
+
+
+@pytest.fixture
+def hostile(tmp_path_factory, monkeypatch):
+    """Install the plugins of tests/hostile_package, as pip would; each harms in the way that its setting names."""
+    site = tmp_path_factory.mktemp("site")
+    about = site / "hostile-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hostile\nVersion: 1\n")
+    entries = ((shelf, f"harmful_{shelf.kind}") for shelf in (METHODS, EVALUATORS))
+    groups = [f"[{shelf.group}]\n{name} = hostile.{name}\n" for shelf, name in entries]
+    (about / "entry_points.txt").write_text("".join(groups))
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.syspath_prepend(Path(__file__).parent / "hostile_package")
+    for shelf in (METHODS, EVALUATORS):
+        vars(shelf).pop("_entry_points", None)
+    yield
+    for shelf in (METHODS, EVALUATORS):
+        vars(shelf).pop("_entry_points", None)
+
+
+@pytest.fixture
+def put_back():
+    """Put back what a process shares after the test, and return a function that does so before its end."""
+    before = Surroundings.now()
+    yield before.put_back
+    before.put_back()
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from harness.contracts import Checkpoint, ErasedModel, Json, Number
-from harness.execution.memory import peak_memory_bytes, reset_peak_memory
+from harness.execution.guard import guarded_models
+from harness.execution.memory import PeakMemory, meter_of
 from harness.execution.tasks import ErasingTask, device_of
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
@@ -28,8 +29,8 @@ class Erasure:
 
     erased: ErasedModel
     warnings: list[str] = field(default_factory=list)
-    peak_memory_bytes: int = 0
-    """Of the worker that needed most; 0 if this process erased."""
+    peak_memory_bytes: int | None = None
+    """Of the worker that needed most; None if this process erased, or where it is not measured."""
 
 
 def erase(
@@ -45,7 +46,7 @@ def erase(
     """
     if spec.engine.workers == 1 or spec.reference == "memorized_model":
         task = ErasingTask(spec, artifacts, wanted, progress)
-        for erased in METHODS.configure(spec.method, dict(settings)).erase(task):
+        for erased in _erased(spec, settings, task):
             yield Erasure(erased, _warnings(task, erased))
         return
     from harness.execution.ray_train import on_workers
@@ -62,12 +63,17 @@ def erase(
             yield Erasure(ErasedModel(model=model, changed_blocks=changed, **about), warnings, peak)
 
 
+def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Iterator[ErasedModel]:
+    method = METHODS.configure(spec.method, dict(settings))
+    return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task)
+
+
 def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Erase on one of several workers; the first writes each model and what is known of it."""
-    reset_peak_memory()
+    memory = PeakMemory(meter_of(device_of(spec)))
     task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
-    for number, erased in enumerate(METHODS.configure(spec.method, dict(data["settings"])).erase(task)):
-        peak = _most(peak_memory_bytes(), device_of(spec))
+    for number, erased in enumerate(_erased(spec, data["settings"], task)):
+        peak = None if memory.bytes is None else _most(memory.bytes, device_of(spec))
         if torch.distributed.get_rank() == 0:
             place = folder / f"{number:04d}"
             erased.model.save_pretrained(place)

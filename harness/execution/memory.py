@@ -1,29 +1,64 @@
-"""Peak memory of a trial: the GPU's if it has one, else the process's."""
+"""What erasing needed at most: of a GPU's memory.
+
+A CPU has no such number: what is resident is the process's whole history (libraries that earlier trials
+imported, memory that the allocator keeps), and the same trial has 1.5 GiB in one worker and 2.1 in another.
+"""
 
 from __future__ import annotations
 
-import resource
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 import torch
 
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+class Meter(Protocol):
+    """Counts the bytes of a device's tensors."""
+
+    def memory_allocated(self) -> int:
+        """Return what they hold now."""
+
+    def max_memory_allocated(self) -> int:
+        """Return the most that they held since the reset."""
+
+    def reset_peak_memory_stats(self) -> None:
+        """Start anew with what they hold now."""
 
 
-def reset_peak_memory() -> None:
-    """Start a new peak, as far as the system allows."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    if _CLEAR.exists():
-        _CLEAR.write_text("5")
+class PeakMemory:
+    """The most that a trial's erasing held: neither what was there before it, nor what its measuring leaves.
+
+    Judges stay loaded between trials. Without them the same trial has the same peak in a fresh process
+    and in one that has measured before.
+    """
+
+    def __init__(self, meter: Meter | None) -> None:
+        self._meter = meter
+        self._others = self._most = 0
+        if meter is not None:
+            self._others = meter.memory_allocated()
+            meter.reset_peak_memory_stats()
+
+    @property
+    def bytes(self) -> int | None:
+        """The peak so far; None where there is no meter."""
+        if self._meter is None:
+            return None
+        return max(self._most, self._meter.max_memory_allocated() - self._others)
+
+    @contextmanager
+    def not_counting(self) -> Iterator[None]:
+        """Leave out what happens inside, and what of it is still held afterwards."""
+        if self._meter is None:
+            yield
+            return
+        self._most, before = self.bytes or 0, self._meter.memory_allocated()
+        yield
+        self._others += self._meter.memory_allocated() - before
+        self._meter.reset_peak_memory_stats()
 
 
-def peak_memory_bytes() -> int:
-    """Return the peak since the reset: of GPU tensors, or of the process's resident memory."""
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return torch.cuda.max_memory_allocated()
-    if _STATUS.exists():
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def meter_of(device: torch.device) -> Meter | None:
+    """Return the device's meter; a CPU has none."""
+    return torch.cuda if device.type == "cuda" else None  # type: ignore[return-value]

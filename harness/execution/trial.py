@@ -18,15 +18,26 @@ from pathlib import Path
 
 import torch
 
-from harness.contracts import Checkpoint, ErasedModel, Evaluator, Json, Model, Number
+from harness.contracts import (
+    Checkpoint,
+    Definition,
+    ErasedModel,
+    Evaluation,
+    Evaluator,
+    Generations,
+    Json,
+    Model,
+    Number,
+)
 from harness.errors import TrialError
 from harness.execution.erasing import erase
+from harness.execution.guard import guarded
 from harness.execution.jobs import Event, Folders, Job, Watcher
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import build_memorized
-from harness.execution.memory import peak_memory_bytes, reset_peak_memory
+from harness.execution.memory import PeakMemory, meter_of
 from harness.execution.redaction import shown
-from harness.execution.tasks import MeasuringTask, data_of, device_of, forget_of
+from harness.execution.tasks import MeasuringTask, data_of, device_of, drop_shared, forget_of
 from harness.models.loading import load_model
 from harness.models.patch import apply_patch, save_patch
 from harness.plugins import EVALUATORS
@@ -70,6 +81,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     try:
         memorize(job, folders, watch) if job.kind == "memorize" else run_trial(job, folders, watch)
     except Exception as error:
+        drop_shared()  # Whatever went wrong may have harmed it.
         fail(job, folders, watch, f"{type(error).__name__}: {error}", traceback.format_exc().splitlines())
     else:
         watch(Event(job=job.name, kind="finished"))
@@ -111,7 +123,8 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         strength = None if spec.is_reference else erased.strength
         if strength in evaluators:
             trial.keep(erased, strength, seconds, is_new=spec.point_id(strength) not in known)
-            trial.measure(erased, strength, evaluators.pop(strength))
+            with trial.memory.not_counting():
+                trial.measure(erased, strength, evaluators.pop(strength))
         if erased.stop_reason:
             journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
             return
@@ -137,8 +150,8 @@ class _Trial:
         self._damage: list[str] = []
         self.watch, self.total, self.done = watch, total, 0
         self.warnings: list[str] = []
-        self.workers_peak = 0
-        reset_peak_memory()
+        self.workers_peak: int | None = None
+        self.memory = PeakMemory(meter_of(device_of(self.spec)))
 
     def say(self, message: str) -> None:
         self.watch(Event(job=self.job.name, kind="progress", message=message, done=self.done, total=self.total))
@@ -193,7 +206,7 @@ class _Trial:
                     point_id=point_id,
                     strength=strength,
                     erase_seconds=seconds,
-                    peak_memory_bytes=max(peak_memory_bytes(), self.workers_peak),
+                    peak_memory_bytes=self.memory.bytes if self.workers_peak is None else self.workers_peak,
                     notes=self._noted({**erased.notes, "warnings": self.warnings}),
                 )
             )
@@ -214,15 +227,12 @@ class _Trial:
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
         """Run each evaluator on the erased model and journal what it found, one line each."""
         erased.model.eval()
-        task = MeasuringTask(self.spec, self.artifacts, erased.model)
+        generations: dict[Definition, Generations] = {}
         for each in evaluators:
             self.say(f"{each.name} at {strength:g}" if strength is not None else each.name)
             began = time.perf_counter()
             evaluator: Evaluator = EVALUATORS.configure(each.name, dict(each.settings))
-            found = evaluator.evaluate(erased.model, task)
-            declared = {metric.name for metric in evaluator.metrics}
-            if set(found.numbers) != declared:
-                raise TrialError(f"'{each.name}' declares {sorted(declared)} and reported {sorted(found.numbers)}.")
+            found = self._evaluated(each.name, evaluator, erased.model, generations)
             self.journal.append(
                 Measurement(
                     trial_id=self.spec.trial_id,
@@ -241,6 +251,18 @@ class _Trial:
             self.done += 1
             self.watch(Event(job=self.job.name, kind="measured", message=each.name, done=self.done, total=self.total))
         JUDGES.rest()
+
+    def _evaluated(
+        self, name: str, evaluator: Evaluator, model: Model, generations: dict[Definition, Generations]
+    ) -> Evaluation:
+        who = f"the evaluator '{name}'"
+        task = MeasuringTask(self.spec, self.artifacts, model, who, generations)
+        with guarded(who, task):
+            found = evaluator.evaluate(model, task)
+        declared = {metric.name for metric in evaluator.metrics}
+        if set(found.numbers) != declared:
+            raise TrialError(f"'{name}' declares {sorted(declared)} and reported {sorted(found.numbers)}.")
+        return found
 
 
 @cache

@@ -15,6 +15,7 @@ import torch
 from harness.contracts import Model
 from harness.errors import ModelError
 
+MODEL_TYPE = "gpt_neo"
 HEAD_MATRICES = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
 LAYER_MATRICES = {"C_fc": "c_fc", "C_proj": "c_proj"}
 
@@ -36,17 +37,27 @@ class Block:
         return matrix.narrow(self.axis, self.start, self.stop - self.start)
 
 
+def lacks_blocks(model_type: str) -> str | None:
+    """Return why models of this type have no blocks; None if they have.
+
+    Example:
+        >>> lacks_blocks("gpt_neo") is None, lacks_blocks("llama")
+        (True, "blocks are defined for GPT-Neo models (model_type gpt_neo), and this is a 'llama'.")
+    """
+    if model_type == MODEL_TYPE:
+        return None
+    return f"blocks are defined for GPT-Neo models (model_type {MODEL_TYPE}), and this is a '{model_type}'."
+
+
 def blocks(model: Model) -> tuple[Block, ...]:
     """Return every block of a GPT-Neo, layer by layer: 600 for 125M, 1584 for 1.3B, 2624 for 2.7B.
 
     Raises:
         ModelError: The model is of another architecture.
     """
-    if model.config.model_type != "gpt_neo":
-        raise ModelError(
-            f"blocks are defined for GPT-Neo models, and this is a '{model.config.model_type}'. "
-            "Use a GPT-Neo, or a method that does not select blocks (emso with selection: all)."
-        )
+    reason = lacks_blocks(model.config.model_type)
+    if reason is not None:
+        raise ModelError(f"{reason} Use a GPT-Neo, or a method that does not select blocks (emso with selection: all).")
     found: list[Block] = []
     parameters = dict(model.named_parameters())
     for layer in range(model.config.num_layers):

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -141,14 +141,15 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
 
 def vocabulary(checkpoint: Checkpoint) -> int:
     """Return the number of token ids that the model knows, from its configuration alone."""
-    return int(_config(checkpoint)["vocab_size"])
+    return int(configuration(checkpoint)["vocab_size"])
 
 
 def positions(checkpoint: Checkpoint) -> int:
     """Return the longest context that the model takes, in tokens."""
-    config = _config(checkpoint)
+    config = configuration(checkpoint)
     return int(config.get("max_position_embeddings") or config.get("n_positions") or 10**9)
 
 
-def _config(checkpoint: Checkpoint) -> dict[str, int]:
+def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the checkpoint's `config.json`; no weights are looked for."""
     return json.loads((Path(here(checkpoint, weights=False).location) / "config.json").read_text())  # type: ignore[no-any-return]

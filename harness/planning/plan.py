@@ -19,7 +19,7 @@ from harness.planning.measures import collapse_bounds, evaluators, ranked_at
 from harness.planning.options import only_those, override
 from harness.planning.subjects import subjects
 from harness.planning.texts import ROLES, check_section
-from harness.planning.trials import refuse_same, trials
+from harness.planning.trials import refuse_same, refuse_unerasable, trials
 from harness.specs import Plan
 
 TAKEN = ("artifacts", "published", "mlartifacts", "mlruns")
@@ -57,6 +57,7 @@ def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     found_judges = judges(sweep, found_evaluators, faults)
     shared = {} if any(fault.path.startswith("training") for fault in faults) else sweep.training
     refuse_same(found_rows, [each.training for each in found_subjects] or [shared], faults)
+    refuse_unerasable(found_subjects, found_rows, faults)
     every = trials(name, sweep, found_subjects, found_rows, found_evaluators, found_judges)
     ranked = ranked_at(sweep.ranking.at, sweep.methods, found_rows, faults)
     collapse = collapse_bounds(sweep.collapse, found_evaluators.values(), faults)

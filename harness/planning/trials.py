@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from harness.contracts import Checkpoint, Evaluator, Training
+from harness.models.loading import configuration
 from harness.planning.config import Sweep
 from harness.planning.faults import Faults, check, plain
 from harness.planning.grid import Row
@@ -105,6 +106,18 @@ def refuse_same(rows: Sequence[Row], trainings: Iterable[Mapping[str, Any]], fau
             if key != row.key:
                 reason = f"asks for the same trials as '{key}': the same method, settings and training. "
                 faults.add(f"methods.{row.key}", f"{reason}Change a setting, or remove one of the two.")
+
+
+def refuse_unerasable(subjects: Sequence[Subject], rows: Sequence[Row], faults: Faults) -> None:
+    """Add a fault for every row whose method cannot erase from one of the models."""
+    for subject in subjects:
+        config = configuration(subject.checkpoint)
+        for row in rows:
+            settings = {**row.settings, row.plugin.strength.field: max(row.strengths)}
+            method = check(row.plugin, settings, f"methods.{row.key}", faults)
+            reason = method.refuses(config) if method is not None else None
+            if reason:
+                faults.add(f"methods.{row.key}", f"cannot erase from '{subject.checkpoint.id}': {reason}")
 
 
 def _evaluator(

@@ -104,7 +104,8 @@ def metrics_of(spec: TrialSpec, records: Sequence[Record], held: Metrics) -> tup
             if each.strength is not None:
                 found["strength", step] = each.strength
             found["erase_seconds", step] = each.erase_seconds
-            found["peak_memory_bytes", step] = each.peak_memory_bytes
+            if each.peak_memory_bytes is not None:
+                found["peak_memory_bytes", step] = each.peak_memory_bytes
     asked = {each.key for each in spec.evaluators}
     for (point, key), each in measurements(records).items():
         if point in steps and key in asked:

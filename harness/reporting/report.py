@@ -148,7 +148,7 @@ def _cost(spec: TrialSpec, records: Records) -> dict[str, Any]:
         "points": f"{len(points)} of {len(spec.points())}",
         "erase_seconds": max((point.erase_seconds for point in made), default=None),
         "measure_seconds": sum(each.seconds for point in points for each in point.measurements) if points else None,
-        "memory": max((point.peak_memory_bytes for point in made), default=None),
+        "memory": max((point.peak_memory_bytes for point in made if point.peak_memory_bytes), default=None),
     }
 
 

@@ -1,0 +1,63 @@
+"""The small trial that plugins are tried on: the smallest miniature and a few texts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from harness.contracts import Model, Training
+from harness.execution.tasks import data_of, forget_of
+from harness.models.loading import load_model
+from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
+from harness.specs import Engine, Memorization, Source, TrialSpec
+
+MODEL = "miniature-s"
+FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
+RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
+UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
+TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
+
+
+def small_spec(reference: str = "none", seed: int = 0) -> TrialSpec:
+    """Return a trial on the smallest miniature, with a few texts: all that a plugin needs to be tried."""
+    return TrialSpec(
+        trial_id="conformance",
+        sweep="conformance",
+        variant="plugin",
+        method="plugin",
+        label="plugin",
+        reference=reference,
+        settings={},
+        method_version=1,
+        strength_name="strength",
+        strengths=(),
+        seed=seed,
+        model=resolve_model(MODEL),
+        training=TRAINING,
+        memorization=Memorization(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
+        engine=Engine(),
+        forget=FORGET,
+        retain=RETAIN,
+        utility=UTILITY,
+        validation=replace(RETAIN, sequences=8),
+        evaluators=(),
+        judges={role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()},
+    )
+
+
+def one_word_model() -> Model:
+    """Return a planted collapse: a model that writes one token for ever."""
+    model = load_model(resolve_model(MODEL))
+    with torch.no_grad():
+        final = model.base_model.ln_f
+        final.weight.zero_()
+        final.bias.copy_(100.0 * model.get_output_embeddings().weight[300])
+    return model
+
+
+def forget_nll(logits_NTV: torch.Tensor) -> float:
+    """Return the mean NLL of the forget set's predicted tokens under these logits."""
+    spec = small_spec()
+    targets_NS = data_of(spec, forget_of, spec.forget).tokens_NT[:, 1:]
+    return float(torch.nn.functional.cross_entropy(logits_NTV[:, :-1].mT, targets_NS))

@@ -1,0 +1,92 @@
+"""The conformance suites find what plugins do wrong: each hostile one fails, for its own reason."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from harness.plugins import EVALUATORS, METHODS
+from harness.records.artifacts import Artifacts
+from harness.testing import EvaluatorConformance, MethodConformance
+from methods import deliberate_imagination, kl_divergence
+
+HOSTILE = Path(__file__).parents[1] / "hostile_package" / "hostile"
+HARMS = runpy.run_path(str(HOSTILE / "harmful_evaluator.py"))
+BY_METHOD = {
+    "forget": "task.forget",
+    "retain": "task.retain",
+    "training": "task.training",
+    "settings": "the trial's",
+    "grad": "torch's grad mode",
+    "dtype": "torch's default dtype",
+    "random": "Python's random state",
+    "late": "task.forget",
+    "yields in bf16": "torch's inference mode",
+}
+pytestmark = pytest.mark.usefixtures("hostile", "put_back")
+
+
+class Conformance(MethodConformance):
+    """pytest collects only what is called Test."""
+
+
+def suite(tmp_path, harm):
+    checked = Conformance()
+    checked.settings = {"harm": harm}
+    return lambda test: test(checked, METHODS.load("harmful_method"), "harmful_method", Artifacts(tmp_path))
+
+
+@pytest.mark.parametrize("harm", BY_METHOD)
+def test_a_method_that_harms_what_it_shares_does_not_conform(tmp_path, harm):
+    checked = suite(tmp_path, harm)
+    with pytest.raises(AssertionError) as failed:
+        checked(MethodConformance.test_it_yields_each_strength_and_leaves_all_else_as_it_was)
+    assert BY_METHOD[harm] in str(failed.value)
+
+
+def test_a_method_with_good_manners_conforms(tmp_path):
+    suite(tmp_path, "none")(MethodConformance.test_it_yields_each_strength_and_leaves_all_else_as_it_was)
+
+
+TURNED = {
+    "gradient_ascent": "loss",
+    "gradient_difference": "loss",
+    "emso": "erasure_loss",
+    "task_arithmetic": "subtract",
+    "contrastive_decoding": "contrast",
+}
+"""What says which way a method goes."""
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypatch, name):
+    plugin = METHODS.load(name)
+    if name == "kl_divergence":
+        nll = kl_divergence.token_nll
+        monkeypatch.setattr(kl_divergence, "token_nll", lambda *given: -nll(*given))
+    elif name == "deliberate_imagination":
+        imagine = deliberate_imagination.imagine
+        monkeypatch.setattr(deliberate_imagination, "imagine", lambda *given: imagine(*given[:2], -given[2]))
+    elif plugin.reference == "memorized_model":
+        formula = getattr(plugin, TURNED[name])
+        monkeypatch.setattr(plugin, TURNED[name], lambda self, o, memorized: 2 * o - formula(self, o, memorized))
+    else:
+        loss = getattr(plugin, TURNED[name])
+        monkeypatch.setattr(plugin, TURNED[name], lambda *given: -loss(*given))
+    with pytest.raises(AssertionError, match="it memorises"):
+        Conformance().test_its_first_step_forgets(plugin, name, Artifacts(tmp_path))
+
+
+@pytest.mark.parametrize("harm", [*HARMS["REFUSED"], *HARMS["PUT_BACK"]])
+def test_an_evaluator_that_harms_what_it_shares_does_not_conform(tmp_path, harm):
+    with pytest.raises(AssertionError):
+        EvaluatorConformance().test_it_leaves_everything_as_it_was(
+            EVALUATORS.configure("harmful_evaluator", {"harm": harm}), tmp_path
+        )
+
+
+@pytest.mark.parametrize("harm", ["none", "tokenizer", "an array"])
+def test_an_evaluator_with_good_manners_conforms(tmp_path, harm):
+    EvaluatorConformance().test_it_leaves_everything_as_it_was(
+        EVALUATORS.configure("harmful_evaluator", {"harm": harm}), tmp_path
+    )

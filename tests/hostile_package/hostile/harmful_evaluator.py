@@ -1,0 +1,180 @@
+"""An evaluator that harms what it shares with others, each way a setting; its numbers show what was harmed."""
+
+import copy
+import math
+import os
+import random
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from harness.contracts import Evaluation, Evaluator, Metric
+from harness.toolkit.scoring import CausalJudge
+
+
+def flip(tensor):
+    """Turn round the lowest bit of the first element."""
+    tensor.detach().view(-1)[:1].view(torch.int32)[0] ^= 1
+
+
+def swap(tensor):
+    flat = tensor.detach().view(-1)
+    flat[:2] = flat[:2].flip(0)
+
+
+def scaled(model, task):
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.5)
+
+
+def leave_gradients(model, task):
+    model(input_ids=task.forget.tokens_NT[:1]).logits.sum().backward()
+
+
+def write_then_cache(model, task):
+    task.forget.tokens_NT.fill_(5)
+    share(task)
+
+
+def cache_then_write(model, task):
+    share(task)
+    task.forget.tokens_NT.fill_(5)
+
+
+def share(task):
+    """Return an array that all evaluators share, of the forget set's tokens."""
+    return task.cached(("mean_token", task.forget.digest), lambda: {"x": task.forget.tokens_NT.numpy().mean(axis=1)})
+
+
+def write_into_array(model, task):
+    share(task)["x"][:] = -1.0
+
+
+def first_weight(model):
+    return next(model.parameters())
+
+
+def judge_of(task):
+    return task.judge("perplexity", CausalJudge)
+
+
+def generate_in_float64(model, task):
+    torch.set_default_dtype(torch.float64)
+    task.generations("exact")
+
+
+def generate_in_bf16(model, task):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        task.generations("exact")
+
+
+def load_judge_in_inference_mode(model, task):
+    with torch.inference_mode():
+        judge_of(task)
+
+
+def pad(model, task):
+    task.tokenizer.padding_side = "left"
+    task.tokenizer.pad_token = "x"
+
+
+def raise_after_harm(model, task):
+    flip(first_weight(judge_of(task)._model))
+    raise RuntimeError("a bug in the plugin")
+
+
+REFUSED = {
+    "scaled": (scaled, "weights"),
+    "flipped": (lambda model, task: flip(first_weight(model)), "weights"),
+    "swapped": (lambda model, task: swap(first_weight(model)), "weights"),
+    "a buffer": (lambda model, task: next(model.buffers()).fill_(True), "weights"),
+    "another head": (lambda model, task: setattr(model, "lm_head", copy.deepcopy(model.lm_head)), "weights (lm_head"),
+    "mode": (lambda model, task: model.train(), "mode (transformer"),
+    "a mode within": (lambda model, task: model.transformer.drop.train(), "mode (transformer.drop)"),
+    "a hook": (
+        lambda model, task: model.transformer.wte.register_forward_hook(lambda *_: None),
+        "hooks (transformer.wte)",
+    ),
+    "forward": (lambda model, task: setattr(model, "forward", lambda **_: None), "modules"),
+    "gradients": (leave_gradients, "gradients"),
+    "requires_grad": (lambda model, task: model.requires_grad_(False), "requires_grad"),
+    "config": (lambda model, task: setattr(model.config, "use_cache", False), "config (use_cache)"),
+    "forget": (lambda model, task: task.forget.tokens_NT.fill_(5), "task.forget (tokens_NT)"),
+    "forget, then an array": (write_then_cache, "task.forget"),
+    "an array, then forget": (cache_then_write, "task.forget"),
+    "lengths": (lambda model, task: task.forget.lengths_N.sub_(1), "task.forget (lengths_N)"),
+    "a judge": (lambda model, task: flip(first_weight(judge_of(task)._model)), "the judge miniature-judge's weights"),
+    "settings": (lambda model, task: task.spec.settings.update(k=9), "the trial's (settings)"),
+}
+"""What fails the evaluator, and the words that say what it changed."""
+RAISING = {"raises": raise_after_harm}
+PUT_BACK = {
+    "grad": lambda model, task: torch.set_grad_enabled(False),
+    "inference": lambda model, task: torch.inference_mode().__enter__(),
+    "dtype": lambda model, task: torch.set_default_dtype(torch.float64),
+    "device": lambda model, task: torch.set_default_device("meta"),
+    "autocast": lambda model, task: torch.autocast("cpu", dtype=torch.bfloat16).__enter__(),
+    "deterministic": lambda model, task: torch.use_deterministic_algorithms(True),
+    "matmul": lambda model, task: torch.set_float32_matmul_precision("medium"),
+    "threads": lambda model, task: torch.set_num_threads(2),
+    "cudnn": lambda model, task: setattr(torch.backends.cudnn, "benchmark", True),
+    "torch seed": lambda model, task: torch.manual_seed(1),
+    "numpy seed": lambda model, task: np.random.seed(1),
+    "python seed": lambda model, task: random.seed(1),
+    "numpy errors": lambda model, task: np.seterr(all="raise"),
+    "directory": lambda model, task: os.chdir("/"),
+    "generations in float64": generate_in_float64,
+}
+HARMLESS = {
+    "none": lambda model, task: None,
+    "generations in bf16": generate_in_bf16,
+    "a judge in inference mode": load_judge_in_inference_mode,
+    "tokenizer": pad,
+    "an array": write_into_array,
+}
+
+HARMS = {**{name: harm for name, (harm, _) in REFUSED.items()}, **RAISING, **PUT_BACK, **HARMLESS}
+
+
+def metric(name):
+    return Metric(
+        name=name, title=name, better="lower", unit="none", low=0.0, high=math.inf, group="generation", source="none",
+        ranked=False,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmfulEvaluator(Evaluator):
+    """Measures, and then does harm."""
+
+    version = 1
+    judges = ("perplexity",)
+
+    harm: str = "none"
+
+    @property
+    def metrics(self):
+        return tuple(metric(name) for name in ("nll", "read", "shared", "written", "padding", "dtype", "gradients"))
+
+    def evaluate(self, model, task):
+        if self.harm != "none":
+            HARMS[self.harm](model, task)
+            return Evaluation({each.name: 0.0 for each in self.metrics})
+        rows = task.forget.tokens_NT
+        with torch.no_grad():
+            nll = torch.nn.functional.cross_entropy(model(input_ids=rows).logits[:, :-1].mT, rows[:, 1:])
+        texts = task.generations(self.definition).texts
+        read = judge_of(task).read(["The"], ["cat sat on the mat"]).nll
+        numbers = {
+            "nll": float(nll),
+            "read": float(np.sum(read[0])),
+            "shared": float(share(task)["x"].sum()),
+            "written": float(zlib.crc32("\n".join(texts).encode())),
+            "padding": float(task.tokenizer.padding_side == "left"),
+            "dtype": float(torch.tensor(0.1).double()),
+            "gradients": float(torch.ones(1, requires_grad=True).mul(1).requires_grad),
+        }
+        return Evaluation(numbers)

@@ -1,0 +1,81 @@
+"""A method that harms what it shares with others, each way a setting."""
+
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from harness.contracts import Count, Method, Strength
+from harness.toolkit.finetune import walk
+from harness.toolkit.losses import token_nll
+
+
+def write_into_forget(task):
+    task.forget.tokens_NT[0, :4] = 7
+
+
+def write_late(task):
+    task.forget.lengths_N[0] -= 1
+
+
+def draw(task):
+    torch.rand(1), np.random.rand(), random.random()
+
+
+HARMS = {
+    "forget": write_into_forget,
+    "another forget set": lambda task: setattr(task, "forget", replace(task.forget, prefix_tokens=2)),
+    "retain": lambda task: task.retain.tokens_NT.fill_(3),
+    "training": lambda task: object.__setattr__(task.training, "learning_rate", 1.0),
+    "settings": lambda task: task.spec.settings.update(harm="none"),
+    "seed": lambda task: setattr(task, "seed", 5),
+    "grad": lambda task: torch.set_grad_enabled(False),
+    "inference": lambda task: torch.inference_mode().__enter__(),
+    "dtype": lambda task: torch.set_default_dtype(torch.float64),
+    "random": draw,
+}
+QUIET = ("none", "late", "yields without gradients", "yields in bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmfulMethod(Method):
+    """Gradient ascent with bad manners."""
+
+    label = "Harm"
+    source = "none"
+    reference = "retain_data"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+
+    epochs: Count = 1
+    harm: str = "none"
+
+    def loss(self, model, forget, retain):
+        return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+
+    def erase(self, task):
+        assert self.harm in (*HARMS, *QUIET)
+        model = task.load_original()
+        if self.harm == "grad":
+            with torch.enable_grad():
+                models = list(walk(replace(task, strengths=task.strengths[:1]), model, self.loss))
+            HARMS[self.harm](task)
+            yield from models
+            return
+        if self.harm in HARMS:
+            HARMS[self.harm](task)
+        for erased in walk(task, model, self.loss):
+            if self.harm == "yields without gradients":
+                with torch.no_grad():
+                    yield erased
+                    assert not torch.is_grad_enabled(), "it finds the state that it left"
+            elif self.harm == "yields in bf16":
+                with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+                    yield erased
+                    assert torch.is_autocast_enabled("cpu")
+                    assert torch.is_inference_mode_enabled()
+            else:
+                yield erased
+        if self.harm == "late":
+            write_late(task)

@@ -1,0 +1,358 @@
+"""Plugins that harm what they share: they fail by name, and their neighbours' numbers are right."""
+
+import json
+import math
+import os
+import re
+import runpy
+import shutil
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.errors import TrialError
+from harness.execution import tasks
+from harness.execution.erasing import erase
+from harness.execution.fingerprint import bit_sums, changes, fingerprint, model_state
+from harness.execution.guard import guarded
+from harness.execution.inline import run_inline
+from harness.execution.jobs import Folders, Job
+from harness.execution.memory import PeakMemory
+from harness.execution.surroundings import Surroundings
+from harness.execution.tasks import MeasuringTask
+from harness.execution.texts import SharedTexts
+from harness.models.loading import load_model
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.specs import EvaluatorSpec, Failed, Measurement, Source, digest_of
+from harness.testing import small_spec
+
+pytestmark = pytest.mark.usefixtures("hostile", "put_back")
+
+harms = runpy.run_path(str(Path(__file__).parents[1] / "hostile_package" / "hostile" / "harmful_evaluator.py"))
+REFUSED, PUT_BACK, HARMLESS, HARMS = (harms[name] for name in ("REFUSED", "PUT_BACK", "HARMLESS", "HARMS"))
+CLEAN = []
+FORGET = Source(source="miniature", sequences=4, sequence_tokens=32, prefix_tokens=8)
+UTILITY = Source(source="miniature", sequences=3, sequence_tokens=24, prefix_tokens=8)
+
+
+def spec_of(name, harm="none", method="original", strengths=()):
+    """A trial that one harmful evaluator measures, or that the harmful method erases."""
+    evaluator = {"harm": harm} if method == "original" else {"harm": "none"}
+    return replace(
+        small_spec("none" if method == "original" else "retain_data"),
+        trial_id=digest_of(name),
+        variant=name,
+        method=method,
+        settings={} if method == "original" else {"harm": harm},
+        strength_name="epochs" if strengths else "",
+        strengths=strengths,
+        forget=FORGET,
+        retain=FORGET,
+        utility=UTILITY,
+        keep_erased="none",
+        evaluators=(EvaluatorSpec(name="harmful_evaluator", version=1, settings=evaluator, key=digest_of(evaluator)),),
+    )
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a runner of trials in this process, one after the other: each one's records."""
+    folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
+
+    tasks.drop_shared()
+
+    def run(*specs):
+        run_inline([Job(name=spec.variant, kind="trial", spec=spec) for spec in specs], folders, lambda event: None)
+        return [Journal(folders.results / "journal").read(spec.trial_id) for spec in specs]
+
+    run.folders = folders
+    yield run
+    tasks.drop_shared()
+
+
+@pytest.fixture
+def clean(run):
+    """The numbers of a trial that nobody harms, in a process that shares nothing yet."""
+    if not CLEAN:
+        CLEAN.extend(numbers(run(spec_of("clean"))[0]))
+        shutil.rmtree(run.folders.artifacts)
+        tasks.drop_shared()
+    return CLEAN
+
+
+@pytest.fixture
+def lent(tmp_path):
+    """A model, and the task of one evaluator that it is lent to."""
+    model = load_model(small_spec().model)
+    return model, MeasuringTask(spec_of("lent"), Artifacts(tmp_path), model, "the evaluator 'x'")
+
+
+def numbers(records):
+    return [dict(record.numbers) for record in records if isinstance(record, Measurement)]
+
+
+def errors(records):
+    return [record.error for record in records if isinstance(record, Failed)]
+
+
+@pytest.mark.parametrize("harm", REFUSED)
+def test_what_an_evaluator_was_lent_and_changed_is_named(lent, harm):
+    model, task = lent
+    does, what = REFUSED[harm]
+    with (
+        pytest.raises(TrialError, match=f"^the evaluator 'x' changed .*{re.escape(what)}"),
+        guarded("the evaluator 'x'", task),
+    ):
+        does(model, task)
+
+
+@pytest.mark.parametrize("harm", [*HARMLESS, *PUT_BACK])
+def test_what_an_evaluator_may_do_is_not_refused_and_what_a_process_shares_is_put_back(lent, harm):
+    model, task = lent
+    before = Surroundings.now()
+    with guarded("the evaluator 'x'", task):
+        HARMS[harm](model, task)
+        assert bool(before.changed()) == (harm in PUT_BACK)
+    assert before.changed() == []
+
+
+@pytest.mark.parametrize("harm", ["scaled", "forget", "forget, then an array", "an array, then forget", "a judge"])
+def test_an_evaluator_that_harms_fails_and_the_next_trials_numbers_are_right(run, clean, harm):
+    first, second = run(spec_of("hostile", harm), spec_of("next"))
+    [error] = errors(first)
+    assert error.startswith("TrialError: the evaluator 'harmful_evaluator' changed ")
+    assert numbers(first) == [], "what it measured is in no journal"
+    assert numbers(second) == clean
+    if "array" in harm:
+        tasks.drop_shared()  # A later process finds the artifacts alone.
+        assert numbers(run(spec_of("later"))[0]) == clean
+
+
+def test_an_evaluator_that_raises_after_its_harm_leaves_nothing_behind(run, clean):
+    first, second = run(spec_of("hostile", "raises"), spec_of("next"))
+    assert errors(first) == ["RuntimeError: a bug in the plugin"]
+    assert numbers(second) == clean
+
+
+def test_no_array_is_kept_that_was_made_of_harmed_data(run):
+    run(spec_of("hostile", "forget, then an array"))
+    assert list(run.folders.artifacts.rglob("*.safetensors")) == []
+    run(spec_of("sound"))
+    assert len(list(run.folders.artifacts.rglob("*.safetensors"))) == 1
+
+
+def test_a_trial_after_evaluators_with_bad_manners_gets_its_own_numbers(run, clean):
+    names = ("grad", "inference", "dtype", "autocast", "generations in float64")
+    *manners, last = run(*(spec_of(name, name) for name in names), spec_of("next"))
+    assert [errors(records) for records in manners] == [[]] * len(names)
+    assert numbers(last) == clean
+
+
+@pytest.mark.parametrize("harm", [name for name in HARMLESS if name != "none"])
+def test_the_next_evaluator_of_the_same_model_gets_what_it_would_get_alone(run, clean, harm):
+    probe, harmless = spec_of("probe").evaluators[0], spec_of("both", harm)
+    [records] = run(replace(harmless, evaluators=(*harmless.evaluators, probe)))
+    assert errors(records) == []
+    assert numbers(records)[1:] == clean
+
+
+METHOD_HARMS = {
+    "forget": "task.forget (tokens_NT)",
+    "another forget set": "task.forget (prefix_tokens)",
+    "retain": "task.retain (tokens_NT)",
+    "training": "task.training",
+    "settings": "the trial's (settings)",
+    "seed": "task.seed",
+}
+
+
+@pytest.mark.parametrize("harm", METHOD_HARMS)
+def test_what_a_method_was_lent_and_changed_is_named_before_its_model_is_given_out(tmp_path, harm):
+    spec = spec_of("hostile", harm, "harmful_method", (1, 2))
+    with pytest.raises(TrialError, match=f"^the method 'harmful_method' changed {re.escape(METHOD_HARMS[harm])}"):
+        next(erase(spec, Artifacts(tmp_path), (1, 2), {**spec.settings, "epochs": 2}, lambda message: None))
+
+
+def test_a_method_that_harms_fails_and_the_next_trials_numbers_are_right(run, clean):
+    first, second = run(spec_of("hostile", "forget", "harmful_method", (1, 2)), spec_of("next"))
+    assert len(errors(first)) == 1
+    assert numbers(first) == []
+    assert numbers(second) == clean
+
+
+def test_a_method_that_harms_at_its_end_fails_and_its_points_stand(run, clean):
+    first, second, sound = run(
+        spec_of("hostile", "late", "harmful_method", (1, 2)),
+        spec_of("next"),
+        spec_of("sound", "none", "harmful_method", (1, 2)),
+    )
+    assert "task.forget (lengths_N)" in errors(first)[0]
+    assert numbers(first) == numbers(sound)
+    assert numbers(second) == clean
+
+
+@pytest.mark.parametrize("harm", ["grad", "inference", "dtype", "random"])
+def test_what_a_process_shares_is_put_back_after_a_method(tmp_path, harm):
+    spec, before = spec_of("hostile", harm, "harmful_method", (1,)), Surroundings.now()
+    for _ in erase(spec, Artifacts(tmp_path), (1,), {**spec.settings, "epochs": 1}, lambda message: None):
+        assert before.changed() == []
+    assert before.changed() == []
+
+
+@pytest.mark.parametrize("harm", ["yields without gradients", "yields in bf16"])
+def test_a_generator_keeps_its_own_state_and_lends_it_to_nobody(run, harm):
+    polite, sound = run(
+        spec_of("polite", harm, "harmful_method", (1, 2)), spec_of("sound", "none", "harmful_method", (1, 2))
+    )
+    assert errors(polite) == []
+    assert len(numbers(polite)) == 2
+    assert [each["gradients"] for each in numbers(polite)] == [1.0, 1.0], "evaluators run with gradients on"
+    if harm == "yields without gradients":
+        assert numbers(polite) == numbers(sound)
+
+
+def bits(pattern):
+    return torch.frombuffer(bytearray(struct.pack("<I", pattern)), dtype=torch.float32).clone()
+
+
+@pytest.mark.parametrize("of", [fingerprint, bit_sums])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool])
+def test_any_other_bit_is_another_fingerprint(of, dtype):
+    tensor = (torch.randn(300_000, generator=torch.Generator().manual_seed(0)) * 9).to(dtype)
+    before, integers = of(tensor), {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    assert of(tensor.clone()) == before
+    flips = [0] if dtype == torch.bool else [0, 4 * tensor.element_size(), 8 * tensor.element_size() - 2]
+    for place in (0, 299_999):
+        for bit in flips:
+            changed = tensor.clone()
+            changed.view(integers[tensor.element_size()])[place] ^= 1 << bit
+            assert of(changed) != before, (place, bit)
+    tensor[:2] = torch.tensor([0, 1]).to(dtype)
+    before = of(tensor)
+    tensor[:2] = tensor[:2].flip(0)
+    assert of(tensor) != before
+
+
+@pytest.mark.parametrize("of", [fingerprint, bit_sums])
+def test_signed_zeros_and_nans_are_told_apart(of):
+    nan, other_nan = bits(0x7FC00000), bits(0x7FC00001)
+    assert math.isnan(nan)
+    assert math.isnan(other_nan)
+    assert len({of(each) for each in (nan, other_nan, torch.tensor([0.0]), torch.tensor([-0.0]))}) == 4
+    assert of(nan) == of(bits(0x7FC00000)), "a NaN is as it was, though it equals nothing"
+
+
+def test_a_fingerprint_knows_shapes_types_and_any_layout():
+    whole = torch.arange(12.0).view(3, 4)
+    assert fingerprint(whole) != fingerprint(whole.view(4, 3))
+    assert fingerprint(whole.T) == fingerprint(whole.T.contiguous())
+    assert fingerprint(torch.zeros(2, dtype=torch.float32)) != fingerprint(torch.zeros(2, dtype=torch.int32))
+    assert fingerprint(torch.zeros(0)) == fingerprint(torch.zeros(0))
+    assert fingerprint(torch.tensor(1.0)) != fingerprint(torch.tensor(2.0))
+    assert fingerprint(torch.tensor([1 + 2j])) != fingerprint(torch.tensor([2 + 1j]))
+
+
+def test_a_model_is_as_it_was_after_generating_and_not_after_another_loads():
+    model = load_model(small_spec().model)
+    before = model_state(model)
+    model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=2, do_sample=False)
+    assert changes(before, model_state(model)) == []
+    assert changes(before, model_state(load_model(small_spec().model))) == []
+    with torch.no_grad():
+        model.transformer.h[0].mlp.c_fc.weight[0, 0] += 1e-6
+    assert changes(before, model_state(model)) == ["the model's weights (transformer.h.0.mlp.c_fc.weight)"]
+
+
+def test_texts_are_read_once_handed_out_as_copies_and_never_used_damaged(make_sequences):
+    reads = []
+
+    def read(number):
+        reads.append(number)
+        return make_sequences([[number, 2, 3], [4, 5]])
+
+    texts = SharedTexts(read)
+    texts(1).tokens_NT.fill_(9)
+    assert texts(1).tokens_NT[0].tolist() == [1, 2, 3]
+    assert reads == [1]
+    texts._kept(1)[0].lengths_N.fill_(9)  # What nobody is handed.
+    assert texts(1).lengths_N.tolist() == [3, 2]
+    assert reads == [1, 1]
+
+
+class Meter:
+    """A device whose tensors are counted by hand."""
+
+    def __init__(self):
+        self.now = self.most = 0
+
+    def hold(self, count):
+        self.now += count
+        self.most = max(self.most, self.now)
+
+    def memory_allocated(self):
+        return self.now
+
+    def max_memory_allocated(self):
+        return self.most
+
+    def reset_peak_memory_stats(self):
+        self.most = self.now
+
+
+def erase_and_measure(meter, judges):
+    """A trial of two points, in a process that holds judges already or not; return what each point needed."""
+    memory, peaks = PeakMemory(meter), []
+    meter.hold(100)  # the model
+    for step in (30, 50):
+        meter.hold(step)  # activations
+        meter.hold(-step)
+        peaks.append(memory.bytes)
+        with memory.not_counting():
+            meter.hold(500)
+            meter.hold(-500)
+            meter.hold(0 if judges else 70)
+            judges = True
+    meter.hold(-100)
+    return peaks
+
+
+def test_a_trial_has_the_same_peak_in_a_fresh_worker_and_in_a_used_one():
+    meter = Meter()
+    fresh = erase_and_measure(meter, judges=False)
+    assert fresh == [130, 150]
+    assert erase_and_measure(meter, judges=True) == fresh
+
+
+def test_a_cpu_has_no_peak_and_says_none(run):
+    assert PeakMemory(None).bytes is None
+    run(spec_of("sound"))
+    points = [json.loads(line) for line in (run.folders.results / "journal").rglob("*.jsonl").__next__().open()]
+    assert [each["peak_memory_bytes"] for each in points if each["kind"] == "point"] == [None]
+
+
+def test_the_state_of_a_process_is_put_back_whole():
+    before = Surroundings.now()
+    folder = Path.cwd()
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    torch.manual_seed(3)
+    np.random.seed(3)
+    os.chdir("/")
+    assert before.changed() == [
+        "torch's grad mode",
+        "torch's default dtype",
+        "torch's random state",
+        "NumPy's random state",
+        "the working directory",
+    ]
+    with before.in_force():
+        assert before.changed() == []
+        assert Path.cwd() == folder
+    assert torch.get_default_dtype() == torch.float64, "as it was around it"
+    before.put_back()
+    assert before.changed() == []
