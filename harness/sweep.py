@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from harness.records.tracking import Tracker
 
 Records = dict[str, list[Record]]
+SIZES = "sizing"
+"""The folder beside the artifacts' where what trials need is kept, for all sweeps: by code and shape."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,9 +76,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _show(file: str, planned: Plan, folders: Folders) -> int:
     from harness.execution.jobs import jobs_for
-    from harness.planning.sizing.fit import sized, unfit
+    from harness.planning.sizing.fit import doubtful, sized, unfit
+    from harness.planning.sizing.known import KnownSizes
     from harness.planning.sizing.machine import this_machine
-    from harness.planning.sizing.shown import needs_table
+    from harness.planning.sizing.shown import needs_table, warning
 
     found = Console()
     found = found if found.is_terminal else Console(width=120)
@@ -84,23 +87,33 @@ def _show(file: str, planned: Plan, folders: Folders) -> int:
     states = _states(planned, records)
     memorize = [job for job in jobs_for(planned, records, folders) if job.kind == "memorize"]
     found.print(describe(planned, states, len(memorize)))
-    machine = this_machine()
-    needs = sized(planned.trials, machine)
+    machine, known = this_machine(), KnownSizes(folders.artifacts / SIZES)
+    needs = sized(planned.trials, machine, known)
     found.print()
     found.print(needs_table(planned.trials, needs))
-    refused = unfit(_left(planned, states), needs, machine) if machine is not None else []
-    if refused:
-        raise ConfigError(file, refused)
+    if machine is not None:
+        left = _left(planned, states)
+        if doubts := doubtful(left, needs, machine, known):
+            found.print(warning(doubts), style="yellow", markup=False, highlight=False)
+        if refused := unfit(left, needs, machine, known):
+            raise ConfigError(file, refused)
     return 0
 
 
-def _refuse_unfit(file: str, trials: Sequence[TrialSpec]) -> None:
+def _refuse_unfit(file: str, trials: Sequence[TrialSpec], folders: Folders) -> None:
     """Stop before anything starts if a trial cannot run here; small models are not looked at closely."""
-    from harness.planning.sizing.fit import large, sized, unfit
+    from harness.planning.sizing.fit import doubtful, large, sized, unfit
+    from harness.planning.sizing.known import KnownSizes
     from harness.planning.sizing.machine import this_machine
+    from harness.planning.sizing.shown import warning
 
-    machine = this_machine()
-    if machine is not None and (refused := unfit(trials, sized(large(trials, machine), machine), machine)):
+    machine, known = this_machine(), KnownSizes(folders.artifacts / SIZES)
+    if machine is None:
+        return
+    needs = sized(large(trials, machine, known), machine, known)
+    if doubts := doubtful(trials, needs, machine, known):
+        print(warning(doubts), file=sys.stderr)
+    if refused := unfit(trials, needs, machine, known):
         raise ConfigError(file, refused)
 
 
@@ -125,7 +138,7 @@ def _run(file: str, planned: Plan, executor: str, folders: Folders) -> int:
 
     journal, tracker = Journal(folders.results / "journal"), Tracker(folders.results.parent)
     records = _records(planned, journal)
-    _refuse_unfit(file, _left(planned, _states(planned, records)))
+    _refuse_unfit(file, _left(planned, _states(planned, records)), folders)
     journal.write_plan(planned)
     threading.Thread(target=tracker.prepare, daemon=True).start()
     jobs = jobs_for(planned, records, folders)

@@ -112,11 +112,27 @@ def _sentence_folders(folder: Path) -> list[Path] | None:
     return [part for part, config in configs.items() if "model_type" in config and not config.get("is_encoder_decoder")]
 
 
-def unloaded_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """Return the causal LM that the configuration describes, with weights that were never loaded."""
+def unloaded_model(
+    checkpoint: Checkpoint, dtype: torch.dtype = torch.float32, layers: int | None = None
+) -> PreTrainedModel:
+    """Return the causal LM that the configuration describes, with weights that were never loaded.
+
+    Args:
+        checkpoint: Its configuration is enough.
+        dtype: Of the weights.
+        layers: How many to make of the configuration's; None: all.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(here(checkpoint, weights=False).location, trust_remote_code=False)
+    if layers is not None:
+        depth = config.num_hidden_layers
+        for name, value in vars(config).items():  # What is said layer by layer: GPT-Neo's attention, others' types.
+            if isinstance(value, list) and len(value) == depth:
+                setattr(config, name, value[:layers])
+        if getattr(config, "attention_types", None):
+            config.attention_types = [[config.attention_layers, 1]]
+        config.num_hidden_layers = layers
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
     return model.eval()  # type: ignore[no-any-return]
 

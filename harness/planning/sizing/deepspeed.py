@@ -19,7 +19,7 @@ class Partitioned:
     """A model in training, without activations."""
 
     held: Bytes
-    """Between two steps."""
+    """Between two steps of an epoch."""
     backward: Bytes
     """While gradients accumulate; activations come on top."""
     step: Bytes
@@ -28,6 +28,8 @@ class Partitioned:
 
 def partitioned(weights: int, precision: Precision, engine: Engine, *, on_gpu: bool) -> Partitioned:
     """Return what one worker's device holds.
+
+    On a GPU the plain fp32 model lies in the machine's memory while its copy is trained; a CPU has one memory for both.
 
     Args:
         weights: How many there are.
@@ -45,8 +47,9 @@ def partitioned(weights: int, precision: Precision, engine: Engine, *, on_gpu: b
     """
     full, low = 4 * weights, (4 if precision == "fp32" else 2) * weights
     stage = max(engine.zero_stage, 1) if precision == "bf16" else engine.zero_stage
+    plain = 0 if on_gpu else full
     if stage == 0:
-        held = Bytes(weights=full + low, optimizer=2 * full)
+        held = Bytes(weights=plain + low, optimizer=2 * full)
         return Partitioned(held, held + Bytes(gradients=low), held + Bytes(gradients=2 * low))
     share, low_share = full // engine.workers, low // engine.workers
     bucket = low // weights * bucket_elements(weights)
@@ -54,7 +57,7 @@ def partitioned(weights: int, precision: Precision, engine: Engine, *, on_gpu: b
     away = on_gpu and engine.offload
     copy = low if stage < 3 else low_share
     behind = Bytes() if away else Bytes(weights=share, optimizer=2 * share)
-    held = Bytes(weights=full + copy) + behind + kept
+    held = Bytes(weights=plain + copy) + behind + kept
     gathered = Bytes(weights=low - copy)
     reduced = Bytes(gradients=(low if stage == 1 else low_share) + bucket)
     moments = 0 if on_gpu else 2 * share

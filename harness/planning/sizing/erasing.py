@@ -1,15 +1,18 @@
-"""Rehearses a trial's training: the method's own code, on fake tensors, for as long as its memory still grows."""
+"""Dry-runs a trial's training: the method's own code, on fake tensors, for as long as its memory still grows."""
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from harness.contracts import Model, Number, Sequences, Training
 from harness.models.loading import unloaded_model
+from harness.planning.sizing.cuda_autocast import CudaAutocast
 from harness.planning.sizing.meter import Bytes, Meter
 from harness.plugins import METHODS
 from harness.specs import Engine, Source, TrialSpec
@@ -21,22 +24,29 @@ PARTS = 2
 """From the second micro-batch on, gradients are there already when the next forward pass starts."""
 
 
-class _Enough(Exception):  # noqa: N818 - it is no error: nothing more is to be learned
-    """What comes now has been seen."""
-
-
 @dataclass(frozen=True)
 class Rehearsed:
     """What erasing needs, and what is still held while its model is measured."""
 
-    peak: Bytes
+    moments: tuple[Bytes, ...]
+    """What was held when it was most, section by section of the run (`Meter.moments`)."""
     held: Bytes
+    """When the erased model is given to be measured, and the method waits."""
     model: Model
     """The erased model, of fake tensors."""
+    is_plain: bool
+    """Whether that is a model as the checkpoint describes it, and not a pair or a wrapper of ones."""
     models: int
-    """How many models were there while it was trained."""
+    """How many loaded models were held then."""
+    frozen: int
+    """How many of them the training loop froze: none of their weights asks for a gradient."""
     trained: int
     """How many weights a step changed; 0 if nothing was trained."""
+
+    @property
+    def peak(self) -> Bytes:
+        """Return what was held when it was most."""
+        return max(self.moments, key=lambda moment: moment.total)
 
 
 @dataclass
@@ -51,13 +61,15 @@ class _Task:
     validation: Sequences
     retain: Sequences | None
     dtype: torch.dtype
+    layers: int | None
     engine: Engine = field(default_factory=Engine)
     seed: int = 0
     models: list[weakref.ref[Model]] = field(default_factory=list)
+    validated: int = 0
 
     def load_original(self) -> Model:
         """Return a fake copy of the original."""
-        model = self.meter.loading(lambda: unloaded_model(self.spec.model, self.dtype))
+        model = self.meter.loading(lambda: unloaded_model(self.spec.model, self.dtype, self.layers))
         self.models.append(weakref.ref(model))
         return model
 
@@ -68,55 +80,63 @@ class _Task:
         return [model for made in self.models if (model := made()) is not None]
 
     def validation_perplexity(self, model: Model) -> float:
-        """Measure as a real task does; after enough steps this was the last thing to be seen."""
-        own_perplexity(model, self.validation)
+        """Measure as a real task does, once there has been a step; then the early stop ends the training.
+
+        Of a cumulative method the early stop is off: its first epoch is measured, and the dry run ends there.
+        """
+        self.validated += 1
         if self.meter.optimizer_steps:
-            raise _Enough
-        return 1.0
+            own_perplexity(model, self.validation)
+        return math.inf if self.validated > 1 else 1.0
 
     def progress(self, message: str) -> None:
         """Say nothing."""
 
 
-def rehearse(spec: TrialSpec, dtype: torch.dtype = torch.float32) -> Rehearsed:
+def rehearse(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | None = None) -> Rehearsed:
     """Return what a trial's erasing needs on the plain engine, counted while its method runs on fake tensors.
 
     Args:
         spec: The trial.
         dtype: Of the weights.
+        layers: Of the model, if not all.
 
     Raises:
         Exception: The method's code cannot run without values; the caller says that its need is not known.
     """
     if spec.is_reference:
-        return _rehearse(spec, dtype, _loaded)
-    settings = {**spec.settings, spec.strength_name: _strength(spec)}
-    method = METHODS.configure(spec.method, settings)
-    return _rehearse(spec, dtype, lambda task: (erased.model for erased in method.erase(task)))
+        return _rehearse(spec, dtype, layers, _loaded)
+    strengths = _strengths(spec)
+    method = METHODS.configure(spec.method, {**spec.settings, spec.strength_name: max(strengths)})
+    return _rehearse(spec, dtype, layers, lambda task: (erased.model for erased in method.erase(task)))
 
 
-def rehearse_memorizing(spec: TrialSpec, dtype: torch.dtype = torch.float32) -> Rehearsed:
+def rehearse_memorizing(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | None = None) -> Rehearsed:
     """Return what training the memorised model of a trial needs on the plain engine."""
-    return _rehearse(spec, dtype, _memorized)
+    training = replace(spec.training, global_batch=spec.memorization.global_batch)
+    return _rehearse(replace(spec, training=training), dtype, layers, _memorized)
 
 
-def _strength(spec: TrialSpec) -> Number:
-    return 1 if METHODS.load(spec.method).strength.cumulative else spec.strengths[0]
+def _strengths(spec: TrialSpec) -> tuple[Number, ...]:
+    """Return the strengths to walk through: after the first of two, training is to go on while it is measured."""
+    strength = METHODS.load(spec.method).strength
+    if not strength.cumulative:
+        return spec.strengths[:1]
+    trained = [value for value in spec.strengths if value != strength.off]
+    return (1, 2)[: len(trained)] or (strength.off,)
 
 
-def _rehearse(spec: TrialSpec, dtype: torch.dtype, run: Callable[[_Task], Iterator[Model]]) -> Rehearsed:
-    with Meter() as meter:
-        task = _task(spec, meter, dtype)
+def _rehearse(
+    spec: TrialSpec, dtype: torch.dtype, layers: int | None, run: Callable[[_Task], Iterator[Model]]
+) -> Rehearsed:
+    with Meter() as meter, CudaAutocast() if spec.gpus > 0 else nullcontext():
+        task = _task(spec, meter, dtype, layers)
         walk = run(task)
-        try:
-            model = next(walk)
-        except _Enough as enough:  # Its traceback holds what the training loop does while a model is measured.
-            return _seen(meter, task, task.present()[0], enough)
-        return _seen(meter, task, model, walk)
-
-
-def _seen(meter: Meter, task: _Task, model: Model, _alive: object) -> Rehearsed:
-    return Rehearsed(meter.peak(), meter.held(), model, len(task.present()), meter.trained)
+        model = next(walk)
+        present = task.present()
+        is_plain = any(loaded is model for loaded in present)
+        frozen = sum(not any(weight.requires_grad for weight in loaded.parameters()) for loaded in present)
+        return Rehearsed(tuple(meter.moments()), meter.held(), model, is_plain, len(present), frozen, meter.trained)
 
 
 def _loaded(task: _Task) -> Iterator[Model]:
@@ -130,19 +150,21 @@ def _memorized(task: _Task) -> Iterator[Model]:
     yield model
 
 
-def _task(spec: TrialSpec, meter: Meter, dtype: torch.dtype) -> _Task:
+def _task(spec: TrialSpec, meter: Meter, dtype: torch.dtype, layers: int | None) -> _Task:
     training = spec.training
     size = min(training.micro_batch, training.global_batch, spec.forget.rows)
     whole = min(training.global_batch, size * PARTS, spec.forget.rows)
+    is_cumulative = not spec.is_reference and METHODS.load(spec.method).strength.cumulative
     return _Task(
         spec=spec,
         meter=meter,
-        training=replace(training, global_batch=whole, early_stop=None),
-        strengths=() if spec.is_reference else (_strength(spec),),
+        training=replace(training, global_batch=whole, early_stop=None if is_cumulative else 2.0),
+        strengths=() if spec.is_reference else _strengths(spec),
         forget=_made_up(spec.forget, whole),
         validation=_made_up(spec.validation, min(spec.validation.rows, ROWS)),
         retain=_made_up(spec.retain, whole) if spec.retain is not None else None,
         dtype=dtype,
+        layers=layers,
     )
 
 

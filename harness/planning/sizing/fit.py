@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 
 from harness.contracts import Checkpoint
 from harness.errors import Fault
-from harness.models.loading import unloaded_model
+from harness.planning.sizing.known import KnownSizes
 from harness.planning.sizing.machine import Machine, share_of
-from harness.planning.sizing.meter import Meter
-from harness.planning.sizing.need import Need, Unknown, need_of
+from harness.planning.sizing.need import IN_THIS_PROCESS, Need, Unknown, need_of, weights_bytes
 from harness.specs import Engine, TrialSpec
 
 LEAST = 20
@@ -28,36 +26,56 @@ class Fit:
     """Bytes; None on a cluster, which only itself knows what it has, and where the device is missing."""
 
 
-def sized(trials: Iterable[TrialSpec], machine: Machine | None) -> dict[str, Fit]:
+def sized(trials: Iterable[TrialSpec], machine: Machine | None, known: KnownSizes = IN_THIS_PROCESS) -> dict[str, Fit]:
     """Return every trial's need and what it gets of a machine (None: of a cluster), by its id."""
-    return {spec.trial_id: Fit(need_of(spec), _has(machine, spec)) for spec in trials}
+    return {spec.trial_id: Fit(need_of(spec, known), _has(machine, spec)) for spec in trials}
 
 
-def large(trials: Iterable[TrialSpec], machine: Machine | None) -> list[TrialSpec]:
+def large(trials: Iterable[TrialSpec], machine: Machine | None, known: KnownSizes = IN_THIS_PROCESS) -> list[TrialSpec]:
     """Return the trials that are worth sizing before every run: whose weights are no trifle to what they have."""
     shares = [(spec, _has(machine, spec)) for spec in trials]
-    return [spec for spec, has in shares if has is not None and LEAST * _weights(spec.model) > has]
+    return [spec for spec, has in shares if has is not None and LEAST * _weights(spec.model, known) > has]
 
 
-@lru_cache(maxsize=32)
-def _weights(checkpoint: Checkpoint) -> int:
+def _weights(checkpoint: Checkpoint, known: KnownSizes) -> int:
     try:
-        model = Meter().loading(lambda: unloaded_model(checkpoint))
+        return weights_bytes(checkpoint, known)
     except ValueError:  # No causal LM that is known: its trials fail, and say why.
         return 0
-    return sum(4 * weight.numel() for weight in model.parameters())
 
 
 def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
     return None if machine is None or spec.gpus > machine.gpus else share_of(machine, spec)
 
 
-def unfit(trials: Iterable[TrialSpec], found: Mapping[str, Fit], machine: Machine) -> list[Fault]:
-    """Return why trials cannot run on a machine: what is too large, and what there is none of."""
+def unfit(
+    trials: Iterable[TrialSpec],
+    fits: Mapping[str, Fit],
+    machine: Machine,
+    known: KnownSizes = IN_THIS_PROCESS,
+) -> list[Fault]:
+    """Return why trials cannot run on a machine: devices that it has not, and too little of the CPUs' memory."""
+    reasons = (
+        (spec, _lacks(spec, machine) or (None if spec.gpus > 0 else _shortage(spec, fits, machine, known)))
+        for spec in trials
+    )
+    return _faults(reasons)
+
+
+def doubtful(
+    trials: Iterable[TrialSpec],
+    fits: Mapping[str, Fit],
+    machine: Machine,
+    known: KnownSizes = IN_THIS_PROCESS,
+) -> list[Fault]:
+    """Return which trials are told to need more than their GPU has: a warning, for no GPU has confirmed a figure."""
+    return _faults((spec, _shortage(spec, fits, machine, known)) for spec in trials if spec.gpus > 0)
+
+
+def _faults(reasons: Iterable[tuple[TrialSpec, str | None]]) -> list[Fault]:
+    """Return a fault for each reason, with the trials that share it."""
     names: dict[str, list[str]] = defaultdict(list)
-    for spec in trials:
-        fit = found.get(spec.trial_id)
-        reason = _lacks(spec, machine) or (_too_large(spec, fit, machine) if fit is not None else None)
+    for spec, reason in reasons:
         if reason is not None:
             names[reason].append(f"{spec.variant} on {spec.model.id.rstrip('/').rpartition('/')[2]}")
     return [Fault(_together(rows), reason) for reason, rows in names.items()]
@@ -80,30 +98,35 @@ def _lacks(spec: TrialSpec, machine: Machine) -> str | None:
     return None
 
 
-def _too_large(spec: TrialSpec, fit: Fit, machine: Machine) -> str | None:
-    if isinstance(fit.need, Unknown) or fit.has is None or fit.need.most.total <= fit.has:
+def _shortage(spec: TrialSpec, fits: Mapping[str, Fit], machine: Machine, known: KnownSizes) -> str | None:
+    fit = fits.get(spec.trial_id)
+    if fit is None or isinstance(fit.need, Unknown) or fit.has is None or fit.need.most.total <= fit.has:
         return None
     most = fit.need.most
     while_ = "erasing" if most is fit.need.erasing else "measuring"
     parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in asdict(most).items() if size)
     needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
-    setting = next(_remedies(spec, fit, machine), None)
+    setting = next(_remedies(spec, fit.need, machine, known), None)
     if setting is None:
         return f"{needs}: no setting makes it fit this machine."
     return f"{needs}: {setting} makes it fit."
 
 
-def _remedies(spec: TrialSpec, fit: Fit, machine: Machine) -> Iterator[str]:
+def _remedies(spec: TrialSpec, need: Need, machine: Machine, known: KnownSizes) -> Iterator[str]:
     """Yield settings with which the trial fits, each tried, the one that changes least first."""
-    size = spec.training.micro_batch if isinstance(fit.need, Need) and fit.need.measuring.total <= (fit.has or 0) else 1
+
+    def fits(changed: TrialSpec) -> bool:
+        other = need_of(changed, known)
+        return isinstance(other, Need) and other.most.total <= share_of(machine, changed)
+
+    size = spec.training.micro_batch if need.measuring.total <= share_of(machine, spec) else 1
     while size > 1:  # It has no say in what measuring needs.
         size //= 2
-        changed = replace(spec, training=replace(spec.training, micro_batch=size))
-        if _is_fit(changed, machine):
+        if fits(replace(spec, training=replace(spec.training, micro_batch=size))):
             yield f"training.micro_batch: {size}"
             break
     for changed, setting in [*_larger_shares(spec, machine), *_other_engines(spec, machine)]:
-        if _is_fit(changed, machine):
+        if fits(changed):
             yield setting
 
 
@@ -128,11 +151,6 @@ def _other_engines(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpe
                 if engine != spec.engine:
                     settings = f"zero_stage: {stage}, workers: {engine.workers}{', offload: true' if offload else ''}"
                     yield replace(changed, engine=engine), f"engine: {{deepspeed: {{{settings}}}}}{besides}"
-
-
-def _is_fit(spec: TrialSpec, machine: Machine) -> bool:
-    need = need_of(spec)
-    return isinstance(need, Need) and need.most.total <= share_of(machine, spec)
 
 
 def gigabytes(size: int) -> str:

@@ -1,4 +1,4 @@
-"""Rehearses a trial's measuring: the largest passes that the toolkit's decoders and the judges make, on fake tensors.
+"""Dry-runs a trial's measuring: the largest passes that the toolkit's decoders and the judges make, on fake tensors.
 
 Evaluators decide by values what they do, so they cannot be run themselves. What they can ask for bounds
 what they hold: greedy continuations of the forget set, generations, a judge at a time, the original.
@@ -6,9 +6,8 @@ what they hold: greedy continuations of the forget set, generations, a judge at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ import torch
 from harness.contracts import Checkpoint, Model
 from harness.models.loading import unloaded_model
 from harness.models.resolving import CAUSAL_ROLES, here
+from harness.planning.sizing.cuda_autocast import CudaAutocast
 from harness.planning.sizing.meter import Bytes, Meter
-from harness.specs import Source, TrialSpec
+from harness.specs import Source
 from harness.toolkit.batches import JUDGE_BYTES, rows_at_once, vocabulary_of
 from harness.toolkit.cache import Source as CacheOrTokens
 from harness.toolkit.cache import bytes_per_token
@@ -30,42 +30,38 @@ from harness.toolkit.stepping import read, stepper
 EMBEDDED_AT_ONCE = 64
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """A model to measure; two of one name need as much."""
+def with_judges(of_model: Sequence[Bytes], of_judges: Sequence[Bytes]) -> list[Bytes]:
+    """Return what each pass holds with the judges that are loaded then: small ones together, or a large one.
 
-    name: tuple[Checkpoint, str]
-    model: Model = field(compare=False)
-
-
-def rehearse_measuring(spec: TrialSpec, model: Model, device: torch.device) -> list[Bytes]:
-    """Return what each kind of pass holds besides the model that is measured, as if on `device`."""
-    passes = _passes(_Subject((spec.model, type(model).__name__), model), spec.forget, spec.utility, device)
-    judged = {judge: _judged(role, judge, spec.forget, spec.utility, device) for role, judge in spec.judges.items()}
-    weights = [each.judges for each in judged.values()]
+    Args:
+        of_model: Passes of the erased model.
+        of_judges: A pass of each judge, with its weights.
+    """
+    weights = [each.judges for each in of_judges]
     together = max([min(sum(weights), JUDGE_BYTES), *weights], default=0)
-    every = [*passes, *judged.values()]
-    return [Bytes(activations=each.activations, caches=each.caches, judges=together) for each in every]
+    passes = [*of_model, *of_judges]
+    return [Bytes(activations=each.activations, caches=each.caches, judges=together) for each in passes]
 
 
-@lru_cache(maxsize=32)
-def _passes(subject: _Subject, forget: Source, utility: Source, device: torch.device) -> tuple[Bytes, Bytes]:
-    return (
-        _metered(lambda meter: _greedy(meter, forget, subject.model, device)),
-        _metered(lambda meter: _sampled(meter, utility, subject.model, device)),
-    )
+def model_passes(model: Model, forget: Source, utility: Source, device: torch.device) -> list[Bytes]:
+    """Return what each kind of pass holds besides the model that is measured, as if on `device`."""
+    return [
+        _metered(lambda meter: _greedy(meter, forget, model, device), device),
+        _metered(lambda meter: _sampled(meter, utility, model, device), device),
+    ]
 
 
-@lru_cache(maxsize=32)
-def _judged(role: str, judge: Checkpoint, forget: Source, utility: Source, device: torch.device) -> Bytes:
+def judge_pass(role: str, judge: Checkpoint, forget: Source, utility: Source, device: torch.device) -> Bytes:
+    """Return what a judge's largest pass holds, its weights as `judges`."""
     if role in CAUSAL_ROLES:
-        return _metered(lambda meter: _causal_judge(meter, judge, utility, device))
+        return _metered(lambda meter: _causal_judge(meter, judge, utility, device), device)
     tokens = max(source.longest - source.prefix_tokens for source in (forget, utility))
-    return _metered(lambda meter: _encoder(meter, judge, tokens))
+    return _metered(lambda meter: _encoder(meter, judge, tokens), device)
 
 
-def _metered(run: Callable[[Meter], Iterator[Any]]) -> Bytes:
-    with Meter() as meter, torch.inference_mode():
+def _metered(run: Callable[[Meter], Iterator[Any]], device: torch.device) -> Bytes:
+    casts = CudaAutocast() if device.type == "cuda" else nullcontext()
+    with Meter() as meter, torch.inference_mode(), casts:
         for _ in run(meter):
             pass
         return meter.peak()

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils import _pytree as tree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -81,6 +82,7 @@ class Meter(TorchDispatchMode):
         self._operations = 0
         self._is_paused = False
         self._hooks: list[Any] = []
+        self._marks: list[int] = []
 
     def __enter__(self) -> Meter:
         """Start counting."""
@@ -89,6 +91,8 @@ class Meter(TorchDispatchMode):
         self._hooks = [
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
+            register_module_forward_pre_hook(self._mark_model),
+            register_module_forward_hook(self._mark_model),
         ]
         return super().__enter__()  # type: ignore[return-value]
 
@@ -108,6 +112,8 @@ class Meter(TorchDispatchMode):
         self._operations += 1
         if self._operations > MOST_OPERATIONS:
             raise NoEndError(f"more than {MOST_OPERATIONS:,} operations: does it wait for a value to change?")
+        if function is torch.ops.prim.device.default and _is_fake(args[0]):  # Asked for as often as all else together.
+            return args[0].fake_device
         if function in _VALUES and _is_fake(args[0]):
             return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
         made = function(*args, **(kwargs or {}))
@@ -153,25 +159,38 @@ class Meter(TorchDispatchMode):
         return _sum(self._live.values())
 
     def peak(self) -> Bytes:
-        """Return what is held when it is most, if the optimiser's state has been there from the beginning.
+        """Return what is held when it is most."""
+        return max(self.moments(), key=lambda moment: moment.total)
 
-        It comes with the first step, and from the second on it lies beside all else.
+    def moments(self) -> list[Bytes]:
+        """Return what is held at most in each section of the run, and at the section's end, in order.
+
+        A section lies between two marks: where a model's forward pass or an optimiser's step begins or ends. The
+        optimiser's state comes with the first step, and from the second on it lies beside all else: it is counted
+        as if it had been there from the beginning.
+
+        Example:
+            >>> with Meter() as meter:
+            ...     del (one := torch.zeros(10))[:], one
+            >>> [moment.total for moment in meter.moments()]
+            [40, 0]
         """
         state = {id(piece): piece for piece in self._live.values() if piece.kind == "optimizer"}
-        now = most = sum(piece.bytes for piece in state.values())
-        log = [(sign, piece) for sign, piece in self._log if id(piece) not in state]
-        at = 0
-        for place, (sign, piece) in enumerate(log, 1):
-            now += sign * piece.bytes
-            if now > most:
-                most, at = now, place
-        held = state
-        for sign, piece in log[:at]:
-            if sign > 0:
-                held[id(piece)] = piece
-            else:
-                del held[id(piece)]
-        return _sum(held.values())
+        now = asdict(_sum(state.values()))
+        moments, start = [], 0
+        for end in [*self._marks, len(self._log)]:
+            total = most = sum(now.values())
+            at_most = dict(now)
+            for sign, piece in self._log[start:end]:
+                if id(piece) in state:
+                    continue
+                now[piece.kind] += sign * piece.bytes
+                total += sign * piece.bytes
+                if total > most:
+                    most, at_most = total, dict(now)
+            moments += [Bytes(**at_most), Bytes(**now)]
+            start = end
+        return moments
 
     def _count(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -185,15 +204,21 @@ class Meter(TorchDispatchMode):
         self._log.append((-1, self._live.pop(key)))
         del self._watched[key]
 
+    def _mark_model(self, module: torch.nn.Module, *_: Any) -> None:
+        if hasattr(module, "base_model_prefix"):  # A whole model of transformers, and none of its parts.
+            self._marks.append(len(self._log))
+
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         self.trained = sum(weight.numel() for weight in weights)
         for weight in weights:
             self.means("gradients", [] if weight.grad is None else [weight.grad])
         self._kind = "optimizer"
+        self._marks.append(len(self._log))
 
     def _after_step(self, *_: Any) -> None:
         self._kind = "activations"
+        self._marks.append(len(self._log))
         self.optimizer_steps += 1
 
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar, cast
 
 import torch
 
-from harness.contracts import Json
+from harness.contracts import Checkpoint, Json, Model
 from harness.models.loading import unloaded_model
 from harness.planning.sizing.deepspeed import partitioned
-from harness.planning.sizing.erasing import Rehearsed, rehearse, rehearse_memorizing
-from harness.planning.sizing.measuring import rehearse_measuring
+from harness.planning.sizing.depth import DryRun, run_shallow, weights_of
+from harness.planning.sizing.erasing import rehearse, rehearse_memorizing
+from harness.planning.sizing.known import KnownSizes, code_digest, model_digest
+from harness.planning.sizing.measuring import judge_pass, model_passes, with_judges
 from harness.planning.sizing.meter import Bytes, Meter
 from harness.plugins import METHODS
-from harness.specs import TrialSpec, digest_of
+from harness.specs import Source, TrialSpec
 
-T = TypeVar("T")
+IN_THIS_PROCESS = KnownSizes()
 
 
 @dataclass(frozen=True)
@@ -40,74 +42,127 @@ class Unknown:
     reason: str
 
 
-_KNOWN: dict[str, Any] = {}
+@dataclass(frozen=True)
+class _Erased:
+    """What is left of an erasure's dry run, and can be kept on disk."""
+
+    peak: Bytes
+    held: Bytes
+    """While the erased model is measured."""
+    is_plain: bool
 
 
-def _once(spec: TrialSpec, what: Json, make: Callable[[], T]) -> T:
-    """Return `make()`, made once for all trials that agree in `what`, and in model, engine and the texts' sizes."""
-    texts = (spec.forget, spec.retain, spec.utility, spec.validation)
-    shared = [
-        [spec.model.digest, asdict(spec.training), asdict(spec.engine), spec.gpus > 0],
-        [text and [text.rows, text.longest, text.prefix_tokens] for text in texts],
-        {role: judge.digest for role, judge in spec.judges.items()},
-    ]
-    name = digest_of([what, *shared])
-    if name not in _KNOWN:
-        _KNOWN[name] = make()
-    return cast(T, _KNOWN[name])
+def need_of(spec: TrialSpec, known: KnownSizes = IN_THIS_PROCESS) -> Need | Unknown:
+    """Return what a trial needs, from its method's code and its model's configuration alone.
+
+    Args:
+        spec: The trial; neither its seed and learning rate nor a strength's value make a difference.
+        known: What was told before; each part of what is told now is added.
+    """
+
+    def told() -> Need | Unknown:
+        try:
+            return _need(spec, known)
+        except Exception as error:  # Whatever a plugin's code raises on tensors that hold nothing.
+            reason = (str(error).splitlines() or [""])[0][:120]
+            return Unknown(f"{type(error).__name__}: {reason}" if reason else type(error).__name__)
+
+    judges = {role: model_digest(judge) for role, judge in spec.judges.items()}
+    return known.in_process([_erasing_key(spec), _size(spec.utility), judges], told)
 
 
-def need_of(spec: TrialSpec) -> Need | Unknown:
-    """Return what a trial needs, from its method's code and its model's configuration alone."""
-    what = "reference" if spec.is_reference else [spec.method, dict(spec.settings), spec.strengths == (0,)]
-    return _once(spec, what, lambda: _known(spec))
+def weights_bytes(checkpoint: Checkpoint, known: KnownSizes = IN_THIS_PROCESS) -> int:
+    """Return what a model's fp32 weights weigh."""
+    return int(known.on_disk(["weights", model_digest(checkpoint)], lambda: 4 * weights_of(checkpoint)))
 
 
-def _known(spec: TrialSpec) -> Need | Unknown:
-    try:
-        return _need(spec)
-    except Exception as error:  # Whatever a plugin's code raises on tensors that hold nothing.
-        reason = (str(error).splitlines() or [""])[0][:120]
-        return Unknown(f"{type(error).__name__}: {reason}" if reason else type(error).__name__)
-
-
-def _need(spec: TrialSpec) -> Need:
-    memorizes = not spec.is_reference and METHODS.load(spec.method).reference == "memorized_model"
-    erased = rehearse(spec) if memorizes else _on_engine(spec, rehearse)
+def _need(spec: TrialSpec, known: KnownSizes) -> Need:
+    memorizes = not spec.is_reference and spec.reference == "memorized_model"
+    erased = _kept(known, ["erasing", _erasing_key(spec)], lambda: _erase(spec, rehearse, on_engine=not memorizes))
     erasing = [erased.peak]
     if memorizes:
-        erasing.append(_once(spec, "memorizing", lambda: _on_engine(spec, rehearse_memorizing).peak))
-    plain = erased.model
-    if plain.dtype != torch.float32:  # A rehearsal of DeepSpeed's bf16: what is measured is gathered to fp32.
-        plain = Meter().loading(lambda: unloaded_model(spec.model))
-    alone = Bytes(weights=sum(_bytes(each) for each in (*plain.parameters(), *plain.buffers())))
-    held = alone if spec.engine.workers > 1 else erased.held
+        key = ["memorizing", _shape(spec)]
+        erasing.append(_kept(known, key, lambda: _erase(spec, rehearse_memorizing, on_engine=True)).peak)
+    original = Bytes(weights=weights_bytes(spec.model, known))
+    # Several workers hand in their models as files, and one process measures each alone.
+    held = original if spec.engine.workers > 1 and not memorizes else erased.held
     # An evaluator may load the original beside the erased model.
-    beside = Bytes() if spec.is_reference else Bytes(weights=alone.weights)
-    passes = rehearse_measuring(spec, plain, torch.device("cuda" if spec.gpus > 0 else "cpu"))
-    return Need(
-        max(erasing, key=lambda each: each.total),
-        max((held + beside + each for each in passes), key=lambda each: each.total),
+    passes = [held + original + each for each in _passes(spec, erased, known)]
+    return Need(max(erasing, key=lambda each: each.total), max(passes, key=lambda each: each.total))
+
+
+def _passes(spec: TrialSpec, erased: _Erased, known: KnownSizes) -> list[Bytes]:
+    """Return what each kind of pass holds beside the models while an erased model is measured."""
+    device, sizes = torch.device("cuda" if spec.gpus > 0 else "cpu"), [_size(spec.forget), _size(spec.utility)]
+    on = [sizes, device.type]
+    of_model = known.on_disk(
+        ["passes", on, model_digest(spec.model) if erased.is_plain else _erasing_key(spec)],
+        lambda: [asdict(each) for each in model_passes(_measured(spec, erased), spec.forget, spec.utility, device)],
     )
+    of_judges = [
+        known.on_disk(
+            ["judge", on, role, model_digest(judge)],
+            lambda role=role, judge=judge: asdict(judge_pass(role, judge, spec.forget, spec.utility, device)),  # type: ignore[misc]
+        )
+        for role, judge in spec.judges.items()
+    ]
+    judges = {judge: Bytes(**each) for judge, each in zip(spec.judges.values(), of_judges, strict=True)}
+    return with_judges([Bytes(**each) for each in of_model], list(judges.values()))
 
 
-def _on_engine(spec: TrialSpec, run: Callable[..., Rehearsed]) -> Rehearsed:
-    """Return what a rehearsal needs on the trial's engine; DeepSpeed trains whole models only, the rest is plain."""
-    if spec.engine.name == "torch":
-        return run(spec)
-    training = spec.training
+def _measured(spec: TrialSpec, erased: _Erased) -> Model:
+    """Return the model that is measured, of fake tensors: the checkpoint's own kind, or what the method makes of it."""
+    return _plain(spec) if erased.is_plain else rehearse(spec).model
+
+
+def _kept(known: KnownSizes, key: Json, make: Callable[[], _Erased]) -> _Erased:
+    stored = known.on_disk(key, lambda: asdict(make()))
+    return _Erased(Bytes(**stored["peak"]), Bytes(**stored["held"]), stored["is_plain"])
+
+
+def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
+    """Return what a dry run finds: on DeepSpeed if a whole model is trained there, else on the plain engine."""
+    if not on_engine or spec.engine.name == "torch":
+        plain = run_shallow(run, spec)
+        return _Erased(plain.peak, plain.held, plain.is_plain)
+    training, on_gpu = spec.training, spec.gpus > 0
     share = min(training.micro_batch, -(-training.global_batch // spec.engine.workers))
     low = torch.bfloat16 if training.precision == "bf16" else torch.float32
-    found = run(replace(spec, training=replace(training, precision="fp32", micro_batch=share)), low)
-    count = sum(weight.numel() for weight in found.model.parameters())
+    found = run_shallow(run, replace(spec, training=replace(training, precision="fp32", micro_batch=share)), low)
+    count = sum(weight.numel() for weight in _plain(spec).parameters())
     if found.trained < count:
-        return run(spec)
-    parts = partitioned(count, training.precision, spec.engine, on_gpu=spec.gpus > 0)
-    frozen = Bytes(weights=4 * count * (found.models - 1))
-    backward = frozen + parts.backward + Bytes(activations=found.peak.activations)
-    peak = max(backward, frozen + parts.step, key=lambda each: each.total)
-    return replace(found, peak=peak, held=frozen + parts.held)
+        return _erase(spec, run, on_engine=False)
+    parts = partitioned(count, training.precision, spec.engine, on_gpu=on_gpu)
+    plain = Bytes(weights=4 * count)
+    others = Bytes(weights=count * (4 * (found.models - 1 - found.frozen) + low.itemsize * found.frozen))
+    backward = parts.backward + Bytes(activations=max(moment.activations for moment in found.moments))
+    # On a GPU the plain model comes back for its new weights before what trained it is put aside.
+    suspending = parts.held + plain if on_gpu else parts.held
+    peak = max(backward, parts.step, suspending, key=lambda each: each.total)
+    is_gone = found.held.optimizer == 0
+    held = plain if on_gpu or is_gone else parts.held
+    return _Erased(others + peak, others + held + Bytes(activations=found.held.activations), found.is_plain)
 
 
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _plain(spec: TrialSpec) -> Model:
+    return Meter().loading(lambda: unloaded_model(spec.model))
+
+
+def _erasing_key(spec: TrialSpec) -> Json:
+    """Return what decides a dry run of a trial's erasing."""
+    if spec.is_reference:
+        return ["reference", _shape(spec)]
+    method = METHODS.load(spec.method)
+    more = sum(value != method.strength.off for value in spec.strengths)
+    code = code_digest(sys.modules[method.__module__])
+    return [spec.method, method.__name__, code, dict(spec.settings), min(more, 2), _shape(spec)]
+
+
+def _shape(spec: TrialSpec) -> Json:
+    training, texts = spec.training, (spec.forget, spec.retain, spec.validation)
+    batches = [training.micro_batch, training.global_batch, spec.memorization.global_batch, training.precision]
+    return [model_digest(spec.model), batches, asdict(spec.engine), spec.gpus > 0, [_size(text) for text in texts]]
+
+
+def _size(text: Source | None) -> Json:
+    return text and [text.rows, text.longest, text.prefix_tokens]

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from harness.errors import Fault
 from harness.planning.sizing.fit import Fit, gigabytes
 from harness.planning.sizing.meter import Bytes
 from harness.planning.sizing.need import Unknown
@@ -18,6 +19,10 @@ WORDS = ("Row", "Model", "While")
 NOTE = (
     "Needs: what tensors hold at most on a trial's device, erasing or measuring, whichever is more; counted by running "
     "the method's own code on tensors without contents. Has: its share of this machine."
+)
+WARNING = (
+    "Warning: these trials are told to need more than their GPU has. No such figure has been measured on a GPU yet, so "
+    "nothing is refused; a trial that runs out of memory fails, and the sweep goes on without it."
 )
 
 
@@ -38,7 +43,7 @@ def needs_table(trials: Sequence[TrialSpec], found: Mapping[str, Fit]) -> Group:
         table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=heading in WORDS)
     for (row, model), spec in largest.items():
         name = Text(model.rstrip("/").rpartition("/")[2])
-        table.add_row(Text(row), name, *_cells(found[spec.trial_id]))
+        table.add_row(Text(row), name, *_cells(spec, found[spec.trial_id]))
     reasons = {
         f"{row} on {model}: its need is not known, since its code looks at values ({fit.need.reason})."
         for (row, model), spec in largest.items()
@@ -47,16 +52,22 @@ def needs_table(trials: Sequence[TrialSpec], found: Mapping[str, Fit]) -> Group:
     return Group(table, *(Text(reason) for reason in sorted(reasons)), Text(NOTE))
 
 
+def warning(doubts: Sequence[Fault]) -> str:
+    """Return what is said of trials that may not fit their GPU, a line each; '' if there are none."""
+    lines = [f"  {doubt.path}  {doubt.reason}" for doubt in doubts]
+    return "\n".join([WARNING, *lines]) if doubts else ""
+
+
 def _total(fit: Fit) -> int:
     return 0 if isinstance(fit.need, Unknown) else fit.need.most.total
 
 
-def _cells(fit: Fit) -> list[Text]:
+def _cells(spec: TrialSpec, fit: Fit) -> list[Text]:
     has = Text("not known" if fit.has is None else gigabytes(fit.has))
     if isinstance(fit.need, Unknown):
         return [Text("")] * len(fields(Bytes)) + [Text("not known"), Text(""), has]
     most = fit.need.most
-    style = "red" if fit.has is not None and most.total > fit.has else ""
+    style = ("yellow" if spec.gpus > 0 else "red") if fit.has is not None and most.total > fit.has else ""
     sizes = [Text(gigabytes(size) if size else "") for size in asdict(most).values()]
     while_ = Text("erasing" if most is fit.need.erasing else "measuring")
     return [*sizes, Text(gigabytes(most.total), style=style), while_, has]

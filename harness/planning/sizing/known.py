@@ -1,0 +1,98 @@
+"""Sizes that were told before: by this process, or by an earlier one that left them on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+from harness.contracts import Checkpoint, Json
+from harness.models.resolving import here
+from harness.specs import digest_of
+
+T = TypeVar("T")
+_HARNESS = Path(__file__).resolve().parents[2]
+_DECIDING = ("toolkit", "models", "planning/sizing")
+"""Rooms of the harness whose code decides what tensors a trial holds."""
+
+
+class KnownSizes:
+    """Sizes by what decides them: each is told once."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Look into `folder` too, which all sweeps may share; None: into this process's memory only."""
+        self._folder = folder
+        self._known: dict[str, Any] = {}
+
+    def in_process(self, key: Json, make: Callable[[], T]) -> T:
+        """Return `make()`, made once in this process for all that agree in `key`."""
+        name = digest_of(key)
+        if name not in self._known:
+            self._known[name] = make()
+        return cast(T, self._known[name])
+
+    def on_disk(self, key: Json, make: Callable[[], Json]) -> Json:
+        """Return `make()`, plain data, made once for all that agree in `key` and run the same code.
+
+        A file that is torn or was changed is as none: what it held is made again.
+        """
+        key = [key, _deciding_code()]
+        return self.in_process(key, lambda: self._read_or_make(digest_of(key), make))
+
+    def _read_or_make(self, name: str, make: Callable[[], Json]) -> Json:
+        if self._folder is None:
+            return make()
+        file = self._folder / f"{name}.json"
+        try:
+            stored = json.loads(file.read_bytes())
+            if stored["digest"] == digest_of([name, stored["size"]]):
+                return stored["size"]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # None is there, or none that can be trusted: it is told again.
+        size = make()
+        self._write(file, json.dumps({"size": size, "digest": digest_of([name, size])}))
+        return size
+
+    def _write(self, file: Path, text: str) -> None:
+        aside = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_text(text + "\n", encoding="utf-8")
+            aside.replace(file)
+        except OSError:
+            # Where nothing can be written a plan is shown all the same, and sizes are told again the next time.
+            self._folder = None
+
+
+def code_digest(module: ModuleType) -> str:
+    """Return a digest of a plugin's source: of its package's files, or of its own where it has no package."""
+    package = sys.modules[module.__name__.partition(".")[0]]
+    if not hasattr(package, "__path__"):
+        return _digest_of_files((Path(module.__file__ or ""),))
+    return _digest_of_files(tuple(file for folder in package.__path__ for file in sorted(Path(folder).rglob("*.py"))))
+
+
+def model_digest(checkpoint: Checkpoint) -> str:
+    """Return a digest of a model's configuration: weights of one shape need the same."""
+    return _digest_of_files((Path(here(checkpoint, weights=False).location) / "config.json",))
+
+
+@lru_cache(maxsize=1)
+def _deciding_code() -> list[str]:
+    files = tuple(file for room in _DECIDING for file in sorted((_HARNESS / room).rglob("*.py")))
+    return [_digest_of_files(files), version("torch"), version("transformers")]
+
+
+@lru_cache(maxsize=256)
+def _digest_of_files(files: tuple[Path, ...]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
