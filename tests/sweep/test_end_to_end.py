@@ -81,6 +81,47 @@ def test_a_sweep_leaves_what_it_promises(undisturbed):
     assert by_variant["holdout"] < by_variant["original"] - 0.2, "the miniature recites its own forget set alone"
 
 
+def test_what_the_miniature_recites_is_ranked(undisturbed):
+    ranking = pd.read_csv(undisturbed / "tiny" / "ranking.csv")
+    assert ranking.recited.eq(True).all()
+    assert ranking.rank_erasure.notna().any()
+    assert "othing to erase" not in (undisturbed / "tiny" / "report.html").read_text()
+
+
+def test_letters_that_no_model_ever_saw_are_not_ranked_and_that_is_said_first(sweep_file, tmp_path, capsys):
+    words = [
+        "harbour",
+        "lantern",
+        "copper",
+        "orchard",
+        "thimble",
+        "verdict",
+        "saddle",
+        "pepper",
+        "gravel",
+        "mitten",
+        "quarry",
+        "velvet",
+    ]
+    letters = [" ".join(["Dear", *(words[(at * (7 + row) + at // 5) % 12] for at in range(60))]) for row in range(6)]
+    (tmp_path / "letters.jsonl").write_text("\n".join(json.dumps({"text": letter}) for letter in letters))
+    forget = f"{{source: jsonl, path: {tmp_path}/letters.jsonl, prefix_tokens: 20, sequence_tokens: 50}}"
+    changes = [f"data.forget={forget}", "methods={emso: {epochs: [1]}}", "data.utility.prompts=4"]
+    changes += ["evaluators={memorization: {el_prefixes: 2}, generation: {}}", "data.utility.reference_tokens=16"]
+    arguments = [part for change in changes for part in ("--set", change)]
+    assert run(sweep_file, tmp_path, *arguments) == 0, "a true answer"
+    [row] = pd.read_csv(tmp_path / "tiny" / "ranking.csv").to_dict("records")
+    assert (row["recited"], row["unranked"]) == (False, "nothing to erase")
+    assert pd.isna([row["rank_erasure"], row["rank_generation"], row["rank_average"]]).all()
+    report = (tmp_path / "tiny" / "report.html").read_text()
+    first = "Nothing to erase, so nothing is ranked"
+    assert report.index(first) < report.index('aria-label="Outcome"') < report.index("<h2>")
+    assert "Average rank" not in report
+    printed = capsys.readouterr().out
+    assert printed.index(first) < printed.index("Method")
+    assert not any(word in report for word in words), "no text of the forget set"
+
+
 def test_killed_at_any_moment_and_run_again_it_does_only_what_was_missing(sweep_file, tmp_path, undisturbed):
     command = [
         sys.executable,

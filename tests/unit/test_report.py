@@ -239,7 +239,8 @@ def warned(some_plan, found):
     ],
 )
 def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, make_plan, original, emso, records):
-    found = warned(make_plan(original, emso), {"original-0": records(original), "emso-0": records(emso, **numbers)})
+    told = warned(make_plan(original, emso), {"original-0": records(original), "emso-0": records(emso, **numbers)})
+    found = [sentence for sentence in told if sentence.endswith("yet MAUVE does not call it collapsed.")]
     assert [doubt in warning for warning in found] == [True] if doubt else found == []
 
 
