@@ -12,7 +12,7 @@ the attention mask, which transformers makes from what a cache says it holds.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 from harness.contracts import Model
 from harness.toolkit.pair import cache_layers, takes_cache
 
-Source = Cache | torch.Tensor
+Source: TypeAlias = Cache | torch.Tensor
 """What rows continue: the cache of a pass over their sequences, or those sequences' tokens_BT, to be read again."""
 _PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
 """Layers that hold keys and values of tokens and nothing else: no recurrent state, no compressed or indexed past."""
