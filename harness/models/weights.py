@@ -166,7 +166,7 @@ def _stored_shapes(local: Checkpoint) -> dict[str, tuple[int, ...]]:
     """Return the shape of every tensor in a checkpoint folder's files, by its name there."""
     from safetensors import safe_open
 
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for file in Path(local.location).glob("*.safetensors"):
         with safe_open(file, framework="pt") as tensors:
             shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
