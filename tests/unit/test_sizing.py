@@ -18,7 +18,7 @@ from harness.planning.plan import plan
 from harness.planning.sizing import meter as sizing_meter
 from harness.planning.sizing.deepspeed import partitioned
 from harness.planning.sizing.erasing import rehearse, rehearse_memorizing
-from harness.planning.sizing.fit import large, sized, unfit
+from harness.planning.sizing.fit import doubtful, large, sized, unfit
 from harness.planning.sizing.machine import PROCESS_BYTES, Machine, share_of, this_machine
 from harness.planning.sizing.meter import Bytes, Meter
 from harness.planning.sizing.need import Need, Unknown, need_of
@@ -145,11 +145,13 @@ def test_partitions_shrink_with_the_workers_and_go_from_the_device_when_offloade
         engine = Engine(name="deepspeed", zero_stage=stage, workers=workers, offload=offload)
         return partitioned(1_000_000_000, "bf16", engine, on_gpu=True).step.total / 1e9
 
-    # By hand: plain 4, copy 2, fp32 behind 4, moments 8, gradient 4; partitioned: all but the first two.
-    assert step(2) == 22
-    assert step(2, workers=2) == 14
-    assert step(2, offload=True) == 6
-    assert step(3, workers=2) == pytest.approx(4 + 1 + (4 + 8 + 4) / 2 + 1 + 0.1)
+    # By hand: copy 2, fp32 behind 4, moments 8, gradient 4; partitioned: all but the first. The plain model is aside.
+    assert step(2) == 18
+    assert step(2, workers=2) == 10
+    assert step(2, offload=True) == 2
+    assert step(3, workers=2) == pytest.approx(1 + (4 + 8 + 4) / 2 + 1 + 0.1)
+    on_cpu = partitioned(1_000_000_000, "bf16", Engine(name="deepspeed", zero_stage=2), on_gpu=False)
+    assert on_cpu.held.total / 1e9 == 18, "a CPU has one memory: the plain model's 4 are in it"
 
 
 def test_the_meter_counts_what_is_held_and_when_it_was_most():
@@ -236,6 +238,11 @@ def refusal(spec, machine):
     return faults[0].reason if faults else None
 
 
+def doubt(spec, machine):
+    faults = doubtful([spec], sized([spec], machine), machine)
+    return faults[0].reason if faults else None
+
+
 def test_a_trial_that_fits_is_not_refused(specs):
     assert all(refusal(spec, MACHINE) is None for spec in specs().values())
 
@@ -281,18 +288,22 @@ def wide(tmp_path):
     return Checkpoint("wide", str(tmp_path / "wide"), str(tmp_path / "wide"), "0" * 64)
 
 
-def test_a_gpu_that_is_too_small_alone_is_helped_by_partitioning_or_a_larger_share(specs, wide):
+def test_a_gpu_that_is_told_to_be_too_small_is_doubted_with_what_would_help_and_not_refused(specs, wide):
     spec = replace(specs("training.precision=bf16")["kl_divergence"], model=wide, gpus=1.0)
     machine = replace(MACHINE, cpus=16, gpus=4, gpu_memory=80 << 30, has_bf16=True)
     need = need_of(spec).most
     assert need.total > 20 * 1.6e9, "two models, gradients and two moments: 20 bytes a weight"
-    assert refusal(spec, machine) is None
-    reason = refusal(spec, replace(machine, gpu_memory=35_000_000_000))
-    assert reason.endswith("engine: {deepspeed: {zero_stage: 2, workers: 4}} makes it fit.")
+    assert doubt(spec, machine) is None
+    small = replace(machine, gpu_memory=35_000_000_000)
+    assert refusal(spec, small) is None
+    assert doubt(spec, small).endswith("engine: {deepspeed: {zero_stage: 2, workers: 4}} makes it fit.")
     partitioned_spec = replace(spec, engine=Engine(name="deepspeed", zero_stage=2, workers=4))
-    assert refusal(partitioned_spec, replace(machine, gpu_memory=35_000_000_000)) is None
-    reason = refusal(replace(spec, gpus=0.25), replace(machine, gpu_memory=100_000_000_000))
-    assert reason.endswith("resources.gpus: 0.5 makes it fit.")
+    assert doubt(partitioned_spec, small) is None
+    quarter = replace(spec, gpus=0.25)
+    assert doubt(quarter, replace(machine, gpu_memory=100_000_000_000)).endswith("resources.gpus: 0.5 makes it fit.")
+    on_cpu = replace(spec, gpus=0.0, cpus=16)
+    assert refusal(on_cpu, replace(machine, memory=20 << 30)) is not None
+    assert doubt(on_cpu, replace(machine, memory=20 << 30)) is None
 
 
 def test_what_a_machine_has_not_is_said(specs):
@@ -328,6 +339,24 @@ def test_this_machine_has_what_the_system_says(monkeypatch):
     assert this_machine() is None
 
 
+def test_a_warning_is_shown_by_the_plan_and_before_a_run(specs, tmp_path, monkeypatch, capsys):
+    specs()
+    file = tmp_path / "sizes.yaml"
+    file.write_text(file.read_text() + "resources: {gpus: 1}\n")
+    results = ["--results", str(tmp_path / "results"), "--executor", "inline"]
+    command = [str(file), *results, "--only", "method=gradient_ascent", "--set", "models=[miniature-s]"]
+    small = replace(MACHINE, gpus=1, gpu_memory=30_000_000, has_bf16=True)
+    monkeypatch.setattr("harness.planning.sizing.machine.this_machine", lambda: small)
+    assert main([*command, "--plan"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "No such figure has been measured on a GPU yet, so nothing is refused" in shown
+    assert "gradient_ascent on miniature-s needs " in shown
+    large_enough = replace(small, gpu_memory=80 << 30)
+    monkeypatch.setattr("harness.planning.sizing.machine.this_machine", lambda: large_enough)
+    assert main([*command, "--plan"]) == 0
+    assert "Warning" not in capsys.readouterr().out
+
+
 def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path, monkeypatch, capsys):
     specs()
     command = [str(tmp_path / "sizes.yaml"), "--results", str(tmp_path / "results"), "--only", "method=gradient_ascent"]
@@ -342,5 +371,5 @@ def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path
         assert main(arguments) == 2
         printed = capsys.readouterr().err
         assert "gradient_ascent on miniature-m      needs 204 MB while measuring" in printed
-        assert "original on miniature-m and 1 more  needs 192 MB while measuring" in printed
+        assert "original on miniature-m and 1 more  needs 196 MB while measuring" in printed
     assert not (tmp_path / "results" / "sizes" / "table.csv").exists()

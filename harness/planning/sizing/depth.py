@@ -36,9 +36,9 @@ def run_shallow(run: DryRun, spec: TrialSpec, dtype: torch.dtype = torch.float32
     if depth <= SHALLOW[-1]:
         return run(spec, dtype, None)
     low, high = (run(spec, dtype, layers) for layers in SHALLOW)
-    low_weights, high_weights = (weights_of(spec.model, layers) for layers in SHALLOW)
+    low_weights, high_weights = (bytes_of(spec.model, layers) for layers in SHALLOW)
     times = (depth - SHALLOW[0]) / (SHALLOW[1] - SHALLOW[0])
-    is_alike = low_weights + times * (high_weights - low_weights) == weights_of(spec.model)
+    is_alike = low_weights + times * (high_weights - low_weights) == bytes_of(spec.model)
     if not is_alike or low.models != high.models or len(low.moments) != len(high.moments):
         return run(spec, dtype, None)
     return replace(
@@ -50,10 +50,11 @@ def run_shallow(run: DryRun, spec: TrialSpec, dtype: torch.dtype = torch.float32
 
 
 @lru_cache(maxsize=64)
-def weights_of(checkpoint: Checkpoint, layers: int | None = None) -> int:
-    """Return how many weights a model has, buffers counted, if it has so many layers (None: its own)."""
+@lru_cache(maxsize=64)
+def bytes_of(checkpoint: Checkpoint, layers: int | None = None) -> int:
+    """Return what a model's fp32 weights and its buffers weigh, if it has so many layers (None: its own)."""
     model = Meter().loading(lambda: unloaded_model(checkpoint, layers=layers))
-    return sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
 
 
 def _depth(checkpoint: Checkpoint) -> int:

@@ -83,6 +83,8 @@ class Meter(TorchDispatchMode):
         self._is_paused = False
         self._hooks: list[Any] = []
         self._marks: list[int] = []
+        self._state: list[_Piece] = []
+        """What a step left behind for the next one."""
 
     def __enter__(self) -> Meter:
         """Start counting."""
@@ -166,23 +168,23 @@ class Meter(TorchDispatchMode):
         """Return what is held at most in each section of the run, and at the section's end, in order.
 
         A section lies between two marks: where a model's forward pass or an optimiser's step begins or ends. The
-        optimiser's state comes with the first step, and from the second on it lies beside all else: it is counted
-        as if it had been there from the beginning.
+        optimiser's state comes with the first step, and from the second on it lies beside all else: until it goes
+        with its optimiser it is counted, as if it had been there from the beginning.
 
         Example:
             >>> with Meter() as meter:
-            ...     del (one := torch.zeros(10))[:], one
+            ...     kept = torch.zeros(10) + 1
             >>> [moment.total for moment in meter.moments()]
-            [40, 0]
+            [80, 40]
         """
-        state = {id(piece): piece for piece in self._live.values() if piece.kind == "optimizer"}
-        now = asdict(_sum(state.values()))
+        now = asdict(_sum(self._state))
+        state = {id(piece) for piece in self._state}
         moments, start = [], 0
         for end in [*self._marks, len(self._log)]:
             total = most = sum(now.values())
             at_most = dict(now)
             for sign, piece in self._log[start:end]:
-                if id(piece) in state:
+                if sign > 0 and id(piece) in state:
                     continue
                 now[piece.kind] += sign * piece.bytes
                 total += sign * piece.bytes
@@ -217,6 +219,8 @@ class Meter(TorchDispatchMode):
         self._marks.append(len(self._log))
 
     def _after_step(self, *_: Any) -> None:
+        kept = {id(piece) for piece in self._state}
+        self._state += [piece for piece in self._live.values() if piece.kind == "optimizer" and id(piece) not in kept]
         self._kind = "activations"
         self._marks.append(len(self._log))
         self.optimizer_steps += 1

@@ -11,7 +11,7 @@ import torch
 from harness.contracts import Checkpoint, Json, Model
 from harness.models.loading import unloaded_model
 from harness.planning.sizing.deepspeed import partitioned
-from harness.planning.sizing.depth import DryRun, run_shallow, weights_of
+from harness.planning.sizing.depth import DryRun, bytes_of, run_shallow
 from harness.planning.sizing.erasing import rehearse, rehearse_memorizing
 from harness.planning.sizing.known import KnownSizes, code_digest, model_digest
 from harness.planning.sizing.measuring import judge_pass, model_passes, with_judges
@@ -73,7 +73,7 @@ def need_of(spec: TrialSpec, known: KnownSizes = IN_THIS_PROCESS) -> Need | Unkn
 
 def weights_bytes(checkpoint: Checkpoint, known: KnownSizes = IN_THIS_PROCESS) -> int:
     """Return what a model's fp32 weights weigh."""
-    return int(known.on_disk(["weights", model_digest(checkpoint)], lambda: 4 * weights_of(checkpoint)))
+    return int(known.on_disk(["weights", model_digest(checkpoint)], lambda: bytes_of(checkpoint)))
 
 
 def _need(spec: TrialSpec, known: KnownSizes) -> Need:
@@ -123,8 +123,8 @@ def _kept(known: KnownSizes, key: Json, make: Callable[[], _Erased]) -> _Erased:
 def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
     """Return what a dry run finds: on DeepSpeed if a whole model is trained there, else on the plain engine."""
     if not on_engine or spec.engine.name == "torch":
-        plain = run_shallow(run, spec)
-        return _Erased(plain.peak, plain.held, plain.is_plain)
+        on_plain = run_shallow(run, spec)
+        return _Erased(on_plain.peak, on_plain.held, on_plain.is_plain)
     training, on_gpu = spec.training, spec.gpus > 0
     share = min(training.micro_batch, -(-training.global_batch // spec.engine.workers))
     low = torch.bfloat16 if training.precision == "bf16" else torch.float32

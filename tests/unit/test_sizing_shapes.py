@@ -1,0 +1,345 @@
+"""Sizing by shape: what is told once, what a deep model needs of a shallow one, and what a GPU casts otherwise."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+from transformers import GPTNeoConfig, Qwen2MoeConfig
+
+from harness.contracts import Checkpoint, ErasedModel, Training
+from harness.planning.sizing import known as sizing_known
+from harness.planning.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
+from harness.planning.sizing.depth import run_shallow
+from harness.planning.sizing.erasing import Rehearsed, rehearse, rehearse_memorizing
+from harness.planning.sizing.known import KnownSizes
+from harness.planning.sizing.meter import Bytes, Meter
+from harness.planning.sizing.need import Need, need_of
+from harness.plugins import METHODS
+from harness.specs import Engine, Source, digest_of
+from harness.testing import small_spec
+
+
+@pytest.fixture
+def make_shape(tmp_path):
+    """Return a maker of GPT-Neos of which there is the configuration only."""
+
+    def make(name="shape", layers=2, hidden=32, vocabulary=100):
+        GPTNeoConfig(
+            vocab_size=vocabulary,
+            hidden_size=hidden,
+            num_layers=layers,
+            num_heads=2,
+            attention_types=[[["global", "local"], layers // 2]],
+            max_position_embeddings=64,
+        ).save_pretrained(tmp_path / name)
+        return Checkpoint(name, str(tmp_path / name), str(tmp_path / name), name)
+
+    return make
+
+
+@pytest.fixture
+def make_trial(make_shape):
+    """Return a maker of trials without judges, on texts of which there is the size only."""
+
+    def make(method="gradient_ascent", strengths=(1,), shape=None, **changes):
+        text = Source(source="miniature", rows=24, longest=24, prefix_tokens=8)
+        plugin = METHODS.load(method)
+        fields = {
+            "model": shape or make_shape(),
+            "method": method,
+            "reference": plugin.reference,
+            "settings": {},
+            "strength_name": plugin.strength.field,
+            "strengths": strengths,
+            "training": Training(global_batch=8, micro_batch=4),
+            "forget": text,
+            "retain": text if plugin.reference == "retain_data" else None,
+            "utility": text,
+            "validation": text,
+            "judges": {},
+        }
+        return replace(small_spec(), **fields | changes)
+
+    return make
+
+
+@pytest.fixture
+def dry_runs(monkeypatch):
+    """Return a list that grows by one whenever something is metered."""
+    started, enter = [], Meter.__enter__
+
+    def counted(meter):
+        started.append(meter)
+        return enter(meter)
+
+    monkeypatch.setattr(Meter, "__enter__", counted)
+    return started
+
+
+def weights_of(trial):
+    model = rehearse(replace(trial, method="original", strengths=())).model
+    return sum(each.numel() * each.element_size() for each in (*model.parameters(), *model.buffers()))
+
+
+def test_the_optimiser_is_gone_where_a_method_yields_after_its_loop(make_trial):
+    trial = make_trial("deliberate_imagination", (3.0,))
+    held = rehearse(trial).held
+    assert (held.optimizer, held.gradients) == (0, 0)
+    assert held.weights == 2 * weights_of(trial), "the teacher is held"
+    ascent = make_trial("gradient_ascent", (1, 2))
+    assert rehearse(trial).peak.optimizer == rehearse(ascent).peak.optimizer > 0, "while it trains it has one"
+    memorizing, ascending = rehearse_memorizing(trial).peak, rehearse(ascent).peak
+    assert memorizing.optimizer == ascending.optimizer
+
+
+def test_the_optimiser_waits_while_a_trajectory_is_measured_on_its_way(make_trial):
+    held = rehearse(make_trial("gradient_ascent", (1, 2, 3))).held
+    assert held.optimizer == pytest.approx(2 * held.weights, rel=0.2), "and buffers, which no step changes"
+    assert rehearse(make_trial("gradient_ascent", (0,))).peak.optimizer == 0, "nothing is trained"
+
+
+@pytest.mark.parametrize(
+    ("method", "strengths", "models"), [("original", (), 2), ("contrastive_decoding", (0.3,), 3), ("emso", (1, 2), 2)]
+)
+def test_one_original_is_beside_what_is_measured(make_trial, method, strengths, models):
+    shape = {"method": method, "strengths": strengths, "reference": "none"} if method == "original" else {}
+    trial = replace(make_trial(), **shape) if shape else make_trial(method, strengths)
+    need = need_of(trial, KnownSizes())
+    assert isinstance(need, Need), need
+    assert need.measuring.weights == models * weights_of(trial)
+
+
+def test_seeds_strengths_and_rates_need_no_dry_run_of_their_own(make_trial, dry_runs):
+    known, trial = KnownSizes(), make_trial("task_arithmetic", (0.05,))
+    need = need_of(trial, known)
+    runs = len(dry_runs)
+    assert runs > 0
+    alike = [
+        replace(trial, seed=7),
+        replace(trial, strengths=(0.9,)),
+        replace(trial, training=replace(trial.training, learning_rate=0.1, weight_decay=0.1, early_stop=None)),
+        replace(trial, variant="other", trial_id="other", forget=replace(trial.forget, digest="other")),
+    ]
+    assert [need_of(other, known) for other in alike] == [need] * len(alike)
+    assert len(dry_runs) == runs
+
+
+def test_what_decides_memory_is_told_apart(make_trial, dry_runs):
+    known, trial = KnownSizes(), make_trial("gradient_difference")
+    changes = [
+        {},
+        {"training": replace(trial.training, micro_batch=8)},
+        {"training": replace(trial.training, precision="bf16")},
+        {"forget": replace(trial.forget, longest=48)},
+        {"engine": Engine(name="deepspeed", zero_stage=2)},
+        {"gpus": 1.0},
+        {"strengths": (1, 2)},
+        {"settings": {"retain_weight": 2.0}},
+    ]
+    for change in changes:
+        runs = len(dry_runs)
+        assert isinstance(need_of(replace(trial, **change), known), Need)
+        assert len(dry_runs) > runs, change
+
+
+def test_a_later_process_reads_what_an_earlier_one_told(make_trial, make_shape, tmp_path, dry_runs):
+    trial = make_trial("kl_divergence")
+    need = need_of(trial, KnownSizes(tmp_path / "sizes"))
+    runs = len(dry_runs)
+    assert need_of(trial, KnownSizes(tmp_path / "sizes")) == need
+    assert len(dry_runs) == runs
+    same_shape = make_shape("elsewhere")
+    assert need_of(replace(trial, model=same_shape), KnownSizes(tmp_path / "sizes")) == need
+    assert len(dry_runs) == runs
+    larger = need_of(replace(trial, model=make_shape("wider", hidden=64)), KnownSizes(tmp_path / "sizes"))
+    assert larger.most.total > need.most.total
+
+
+def test_what_is_damaged_is_told_again_and_mended(tmp_path):
+    def tell(told):
+        return KnownSizes(tmp_path).on_disk(["a", "key"], lambda: told)
+
+    assert tell({"weights": 12}) == {"weights": 12}
+    assert tell({"weights": 13}) == {"weights": 12}, "it was told before"
+    [file] = tmp_path.iterdir()
+    text = file.read_text()
+    other = digest_of([file.stem, {"weights": 1}])
+    for harmed in (text[:9], text.replace("12", "112"), "[]", "", text.replace('"size"', '"sizes"'), other):
+        file.write_text(harmed)
+        assert tell({"weights": 12}) == {"weights": 12}
+        assert file.read_text() == text
+    assert KnownSizes(tmp_path).on_disk(["another", "key"], lambda: 5) == 5
+    [another] = set(tmp_path.iterdir()) - {file}
+    file.write_text(another.read_text())
+    assert tell({"weights": 12}) == {"weights": 12}, "another entry's file, whole in itself"
+
+
+def test_other_code_is_sized_again(make_trial, tmp_path, dry_runs, monkeypatch):
+    trial = make_trial()
+    need_of(trial, KnownSizes(tmp_path / "sizes"))
+    runs = len(dry_runs)
+    monkeypatch.setattr(sizing_known, "_deciding_code", lambda: ["another toolkit"])
+    need_of(trial, KnownSizes(tmp_path / "sizes"))
+    assert len(dry_runs) > runs
+
+
+def test_where_nothing_can_be_written_sizes_are_told_all_the_same(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    known = KnownSizes(tmp_path / "file" / "sizes")
+    assert [known.on_disk([number], lambda number=number: number) for number in (1, 2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("method", "strengths", "micro_batch", "vocabulary"),
+    [
+        ("gradient_ascent", (1, 2), 8, 100),
+        ("gradient_ascent", (1, 2), 1, 5000),
+        ("deliberate_imagination", (3.0,), 1, 100),
+        ("emso", (1,), 8, 100),
+        ("emso", (1,), 1, 5000),
+        ("contrastive_decoding", (0.3,), 8, 100),
+    ],
+)
+def test_a_deep_models_memory_is_told_from_shallow_ones(
+    make_trial, make_shape, method, strengths, micro_batch, vocabulary
+):
+    """Activations outweigh weights in one case, in the other the vocabulary's logits and weights all else."""
+    training = Training(global_batch=16, micro_batch=micro_batch, precision="bf16")
+    shape = make_shape(layers=8, hidden=48, vocabulary=vocabulary)
+    trial = make_trial(method, strengths, shape, training=training, gpus=1.0)
+    shallow, whole = run_shallow(rehearse, trial), rehearse(trial)
+    assert shallow.peak.total == pytest.approx(whole.peak.total, rel=0.01)
+    assert shallow.held.total == pytest.approx(whole.held.total, rel=0.01)
+    assert shallow.trained == whole.trained
+
+
+@pytest.mark.parametrize(("dense", "asked"), [([0], [2, 4]), ([5], [2, 4, None])])
+def test_layers_that_are_not_alike_are_run_at_the_whole_depth(make_trial, tmp_path, dense, asked):
+    """A dense layer among the first is in both shallow runs; one further up is in neither."""
+    Qwen2MoeConfig(
+        vocab_size=50,
+        hidden_size=16,
+        intermediate_size=8,
+        moe_intermediate_size=8,
+        shared_expert_intermediate_size=8,
+        num_hidden_layers=8,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_experts=4,
+        mlp_only_layers=dense,
+    ).save_pretrained(tmp_path / "moe")
+    trial = make_trial(shape=Checkpoint("moe", str(tmp_path / "moe"), str(tmp_path / "moe"), f"moe{dense}"))
+    layers_run = []
+
+    def run(trial, dtype, layers):
+        layers_run.append(layers)
+        return Rehearsed((Bytes(weights=1),), Bytes(), None, True, 1, 0, 0)
+
+    run_shallow(run, trial)
+    assert layers_run == asked
+
+
+class Distils(METHODS.load("gradient_ascent")):
+    """Holds a teacher that the training loop has frozen, and its own copy of the original."""
+
+    def erase(self, task):
+        teacher, other = task.load_original().requires_grad_(False), task.load_original()
+        for erased in super().erase(task):
+            yield ErasedModel(erased.strength, erased.model, {"others": len([teacher, other])})
+
+
+def test_on_a_gpu_deepspeeds_own_is_aside_while_measuring_and_the_plain_model_while_it_trains(make_trial, monkeypatch):
+    engine = Engine(name="deepspeed", zero_stage=2)
+    training = Training(global_batch=8, micro_batch=1, precision="bf16")
+    trial = make_trial("gradient_ascent", (1, 2), engine=engine, gpus=1.0, training=training)
+    weights = weights_of(trial) / 4
+    need = need_of(trial, KnownSizes())
+    assert need.measuring.weights == pytest.approx(8 * weights, rel=0.1), "by hand: fp32, and the original beside it"
+    assert need.measuring.optimizer == 0
+    on_cpu = need_of(replace(trial, gpus=0.0), KnownSizes())
+    assert on_cpu.measuring.weights + on_cpu.measuring.optimizer == pytest.approx(22 * weights, rel=0.1)
+
+    monkeypatch.setattr(type(METHODS), "load", lambda self, name: Distils)
+    monkeypatch.setattr(type(METHODS), "configure", lambda self, name, settings: Distils(epochs=2))
+    distilled = need_of(replace(trial, method="distils"), KnownSizes())
+    more = distilled.measuring.weights - need.measuring.weights
+    assert more == pytest.approx((2 + 4) * weights, rel=0.1), "a frozen teacher in bf16, another model in fp32"
+
+
+def called(name, device):
+    """Return the type of what an operation makes of bf16 under autocast, on a device's fake tensors."""
+    with FakeTensorMode():
+        x = torch.ones(4, 4, dtype=torch.bfloat16, device=device)
+        target = torch.ones(4, 4, device=device)
+        calls = {
+            "layer_norm": lambda: functional.layer_norm(x, (4,)),
+            "group_norm": lambda: functional.group_norm(x, 2),
+            "pow": lambda: torch.pow(x, 3.0),
+            "__pow__": lambda: x**2,
+            "__rpow__": lambda: 2.0**x,
+            "__rdiv__": lambda: 1.0 / x,
+            "softmax": lambda: functional.softmax(x, dim=-1),
+            "log_softmax": lambda: x.log_softmax(-1),
+            "cumsum": lambda: x.cumsum(0),
+            "sum": lambda: x.sum(),
+            "norm": lambda: x.norm(),
+            "cosine_similarity": lambda: functional.cosine_similarity(x, x),
+            "mse_loss": lambda: functional.mse_loss(x, target),
+            "softmax of a type": lambda: functional.softmax(x, dim=-1, dtype=torch.bfloat16),
+            "sum of integers": lambda: torch.ones(4, dtype=torch.long, device=device).sum(),
+            "linear": lambda: functional.linear(target, target),
+            "matmul": lambda: target @ target,
+            "cat": lambda: torch.cat([x, target]),
+        }
+        others = ("exp", "log", "rsqrt", "reciprocal", "tanh", "sqrt", "mean", "relu", "sigmoid", "prod")
+        calls |= {each: lambda each=each: getattr(torch, each)(x) for each in others}
+        calls |= {each: lambda each=each: getattr(functional, each)(x) for each in ("gelu", "silu", "softplus")}
+        return calls[name]().dtype
+
+
+@pytest.mark.parametrize(
+    "name",
+    "layer_norm group_norm pow __pow__ __rpow__ __rdiv__ softmax log_softmax cumsum sum norm cosine_similarity "
+    "mse_loss linear matmul cat exp log rsqrt reciprocal tanh sqrt mean relu sigmoid prod gelu silu softplus".split()
+    + ["softmax of a type", "sum of integers"],
+)
+def test_cudas_casts_are_torchs_own(name):
+    types = []
+    for device, casts in (("cuda", torch.no_grad()), ("cpu", CudaAutocast())):
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, torch.bfloat16)
+        try:
+            with torch.no_grad(), casts:
+                types.append(called(name, device))
+        finally:
+            torch.set_autocast_enabled(device, False)
+            torch.clear_autocast_cache()
+    assert types[0] == types[1]
+    with CudaAutocast():
+        assert called(name, "cpu") == called_plainly(name), "without autocast nothing is cast"
+
+
+def called_plainly(name):
+    return called(name, "cpu")
+
+
+def test_every_cast_that_is_written_down_is_one_of_torchs():
+    assert not IN_FP32 & TO_FP32
+    known = {
+        name.removeprefix("aten::").partition(".")[0]
+        for name in torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
+    }
+    composed = {"cross_entropy", "softmin"}
+    named = {name for name in IN_FP32 | TO_FP32 if not name.startswith("__")} - composed
+    assert named - {name.removeprefix("_") for name in known} == set()
+
+
+def test_a_gpu_holds_more_in_bf16_than_a_cpu_and_as_much_in_fp32(make_trial):
+    def activations(precision, gpus):
+        training = Training(global_batch=8, micro_batch=8, precision=precision)
+        return rehearse(make_trial(training=training, gpus=gpus)).peak.activations
+
+    assert activations("fp32", 1.0) == activations("fp32", 0.0)
+    assert activations("bf16", 1.0) > 1.1 * activations("bf16", 0.0)
