@@ -21,8 +21,8 @@ import torch
 from harness.contracts import Definition, ErasedModel, Evaluation, Evaluator, Generations, Json, Model, Number
 from harness.errors import TrialError
 from harness.execution.erasing import erase
-from harness.execution.jobs import Event, Folders, Job, Watcher
 from harness.execution.guard import guarded
+from harness.execution.jobs import Event, Folders, Job, Watcher
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import build_memorized
 from harness.execution.memory import PeakMemory, meter_of

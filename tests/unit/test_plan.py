@@ -1,10 +1,12 @@
 """Plans: which trials a sweep file asks for, and what makes two of them the same."""
 
 import json
+import shutil
 
 import pytest
 from rich.console import Console
 
+from harness.errors import ConfigError
 from harness.planning.describe import describe
 from harness.planning.plan import plan
 from harness.plugins import METHODS
@@ -266,3 +268,30 @@ def test_the_description_shows_every_trial_with_its_state(planned):
     totals = " ".join(text.split())
     assert "7 trials: 1 done, 6 missing." in totals
     assert "20 measurements to be made, and 1 memorized model to be trained." in totals
+
+
+@pytest.fixture
+def llama(world, tmp_path):
+    """Return a folder like MODEL whose configuration says that it is a Llama."""
+    folder = tmp_path / "LLAMA"
+    shutil.copytree(world / "MODEL", folder)
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": "llama"}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_row_that_cannot_erase_from_a_model_is_refused_without_loading_it(planned, world, llama):
+    both = f"models=[{{id: {world}/MODEL}}, {{id: {llama}}}]"
+    with pytest.raises(ConfigError) as refused:
+        planned(both, "methods.full_em={method: emso, selection: all}", "methods.emso.k=[2, 4]", "ranking.at={}")
+    [fault] = [fault for fault in refused.value.faults if fault.path.startswith("methods")]
+    assert fault.path == "methods.emso"
+    assert fault.reason == (
+        f"cannot erase from '{llama}': blocks are defined for GPT-Neo models (model_type gpt_neo), and this is a "
+        "'llama'. Use a GPT-Neo, or selection: all, which trains the whole model."
+    )
+
+
+def test_what_can_erase_from_any_model_is_not_refused(planned, llama):
+    found = planned(f"models=[{{id: {llama}}}]", "methods.emso.selection=all")
+    assert {spec.method for spec in found.trials} >= {"emso", "task_arithmetic", "kl_divergence"}
