@@ -253,7 +253,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator(ABC):
-    """An evaluator is its settings; it leaves model, task, judges and the process's global state as they were."""
+    """An evaluator is its settings. It leaves model, task, judges, torch's global state and random states alone."""
 
     version: ClassVar[int]
     """Raised whenever its numbers change; part of every measurement's identity."""

@@ -71,7 +71,7 @@ def model_state(model: torch.nn.Module) -> State:
         state["the model's requires_grad", name] = weight.requires_grad
         state["the model's gradients", name] = None if weight.grad is None else fingerprint(weight.grad)
     for settings in ("config", "generation_config"):
-        held = getattr(model, settings, None)
+        held: Any = getattr(model, settings, None)
         for name, value in held.to_dict().items() if hasattr(held, "to_dict") else ():
             state[f"the model's {settings}", name] = json.dumps(value, sort_keys=True, default=str)
     return state
@@ -127,7 +127,6 @@ def modules_in(value: Any, depth: int = 3) -> Iterator[torch.nn.Module]:
     if isinstance(value, torch.nn.Module):
         yield value
     elif depth:
-        inside = value if isinstance(value, list | tuple) else ()
-        inside = value.values() if isinstance(value, dict) else inside or getattr(value, "__dict__", {}).values()
-        for held in list(inside):
+        inside = value if isinstance(value, list | tuple | dict) else vars(value) if hasattr(value, "__dict__") else ()
+        for held in list(inside.values()) if isinstance(inside, Mapping) else inside:
             yield from modules_in(held, depth - 1)

@@ -82,8 +82,8 @@ class ErasingTask:
     """The trial's own, in which everything is made that a method asks for."""
 
     def __post_init__(self) -> None:
-        """Copy the texts, which are read once for all trials of the process."""
-        spec = self.spec
+        """Copy the trial's settings, and the texts, which are read once for all trials of the process."""
+        spec = self.spec = TrialSpec.from_json(self.spec.to_json())
         self.seed: int = spec.seed
         self.training: Training = spec.training
         self.engine = spec.engine
@@ -140,7 +140,8 @@ class MeasuringTask:
     """The trial's own, in which everything is made that is shared."""
 
     def __post_init__(self) -> None:
-        """Copy the texts and the tokenizer, which are read once for all trials of the process."""
+        """Copy the trial's settings, and texts and tokenizer, which are read once for all trials of the process."""
+        self.spec = TrialSpec.from_json(self.spec.to_json())
         self.seed: int = self.spec.seed
         self.forget: Sequences = data_of(self.spec, UNSEEN_OF.get(self.spec.method, forget_of), self.spec.forget)
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))

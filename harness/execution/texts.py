@@ -22,12 +22,11 @@ class SharedTexts(Generic[Texts]):
     """A loader that remembers what it read last, and what that was like."""
 
     def __init__(self, load: Callable[..., Texts]) -> None:
-        @lru_cache(maxsize=KEPT)
-        def kept(*arguments: Any) -> tuple[Texts, Hashable]:
+        def read(*arguments: Any) -> tuple[Texts, Hashable]:
             texts = load(*arguments)
             return texts, _state(texts)
 
-        self._kept = kept
+        self._kept = lru_cache(maxsize=KEPT)(read)
 
     def __call__(self, *arguments: Any) -> Texts:
         """Return a copy of `load(*arguments)`, read again only if what was kept is no longer what was read."""

@@ -4,7 +4,9 @@ import json
 
 import pytest
 from rich.console import Console
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from harness.errors import ConfigError
 from harness.planning.describe import describe
 from harness.planning.plan import plan
 from harness.plugins import METHODS
@@ -272,3 +274,37 @@ def test_the_description_shows_every_trial_with_its_state(planned):
     assert "as it is, erasure alone" in text
     assert "8 trials: 1 done, 7 missing." in totals
     assert "21 measurements to be made, and 1 memorized model to be trained." in totals
+
+
+@pytest.fixture
+def llama(tokenizer, tmp_path):
+    """Return the folder of a tiny Llama, which has no blocks that EMSO knows."""
+    folder = tmp_path / "LLAMA"
+    config = LlamaConfig(
+        vocab_size=256,
+        hidden_size=8,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=512,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_row_that_cannot_erase_from_a_model_is_refused_without_loading_it(planned, world, llama):
+    both = f"models=[{{id: {world}/MODEL}}, {{id: {llama}}}]"
+    with pytest.raises(ConfigError) as refused:
+        planned(both, "methods.full_em={method: emso, selection: all}", "methods.emso.k=[2, 4]", "ranking.at={}")
+    [fault] = [fault for fault in refused.value.faults if fault.path.startswith("methods")]
+    assert fault.path == "methods.emso"
+    assert fault.reason == (
+        f"cannot erase from '{llama}': blocks are defined for GPT-Neo models (model_type gpt_neo), and this is a "
+        "'llama'. Use a GPT-Neo, or selection: all, which trains the whole model."
+    )
+
+
+def test_what_can_erase_from_any_model_is_not_refused(planned, llama):
+    found = planned(f"models=[{{id: {llama}}}]", "methods.emso.selection=all")
+    assert {spec.method for spec in found.trials} >= {"emso", "task_arithmetic", "kl_divergence"}

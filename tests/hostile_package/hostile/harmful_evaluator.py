@@ -13,6 +13,8 @@ import torch
 from harness.contracts import Evaluation, Evaluator, Metric
 from harness.toolkit.scoring import CausalJudge
 
+ENTERED = []
+
 
 def flip(tensor):
     """Turn round the lowest bit of the first element."""
@@ -76,6 +78,11 @@ def load_judge_in_inference_mode(model, task):
         judge_of(task)
 
 
+def enter_inference_mode(model, task):
+    ENTERED.append(torch.inference_mode())  # It is left when nobody holds it.
+    ENTERED[-1].__enter__()
+
+
 def pad(model, task):
     task.tokenizer.padding_side = "left"
     task.tokenizer.pad_token = "x"
@@ -113,7 +120,7 @@ REFUSED = {
 RAISING = {"raises": raise_after_harm}
 PUT_BACK = {
     "grad": lambda model, task: torch.set_grad_enabled(False),
-    "inference": lambda model, task: torch.inference_mode().__enter__(),
+    "inference": enter_inference_mode,
     "dtype": lambda model, task: torch.set_default_dtype(torch.float64),
     "device": lambda model, task: torch.set_default_device("meta"),
     "autocast": lambda model, task: torch.autocast("cpu", dtype=torch.bfloat16).__enter__(),

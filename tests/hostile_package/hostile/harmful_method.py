@@ -23,6 +23,12 @@ def draw(task):
     torch.rand(1), np.random.rand(), random.random()
 
 
+def enter_inference_mode(task):
+    ENTERED.append(torch.inference_mode())  # It is left when nobody holds it.
+    ENTERED[-1].__enter__()
+
+
+ENTERED = []
 HARMS = {
     "forget": write_into_forget,
     "another forget set": lambda task: setattr(task, "forget", replace(task.forget, prefix_tokens=2)),
@@ -30,8 +36,10 @@ HARMS = {
     "training": lambda task: object.__setattr__(task.training, "learning_rate", 1.0),
     "settings": lambda task: task.spec.settings.update(harm="none"),
     "seed": lambda task: setattr(task, "seed", 5),
+}
+BEFORE_YIELDING = {
     "grad": lambda task: torch.set_grad_enabled(False),
-    "inference": lambda task: torch.inference_mode().__enter__(),
+    "inference": enter_inference_mode,
     "dtype": lambda task: torch.set_default_dtype(torch.float64),
     "random": draw,
 }
@@ -55,17 +63,12 @@ class HarmfulMethod(Method):
         return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
     def erase(self, task):
-        assert self.harm in (*HARMS, *QUIET)
-        model = task.load_original()
-        if self.harm == "grad":
-            with torch.enable_grad():
-                models = list(walk(replace(task, strengths=task.strengths[:1]), model, self.loss))
-            HARMS[self.harm](task)
-            yield from models
-            return
+        assert self.harm in (*HARMS, *BEFORE_YIELDING, *QUIET)
         if self.harm in HARMS:
             HARMS[self.harm](task)
-        for erased in walk(task, model, self.loss):
+        for erased in walk(task, task.load_original(), self.loss):
+            if self.harm in BEFORE_YIELDING:
+                BEFORE_YIELDING[self.harm](task)
             if self.harm == "yields without gradients":
                 with torch.no_grad():
                     yield erased
