@@ -8,6 +8,7 @@ from harness.data.sequences import in_both, load_holdout, load_stand_in
 from harness.errors import ConfigError, DataError
 from harness.miniature import corpus
 from harness.planning.plan import plan
+from harness.planning.texts import MOST_UNSEEN
 from harness.specs import STAND_IN
 
 FILE = """# What is unseen?
@@ -67,7 +68,11 @@ def test_the_miniature_has_unseen_records_of_its_own(planned, tokenizer):
     first = load_holdout(spec.forget, tokenizer, 256)
     assert tokenizer.decode(first.tokens_NT[0]) == corpus.unseen_records()[0][:128]
     all_of_them = unseen(planned("data.forget={source: miniature}"))
-    assert all_of_them.forget.rows == corpus.UNSEEN_RECORDS < corpus.FORGET_RECORDS
+    assert all_of_them.forget.rows == MOST_UNSEEN < corpus.UNSEEN_RECORDS < corpus.FORGET_RECORDS
+    asked = (
+        "data={forget: {source: miniature}, holdout: {source: miniature, sequences: 128}, utility: {source: miniature}}"
+    )
+    assert unseen(planned(asked)).forget.rows == 128
 
 
 def test_without_any_the_validation_texts_stand_in_cut_as_the_forget_set(planned, tokenizer):
