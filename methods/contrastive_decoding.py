@@ -24,7 +24,7 @@ class ContrastiveDecoding(Method):
     label = "CD"
     source = "Li et al. 2023, arXiv:2210.15097"
     reference = "memorized_model"
-    version = 1
+    version = 2
     strength = Strength("gamma", cumulative=False, off=0.0)
 
     gamma: NonNegative = 0.3

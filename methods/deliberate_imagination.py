@@ -25,7 +25,7 @@ class DeliberateImagination(Method):
     label = "DI"
     source = "Dong et al. 2024, arXiv:2402.10052"
     reference = "none"
-    version = 1
+    version = 2
     strength = Strength("gamma", cumulative=False, off=0.0)
 
     gamma: NonNegative = 3.0
@@ -42,7 +42,7 @@ class DeliberateImagination(Method):
                 target = imagine(forget.logits(teacher), forget.targets_BS, self.gamma)
             return forget.mean(token_distillation(target, forget.logits(model)))
 
-        for epoch in train(task, model, loss, self.epochs):
+        for epoch in train(task, model, loss, self.epochs, frozen=[teacher]):
             last = epoch
         yield ErasedModel(self.gamma, model, last.notes, stop_reason=last.stop_reason)
 

@@ -32,7 +32,7 @@ class EMSO(Method):
     label = "EMSO"
     source = "Zhang et al. 2024, arXiv:2408.04983"
     reference = "none"
-    version = 1
+    version = 2
     strength = Strength("epochs", cumulative=True, off=0)
 
     epochs: Count = 7

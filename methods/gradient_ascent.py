@@ -22,7 +22,7 @@ class GradientAscent(Method):
     label = "GA"
     source = "Jang et al. 2023, arXiv:2210.01504"
     reference = "none"
-    version = 1
+    version = 2
     strength = Strength("epochs", cumulative=True, off=0)
 
     epochs: Count = 1

@@ -22,7 +22,7 @@ class GradientDifference(Method):
     label = "GD"
     source = "Liu et al. 2022, arXiv:2203.12817"
     reference = "retain_data"
-    version = 1
+    version = 2
     strength = Strength("epochs", cumulative=True, off=0)
 
     epochs: Count = 1

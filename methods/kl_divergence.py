@@ -23,7 +23,7 @@ class KLDivergence(Method):
     label = "KL"
     source = "Wang et al. 2023, arXiv:2305.06535"
     reference = "retain_data"
-    version = 1
+    version = 2
     strength = Strength("epochs", cumulative=True, off=0)
 
     epochs: Count = 1
@@ -43,7 +43,7 @@ class KLDivergence(Method):
                 anchor = retain.logits(original)
             return ascent + self.retain_weight * retain.mean(self.divergence(anchor, retain.logits(model)))
 
-        yield from walk(task, task.load_original(), loss)
+        yield from walk(task, task.load_original(), loss, frozen=[original])
 
     def divergence(self, original_BSV: torch.Tensor, erased_BSV: torch.Tensor) -> torch.Tensor:
         """Return the divergence of each prediction, in the direction that was asked for."""

@@ -25,7 +25,7 @@ class TaskArithmetic(Method):
     label = "TA"
     source = "Ilharco et al. 2022, arXiv:2212.04089"
     reference = "memorized_model"
-    version = 1
+    version = 2
     strength = Strength("gamma", cumulative=False, off=0.0)
 
     gamma: NonNegative = 0.05

@@ -1,17 +1,27 @@
-"""The one training loop that every trained method shares, and the memorised model too."""
+"""The one training loop that every trained method shares, and the memorised model too.
+
+All forward passes of losses and selections are in one precision, `training.precision`, those of frozen models too, and
+each epoch's notes name it: `fp32`, `bf16 autocast` (fp32 weights, torch's autocast) or `bf16 weights` (DeepSpeed's).
+What is measured is measured in fp32, on plain weights: the evaluators' numbers, and the validation perplexity that
+stops training early.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from harness.contracts import ErasedModel, ErasureTask, Json, Model, Sequences, Training, TrainingTask
+from harness.errors import TrialError
 from harness.models.blocks import Block, block_order
 from harness.toolkit.engines import Stepping, engine_for
+from harness.toolkit.engines.torch import plain_forward
 from harness.toolkit.losses import Batch
 
 Loss = Callable[[Model, Batch, Batch], torch.Tensor]
@@ -39,19 +49,40 @@ class Epoch:
     stop_reason: str | None = None
 
 
-def walk(task: ErasureTask, model: Model, loss: Loss, select: Select | None = None) -> Iterator[ErasedModel]:
-    """Yield `model` at each epoch in `task.strengths`, and where the trajectory stopped early."""
-    for epoch in train(task, model, loss, int(max(task.strengths)), select):
+def walk(
+    task: ErasureTask, model: Model, loss: Loss, select: Select | None = None, frozen: Sequence[Model] = ()
+) -> Iterator[ErasedModel]:
+    """Yield `model` at each epoch in `task.strengths`, and where the trajectory stopped early; see `train`."""
+    for epoch in train(task, model, loss, int(max(task.strengths)), select, frozen):
         if epoch.number in task.strengths or epoch.stop_reason:
             yield ErasedModel(epoch.number, model, epoch.notes, epoch.changed_blocks, epoch.stop_reason)
 
 
-def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, select: Select | None = None) -> Iterator[Epoch]:
+def train(
+    task: TrainingTask,
+    model: Model,
+    loss: Loss,
+    epochs: int,
+    select: Select | None = None,
+    frozen: Sequence[Model] = (),
+) -> Iterator[Epoch]:
     """Train `model` in place on the forget set and yield after each epoch, 0 first.
 
     The data order of an epoch depends on the seed and its number alone, and the learning rate is
     constant: an epoch's model is the same whether or not later ones are asked for. The mode is
     evaluation throughout (no dropout), as the reference implementations of these methods have it.
+
+    Args:
+        task: The texts, the settings and the engine.
+        model: What is trained; between two epochs nothing else of the training is on its device.
+        loss: What is minimised.
+        epochs: How many.
+        select: Chooses the blocks that an epoch trains; without it all weights are trained.
+        frozen: All other models that `loss` or `select` runs, such as a teacher. They compute in the precision in
+            which `model` is trained, and where that takes bf16 weights, theirs become so, in place.
+
+    Raises:
+        TrialError: A loss that is not finite, or one that runs a model that is neither trained nor `frozen`.
     """
     training = task.training
     baseline = task.validation_perplexity(model) if epochs else float("nan")
@@ -64,12 +95,17 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, select: Sel
             notes: dict[str, Json] = {"epoch": number}
             if select is not None:
                 drawn = _global_batch(task, model, _generator(task.seed, number, 1))
-                chosen, about = select(model, drawn)
+                with plain_forward(model, training), _running_only(model, *frozen):
+                    chosen, about = select(model, drawn)
                 notes |= about
                 changed |= {block.name for block in chosen}
                 engine = engine_for(task.engine, model, training, chosen)
             assert engine is not None
-            notes |= _one_epoch(task, loss, engine, number)
+            for other in frozen:
+                engine.freeze(other)
+            engine.resume()
+            notes |= _one_epoch(task, loss, engine, frozen, number)
+            engine.suspend()
             if engine.skipped_steps:
                 skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
                 notes["warnings"] = [*notes.get("warnings", []), skipped]
@@ -81,6 +117,25 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, select: Sel
     finally:
         if engine is not None:
             engine.close()
+
+
+@contextmanager
+def _running_only(*models: Model) -> Iterator[None]:
+    """Refuse the forward pass of any other model: its precision, or on DeepSpeed its weights, would be another."""
+    known = {id(module) for model in models for module in model.modules()}
+
+    def check(module: torch.nn.Module, inputs: Any) -> None:
+        if id(module) not in known and next(module.parameters(recurse=False), None) is not None:
+            raise TrialError(
+                f"a loss, or a selection, ran a {type(module).__name__} of a model that the training loop does not "
+                "know. Use the model that it is given, and name all others: walk(task, model, loss, frozen=[teacher])."
+            )
+
+    handle = register_module_forward_pre_hook(check)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _early_stop(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
@@ -95,7 +150,9 @@ def _early_stop(task: TrainingTask, model: Model, baseline: float, notes: dict[s
     return None
 
 
-def _one_epoch(task: TrainingTask, loss: Loss, engine: Stepping, number: int) -> dict[str, Json]:
+def _one_epoch(
+    task: TrainingTask, loss: Loss, engine: Stepping, frozen: Sequence[Model], number: int
+) -> dict[str, Json]:
     began, values = time.perf_counter(), []
     device = next(engine.model.parameters()).device
     order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
@@ -110,13 +167,13 @@ def _one_epoch(task: TrainingTask, loss: Loss, engine: Stepping, number: int) ->
         )
         value = 0.0
         for (forget, kept), weight in _mine(list(zip(forget_parts, retain_parts, strict=True)), engine):
-            with engine.precision():
+            with engine.forward(), _running_only(engine.model, *frozen):
                 share = loss(engine.model, forget, kept) * weight
             value += engine.backward(share)
         engine.step()
         values.append(value)
-    engine.gather()
     return {
+        "precision": engine.precision,
         "loss_first": values[0],
         "loss_last": values[-1],
         "loss_mean": sum(values) / len(values),

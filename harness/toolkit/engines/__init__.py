@@ -23,13 +23,18 @@ class Stepping(Protocol):
     """Processes that share each global batch; every one of them calls every method here."""
     rank: int
     """This process among them."""
+    precision: str
+    """What all of a trial's losses are computed in: `fp32`, `bf16 autocast` or `bf16 weights`."""
 
     @property
     def skipped_steps(self) -> int:
         """Return how many steps were not applied, because a gradient was not finite."""
 
-    def precision(self) -> AbstractContextManager[None]:
+    def forward(self) -> AbstractContextManager[None]:
         """Return the context in which losses are computed."""
+
+    def freeze(self, model: Model) -> None:
+        """Make a model that no step changes compute as the trained one does; its weights may be rounded for it."""
 
     def backward(self, loss: torch.Tensor) -> float:
         """Add the gradient of this share of the loss; return the share's value."""
@@ -37,11 +42,14 @@ class Stepping(Protocol):
     def step(self) -> None:
         """Apply the accumulated gradient and forget it."""
 
-    def gather(self) -> None:
-        """Bring the weights as they are now into the plain model that the engine was made for."""
+    def suspend(self) -> None:
+        """Bring the weights as they are now into the plain model, and leave the device to it until `resume`."""
+
+    def resume(self) -> None:
+        """Make ready to step, at first or again; on a GPU the plain model may have left it until `suspend`."""
 
     def close(self) -> None:
-        """Give back what the engine holds; the plain model stays."""
+        """Give back what the engine holds, also between `resume` and `suspend`; the plain model stays."""
 
 
 def engine_for(engine: Engine, model: Model, training: Training, blocks: Sequence[Block] | None = None) -> Stepping:

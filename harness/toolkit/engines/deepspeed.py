@@ -1,10 +1,12 @@
 """The DeepSpeed engine: ZeRO 0 to 3 in one process or several, on GPUs or, for tests and small models, on CPUs.
 
-Five traps of DeepSpeed 0.19 are kept out here. Its own counting of micro-batches is off
+Seven traps of DeepSpeed 0.19 are kept out here. Its own counting of micro-batches is off
 (`managed_gradient_accumulation`): the last global batch of an epoch has fewer. Losses are computed through the
 engine and not through the bare model, or ZeRO-3 keeps the last micro-batch's gradient only. The CPU's
 shared-memory extension, which would be compiled for a minute, is not used. One process needs no MPI, if it says so in
-the environment. And in bf16 the fp32 weights behind start as the rounded ones: they are set to what the model had.
+the environment. In bf16 the fp32 weights behind start as the rounded ones: they are set to what the model had.
+ZeRO-3 would replace `torch.nn.functional.linear`, for every later model of the process and with other rounding
+(`memory_efficient_linear`). And it never lets go of its model: what the engine held is freed by hand.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import logging
 import math
 import os
 import socket
+import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -25,6 +28,7 @@ from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.specs import Engine
 from harness.toolkit.engines.buckets import bucket_elements
+from harness.toolkit.engines.parking import Parking, free
 
 
 class DeepSpeedEngine:
@@ -37,7 +41,17 @@ class DeepSpeedEngine:
     def __init__(self, model: Model, training: Training, engine: Engine) -> None:
         self._plain = model
         self._has_fp32_behind = engine.zero_stage > 0 or training.precision == "bf16"
-        trained = copy.deepcopy(model)
+        self.precision = "bf16 weights" if training.precision == "bf16" else "fp32"
+        self._plain_parking, self._own_parking = Parking(), Parking()
+        self._undo = ExitStack()
+        try:
+            self._start(training, engine)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, training: Training, engine: Engine) -> None:
+        trained = copy.deepcopy(self._plain)
         for parameter in trained.parameters():
             parameter.requires_grad_(True)
         weights = list(trained.parameters())
@@ -48,16 +62,19 @@ class DeepSpeedEngine:
             weights, lr=training.learning_rate, weight_decay=training.weight_decay, fused=fused
         )
         # ZeRO-3 looks for it at every forward pass.
-        self._says_rank = "LOCAL_RANK" not in os.environ
-        os.environ.setdefault("LOCAL_RANK", "0")
+        if "LOCAL_RANK" not in os.environ:
+            os.environ["LOCAL_RANK"] = "0"
+            self._undo.callback(os.environ.pop, "LOCAL_RANK", None)
         count = sum(weight.numel() for weight in weights)
         with _ranked(), warnings.catch_warnings(action="ignore", category=FutureWarning):
-            self.model, *_ = _deepspeed().initialize(
+            deepspeed = _deepspeed(self._undo)
+            self.model, *_ = deepspeed.initialize(
                 model=trained,
                 model_parameters=weights,
                 optimizer=optimizer,
                 config=_config(training, engine, count),
             )
+            self._undo.callback(_destroy, self.model)
             if training.precision == "bf16":
                 self._restore_fp32()
         self.workers, self.rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
@@ -75,9 +92,16 @@ class DeepSpeedEngine:
             for name, weight in self._plain.named_parameters():
                 safe_set_full_fp32_param(self._named[name], weight.detach().clone())
 
-    def precision(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing: DeepSpeed has converted the model."""
+    def forward(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing: DeepSpeed has converted the model, and `freeze` the others."""
         return nullcontext()
+
+    def freeze(self, model: Model) -> None:
+        """Give a model that no step changes weights of the precision that DeepSpeed gave the trained one, in place."""
+        for weight in model.parameters():
+            weight.requires_grad_(False)
+            if self.precision == "bf16 weights" and weight.is_floating_point():
+                weight.data = weight.data.to(torch.bfloat16)
 
     def backward(self, loss: torch.Tensor) -> float:
         """Add the gradient of this worker's share of the loss; return the value of all workers' shares.
@@ -104,17 +128,72 @@ class DeepSpeedEngine:
         """Bring the fp32 weights, from wherever ZeRO keeps them, into the plain model."""
         from deepspeed.utils import safe_get_full_fp32_param
 
+        self._plain_parking.restore()
         with torch.no_grad(), warnings.catch_warnings(action="ignore", category=FutureWarning):
             for name, weight in self._plain.named_parameters():
                 trained = self._named[name]
                 behind = safe_get_full_fp32_param(trained) if self._has_fp32_behind else None
                 weight.copy_(trained if behind is None else behind)
 
+    def suspend(self) -> None:
+        """Leave the device to the plain model alone, with the weights as they are now."""
+        if not self._own_parking.bytes:  # Suspended twice, there is nothing left to gather from.
+            self.gather()
+            self._own_parking.park(_tensors_of(self.model))
+
+    def resume(self) -> None:
+        """Take the device back: the plain model's weights leave it until the engine is suspended or closed."""
+        self._plain_parking.park(self._plain.parameters())
+        self._own_parking.restore()
+
     def close(self) -> None:
-        """Free the copy, its gradients and its optimiser state."""
-        self.model.destroy()
-        if self._says_rank:
-            os.environ.pop("LOCAL_RANK", None)
+        """Free the copy, its gradients and its optimiser state, and leave the process as it was.
+
+        In the middle of an epoch the plain model gets the weights back that it had before.
+        """
+        try:
+            self._undo.close()
+        finally:
+            self._own_parking.forget()
+            self._plain_parking.restore()
+
+
+def _destroy(engine: Any) -> None:
+    """End a DeepSpeed engine, and free its memory, to which a list of its own would refer for ever."""
+    from deepspeed.runtime.zero import parameter_offload
+
+    held = list(_tensors_of(engine))
+    engine.destroy()
+    free(held)
+    parameter_offload.FWD_MODULE_STACK.clear()
+
+
+def _tensors_of(engine: Any) -> Iterator[torch.Tensor]:
+    """Yield what DeepSpeed holds: weights, partitions, masters, moments, gradients and buckets, some more than once.
+
+    Every version and stage names them otherwise: all that its objects, the module and the optimiser refer to is looked
+    through.
+    """
+    seen: set[int] = set()
+    waiting = [engine]
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            yield item
+            waiting.append(item.grad if item.is_leaf else None)
+        if isinstance(item, torch.nn.Module):
+            waiting += [*item.parameters(), *item.buffers()]
+        if isinstance(item, torch.optim.Optimizer):
+            waiting += [item.state, item.param_groups]
+        if isinstance(item, Mapping):
+            waiting += item.values()
+        elif isinstance(item, (list, tuple, set)):
+            waiting += item
+        elif isinstance(item, torch.Tensor) or type(item).__module__.startswith("deepspeed."):
+            waiting += getattr(item, "__dict__", {}).values()
 
 
 def _config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:
@@ -125,6 +204,7 @@ def _config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:
     if engine.zero_stage == 3:
         zero["stage3_prefetch_bucket_size"] = bucket
         zero["stage3_param_persistence_threshold"] = 0
+        zero["memory_efficient_linear"] = False
     if engine.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
     return {
@@ -140,17 +220,22 @@ def _config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:
     }
 
 
-def _deepspeed() -> Any:
-    """Import DeepSpeed and join its process group, unless this was done."""
+def _deepspeed(undo: ExitStack) -> Any:
+    """Import DeepSpeed and join its process group, unless this was done; `undo` learns how to leave it."""
+    says_accelerator = "DS_ACCELERATOR" in os.environ
     if not torch.cuda.is_available():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
     import deepspeed.ops
 
+    if not says_accelerator:  # It has been read: a child process with a GPU must not take it for its own.
+        os.environ.pop("DS_ACCELERATOR", None)
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not torch.distributed.is_initialized():
+        undo.callback(setattr, sys, "excepthook", sys.excepthook)
         deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo", verbose=False)
+        undo.callback(deepspeed.comm.destroy_process_group)
     return deepspeed
 
 

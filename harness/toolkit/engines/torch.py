@@ -11,6 +11,7 @@ from torch.nn import Parameter
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
+from harness.toolkit.engines.parking import Parking
 
 
 class TorchEngine:
@@ -38,7 +39,9 @@ class TorchEngine:
             parameter.requires_grad_(id(parameter) in trained)
             parameter.grad = None
         self.model = model
-        self._precision = training.precision
+        self._training = training
+        self.precision = "bf16 autocast" if training.precision == "bf16" else "fp32"
+        self._parking = Parking()
         self._optimizer = torch.optim.AdamW(
             self._whole or [view for view, _, _ in self._slices],
             lr=training.learning_rate,
@@ -47,10 +50,13 @@ class TorchEngine:
             fused=(model.device.type == "cuda" and blocks is None) or None,
         )
 
-    def precision(self) -> AbstractContextManager[None]:
-        """Return the context of the forward pass: bf16 autocast, or nothing."""
-        device = next(self.model.parameters()).device
-        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._precision == "bf16")
+    def forward(self) -> AbstractContextManager[None]:
+        """Return the context in which losses are computed."""
+        return plain_forward(self.model, self._training)
+
+    def freeze(self, model: Model) -> None:
+        """Train no weight of this model; the context does the rest."""
+        model.requires_grad_(False)
 
     def backward(self, loss: torch.Tensor) -> float:
         """Add the gradient of this share of the loss; return the share's value.
@@ -72,8 +78,21 @@ class TorchEngine:
         self._optimizer.step()
         self.model.zero_grad(set_to_none=True)
 
-    def gather(self) -> None:
-        """Do nothing: the plain model is the one that is trained."""
+    def suspend(self) -> None:
+        """Take the optimiser's state off the device; the plain model is the one that is trained."""
+        self._parking.park(value for state in self._optimizer.state.values() for value in state.values())
+
+    def resume(self) -> None:
+        """Bring the optimiser's state back."""
+        self._parking.restore()
 
     def close(self) -> None:
-        """Do nothing: the optimiser goes with the engine."""
+        """Free the optimiser's state, wherever it is."""
+        self._optimizer.state.clear()
+        self._parking.forget()
+
+
+def plain_forward(model: Model, training: Training) -> AbstractContextManager[None]:
+    """Return the context of a plain model's forward passes: bf16 autocast, or nothing."""
+    device = next(model.parameters()).device
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")

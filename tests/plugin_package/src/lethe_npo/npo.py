@@ -43,4 +43,4 @@ class NPO(Method):
             log_ratio = before - token_nll(forget.logits(model), forget.targets_BS)
             return forget.mean(torch.nn.functional.softplus(self.beta * log_ratio) * 2 / self.beta)
 
-        yield from walk(task, task.load_original(), loss)
+        yield from walk(task, task.load_original(), loss, frozen=[original])

@@ -1,0 +1,397 @@
+"""What engines leave behind, in which precision they compute, and what they hold while a model is measured."""
+
+import gc
+import logging
+import os
+import random
+import sys
+import warnings
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from harness.contracts import Training
+from harness.errors import TrialError
+from harness.models.blocks import blocks
+from harness.plugins import METHODS
+from harness.specs import Engine
+from harness.toolkit.engines import engine_for, parking
+from harness.toolkit.finetune import cut, train
+from harness.toolkit.losses import recite, token_nll
+from methods.emso import gradients
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
+PLAIN = Engine()
+STAGES = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 1, 2, 3)]
+PRECISIONS = ["fp32", "bf16"]
+ALL_STAGES = [(stage, precision) for precision in PRECISIONS for stage in STAGES]
+ALL_STAGES.remove((STAGES[0], "bf16"))  # In bf16 it is stage 1.
+FEW = [STAGES[2], STAGES[3]]
+
+
+@pytest.fixture(autouse=True)
+def linear(monkeypatch):
+    """Put back what one test may have left replaced: another's two runs would agree on the wrong numbers."""
+    monkeypatch.setattr(torch.nn.functional, "linear", torch.nn.functional.linear)
+
+
+@pytest.fixture
+def forget(make_sequences):
+    generator = torch.Generator().manual_seed(1)
+    return make_sequences([torch.randint(1, 60, (12,), generator=generator).tolist() for _ in range(4)])
+
+
+@pytest.fixture
+def make_task(make_model, forget):
+    """Return a maker of tasks on a tiny model; what it loads, and what asks for a perplexity, is seen by `look`."""
+
+    class Task:
+        seed, retain, strengths = 0, forget, (1,)
+
+        def __init__(self, engine, precision="fp32", look=lambda model: None):
+            self.forget, self.engine, self.look, self.loaded = forget, engine, look, []
+            self.training = replace(TRAINING, precision=precision)
+
+        def load_original(self):
+            self.loaded.append(make_model(1, layers=2))
+            return self.loaded[-1]
+
+        def validation_perplexity(self, model):
+            self.look(model)
+            return 1.0
+
+        def progress(self, message):
+            pass
+
+    return Task
+
+
+def step(engine, forget):
+    for part in cut(forget, torch.arange(4), TRAINING, torch.device("cpu")):
+        with engine.forward():
+            loss = recite(engine.model, part, part)
+        engine.backward(loss)
+    engine.step()
+
+
+def weights(model):
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+# What is left behind.
+
+
+def process():
+    """Return what of this process could change a later trial's numbers, by name."""
+    patched = (torch, torch.nn, torch.nn.functional, torch.nn.Module, torch.nn.Linear, torch.nn.Embedding, torch.Tensor)
+    patched += (torch.autograd, torch.autograd.Function, torch.optim.AdamW, torch.nn.LayerNorm, torch.nn.Parameter)
+    state = {f"{owner.__name__}.{name}": value for owner in patched for name, value in vars(owner).items()}
+    hooks = torch.nn.modules.module
+    return state | {
+        "environment": dict(os.environ),
+        "random": (random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()),
+        "dtype": torch.get_default_dtype(),
+        "threads": torch.get_num_threads(),
+        "group": torch.distributed.is_initialized(),
+        "excepthook": sys.excepthook,
+        "filters": list(warnings.filters),
+        "collector": (gc.isenabled(), gc.get_threshold()),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.is_grad_enabled()),
+        "determinism": (torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()),
+        "logging": (logging.root.level, list(logging.root.handlers), logging.root.manager.disable),
+        "hooks": [dict(hooks._global_forward_pre_hooks), dict(hooks._global_forward_hooks)],
+    }
+
+
+def moved(before):
+    """Return the names of what is there no more, or other; lazy imports may add."""
+    after = process()
+    return [name for name, value in before.items() if name not in after or not _same(value, after[name])]
+
+
+def _same(one, other):
+    return one is other or (type(one) is type(other) and not isinstance(one, torch.Tensor) and bool(one == other))
+
+
+@pytest.mark.parametrize(("engine", "precision"), ALL_STAGES, ids=str)
+def test_after_its_close_the_process_is_as_it_was(make_model, forget, engine, precision):
+    import deepspeed  # noqa: F401 - an import changes sys.path; an engine is to change nothing.
+    import torch._dynamo  # noqa: F401
+
+    model, before = make_model(1, layers=2), process()
+    ours = engine_for(engine, model, replace(TRAINING, precision=precision))
+    assert "environment" in moved(before), "the comparison sees a difference where there is one"
+    step(ours, forget)
+    ours.suspend()
+    ours.close()
+    assert moved(before) == []
+
+
+@pytest.mark.parametrize("engine", FEW, ids=str)
+def test_a_loss_that_raises_leaves_the_process_as_it_was(make_model, make_task, engine):
+    def broken(model, batch, retain):
+        recite(model, batch, retain)
+        raise ZeroDivisionError
+
+    model = make_model(1, layers=2)
+    untouched, before = weights(model), process()
+    with pytest.raises(ZeroDivisionError):
+        list(train(make_task(engine), model, broken, 1))
+    assert moved(before) == []
+    assert torch.equal(weights(model), untouched)
+
+
+def test_an_engine_that_cannot_start_leaves_the_process_as_it_was(make_model):
+    model, before = make_model(1, layers=2), process()
+    with pytest.raises(Exception, match="batch"):
+        engine_for(STAGES[3], model, replace(TRAINING, micro_batch=0))
+    assert moved(before) == []
+
+
+@pytest.mark.parametrize(("name", "settings"), [("emso", {"selection": "all"}), ("gradient_ascent", {})])
+def test_a_plain_trial_is_the_same_after_one_on_zero_3(make_model, make_task, name, settings):
+    def erased():  # Of several steps: AdamW's first one goes by a gradient's sign alone.
+        task = make_task(PLAIN, "bf16")
+        task.strengths = (4,)
+        return weights(erase(name, task, epochs=4, **settings).model)
+
+    before = erased()
+    list(train(make_task(STAGES[3], "bf16"), make_model(1, layers=2), recite, 1))
+    assert torch.equal(before, erased())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_zero_3_gives_what_zero_2_gives_to_the_last_bit(make_model, make_task, precision):
+    two, three = make_model(1, layers=2), make_model(1, layers=2)
+    for engine, model in ((STAGES[2], two), (STAGES[3], three)):
+        list(train(make_task(engine, precision), model, recite, 4))
+    assert torch.equal(weights(two), weights(three))
+
+
+# In which precision.
+
+
+def erase(name, task, **settings):
+    """Return what the method yields after one epoch."""
+    epochs = {"epochs": 1}
+    return next(METHODS.configure(name, epochs | settings).erase(task))
+
+
+def watched(task):
+    """Make the task's models tell of their linear layers; return the list of (model, dtype) that they fill."""
+    log, load = [], task.load_original
+
+    def tell(model, module, inputs, output):
+        log.append((model, output.dtype))
+
+    def load_watched():
+        model = load()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Linear):
+                module.register_forward_hook(partial(tell, len(task.loaded)))
+        return model
+
+    task.load_original = load_watched
+    return log
+
+
+NAMES = {
+    (False, "fp32"): "fp32",
+    (False, "bf16"): "bf16 autocast",
+    (True, "bf16"): "bf16 weights",
+    (True, "fp32"): "fp32",
+}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("engine", [PLAIN, *FEW], ids=str)
+@pytest.mark.parametrize("name", ["kl_divergence", "deliberate_imagination"])
+def test_teacher_and_student_compute_in_one_precision_and_the_notes_name_it(name, engine, precision, make_task):
+    task = make_task(engine, precision)
+    log = watched(task)
+    erased = erase(name, task)
+    assert {model for model, _ in log} == {1, 2}, "a teacher and a student ran"
+    assert {dtype for _, dtype in log} == {torch.bfloat16 if precision == "bf16" else torch.float32}
+    assert erased.notes["precision"] == NAMES[engine.name == "deepspeed", precision]
+    assert {weight.dtype for weight in erased.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("engine", [PLAIN, STAGES[2]], ids=str)
+def test_emso_selects_and_trains_in_one_precision(engine, precision, make_task):
+    task = make_task(engine, precision)
+    log = watched(task)
+    erased = erase("emso", task)
+    assert {dtype for _, dtype in log} == {torch.bfloat16 if precision == "bf16" else torch.float32}
+    assert erased.notes["precision"] == NAMES[False, precision], "a few blocks are stepped by the plain engine"
+
+
+def test_selection_sees_the_gradients_that_training_sees(make_model, forget):
+    """In bf16: to the last bit, although the selection differentiates inside of autocast, and training outside."""
+    training = replace(TRAINING, precision="bf16")
+    batches = cut(forget, torch.arange(4), training, torch.device("cpu"))
+    model = make_model(1, layers=2)
+    engine = engine_for(PLAIN, model, training)
+    for batch in batches:
+        with engine.forward():
+            loss = batch.mean(token_nll(batch.logits(model), batch.targets_BS))
+        engine.backward(loss)
+    expected = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    with engine.forward():
+        selected, _ = gradients(model, batches, blocks(model))
+    assert selected
+    assert all(torch.equal(gradient, expected[name]) for name, gradient in selected.items())
+    outside, _ = gradients(model, batches, blocks(model))
+    assert not all(torch.equal(gradient, expected[name]) for name, gradient in outside.items())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("engine", [PLAIN, *FEW], ids=str)
+def test_distilling_from_oneself_changes_nothing_on_any_engine(engine, precision, make_model, make_task):
+    """Teacher and student must agree to the last bit: AdamW makes full steps of any rounding between them."""
+    original = weights(make_model(1, layers=2))
+    erased = erase("deliberate_imagination", make_task(engine, precision), gamma=0.0)
+    assert torch.equal(weights(erased.model), original)
+    other = erase("deliberate_imagination", make_task(PLAIN, precision), gamma=3.0)
+    assert not torch.equal(weights(other.model), original)
+
+
+@pytest.mark.parametrize("engine", [PLAIN, STAGES[2]], ids=str)
+def test_a_model_that_the_loop_does_not_know_is_refused(make_model, make_task, engine):
+    model, teacher = make_model(1, layers=2), make_model(1, layers=2)
+
+    def loss(trained, batch, retain):
+        batch.logits(teacher)
+        return recite(trained, batch, retain)
+
+    with pytest.raises(TrialError, match=r"frozen=\[teacher\]"):
+        list(train(make_task(engine), model, loss, 1))
+    list(train(make_task(engine), model, loss, 1, frozen=[teacher]))
+    assert teacher(torch.ones(1, 2, dtype=torch.long)).logits.shape == (1, 2, 60), "outside of a loss all may run"
+
+
+def test_on_deepspeed_the_untrained_copy_is_refused(make_model, make_task):
+    model = make_model(1, layers=2)
+    with pytest.raises(TrialError, match="Use the model that it is given"):
+        list(train(make_task(STAGES[2]), model, lambda trained, batch, retain: recite(model, batch, retain), 1))
+
+
+# What is held while a model is measured.
+
+
+@pytest.fixture
+def bytes_held():
+    """Return what counts the bytes of all storages that a tensor made since looks into, whoever refers to it."""
+
+    def count():
+        gc.collect()
+        tensors = [item for item in gc.get_objects() if isinstance(item, torch.Tensor)]
+        storages = {
+            storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in tensors)
+        }
+        return sum(storages.values())
+
+    gc.collect()
+    gc.freeze()  # What is there already is neither listed nor looked through, which takes seconds each time.
+    yield count
+    gc.unfreeze()
+
+
+@pytest.fixture
+def scarce(monkeypatch):
+    """Let parking take the CPU for a device whose memory is spared, as a GPU's is."""
+    monkeypatch.setattr(parking, "SCARCE", frozenset({"cpu"}))
+
+
+def bytes_parked(engine):
+    return sum(value.bytes for value in vars(engine).values() if isinstance(value, parking.Parking))
+
+
+@pytest.mark.parametrize(("engine", "precision"), [(PLAIN, "fp32"), (PLAIN, "bf16"), *ALL_STAGES], ids=str)
+def test_suspended_only_the_plain_model_is_there_and_no_bit_changes(
+    make_model, forget, engine, precision, monkeypatch, bytes_held
+):
+    straight, model = make_model(1, layers=2, hidden=64), make_model(1, layers=2, hidden=64)
+    training = replace(TRAINING, precision=precision)
+    ours = engine_for(engine, straight, training)
+    for _ in range(2):
+        step(ours, forget)
+    ours.suspend()
+    ours.close()
+    del ours
+
+    monkeypatch.setattr(parking, "SCARCE", frozenset({"cpu"}))
+    plain, small = 4 * len(weights(model)), 60_000  # small: causal masks, step counts, what hooks keep of a batch
+    before, on_device = bytes_held(), engine.name == "torch"
+    ours = engine_for(engine, model, training)
+    for _ in range(2):
+        ours.resume()
+        step(ours, forget)
+        assert (model.get_input_embeddings().weight.untyped_storage().nbytes() > 0) == on_device
+        ours.suspend()
+        ours.suspend()
+        parked = bytes_parked(ours)
+        assert parked >= 2 * plain, "the optimiser's moments at least"
+        assert bytes_held() - before < small
+    assert torch.equal(weights(straight), weights(model))
+    ours.resume()
+    assert bytes_held() - before > parked - small - (0 if on_device else plain)
+    ours.close()
+    assert bytes_held() - before < small
+    assert torch.equal(weights(straight), weights(model)), "closed in the middle, it is what it was"
+
+
+@pytest.mark.parametrize("engine", [PLAIN, *FEW], ids=str)
+def test_training_measures_beside_nothing(make_model, make_task, engine, scarce, bytes_held):
+    """The training loop itself suspends: whenever it measures, and whenever someone else may."""
+    held = []
+    task = make_task(engine, look=lambda model: held.append(bytes_held()))
+    model = make_model(1, layers=2, hidden=64)
+    plain = 4 * len(weights(model))
+    for _ in train(task, model, recite, 2):
+        held.append(bytes_held())
+    assert len(held) == 6
+    assert max(held) - min(held) < plain / 4
+
+
+@pytest.mark.parametrize("engine", FEW, ids=str)
+def test_an_epoch_that_breaks_off_gives_the_plain_model_back(make_model, make_task, engine, scarce):
+    model, calls = make_model(1, layers=2), []
+
+    def breaks(trained, batch, retain):
+        calls.append(0)
+        return recite(trained, batch, retain) * (float("nan") if len(calls) > 2 else 1.0)
+
+    walk = train(make_task(engine), model, breaks, 2)
+    next(walk), next(walk)
+    after_one = weights(model).clone()
+    with pytest.raises(TrialError, match="the loss is nan"):
+        next(walk)
+    assert torch.equal(weights(model), after_one)
+
+
+def test_on_a_cpu_nothing_is_moved(make_model, forget, bytes_held):
+    ours = engine_for(STAGES[2], make_model(1, layers=2), TRAINING)
+    ours.resume()
+    step(ours, forget)
+    before = bytes_held()
+    ours.suspend()
+    assert bytes_held() == before
+    ours.close()
+
+
+def test_parked_tensors_come_back_with_all_that_look_into_them(scarce):
+    whole = torch.arange(12.0).view(3, 4)
+    row, other = whole[1], torch.ones(5)
+    lot = parking.Parking()
+    lot.park([row, whole, whole.t()])
+    assert whole.untyped_storage().nbytes() == 0
+    assert other.sum() == 5, "what was not named stays"
+    lot.restore()
+    assert torch.equal(whole, torch.arange(12.0).view(3, 4))
+    row += 1
+    assert whole[1].tolist() == [5, 6, 7, 8]
