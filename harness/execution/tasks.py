@@ -53,8 +53,9 @@ UNSEEN_OF: Mapping[str, SharedTexts[Sequences]] = {
 
 def drop_shared() -> None:
     """Let go of all that one trial leaves to the next: texts, tokenizers and judges are read again."""
-    for texts in (forget_of, retain_of, validation_of, utility_of, *UNSEEN_OF.values()):
+    for texts in (forget_of, retain_of, validation_of, *UNSEEN_OF.values()):
         texts.drop()
+    utility_of.drop()
     load_tokenizer.cache_clear()
     JUDGES.clear()
 

@@ -26,7 +26,9 @@ class SharedTexts(Generic[Texts]):
             texts = load(*arguments)
             return texts, _state(texts)
 
-        self._kept = lru_cache(maxsize=KEPT)(read)
+        kept = lru_cache(maxsize=KEPT)(read)
+        self._kept: Callable[..., tuple[Texts, Hashable]] = kept
+        self._drop = kept.cache_clear
 
     def __call__(self, *arguments: Any) -> Texts:
         """Return a copy of `load(*arguments)`, read again only if what was kept is no longer what was read."""
@@ -34,11 +36,12 @@ class SharedTexts(Generic[Texts]):
         if _state(texts) != state:
             self.drop()
             texts, _ = self._kept(*arguments)
-        return replace(texts, **{name: tensor.clone() for name, tensor in _tensors(texts).items()})
+        copies: dict[str, Any] = {name: tensor.clone() for name, tensor in _tensors(texts).items()}
+        return replace(texts, **copies)
 
     def drop(self) -> None:
         """Forget what was read."""
-        self._kept.cache_clear()
+        self._drop()
 
 
 def _tensors(texts: Sequences | Utility) -> dict[str, torch.Tensor]:

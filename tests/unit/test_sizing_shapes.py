@@ -331,8 +331,9 @@ def called(name, device):
         "gelu",
         "silu",
         "softplus",
-    ]
-    + ["softmax of a type", "sum of integers"],
+        "softmax of a type",
+        "sum of integers",
+    ],
 )
 def test_cudas_casts_are_torchs_own(name):
     types = []
