@@ -1,5 +1,6 @@
 """Checkpoints: every tensor comes from the files that were planned with, or the model is refused by name."""
 
+import hashlib
 import json
 import os
 import re
@@ -256,6 +257,27 @@ def test_a_file_of_the_hubs_cache_is_what_the_hub_names_it(hub_cache, folder):
         ModelError, match=r"model.safetensors of 'owner/model' is damaged: .*blobs.*`lethe prefetch FILE`"
     ):
         load_model(checkpoint)
+
+
+def test_small_files_of_the_hubs_cache_are_named_as_git_does_and_mirrors_may_name_them_otherwise(hub_cache, folder):
+    link = hub_cache("owner/model", folder) / "config.json"
+    checkpoint = resolve_model("owner/model")
+    contents = link.read_bytes()
+    named_by_git = hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest()
+    for name, harmed in (
+        (named_by_git, contents.replace(b'"layer_norm_epsilon": 1e-05', b'"layer_norm_epsilon": 1e-01')),
+        ("etag", b""),
+    ):
+        blob = link.resolve().rename(link.resolve().with_name(name))
+        link.unlink()
+        link.symlink_to(blob)
+        blob.write_bytes(contents)
+        load_model(checkpoint)
+        if harmed:
+            assert harmed != contents
+            blob.write_bytes(harmed)
+            with pytest.raises(ModelError, match=r"config.json of 'owner/model' is damaged"):
+                load_model(checkpoint)
 
 
 @pytest.fixture
