@@ -7,7 +7,8 @@ the row's, not the order, not later strengths of a cumulative method, not the mi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from harness.contracts import Checkpoint, Evaluator, Training
@@ -28,6 +29,7 @@ from harness.specs import (
     TrialSpec,
     digest_of,
 )
+from harness.toolkit.keys import judge_key
 
 LABELS = {
     ORIGINAL: "Original",
@@ -54,10 +56,11 @@ def trials(
     inputs = {each: dict(plugin.inputs()) for each, plugin in evaluators.items()}
 
     def measured_by(
-        sources: Mapping[str, Source], judges: Mapping[str, Checkpoint], *, erasure_alone: bool = False
+        model: Checkpoint, sources: Mapping[str, Source], *, erasure_alone: bool = False
     ) -> tuple[EvaluatorSpec, ...]:
+        tokenizer, own_judges = _tokenizer_identity(model), judges_of(judges, model)
         return tuple(
-            _evaluator(each, plugin, inputs[each], sources, judges)
+            _evaluator(each, plugin, inputs[each], sources, tokenizer, own_judges)
             for each, plugin in evaluators.items()
             if not erasure_alone or any(metric.group == "erasure" for metric in plugin.metrics)
         )
@@ -74,7 +77,7 @@ def trials(
             "forget": sources["forget"],
             "utility": sources["utility"],
             "validation": sources["validation"],
-            "evaluators": measured_by(sources, own_judges),
+            "evaluators": measured_by(subject.checkpoint, sources),
             "judges": own_judges,
             "cpus": subject.resources.cpus,
             "gpus": subject.resources.gpus,
@@ -89,7 +92,7 @@ def trials(
                 continue  # The retrained model says better what a model says of texts that it never saw.
             if kind not in sources:
                 continue
-            asked = measured_by(sources | {"forget": sources[kind]}, own_judges, erasure_alone=True)
+            asked = measured_by(subject.checkpoint, sources | {"forget": sources[kind]}, erasure_alone=True)
             if asked:
                 unseen = shared | {"forget": sources[kind], "evaluators": asked}
                 # One seed is enough: another would ask the same model the same.
@@ -125,6 +128,7 @@ def _evaluator(
     plugin: Evaluator,
     inputs: Mapping[str, str],
     sources: Mapping[str, Source],
+    tokenizer: str,
     judges: Mapping[str, Checkpoint],
 ) -> EvaluatorSpec:
     """Return the evaluator with the identity of what it measures on any model."""
@@ -135,15 +139,23 @@ def _evaluator(
         "settings": settings,
         "forget": sources["forget"].digest,
         "utility": sources["utility"].digest,
-        "judges": {role: _named_digest(judges[role]) for role in plugin.judges},
+        "tokenizer": tokenizer,
+        "judges": {role: _judge_identity(judges[role]) for role in plugin.judges},
         "inputs": inputs,
     }
     return EvaluatorSpec(name=name, version=plugin.version, settings=settings, key=digest_of(identity))
 
 
-def _named_digest(judge: Checkpoint) -> str:
-    """Return a judge's digest; that of a model which judges itself says so."""
-    return f"{ORIGINAL} {judge.digest}" if judge.id == ORIGINAL else judge.digest
+def _judge_identity(judge: Checkpoint) -> list[str]:
+    """Return what decides a judge's numbers: its weights, how it reads a text, and whether it is the model itself."""
+    own = [ORIGINAL] if judge.id == ORIGINAL else []
+    return [*own, judge_key(judge) if Path(judge.location).is_dir() else judge.digest, _tokenizer_identity(judge)]
+
+
+def _tokenizer_identity(checkpoint: Checkpoint) -> str:
+    """Return a digest of a local tokenizer's files; one of the hub comes with its model's commit, or has a name."""
+    folder = checkpoint.tokenizer
+    return judge_key(replace(checkpoint, digest="", location=folder)) if Path(folder).is_dir() else folder
 
 
 def _references(subject: Subject, seed: int, shared: Mapping[str, Any]) -> Iterator[TrialSpec]:
