@@ -124,7 +124,7 @@ def test_plan_shows_and_does_nothing(run, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("doors: What is asked?")
     assert "missing  emso" in printed
-    assert "2 trials: 2 missing." in printed
+    assert "3 trials: 3 missing." in printed
     assert not (tmp_path / "results").exists()
 
 
@@ -135,8 +135,8 @@ def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
     assert printed.endswith(f"The report: {tmp_path}/results/doors/report.html\n")
     written = {path.name for path in (tmp_path / "results" / "doors").iterdir()}
     assert written >= {"journal", "table.csv", "ranking.csv", "table.md", "table.tex", "report.html", "tradeoff.png"}
-    assert sorted(Tracker.calls[:2]) == ["log_point 3", "log_point 5"]
-    assert Tracker.calls[2] == "sync ['healthy']"
+    assert sorted(Tracker.calls[:3]) == ["log_point 2", "log_point 3", "log_point 5"]
+    assert Tracker.calls[3] == "sync ['healthy']"
     assert Tracker.calls[-1].startswith("finish ['ranking.csv', 'report.html', 'table.csv'")
 
     def refuse(jobs, folders, watch):
@@ -144,7 +144,7 @@ def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
 
     assert run(executor=refuse) == 0
     assert run("--plan") == 0
-    assert "2 trials: 2 done." in capsys.readouterr().out
+    assert "3 trials: 3 done." in capsys.readouterr().out
 
 
 def test_only_what_is_added_runs(run):
