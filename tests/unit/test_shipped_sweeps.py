@@ -11,6 +11,7 @@ import yaml
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
+from harness.specs import HOLDOUT
 
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 
@@ -38,16 +39,19 @@ def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, 
 
 
 def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_path):
-    ids = np.arange(600 * 200, dtype=np.uint16).reshape(600, 200) % 256
+    ids = np.random.default_rng(0).integers(256, size=(600, 200), dtype=np.uint16)
     np.save(tmp_path / "joined.npy", ids)
     passages = [json.dumps({"text": f"Passage {number} " + "of many words " * 30}) for number in range(500)]
     (tmp_path / "passages.jsonl").write_text("\n".join(passages))
     paths = [f"data.{role}.path={tmp_path}/passages.jsonl" for role in ("retain", "utility", "validation")]
     file = SWEEPS / "extraction_challenge.yaml"
-    found = plan(file, [*anywhere, f"data.forget.path={tmp_path}/joined.npy", *paths])
+    challenge = [f"data.{role}.path={tmp_path}/joined.npy" for role in ("forget", "holdout")]
+    found = plan(file, [*anywhere, *challenge, *paths])
     spec = found.trials[0]
     assert (spec.forget.sequences, spec.forget.prefix_tokens, spec.forget.sequence_tokens) == (512, 100, 200)
     assert (spec.utility.start, spec.utility.sequences) == (450, 50), "the passages that the model never saw"
+    [unseen] = [each.forget for each in found.trials if each.method == HOLDOUT]
+    assert (unseen.start, unseen.rows) == (512, 64), "rows that the model never saw"
     assert {each.method for each in found.trials} >= set(METHODS.names())
     assert {judge.location for judge in map(spec.judges.get, CAUSAL_ROLES)} == {spec.model.location}
 
