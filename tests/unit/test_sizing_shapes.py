@@ -250,6 +250,14 @@ class Distils(METHODS.load("gradient_ascent")):
             yield ErasedModel(erased.strength, erased.model, {"others": len([teacher, other])})
 
 
+def test_on_a_gpu_the_moments_are_aside_while_a_model_is_measured(make_trial):
+    trial = make_trial("gradient_ascent", (1, 2))
+    on_cpu, on_gpu = need_of(trial, KnownSizes()), need_of(replace(trial, gpus=1.0), KnownSizes())
+    assert on_cpu.measuring.optimizer == on_cpu.erasing.optimizer == on_gpu.erasing.optimizer > 0
+    assert on_gpu.measuring.optimizer == 0
+    assert on_gpu.measuring.weights == 2 * weights_of(trial)
+
+
 def test_on_a_gpu_deepspeeds_own_is_aside_while_measuring_and_the_plain_model_while_it_trains(make_trial, monkeypatch):
     engine = Engine(name="deepspeed", zero_stage=2)
     training = Training(global_batch=8, micro_batch=1, precision="bf16")

@@ -122,10 +122,13 @@ def _kept(known: KnownSizes, key: Json, make: Callable[[], _Erased]) -> _Erased:
 
 def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
     """Return what a dry run finds: on DeepSpeed if a whole model is trained there, else on the plain engine."""
+    on_gpu = spec.gpus > 0
     if not on_engine or spec.engine.name == "torch":
         on_plain = run_shallow(run, spec)
-        return _Erased(on_plain.peak, on_plain.held, on_plain.is_plain)
-    training, on_gpu = spec.training, spec.gpus > 0
+        # On a GPU the training loop puts the moments aside while its model is measured.
+        held = replace(on_plain.held, optimizer=0) if on_gpu else on_plain.held
+        return _Erased(on_plain.peak, held, on_plain.is_plain)
+    training = spec.training
     share = min(training.micro_batch, -(-training.global_batch // spec.engine.workers))
     low = torch.bfloat16 if training.precision == "bf16" else torch.float32
     found = run_shallow(run, replace(spec, training=replace(training, precision="fp32", micro_batch=share)), low)
@@ -133,10 +136,10 @@ def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
     if found.trained < count:
         return _erase(spec, run, on_engine=False)
     parts = partitioned(count, training.precision, spec.engine, on_gpu=on_gpu)
-    plain = Bytes(weights=4 * count)
+    plain = Bytes(weights=bytes_of(spec.model))
     others = Bytes(weights=count * (4 * (found.models - 1 - found.frozen) + low.itemsize * found.frozen))
     backward = parts.backward + Bytes(activations=max(moment.activations for moment in found.moments))
-    # On a GPU the plain model comes back for its new weights before what trained it is put aside.
+    # On a GPU the plain model comes back for its new weights, and only then what trained it is put aside.
     suspending = parts.held + plain if on_gpu else parts.held
     peak = max(backward, parts.step, suspending, key=lambda each: each.total)
     is_gone = found.held.optimizer == 0
