@@ -1,17 +1,30 @@
-"""Digests of files: whether what is read from disk is what was written, or planned with."""
+"""Digests: of plain values, which they name; of files, to tell whether what is read is what was written or planned."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 Digest = Callable[[Path], str]
 
 SETTLED_NS = 2_000_000_000
 """A file that changed less than this ago may change again without its times showing it, so it is read each time."""
 _KNOWN: dict[Path, tuple[tuple[int, ...], str]] = {}
+
+
+def digest_of(value: Any) -> str:
+    """Return 16 hex digits that name `value`: equal values, in any key order, have equal digests.
+
+    Example:
+        >>> digest_of({"a": 1, "b": [2]}) == digest_of({"b": [2], "a": 1})
+        True
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def file_digest(file: Path) -> str:

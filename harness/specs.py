@@ -6,13 +6,13 @@ and loads plugins, models and texts by name.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from harness.contracts import Checkpoint, Json, Number, Training
+from harness.digests import digest_of
 
 ORIGINAL = "original"
 RETRAINED = "retrained"
@@ -24,17 +24,6 @@ validation texts where the sweep has none of that kind."""
 REFERENCE_ROWS = (ORIGINAL, RETRAINED, *UNSEEN_ROWS)
 """Rows that are measured without any erasure: the model before it, the one that never saw the forget set, and what
 the first says of texts that are not in it."""
-
-
-def digest_of(value: Json) -> str:
-    """Return 16 hex digits that name `value`: equal values, in any key order, have equal digests.
-
-    Example:
-        >>> digest_of({"a": 1, "b": [2]}) == digest_of({"b": [2], "a": 1})
-        True
-    """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)

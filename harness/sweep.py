@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from harness.records.tracking import Tracker
 
 Records = dict[str, list[Record]]
-SIZES = "sizing"
-"""The folder beside the artifacts' where what trials need is kept, for all sweeps: by code and shape."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 def _show(file: str, planned: Plan, folders: Folders) -> int:
     from harness.execution.jobs import jobs_for
     from harness.planning.sizing.fit import doubtful, sized, unfit
-    from harness.planning.sizing.known import KnownSizes
+    from harness.planning.sizing.known import KnownSizes, cache_folder
     from harness.planning.sizing.machine import this_machine
     from harness.planning.sizing.shown import needs_table, warning
 
@@ -87,7 +85,7 @@ def _show(file: str, planned: Plan, folders: Folders) -> int:
     states = _states(planned, records)
     memorize = [job for job in jobs_for(planned, records, folders) if job.kind == "memorize"]
     found.print(describe(planned, states, len(memorize)))
-    machine, known = this_machine(), KnownSizes(folders.artifacts / SIZES)
+    machine, known = this_machine(), KnownSizes(cache_folder())
     needs = sized(planned.trials, machine, known)
     found.print()
     found.print(needs_table(planned.trials, needs))
@@ -103,11 +101,11 @@ def _show(file: str, planned: Plan, folders: Folders) -> int:
 def _refuse_unfit(file: str, trials: Sequence[TrialSpec], folders: Folders) -> None:
     """Stop before anything starts if a trial cannot run here; small models are not looked at closely."""
     from harness.planning.sizing.fit import doubtful, large, sized, unfit
-    from harness.planning.sizing.known import KnownSizes
+    from harness.planning.sizing.known import KnownSizes, cache_folder
     from harness.planning.sizing.machine import this_machine
     from harness.planning.sizing.shown import warning
 
-    machine, known = this_machine(), KnownSizes(folders.artifacts / SIZES)
+    machine, known = this_machine(), KnownSizes(cache_folder())
     if machine is None:
         return
     needs = sized(large(trials, machine, known), machine, known)

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from harness.contracts import Checkpoint, Model, Sequences, Training
+from harness.digests import digest_of
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
-from harness.specs import Engine, TrialSpec, digest_of
+from harness.specs import Engine, TrialSpec
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import recite

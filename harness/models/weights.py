@@ -18,6 +18,8 @@ import torch
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
 
+TALKING = ("modeling_utils", "distributed.tensor_parallel")
+"""Modules of transformers that log while a checkpoint is loaded."""
 SHOWN = 3
 """Names that a message tells of each kind of fault."""
 MASK = re.compile(r"(^|\.)(attn|attention)\.(bias|masked_bias)$")
@@ -109,16 +111,17 @@ def _translated(what: str) -> Iterator[None]:
     """Meanwhile, keep what transformers logs of a checkpoint, and make its errors ours, with the tensors it names."""
     from transformers.utils.logging import disable_progress_bar
 
-    logger, logged = logging.getLogger("transformers.modeling_utils"), list[str]()
+    loggers, logged = [logging.getLogger(f"transformers.{name}") for name in TALKING], list[str]()
 
     def keep(record: logging.LogRecord) -> bool:
         logged.append(record.getMessage())
         return False
 
     disable_progress_bar()
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    logger.addFilter(keep)
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+        logger.addFilter(keep)
     try:
         yield
     # A damaged file, or a configuration of nonsense, makes transformers and its parts raise just about anything.
@@ -127,8 +130,9 @@ def _translated(what: str) -> Iterator[None]:
         fused = f" These cannot be put together: {_names(row[0].strip() for row in rows)}." if rows else ""
         raise ModelError(f"{what} ({type(error).__name__}). {' '.join(str(error).split())}{fused}") from error
     finally:
-        logger.removeFilter(keep)
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeFilter(keep)
+            logger.setLevel(level)
 
 
 def _faults(account: dict[str, Any], may_lack: str, leftovers: bool) -> list[str]:

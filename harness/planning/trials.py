@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts import Checkpoint, Evaluator, Training
+from harness.digests import digest_of
 from harness.models.loading import configuration
 from harness.planning.config import Sweep
 from harness.planning.faults import Faults, check, plain
@@ -27,7 +28,6 @@ from harness.specs import (
     EvaluatorSpec,
     Source,
     TrialSpec,
-    digest_of,
 )
 from harness.toolkit.keys import judge_key
 

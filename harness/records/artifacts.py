@@ -27,9 +27,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from harness.digests import difference, folder_digests
+from harness.digests import difference, digest_of, folder_digests
 from harness.errors import PluginError
-from harness.specs import digest_of
 
 ABOUT = "about.json"
 """In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""

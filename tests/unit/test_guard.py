@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.digests import digest_of
 from harness.errors import TrialError
 from harness.execution import tasks
 from harness.execution.erasing import erase
@@ -28,7 +29,7 @@ from harness.execution.texts import SharedTexts
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.specs import EvaluatorSpec, Failed, Measurement, Source, digest_of
+from harness.specs import EvaluatorSpec, Failed, Measurement, Source
 from harness.testing import small_spec
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")

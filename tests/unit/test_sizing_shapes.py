@@ -9,6 +9,7 @@ from torch.nn import functional
 from transformers import GPTNeoConfig, Qwen2MoeConfig
 
 from harness.contracts import Checkpoint, ErasedModel, Training
+from harness.digests import digest_of
 from harness.planning.sizing import known as sizing_known
 from harness.planning.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
 from harness.planning.sizing.depth import run_shallow
@@ -17,7 +18,7 @@ from harness.planning.sizing.known import KnownSizes
 from harness.planning.sizing.meter import Bytes, Meter
 from harness.planning.sizing.need import Need, need_of
 from harness.plugins import METHODS
-from harness.specs import Engine, Source, digest_of
+from harness.specs import Engine, Source
 from harness.testing import small_spec
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import sys
 from collections.abc import Callable
@@ -14,8 +15,8 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from harness.contracts import Checkpoint, Json
+from harness.digests import digest_of
 from harness.models.resolving import here
-from harness.specs import digest_of
 
 T = TypeVar("T")
 _HARNESS = Path(__file__).resolve().parents[2]
@@ -69,6 +70,12 @@ class KnownSizes:
         except OSError:
             # Where nothing can be written a plan is shown all the same, and sizes are told again the next time.
             self._folder = None
+
+
+def cache_folder() -> Path:
+    """Return where sizes stay for all sweeps of this user: a plan leaves nothing in the results."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "lethe" / "sizing"
 
 
 def code_digest(module: ModuleType) -> str:
