@@ -147,7 +147,10 @@ def measured_once(tmp_path_factory):
 def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definition):
     task, found = measured_once(definition=definition)
     judge, written = CausalJudge(task.spec.model), task.generations(definition)
-    read = judge.read(written.prompts, written.references)
+    joined = [prompt + text for prompt, text in zip(written.prompts, written.references, strict=True)]
+    # `table` has the prompt's own tokens in a perplexity.
+    alone = judge.read(written.prompts, written.references)
+    read = judge.read([""] * len(joined), joined) if definition == "table" else alone
     plain = math.exp(np.mean([value for row in read.nll for value in row]))
     noted = found.notes["human_perplexity"]
     assert noted["features"] == pytest.approx(plain, rel=1e-5)
