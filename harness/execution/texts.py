@@ -13,7 +13,7 @@ from harness.contracts import Sequences
 from harness.data.sequences import Utility
 from harness.execution.fingerprint import fingerprint
 
-Texts = TypeVar("Texts", Sequences, Utility)
+Texts = TypeVar("Texts", bound=Sequences | Utility)
 KEPT = 2
 """Of each role: a sweep's trials use one, or one for each of its models."""
 
@@ -22,11 +22,12 @@ class SharedTexts(Generic[Texts]):
     """A loader that remembers what it read last, and what that was like."""
 
     def __init__(self, load: Callable[..., Texts]) -> None:
-        def read(*arguments: Any) -> tuple[Texts, Hashable]:
-            texts = load(*arguments)
-            return texts, _state(texts)
+        self._load = load
+        self._kept = lru_cache(maxsize=KEPT)(self._read)
 
-        self._kept = lru_cache(maxsize=KEPT)(read)
+    def _read(self, *arguments: Any) -> tuple[Texts, Hashable]:
+        texts = self._load(*arguments)
+        return texts, _state(texts)
 
     def __call__(self, *arguments: Any) -> Texts:
         """Return a copy of `load(*arguments)`, read again only if what was kept is no longer what was read."""
@@ -34,7 +35,8 @@ class SharedTexts(Generic[Texts]):
         if _state(texts) != state:
             self.drop()
             texts, _ = self._kept(*arguments)
-        return replace(texts, **{name: tensor.clone() for name, tensor in _tensors(texts).items()})
+        copies: dict[str, Any] = {name: tensor.clone() for name, tensor in _tensors(texts).items()}
+        return replace(texts, **copies)
 
     def drop(self) -> None:
         """Forget what was read."""
