@@ -1,4 +1,4 @@
-"""What erasing needed at most: of a GPU's memory.
+"""What erasing needed at most of a GPU's memory; and a CPU's memory, given back.
 
 A CPU has no such number: what is resident is the process's whole history (libraries that earlier trials
 imported, memory that the allocator keeps), and the same trial has 1.5 GiB in one worker and 2.1 in another.
@@ -6,8 +6,10 @@ imported, memory that the allocator keeps), and the same trial has 1.5 GiB in on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -62,3 +64,18 @@ class PeakMemory:
 def meter_of(device: torch.device) -> Meter | None:
     """Return the device's meter; a CPU has none."""
     return torch.cuda if device.type == "cuda" else None  # type: ignore[return-value]
+
+
+def give_back() -> None:
+    """Return what is free of the process's memory to the system, where its C library is glibc.
+
+    glibc keeps what was freed, 450 MB after a trial of the embedded model, and every worker would hold that.
+    """
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)

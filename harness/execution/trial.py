@@ -35,7 +35,7 @@ from harness.execution.guard import guarded
 from harness.execution.jobs import Event, Folders, Job, Watcher
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import build_memorized
-from harness.execution.memory import PeakMemory, meter_of
+from harness.execution.memory import PeakMemory, give_back, meter_of
 from harness.execution.redaction import shown
 from harness.execution.tasks import MeasuringTask, data_of, device_of, drop_shared, forget_of
 from harness.models.loading import load_model
@@ -87,6 +87,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         watch(Event(job=job.name, kind="finished"))
     finally:
         gc.collect()
+        give_back()
 
 
 def fail(job: Job, folders: Folders, watch: Watcher, error: str, log: Sequence[str]) -> None:
@@ -227,6 +228,7 @@ class _Trial:
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
         """Run each evaluator on the erased model and journal what it found, one line each."""
         erased.model.eval()
+        give_back()
         generations: dict[Definition, Generations] = {}
         for each in evaluators:
             self.say(f"{each.name} at {strength:g}" if strength is not None else each.name)
@@ -248,6 +250,7 @@ class _Trial:
                     seconds=time.perf_counter() - began,
                 )
             )
+            give_back()
             self.done += 1
             self.watch(Event(job=self.job.name, kind="measured", message=each.name, done=self.done, total=self.total))
         JUDGES.rest()

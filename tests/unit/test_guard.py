@@ -1,5 +1,6 @@
 """Plugins that harm what they share: they fail by name, and their neighbours' numbers are right."""
 
+import ctypes
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -22,7 +24,7 @@ from harness.execution.fingerprint import bit_sums, changes, fingerprint, model_
 from harness.execution.guard import guarded
 from harness.execution.inline import run_inline
 from harness.execution.jobs import Folders, Job
-from harness.execution.memory import PeakMemory
+from harness.execution.memory import PeakMemory, give_back
 from harness.execution.surroundings import Surroundings
 from harness.execution.tasks import MeasuringTask
 from harness.execution.texts import SharedTexts
@@ -334,6 +336,18 @@ def test_a_cpu_has_no_peak_and_says_none(run):
     run(spec_of("sound"))
     points = [json.loads(line) for line in (run.folders.results / "journal").rglob("*.jsonl").__next__().open()]
     assert [each["peak_memory_bytes"] for each in points if each["kind"] == "point"] == [None]
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
+def test_memory_that_is_free_goes_back_to_the_system():
+    process = psutil.Process()
+    kept = [bytearray(64 << 10) for _ in range(3000)]
+    last = bytearray(64 << 10)  # Held: what lies below it is free and stays with the process.
+    full = process.memory_info().rss
+    del kept
+    give_back()
+    assert full - process.memory_info().rss > 100 << 20
+    assert len(last) == 64 << 10
 
 
 def test_the_state_of_a_process_is_put_back_whole():
