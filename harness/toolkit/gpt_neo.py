@@ -18,8 +18,8 @@ from harness.contracts import Model
 def is_plain_gpt_neo(model: Model) -> bool:
     """Return whether `GPTNeoStepper` computes this model's function: exactly that class and its modules, in fp32.
 
-    In bf16 and fp16 the stepper rounds at other places than the model does, and its greedy choices differ in up
-    to 1.2 % of tokens (measured); the model's own forward pass is then stepped.
+    In bf16 the stepper rounds at other places than the model does: of a random one (6 layers, width 256) 6.5 % of the
+    greedy choices differ, and none where the model's own forward pass is stepped, which is then done.
     """
     if type(model) is not GPTNeoForCausalLM or model.training:
         return False
