@@ -371,5 +371,5 @@ def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path
         assert main(arguments) == 2
         printed = capsys.readouterr().err
         assert "gradient_ascent on miniature-m      needs 204 MB while measuring" in printed
-        assert "original on miniature-m and 1 more  needs 196 MB while measuring" in printed
+        assert "original on miniature-m and 2 more  needs 196 MB while measuring" in printed
     assert not (tmp_path / "results" / "sizes" / "table.csv").exists()
