@@ -38,6 +38,8 @@ class Judge:
     def embed(self, texts):
         return np.ones((len(texts), 2))
 
+    encode = embed
+
 
 def test_each_is_that_of_what_single_sequences_have(make_model, make_sequences, tokenizer):
     model = make_model()

@@ -91,7 +91,7 @@ def measuring(tmp_path, make_spec):
             file.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
             sources[role] = Source(source="jsonl", path=str(file), sequences=len(rows), prefix_tokens=4)
         sources["utility"] = replace(sources["utility"], sequence_tokens=tokens or 200, **places)
-        checkpoint = Checkpoint("m", str(folder), str(folder), "0" * 16)
+        checkpoint = Checkpoint("m", str(folder), str(folder), digest="")
         spec = make_spec(model=checkpoint, judges={role: resolve_judge(role, "minilm") for role in judges}, **sources)
         return MeasuringTask(spec, Artifacts(tmp_path / "artifacts"), model)
 
@@ -257,7 +257,7 @@ def judge_folder(tmp_path, make_model):
         folder = tmp_path / name
         make_model(vocabulary=260, seed=3).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        return Checkpoint(name, str(folder), str(folder), "0" * 16)
+        return Checkpoint(name, str(folder), str(folder), digest="")
 
     return make
 
