@@ -84,16 +84,28 @@ def _set_cudnn(flags: tuple[bool, bool, bool]) -> None:
     torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = flags
 
 
+def _autocast_depth() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
 def _autocast() -> tuple[Any, ...]:
     kinds = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
-    return (*kinds, torch.is_autocast_cache_enabled())
+    return (*kinds, torch.is_autocast_cache_enabled(), _autocast_depth())
 
 
 def _set_autocast(values: tuple[Any, ...]) -> None:
-    for kind, (enabled, dtype) in zip(("cpu", "cuda"), values, strict=False):
+    *kinds, caches, depth = values
+    for kind, (enabled, dtype) in zip(("cpu", "cuda"), kinds, strict=True):
         torch.set_autocast_enabled(kind, enabled)
         torch.set_autocast_dtype(kind, dtype)
-    torch.set_autocast_cache_enabled(values[-1])
+    torch.set_autocast_cache_enabled(caches)
+    # Only on leaving the outermost context are rounded weights forgotten: one that was never left would keep
+    # those of the first step for all the training that follows.
+    while _autocast_depth() > depth:
+        torch.autocast_decrement_nesting()
+    while _autocast_depth() < depth:
+        torch.autocast_increment_nesting()
     torch.clear_autocast_cache()
 
 

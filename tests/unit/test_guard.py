@@ -371,3 +371,20 @@ def test_the_state_of_a_process_is_put_back_whole():
     assert torch.get_default_dtype() == torch.float64, "as it was around it"
     before.put_back()
     assert before.changed() == []
+
+
+@pytest.mark.parametrize("is_put_back", [True, False])
+def test_an_autocast_that_is_never_left_keeps_rounded_weights_unless_it_is_put_back(is_put_back):
+    ours, layer = Surroundings.now(), torch.nn.Linear(2, 1, bias=False)
+    inputs, outputs = torch.ones(1, 2), []
+    torch.autocast("cpu", torch.bfloat16).__enter__()
+    try:
+        if is_put_back:
+            ours.put_back()
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16):
+                outputs.append(layer(inputs).item())
+            layer.weight.data.mul_(2)
+    finally:
+        ours.put_back()
+    assert outputs[1] == outputs[0] * (2 if is_put_back else 1)
