@@ -17,7 +17,7 @@ from typing import Literal
 
 import pandas as pd
 
-from harness.specs import ORIGINAL, CollapseBounds
+from harness.specs import ORIGINAL, RETRAINED, CollapseBounds
 
 CollapseClass = Literal["healthy", "degenerate", "gibberish", "unknown"]
 REPEATS = 0.5
@@ -113,7 +113,7 @@ def flag(table: pd.DataFrame, bounds: CollapseBounds | None = None) -> pd.DataFr
     metrics whose rule is broken (`mauve`, `perplexity`, `mauve and perplexity`, or '').
 
     Each row is held against its own model's original row: that of its own seed, or, where that
-    seed has none, the mean of all.
+    seed has none, the mean of all. The retrained model, what perfect erasure looks like, has no bounds to keep.
     """
     bounds = bounds or CollapseBounds()
     numbers = table.reindex(columns=["mauve", "perplexity"]).astype(float)
@@ -125,7 +125,9 @@ def flag(table: pd.DataFrame, bounds: CollapseBounds | None = None) -> pd.DataFr
         of_model = (table["method"] == ORIGINAL) & (table["model"] == row["model"])
         of_seed = of_model & (table["seed"] == row["seed"])
         original = numbers[of_seed if of_seed.any() else of_model].mean()
-        broken = broken_rules(dict(number), dict(original), bounds)
+        # Nothing was erased from the retrained model: where it differs from the original it is the better of the two.
+        is_retrained = row["method"] == RETRAINED
+        broken = {} if is_retrained else broken_rules(dict(number), dict(original), bounds)
         flags.append(has_collapsed(broken))
         perplexities = number["perplexity"], original["perplexity"]
         classes.append(collapse_class(flags[-1], repeats, *perplexities, bounds.perplexity[0]))

@@ -203,3 +203,12 @@ def test_flags_are_set_anew_and_the_numbers_stay():
 
 def test_an_empty_table_stays_empty():
     assert list(flag(table_of()).columns[-3:]) == ["collapsed", "collapse_class", "collapse_reason"]
+
+
+@pytest.mark.parametrize(("method", "reason"), [("retrained", ""), ("emso", "mauve and perplexity")])
+def test_the_retrained_model_has_no_bounds_to_keep(method, reason):
+    rows = [("original", 10.0, 0.9), (method, 3.0, 0.1)]
+    columns = ["method", "perplexity", "mauve"]
+    table = pd.DataFrame(rows, columns=columns).assign(model="m", seed=0, rep_2=0.1)
+    row = flag(table).iloc[1]
+    assert (row["collapsed"], row["collapse_reason"]) == (bool(reason), reason)
