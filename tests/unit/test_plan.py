@@ -1,6 +1,7 @@
 """Plans: which trials a sweep file asks for, and what makes two of them the same."""
 
 import json
+import shutil
 
 import pytest
 from rich.console import Console
@@ -308,3 +309,21 @@ def test_a_row_that_cannot_erase_from_a_model_is_refused_without_loading_it(plan
 def test_what_can_erase_from_any_model_is_not_refused(planned, llama):
     found = planned(f"models=[{{id: {llama}}}]", "methods.emso.selection=all")
     assert {spec.method for spec in found.trials} >= {"emso", "task_arithmetic", "kl_divergence"}
+
+
+@pytest.mark.parametrize("role", ["model", "judge"])
+def test_another_tokenizer_of_the_same_weights_is_another_measurement(planned, world, tmp_path, role):
+    copy = shutil.copytree(world / "MODEL", tmp_path / "COPY")
+    settings = {"model": f"models=[{{id: {copy}}}]", "judge": f"judges.similarity={copy}"}[role]
+
+    def measured():
+        return {(each.name, each.key) for spec in planned(settings).trials for each in spec.evaluators}
+
+    before, trials = measured(), {spec.trial_id for spec in planned(settings).trials}
+    assert measured() == before, "the same files are the same measurement"
+    config = copy / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"clean_up_tokenization_spaces": True}))
+    after = measured()
+    changed = {name for name, _ in after - before}
+    assert changed == ({"memorization", "generation"} if role == "model" else {"memorization"})
+    assert {spec.trial_id for spec in planned(settings).trials} == trials, "what is erased is the same"
