@@ -24,7 +24,7 @@ P = TypeVar("P", Method, Evaluator)
 
 
 @dataclass(frozen=True)
-class Shelf(Generic[P]):
+class PluginRegistry(Generic[P]):
     """All plugins of one kind: `METHODS` or `EVALUATORS`."""
 
     kind: str
@@ -117,5 +117,5 @@ def settings_adapter(plugin: type[P]) -> TypeAdapter[P]:
     return TypeAdapter(plugin)
 
 
-METHODS: Shelf[Method] = Shelf("method", "methods", "harness.methods", Method)  # type: ignore[type-abstract]
-EVALUATORS: Shelf[Evaluator] = Shelf("evaluator", "evaluators", "harness.evaluators", Evaluator)  # type: ignore[type-abstract]
+METHODS: PluginRegistry[Method] = PluginRegistry("method", "methods", "harness.methods", Method)  # type: ignore[type-abstract]
+EVALUATORS: PluginRegistry[Evaluator] = PluginRegistry("evaluator", "evaluators", "harness.evaluators", Evaluator)  # type: ignore[type-abstract]

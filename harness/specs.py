@@ -79,7 +79,7 @@ class Engine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memorization:
+class MemorizedTraining:
     """How the memorised model is trained, and when it counts as one."""
 
     epochs: int
@@ -132,7 +132,7 @@ class TrialSpec:
     seed: int
     model: Checkpoint
     training: Training
-    memorization: Memorization
+    memorization: MemorizedTraining
     engine: Engine
     forget: Source
     """What is erased, and what erasure is measured on; of a row in `UNSEEN_ROWS` the unseen texts."""
@@ -176,7 +176,7 @@ class TrialSpec:
         fields["retrained"] = None if fields["retrained"] is None else Checkpoint(**fields["retrained"])
         fields["training"] = Training(**fields["training"])
         fields["engine"] = Engine(**fields["engine"])
-        fields["memorization"] = Memorization(**fields["memorization"])
+        fields["memorization"] = MemorizedTraining(**fields["memorization"])
         fields["evaluators"] = tuple(EvaluatorSpec(**each) for each in fields["evaluators"])
         fields["judges"] = {role: Checkpoint(**each) for role, each in fields["judges"].items()}
         fields["strengths"] = tuple(fields["strengths"])

@@ -74,10 +74,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _show(file: str, planned: Plan, folders: Folders) -> int:
     from harness.execution.jobs import jobs_for
-    from harness.planning.sizing.fit import doubtful, sized, unfit
-    from harness.planning.sizing.known import KnownSizes, cache_folder
-    from harness.planning.sizing.machine import this_machine
-    from harness.planning.sizing.shown import needs_table, warning
+    from harness.sizing.fit_check import doubtful, sized, unfit
+    from harness.sizing.machine import this_machine
+    from harness.sizing.needs_table import needs_table, warning
+    from harness.sizing.size_cache import SizeCache, cache_folder
 
     found = Console()
     found = found if found.is_terminal else Console(width=120)
@@ -85,7 +85,7 @@ def _show(file: str, planned: Plan, folders: Folders) -> int:
     states = _states(planned, records)
     memorize = [job for job in jobs_for(planned, records, folders) if job.kind == "memorize"]
     found.print(describe(planned, states, len(memorize)))
-    machine, known = this_machine(), KnownSizes(cache_folder())
+    machine, known = this_machine(), SizeCache(cache_folder())
     needs = sized(planned.trials, machine, known)
     found.print()
     found.print(needs_table(planned.trials, needs))
@@ -100,12 +100,12 @@ def _show(file: str, planned: Plan, folders: Folders) -> int:
 
 def _refuse_unfit(file: str, trials: Sequence[TrialSpec], folders: Folders) -> None:
     """Stop before anything starts if a trial cannot run here; small models are not looked at closely."""
-    from harness.planning.sizing.fit import doubtful, large, sized, unfit
-    from harness.planning.sizing.known import KnownSizes, cache_folder
-    from harness.planning.sizing.machine import this_machine
-    from harness.planning.sizing.shown import warning
+    from harness.sizing.fit_check import doubtful, large, sized, unfit
+    from harness.sizing.machine import this_machine
+    from harness.sizing.needs_table import warning
+    from harness.sizing.size_cache import SizeCache, cache_folder
 
-    machine, known = this_machine(), KnownSizes(cache_folder())
+    machine, known = this_machine(), SizeCache(cache_folder())
     if machine is None:
         return
     needs = sized(large(trials, machine, known), machine, known)

@@ -10,7 +10,7 @@ import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Json, Method, Model, PositiveCount, Strength
 from harness.models.blocks import Block, blocks, lacks_blocks
-from harness.toolkit.finetune import walk
+from harness.toolkit.finetune import train_and_yield
 from harness.toolkit.losses import Batch, token_negative_entropy, token_nll
 
 
@@ -61,7 +61,7 @@ class EMSO(Method):
         """Yield the model after each epoch asked for, with the blocks that were chosen and their scores."""
         model = task.load_original()
         if self.selection == "all":
-            yield from walk(task, model, self.erasure_loss)
+            yield from train_and_yield(task, model, self.erasure_loss)
             return
         generator = torch.Generator().manual_seed(task.seed)
         history: list[tuple[list[Block], dict[str, Json]]] = []
@@ -71,7 +71,7 @@ class EMSO(Method):
                 history.append(self.choose(model, batches, generator))
             return history[-1]
 
-        yield from walk(task, model, self.erasure_loss, select)
+        yield from train_and_yield(task, model, self.erasure_loss, select)
 
     def erasure_loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return L_EM, or −L_NLL for `loss: nll`."""

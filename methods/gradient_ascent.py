@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, Strength
-from harness.toolkit.finetune import walk
+from harness.toolkit.finetune import train_and_yield
 from harness.toolkit.losses import Batch, token_nll
 
 
@@ -34,4 +34,4 @@ class GradientAscent(Method):
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""
-        yield from walk(task, task.load_original(), self.loss)
+        yield from train_and_yield(task, task.load_original(), self.loss)

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, NonNegative, Strength
-from harness.toolkit.finetune import walk
+from harness.toolkit.finetune import train_and_yield
 from harness.toolkit.losses import Batch, token_kl, token_nll
 
 
@@ -43,7 +43,7 @@ class KLDivergence(Method):
                 anchor = retain.logits(original)
             return ascent + self.retain_weight * retain.mean(self.divergence(anchor, retain.logits(model)))
 
-        yield from walk(task, task.load_original(), loss, frozen=[original])
+        yield from train_and_yield(task, task.load_original(), loss, frozen=[original])
 
     def divergence(self, original_BSV: torch.Tensor, erased_BSV: torch.Tensor) -> torch.Tensor:
         """Return the divergence of each prediction, in the direction that was asked for."""

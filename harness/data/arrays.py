@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.data.places import ARRAY_FILE, CHALLENGE_FILES, challenge_files, existing_file
+from harness.data.paths import ARRAY_FILE, CHALLENGE_FILES, challenge_files, existing_file
 from harness.errors import DataError
 from harness.specs import Source
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.data.arrays import token_ids
-from harness.data.places import OF_TOKENS, check_place
+from harness.data.paths import OF_TOKENS, check_path
 from harness.data.sources import AS_THEY_STAND, Role, Row, named, texts
 from harness.errors import DataError
 from harness.specs import Source
@@ -64,7 +64,7 @@ def check_rows(source: Source, role: Role) -> None:
     Raises:
         DataError: Nothing to read, or a row that must be used and cannot be, whatever the tokenizer.
     """
-    check_place(source)
+    check_path(source)
     if source.source in OF_TOKENS:
         token_ids(source)
     elif source.source == "jsonl" and role in AS_THEY_STAND:

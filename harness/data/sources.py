@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.data.places import SETTINGS, TEXT_FILE, existing_file
+from harness.data.paths import SETTINGS, TEXT_FILE, existing_file
 from harness.errors import DataError, unknown
 from harness.hub import Repository, fetch_rows
 from harness.miniature import corpus

@@ -51,7 +51,7 @@ def erase(
         return
     from harness.execution.ray_train import on_workers
 
-    with artifacts.aside("workers", spec.trial_id) as folder:
+    with artifacts.scratch_dir("workers", spec.trial_id) as folder:
         data = {"artifacts": str(artifacts.root), "wanted": list(wanted), "settings": dict(settings)}
         on_workers(WORK, spec, data, folder, progress)
         for place in sorted(folder.iterdir()):

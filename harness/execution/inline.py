@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.execution.board import Board
+from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Folders, Job, Watcher
 from harness.execution.trial import run_job
 
 
 def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
     """Run every job in order; one whose need was not provided fails without running."""
-    board = Board(jobs, folders, watch)
-    while job := board.next():
-        run_job(job, folders, board.saw)
-        board.over(job)
+    queue = JobQueue(jobs, folders, watch)
+    while job := queue.next():
+        run_job(job, folders, queue.saw)
+        queue.over(job)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.contracts import Checkpoint
 from harness.execution.fingerprint import State, changes, modules_in, weights_state
-from harness.models.resolving import check_unchanged, here
+from harness.models.resolving import check_unchanged, ensure_local
 from harness.toolkit.batches import JUDGE_BYTES
 
 Load = Callable[[Checkpoint], object]
@@ -37,7 +37,7 @@ class Judges:
         key = load, checkpoint
         judge = self._loaded.pop(key, None)
         if judge is None:
-            local = here(checkpoint)
+            local = ensure_local(checkpoint)
             weight = weights_bytes(local)
             self._make_room(weight)
             loaded = load(local)

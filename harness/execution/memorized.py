@@ -17,7 +17,7 @@ from harness.records.artifacts import Artifacts
 from harness.specs import Engine, TrialSpec
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import train
-from harness.toolkit.losses import recite
+from harness.toolkit.losses import nll_loss
 
 KIND = "memorized"
 VERSION = 2
@@ -83,7 +83,7 @@ def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, p
 def _train(spec: TrialSpec, model: Model, forget: Sequences, progress: Callable[[str], None]) -> None:
     task = _Memorizing(SEED, forget, _training(spec), spec.engine, progress)
     with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
-        for _ in train(task, model, recite, spec.memorization.epochs):
+        for _ in train(task, model, nll_loss, spec.memorization.epochs):
             pass
 
 

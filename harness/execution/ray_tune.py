@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.execution.board import Board
+from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
 
 _SETTINGS = {
@@ -80,35 +80,35 @@ def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work:
 
 
 def _run_class(jobs: Sequence[Job], folders: Folders, watch: Watcher, work: str, workers: int) -> None:
-    board = Board(jobs, folders, watch)
+    queue = JobQueue(jobs, folders, watch)
     with _temporary_folder() as temporary:
         for _ in jobs:  # Every session that breaks costs at least one of them.
             with _ray(temporary) as has:
-                board.room = has if _IS_LOCAL else None
+                queue.room = has if _IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
                 at_once = int(has.get("CPU", 1) // (workers * max(job.spec.cpus for job in jobs))) if workers > 1 else 0
-                _fit(board, temporary, work, at_once)
-            if board.is_over():
+                _fit(queue, temporary, work, at_once)
+            if queue.is_over():
                 break
-        board.close("Ray ended before this job did")
+        queue.close("Ray ended before this job did")
 
 
-def _fit(board: Board, temporary: Path, work: str, at_once: int) -> None:
+def _fit(queue: JobQueue, temporary: Path, work: str, at_once: int) -> None:
     """Run what waits; return early if Tune breaks because a worker that was being started had to make room."""
     try:
-        _tuner(board, temporary, work, at_once).fit()
+        _tuner(queue, temporary, work, at_once).fit()
     except RuntimeError as error:
-        if "low on memory" not in str(error) or not board.fail_running(_SHORT_OF_MEMORY):
+        if "low on memory" not in str(error) or not queue.fail_running(_SHORT_OF_MEMORY):
             raise
 
 
 class _Search(Searcher):
     """Hands Tune one job after the other, as its number among all jobs."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, queue: JobQueue) -> None:
         super().__init__()
-        self._board = board
+        self._board = queue
 
     def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
         # Tune pickles its parts for a restore that never comes; a watcher may not be picklable.
@@ -128,10 +128,10 @@ class _Search(Searcher):
 
 
 class _Forward(tune.Callback):
-    """Brings what happens to Tune's trials to the board."""
+    """Brings what happens to Tune's trials to the queue."""
 
-    def __init__(self, board: Board, temporary: Path) -> None:
-        self._board = board
+    def __init__(self, queue: JobQueue, temporary: Path) -> None:
+        self._board = queue
         self._temporary = temporary
 
     def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
@@ -153,12 +153,12 @@ class _Forward(tune.Callback):
         return self._board.jobs[trial.config["job"]]
 
 
-def _tuner(board: Board, temporary: Path, work: str, at_once: int) -> tune.Tuner:
+def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tuner:
     """Return the tuner; `at_once` bounds the trials that have workers of their own, 0 where they have none."""
-    jobs = board.jobs
+    jobs = queue.jobs
     plain = [job.to_json() for job in jobs]
     requests = [{"CPU": job.spec.cpus, **({"GPU": job.spec.gpus} if job.spec.gpus else {})} for job in jobs]
-    folders = board.folders
+    folders = queue.folders
     names = [job.name for job in jobs]
 
     def trainable(config: dict[str, int]) -> None:
@@ -170,7 +170,7 @@ def _tuner(board: Board, temporary: Path, work: str, at_once: int) -> tune.Tuner
     return tune.Tuner(
         tune.with_resources(trainable, resources),
         tune_config=tune.TuneConfig(
-            search_alg=_Search(board),
+            search_alg=_Search(queue),
             num_samples=len(jobs),
             max_concurrent_trials=at_once or None,
             reuse_actors=all(job.spec.gpus == 0 for job in jobs),
@@ -181,7 +181,7 @@ def _tuner(board: Board, temporary: Path, work: str, at_once: int) -> tune.Tuner
             name="tune",
             storage_path=str(temporary),
             verbose=0,
-            callbacks=[_Forward(board, temporary)],
+            callbacks=[_Forward(queue, temporary)],
             failure_config=tune.FailureConfig(max_failures=0),
         ),
     )
@@ -217,7 +217,7 @@ def _postmortem(trial: Trial, temporary: Path) -> tuple[str, list[str]]:
 def _ray(temporary: Path) -> Iterator[dict[str, float]]:
     """Start Ray, or connect to a running one; the value is what it has to give."""
     common = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-    # There is no setting that keeps Ray from printing a paragraph when a worker dies; the board says it.
+    # There is no setting that keeps Ray from printing a paragraph when a worker dies; the queue says it.
     ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
     if _IS_LOCAL:
         ray.init(

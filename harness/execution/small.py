@@ -10,7 +10,7 @@ from harness.contracts import Model, Training
 from harness.execution.tasks import data_of, forget_of
 from harness.models.loading import load_model
 from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
-from harness.specs import Engine, Memorization, Source, TrialSpec
+from harness.specs import Engine, MemorizedTraining, Source, TrialSpec
 
 MODEL = "miniature-s"
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
@@ -35,7 +35,7 @@ def small_spec(reference: str = "none", seed: int = 0) -> TrialSpec:
         seed=seed,
         model=resolve_model(MODEL),
         training=TRAINING,
-        memorization=Memorization(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
+        memorization=MemorizedTraining(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
         engine=Engine(),
         forget=FORGET,
         retain=RETAIN,

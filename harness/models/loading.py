@@ -12,7 +12,7 @@ import torch
 
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
-from harness.models.resolving import check_unchanged, here, is_here
+from harness.models.resolving import check_unchanged, ensure_local, is_local
 from harness.models.weights import check_weights, own_finite_weights, read_weights
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def load_model(checkpoint: Checkpoint) -> PreTrainedModel:
     """
     from transformers import AutoModelForCausalLM
 
-    local = here(checkpoint)
+    local = ensure_local(checkpoint)
     model = read_weights(AutoModelForCausalLM, local, attn_implementation="eager")
     check_unchanged(local)  # Once more: they may have been written anew meanwhile.
     return model
@@ -44,7 +44,7 @@ def load_encoder(checkpoint: Checkpoint) -> PreTrainedModel:
     """
     from transformers import AutoModel
 
-    local = here(checkpoint)
+    local = ensure_local(checkpoint)
     model = read_weights(AutoModel, local, leftovers=True)
     check_unchanged(local)
     return model
@@ -59,8 +59,8 @@ def check_model(checkpoint: Checkpoint) -> None:
     """
     from transformers import AutoModelForCausalLM
 
-    if is_here(checkpoint):
-        check_weights(AutoModelForCausalLM, here(checkpoint))
+    if is_local(checkpoint):
+        check_weights(AutoModelForCausalLM, ensure_local(checkpoint))
 
 
 @lru_cache(maxsize=64)
@@ -72,9 +72,9 @@ def check_encoder(checkpoint: Checkpoint) -> None:
     """
     from transformers import AutoModel
 
-    if not is_here(checkpoint):
+    if not is_local(checkpoint):
         return
-    local = here(checkpoint)
+    local = ensure_local(checkpoint)
     folders = _sentence_folders(Path(local.location))
     if folders is None:
         check_weights(AutoModel, local, leftovers=True)
@@ -124,7 +124,7 @@ def unloaded_model(
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(here(checkpoint, weights=False).location, trust_remote_code=False)
+    config = AutoConfig.from_pretrained(ensure_local(checkpoint, weights=False).location, trust_remote_code=False)
     if layers is not None:
         depth = config.num_hidden_layers
         for name, value in vars(config).items():  # What is said layer by layer: GPT-Neo's attention, others' types.
@@ -146,7 +146,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer, GPT2TokenizerFast
 
-    place = Path(here(checkpoint, weights=False).tokenizer)
+    place = Path(ensure_local(checkpoint, weights=False).tokenizer)
     try:
         if (place / "vocab.json").is_file() and not (place / "tokenizer.json").is_file():
             return GPT2TokenizerFast(vocab=str(place / "vocab.json"), merges=str(place / "merges.txt"))
@@ -168,4 +168,4 @@ def positions(checkpoint: Checkpoint) -> int:
 
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the checkpoint's `config.json`; no weights are looked for."""
-    return json.loads((Path(here(checkpoint, weights=False).location) / "config.json").read_text())  # type: ignore[no-any-return]
+    return json.loads((Path(ensure_local(checkpoint, weights=False).location) / "config.json").read_text())  # type: ignore[no-any-return]

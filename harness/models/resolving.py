@@ -138,7 +138,7 @@ def _refuse_pickles_only(repository: Repository) -> None:
     )
 
 
-def here(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
+def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
     """Return the checkpoint with folders of this machine for its places; what is missing comes from the hub.
 
     Args:
@@ -157,7 +157,7 @@ def here(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
     return local
 
 
-def is_here(checkpoint: Checkpoint) -> bool:
+def is_local(checkpoint: Checkpoint) -> bool:
     """Return whether the weights of a pinned checkpoint are on this machine already."""
     repository = Repository(checkpoint.location, "model", checkpoint.revision)
     return (

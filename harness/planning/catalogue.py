@@ -14,7 +14,7 @@ from typing import Any
 from harness.contracts import Evaluator, Method, Metric
 from harness.errors import PluginError
 from harness.planning.words import allowed, fields_of
-from harness.plugins import EVALUATORS, METHODS, Shelf
+from harness.plugins import EVALUATORS, METHODS, PluginRegistry
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
 
@@ -30,7 +30,7 @@ def catalogue() -> str:
     return "\n".join(lines)
 
 
-def _entry(shelf: Shelf[Any], name: str) -> Iterator[str]:
+def _entry(shelf: PluginRegistry[Any], name: str) -> Iterator[str]:
     try:
         plugin = shelf.load(name)
     except PluginError as error:

@@ -18,7 +18,7 @@ from harness.models.resolving import resolve_model
 from harness.planning.config import Data, ModelEntry, Resources, Sweep
 from harness.planning.faults import Faults, check
 from harness.planning.texts import Texts, check_texts, read_texts
-from harness.specs import Engine, Memorization
+from harness.specs import Engine, MemorizedTraining
 
 LENGTHS = {
     "forget": "sequence_tokens",
@@ -42,7 +42,7 @@ class Subject:
     resources: Resources
     training: Mapping[str, Any]
     """The sweep's training settings with the model's own; a method may override them further."""
-    memorization: Memorization
+    memorization: MemorizedTraining
     texts: Texts
 
 
@@ -142,9 +142,9 @@ def _refuse_repeats(entries: Mapping[str, ModelEntry], pinned: Mapping[str, Pinn
             seen.setdefault(name, number)
 
 
-def _memorization(sweep: Sweep, training: Training) -> Memorization:
+def _memorization(sweep: Sweep, training: Training) -> MemorizedTraining:
     shared: dict[str, Any] = {"learning_rate": training.learning_rate, "global_batch": training.global_batch}
-    return Memorization(**shared | sweep.memorized_model.model_dump(exclude_none=True))
+    return MemorizedTraining(**shared | sweep.memorized_model.model_dump(exclude_none=True))
 
 
 def _texts(

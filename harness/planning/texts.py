@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import Sequences
-from harness.data.places import SETTINGS, check_place
+from harness.data.paths import SETTINGS, check_path
 from harness.data.rows import check_rows
 from harness.data.sequences import (
     Utility,
@@ -89,7 +89,7 @@ def check_texts(data: Data, unsound: Collection[str], faults: Faults) -> None:
             continue
         source = _source(section, role)
         try:
-            check_place(source) if role in unsound else check_rows(source, role)
+            check_path(source) if role in unsound else check_rows(source, role)
         except DataError as error:
             faults.add(f"data.{role}", str(error))
 

@@ -90,7 +90,7 @@ class Artifacts:
         return load_file(self._build("arrays", digest_of(list(key)), key, write) / _ARRAYS)
 
     @contextmanager
-    def aside(self, kind: str, key: str) -> Iterator[Path]:
+    def scratch_dir(self, kind: str, key: str) -> Iterator[Path]:
         """Yield an empty folder that every machine sees; it is gone afterwards, or when the next one is asked for.
 
         Args:

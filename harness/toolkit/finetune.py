@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from harness.contracts import ErasedModel, ErasureTask, Json, Model, Sequences, Training, TrainingTask
 from harness.errors import TrialError
 from harness.models.blocks import Block, block_order
-from harness.toolkit.engines import Stepping, engine_for
+from harness.toolkit.engines import TrainingEngine, engine_for
 from harness.toolkit.engines.torch import plain_forward
 from harness.toolkit.losses import Batch
 
@@ -49,7 +49,7 @@ class Epoch:
     stop_reason: str | None = None
 
 
-def walk(
+def train_and_yield(
     task: ErasureTask, model: Model, loss: Loss, select: Select | None = None, frozen: Sequence[Model] = ()
 ) -> Iterator[ErasedModel]:
     """Yield `model` at each epoch in `task.strengths`, and where the trajectory stopped early; see `train`."""
@@ -128,7 +128,8 @@ def _running_only(*models: Model) -> Iterator[None]:
         if id(module) not in known and next(module.parameters(recurse=False), None) is not None:
             raise TrialError(
                 f"a loss, or a selection, ran a {type(module).__name__} of a model that the training loop does not "
-                "know. Use the model that it is given, and name all others: walk(task, model, loss, frozen=[teacher])."
+                "know. Use the model that it is given, and name all others: train_and_yield(task, model, loss, "
+                "frozen=[teacher])."
             )
 
     handle = register_module_forward_pre_hook(check)
@@ -151,7 +152,7 @@ def _early_stop(task: TrainingTask, model: Model, baseline: float, notes: dict[s
 
 
 def _one_epoch(
-    task: TrainingTask, loss: Loss, engine: Stepping, frozen: Sequence[Model], number: int
+    task: TrainingTask, loss: Loss, engine: TrainingEngine, frozen: Sequence[Model], number: int
 ) -> dict[str, Json]:
     began, values = time.perf_counter(), []
     device = next(engine.model.parameters()).device
@@ -183,7 +184,7 @@ def _one_epoch(
     }
 
 
-def _mine(parts: Sequence[Parts], engine: Stepping) -> Iterator[tuple[Parts, float]]:
+def _mine(parts: Sequence[Parts], engine: TrainingEngine) -> Iterator[tuple[Parts, float]]:
     """Yield the parts of a global batch that this worker computes, each with its weight.
 
     All workers must step equally often: one that has run out computes a part again, for nothing.

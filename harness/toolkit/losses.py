@@ -59,7 +59,7 @@ def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tenso
     return functional.cross_entropy(logits_BSV.transpose(1, 2), targets_BS, reduction="none")
 
 
-def recite(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+def nll_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
     """Return L_NLL on the forget set: what the memorised model is trained with."""
     return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 

@@ -9,8 +9,8 @@ import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from harness.planning.plan import plan
-from harness.planning.sizing.need import Need, need_of
 from harness.records.journal import Journal
+from harness.sizing.estimate import Need, need_of
 from harness.specs import Point, Started
 from harness.sweep import main
 

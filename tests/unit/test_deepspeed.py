@@ -19,8 +19,8 @@ from harness.specs import Engine
 from harness.testing import small_spec
 from harness.toolkit.engines import engine_for
 from harness.toolkit.engines.torch import TorchEngine
-from harness.toolkit.finetune import train, walk
-from harness.toolkit.losses import recite as loss
+from harness.toolkit.finetune import train, train_and_yield
+from harness.toolkit.losses import nll_loss as loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
@@ -57,7 +57,7 @@ def run(make_model, task):
     """Return each epoch's weights and notes."""
     model = make_model(1, layers=2)
     found = []
-    for erased in walk(task, model, loss):
+    for erased in train_and_yield(task, model, loss):
         found.append((torch.cat([weight.detach().flatten() for weight in erased.model.parameters()]), erased.notes))
     return found
 

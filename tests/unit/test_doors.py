@@ -223,16 +223,16 @@ def test_lethe_plugins_shows_methods_evaluators_metrics_and_settings(capsys):
 
 def test_lethe_plugins_lists_a_broken_plugin_with_its_reason(capsys, monkeypatch, tmp_path):
     from harness.errors import PluginError
-    from harness.plugins import METHODS, Shelf
+    from harness.plugins import METHODS, PluginRegistry
 
-    load = Shelf.load
+    load = PluginRegistry.load
 
     def breaking(shelf, name):
         if name == "emso":
             raise PluginError("the method 'emso' cannot be imported: no reason")
         return load(shelf, name)
 
-    monkeypatch.setattr(Shelf, "load", breaking)
+    monkeypatch.setattr(PluginRegistry, "load", breaking)
     assert cli.main(["plugins"]) == 0
     assert "  emso  (broken: the method 'emso' cannot be imported: no reason)" in capsys.readouterr().out
     assert "emso" in METHODS.names()

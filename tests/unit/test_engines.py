@@ -20,7 +20,7 @@ from harness.plugins import METHODS
 from harness.specs import Engine
 from harness.toolkit.engines import engine_for, parking
 from harness.toolkit.finetune import cut, train
-from harness.toolkit.losses import recite, token_nll
+from harness.toolkit.losses import nll_loss, token_nll
 from methods.emso import gradients
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -73,7 +73,7 @@ def make_task(make_model, forget):
 def step(engine, forget):
     for part in cut(forget, torch.arange(4), TRAINING, torch.device("cpu")):
         with engine.forward():
-            loss = recite(engine.model, part, part)
+            loss = nll_loss(engine.model, part, part)
         engine.backward(loss)
     engine.step()
 
@@ -134,7 +134,7 @@ def test_after_its_close_the_process_is_as_it_was(make_model, forget, engine, pr
 @pytest.mark.parametrize("engine", FEW, ids=str)
 def test_a_loss_that_raises_leaves_the_process_as_it_was(make_model, make_task, engine):
     def broken(model, batch, retain):
-        recite(model, batch, retain)
+        nll_loss(model, batch, retain)
         raise ZeroDivisionError
 
     model = make_model(1, layers=2)
@@ -160,7 +160,7 @@ def test_a_plain_trial_is_the_same_after_one_on_zero_3(make_model, make_task, na
         return weights(erase(name, task, epochs=4, **settings).model)
 
     before = erased()
-    list(train(make_task(STAGES[3], "bf16"), make_model(1, layers=2), recite, 1))
+    list(train(make_task(STAGES[3], "bf16"), make_model(1, layers=2), nll_loss, 1))
     assert torch.equal(before, erased())
 
 
@@ -168,7 +168,7 @@ def test_a_plain_trial_is_the_same_after_one_on_zero_3(make_model, make_task, na
 def test_zero_3_gives_what_zero_2_gives_to_the_last_bit(make_model, make_task, precision):
     two, three = make_model(1, layers=2), make_model(1, layers=2)
     for engine, model in ((STAGES[2], two), (STAGES[3], three)):
-        list(train(make_task(engine, precision), model, recite, 4))
+        list(train(make_task(engine, precision), model, nll_loss, 4))
     assert torch.equal(weights(two), weights(three))
 
 
@@ -266,7 +266,7 @@ def test_a_model_that_the_loop_does_not_know_is_refused(make_model, make_task, e
 
     def loss(trained, batch, retain):
         batch.logits(teacher)
-        return recite(trained, batch, retain)
+        return nll_loss(trained, batch, retain)
 
     with pytest.raises(TrialError, match=r"frozen=\[teacher\]"):
         list(train(make_task(engine), model, loss, 1))
@@ -277,7 +277,7 @@ def test_a_model_that_the_loop_does_not_know_is_refused(make_model, make_task, e
 def test_on_deepspeed_the_untrained_copy_is_refused(make_model, make_task):
     model = make_model(1, layers=2)
     with pytest.raises(TrialError, match="Use the model that it is given"):
-        list(train(make_task(STAGES[2]), model, lambda trained, batch, retain: recite(model, batch, retain), 1))
+        list(train(make_task(STAGES[2]), model, lambda trained, batch, retain: nll_loss(model, batch, retain), 1))
 
 
 # What is held while a model is measured.
@@ -352,7 +352,7 @@ def test_training_measures_beside_nothing(make_model, make_task, engine, scarce,
     task = make_task(engine, look=lambda model: held.append(bytes_held()))
     model = make_model(1, layers=2, hidden=64)
     plain = 4 * len(weights(model))
-    for _ in train(task, model, recite, 2):
+    for _ in train(task, model, nll_loss, 2):
         held.append(bytes_held())
     assert len(held) == 6
     assert max(held) - min(held) < plain / 4
@@ -364,7 +364,7 @@ def test_an_epoch_that_breaks_off_gives_the_plain_model_back(make_model, make_ta
 
     def breaks(trained, batch, retain):
         calls.append(0)
-        return recite(trained, batch, retain) * (float("nan") if len(calls) > 2 else 1.0)
+        return nll_loss(trained, batch, retain) * (float("nan") if len(calls) > 2 else 1.0)
 
     walk = train(make_task(engine), model, breaks, 2)
     next(walk), next(walk)

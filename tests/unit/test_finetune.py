@@ -8,8 +8,8 @@ import torch
 from harness.contracts import Training
 from harness.errors import TrialError
 from harness.specs import Engine
-from harness.toolkit.finetune import cut, train, walk
-from harness.toolkit.losses import recite as loss
+from harness.toolkit.finetune import cut, train, train_and_yield
+from harness.toolkit.losses import nll_loss as loss
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
 
@@ -48,7 +48,7 @@ def weights(model):
 
 def run(make_model, task):
     model = make_model(1, layers=2)
-    return [(erased.strength, weights(erased.model).clone(), erased) for erased in walk(task, model, loss)]
+    return [(erased.strength, weights(erased.model).clone(), erased) for erased in train_and_yield(task, model, loss)]
 
 
 def test_micro_batches_change_nothing(make_model, forget):

@@ -24,7 +24,7 @@ from harness.execution.judges import Judges
 from harness.execution.tasks import MeasuringTask
 from harness.hub import Repository
 from harness.models.loading import load_model, load_tokenizer, vocabulary
-from harness.models.resolving import here, resolve_judge, resolve_model
+from harness.models.resolving import ensure_local, resolve_judge, resolve_model
 from harness.prefetch import main
 from harness.records.artifacts import Artifacts
 from harness.specs import Source
@@ -79,7 +79,7 @@ def test_a_cached_model_is_pinned_to_its_commit_and_loaded_from_the_cache(hub_ca
     place = hub_cache("owner/model", model_folder)
     found = resolve_model("owner/model")
     assert found == Checkpoint("owner/model", "owner/model", "owner/model", COMMIT, COMMIT)
-    assert here(found).location == here(found).tokenizer == str(place)
+    assert ensure_local(found).location == ensure_local(found).tokenizer == str(place)
     assert vocabulary(found) == 256
     expected = load_model(resolve_model(str(model_folder))).state_dict()
     loaded = load_model(found).state_dict()
@@ -94,7 +94,7 @@ def test_a_revision_is_another_commit(hub_cache, model_folder):
     other = hub_cache("owner/model", model_folder, commit="d" * 40)
     assert resolve_model("owner/model", revision=COMMIT).digest == COMMIT
     assert resolve_model("owner/model").digest == "d" * 40
-    assert here(resolve_model("owner/model")).location == str(other)
+    assert ensure_local(resolve_model("owner/model")).location == str(other)
 
 
 def test_what_is_missing_is_named(hub_cache, model_folder):
@@ -160,7 +160,7 @@ def test_a_pickle_is_refused_until_prefetch_has_converted_it(hub_cache, model_fo
     judge = resolve_judge("similarity", "owner/encoder")
     assert judge.digest == COMMIT
     assert not (snapshot / "model.safetensors").exists(), "the hub's own cache stays as it was"
-    found = Embedder(here(judge)).embed(["abc", ""])
+    found = Embedder(ensure_local(judge)).embed(["abc", ""])
     tokens = load_tokenizer(judge)("abc", return_tensors="pt")
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
         expected = torch.nn.functional.normalize(encoder(**tokens).pooler_output.float(), dim=-1)
@@ -355,13 +355,13 @@ def test_converted_weights_that_are_damaged_are_named_removed_and_converted_agai
         with pytest.raises(
             ModelError, match=r"converted weights of 'owner/encoder' .* were damaged \(.*\) and are remov"
         ):
-            here(judge)
+            ensure_local(judge)
         assert not place.exists()
         assert main([file]) == 0
         assert weights.read_bytes() == whole
-        here(judge)
+        ensure_local(judge)
     (place / "digests.json").unlink()  # As versions left them that wrote no digests.
     with pytest.raises(ModelError, match="`lethe prefetch FILE` converts it once"):
         resolve_judge("similarity", "owner/encoder")
     assert main([file]) == 0
-    here(judge)
+    ensure_local(judge)

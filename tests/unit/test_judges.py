@@ -14,11 +14,11 @@ from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.planning.hub_contents import hub_contents
 from harness.planning.plan import plan
-from harness.planning.sizing.measuring import judge_pass
 from harness.records.artifacts import Artifacts
 from harness.reporting.judging import doubtful, human_readings
 from harness.reporting.summary import caption, warnings
 from harness.reporting.table import Reached, table
+from harness.sizing.measuring_dry_run import judge_pass
 from harness.specs import Plan
 from harness.testing import small_spec
 from harness.toolkit.scoring import CausalJudge

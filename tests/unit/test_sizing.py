@@ -16,20 +16,20 @@ from harness.execution.memorized import build_memorized
 from harness.execution.tasks import ErasingTask, data_of, forget_of
 from harness.models.loading import load_model
 from harness.planning.plan import plan
-from harness.planning.sizing import meter as sizing_meter
-from harness.planning.sizing.deepspeed import partitioned
-from harness.planning.sizing.erasing import rehearse, rehearse_memorizing
-from harness.planning.sizing.fit import doubtful, large, sized, unfit
-from harness.planning.sizing.machine import PROCESS_BYTES, Machine, share_of, this_machine
-from harness.planning.sizing.meter import Bytes, Meter
-from harness.planning.sizing.need import Need, Unknown, need_of
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
+from harness.sizing import tracker as sizing_meter
+from harness.sizing.deepspeed import partitioned
+from harness.sizing.erasing_dry_run import dry_run, dry_run_memorizing
+from harness.sizing.estimate import MemoryEstimate, UnknownEstimate, estimate_memory
+from harness.sizing.fit_check import doubtful, large, sized, unfit
+from harness.sizing.machine import PROCESS_BYTES, Machine, share_of, this_machine
+from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Engine
 from harness.sweep import main
 from harness.toolkit.engines import engine_for
 from harness.toolkit.finetune import cut
-from harness.toolkit.losses import recite
+from harness.toolkit.losses import nll_loss
 
 METHOD_NAMES = [
     "emso",
@@ -93,16 +93,16 @@ def test_erasing_is_told_to_within_a_twentieth(specs, measured, tmp_path, method
         trained = measured(lambda: build_memorized(spec, artifacts, original, forget, lambda message: None))
         weights = sum(4 * weight.numel() for weight in original.parameters())
         # It ends with a greedy pass for the gate, whose caches are the measuring's.
-        assert rehearse_memorizing(spec).peak.total == pytest.approx(trained + weights, rel=0.1)
-    found = rehearse(spec)
+        assert dry_run_memorizing(spec).peak.total == pytest.approx(trained + weights, rel=0.1)
+    found = dry_run(spec)
     assert found.peak.total == pytest.approx(measured(lambda: erase(spec, artifacts)), rel=0.05)
 
 
 @pytest.mark.parametrize("method", ["original", "contrastive_decoding", "kl_divergence", "emso"])
 def test_a_whole_trial_is_told_to_within_a_seventh(specs, measured, run_whole, method):
     spec = specs()[method]
-    need = need_of(spec)
-    assert isinstance(need, Need), need
+    need = estimate_memory(spec)
+    assert isinstance(need, MemoryEstimate), need
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
@@ -121,7 +121,7 @@ def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model,
         training_engine = engine_for(engine, copy.deepcopy(model), training)
         for _ in range(2):
             for part in batch:
-                training_engine.backward(recite(training_engine.model, part, part))
+                training_engine.backward(nll_loss(training_engine.model, part, part))
                 gc.collect()
             training_engine.step()
             gc.collect()
@@ -139,8 +139,8 @@ def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model,
 @pytest.mark.parametrize("method", ["kl_divergence", "task_arithmetic"])
 def test_a_trial_on_deepspeed_is_told_to_within_a_seventh(specs, measured, run_whole, method):
     spec = specs("models=[{id: miniature-m, engine: deepspeed}]", "training.precision=bf16")[method]
-    need = need_of(spec)
-    assert isinstance(need, Need), need
+    need = estimate_memory(spec)
+    assert isinstance(need, MemoryEstimate), need
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
@@ -159,44 +159,44 @@ def test_partitions_shrink_with_the_workers_and_go_from_the_device_when_offloade
 
 
 def test_the_meter_counts_what_is_held_and_when_it_was_most():
-    with Meter() as meter:
+    with MemoryTracker() as tracker:
         first = torch.zeros(1000)
         second = first + 1
         view = second[:10]
-        assert meter.held() == Bytes(activations=8000)
+        assert tracker.held() == Bytes(activations=8000)
         del first
-        assert meter.held() == Bytes(activations=4000)
+        assert tracker.held() == Bytes(activations=4000)
         del second
-        assert meter.held() == Bytes(activations=4000), "the view holds all of it"
+        assert tracker.held() == Bytes(activations=4000), "the view holds all of it"
         del view
-        assert meter.held() == Bytes()
+        assert tracker.held() == Bytes()
         torch.zeros(10)
-    assert meter.peak() == Bytes(activations=8000)
+    assert tracker.peak() == Bytes(activations=8000)
 
 
 def test_a_view_of_what_was_there_before_is_nothing_new():
-    with Meter() as meter:
-        model = meter.loading(lambda: torch.nn.Linear(100, 100, bias=False))
-    with Meter() as unknowing:
+    with MemoryTracker() as tracker:
+        model = tracker.loading(lambda: torch.nn.Linear(100, 100, bias=False))
+    with MemoryTracker() as unknowing:
         view = model.weight.t()
         assert unknowing.held() == Bytes(activations=40_000)
-    with Meter() as meter:
-        meter.knows(model)
+    with MemoryTracker() as tracker:
+        tracker.knows(model)
         view = model.weight.t()
-        assert meter.held() == Bytes(weights=40_000)
+        assert tracker.held() == Bytes(weights=40_000)
     assert view.shape == (100, 100)
 
 
 def test_a_step_is_told_apart():
     """By hand: n weights of AdamW hold their gradient, two moments and, while stepping, two intermediate results."""
-    with Meter() as meter:
-        model = meter.loading(lambda: torch.nn.Linear(100, 100, bias=False))
+    with MemoryTracker() as tracker:
+        model = tracker.loading(lambda: torch.nn.Linear(100, 100, bias=False))
         optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
         model(torch.zeros(1, 100)).sum().backward()
         optimizer.step()
-    assert meter.held() == Bytes(weights=40_000, gradients=40_000, optimizer=80_004)
-    assert meter.trained == 10_000
-    peak = meter.peak()
+    assert tracker.held() == Bytes(weights=40_000, gradients=40_000, optimizer=80_004)
+    assert tracker.trained == 10_000
+    peak = tracker.peak()
     assert (peak.weights, peak.gradients) == (40_000, 40_000)
     assert peak.optimizer == pytest.approx(160_000, rel=0.01)
 
@@ -228,8 +228,8 @@ def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypa
     monkeypatch.setattr(type(METHODS), "load", lambda self, name: method)
     monkeypatch.setattr(type(METHODS), "configure", lambda self, name, settings: method())
     spec = replace(known, method=method.__name__)
-    assert isinstance(need_of(spec), Unknown)
-    assert need_of(spec).reason.startswith(reason)
+    assert isinstance(estimate_memory(spec), UnknownEstimate)
+    assert estimate_memory(spec).reason.startswith(reason)
     fit = sized([spec], MACHINE)
     assert unfit([spec], fit, replace(MACHINE, memory=2 << 30)) == []
 
@@ -295,7 +295,7 @@ def wide(tmp_path):
 def test_a_gpu_that_is_told_to_be_too_small_is_doubted_with_what_would_help_and_not_refused(specs, wide):
     spec = replace(specs("training.precision=bf16")["kl_divergence"], model=wide, gpus=1.0)
     machine = replace(MACHINE, cpus=16, gpus=4, gpu_memory=80 << 30, has_bf16=True)
-    need = need_of(spec).most
+    need = estimate_memory(spec).most
     assert need.total > 20 * 1.6e9, "two models, gradients and two moments: 20 bytes a weight"
     assert doubt(spec, machine) is None
     small = replace(machine, gpu_memory=35_000_000_000)
@@ -350,13 +350,13 @@ def test_a_warning_is_shown_by_the_plan_and_before_a_run(specs, tmp_path, monkey
     results = ["--results", str(tmp_path / "results"), "--executor", "inline"]
     command = [str(file), *results, "--only", "method=gradient_ascent", "--set", "models=[miniature-s]"]
     small = replace(MACHINE, gpus=1, gpu_memory=30_000_000, has_bf16=True)
-    monkeypatch.setattr("harness.planning.sizing.machine.this_machine", lambda: small)
+    monkeypatch.setattr("harness.sizing.machine.this_machine", lambda: small)
     assert main([*command, "--plan"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "No such figure has been measured on a GPU yet, so nothing is refused" in shown
     assert "original on miniature-s and 3 more needs " in shown, "gradient ascent, its state parked, needs no more"
     large_enough = replace(small, gpu_memory=80 << 30)
-    monkeypatch.setattr("harness.planning.sizing.machine.this_machine", lambda: large_enough)
+    monkeypatch.setattr("harness.sizing.machine.this_machine", lambda: large_enough)
     assert main([*command, "--plan"]) == 0
     assert "Warning" not in capsys.readouterr().out
 
@@ -370,7 +370,7 @@ def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path
     assert re.search(r"miniature-m +8 MB +8 MB .* 93 MB +204 MB +measuring +[\d.]+ GB$", row), row
 
     small = Machine(cpus=1, memory=PROCESS_BYTES + 10_000_000, gpus=0, gpu_memory=0, has_bf16=False)
-    monkeypatch.setattr("harness.planning.sizing.machine.this_machine", lambda: small)
+    monkeypatch.setattr("harness.sizing.machine.this_machine", lambda: small)
     for arguments in ([*command, "--plan"], command):
         assert main(arguments) == 2
         printed = capsys.readouterr().err

@@ -10,14 +10,14 @@ from transformers import GPTNeoConfig, Qwen2MoeConfig
 
 from harness.contracts import Checkpoint, ErasedModel, Training
 from harness.digests import digest_of
-from harness.planning.sizing import known as sizing_known
-from harness.planning.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
-from harness.planning.sizing.depth import run_shallow
-from harness.planning.sizing.erasing import Rehearsed, rehearse, rehearse_memorizing
-from harness.planning.sizing.known import KnownSizes
-from harness.planning.sizing.meter import Bytes, Meter
-from harness.planning.sizing.need import Need, need_of
 from harness.plugins import METHODS
+from harness.sizing import known as sizing_known
+from harness.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
+from harness.sizing.depth import run_shallow
+from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing
+from harness.sizing.estimate import MemoryEstimate, estimate_memory
+from harness.sizing.memory_tracker import Bytes, MemoryTracker
+from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, Source
 from harness.testing import small_spec
 
@@ -68,37 +68,37 @@ def make_trial(make_shape):
 
 @pytest.fixture
 def dry_runs(monkeypatch):
-    """Return a list that grows by one whenever something is metered."""
-    started, enter = [], Meter.__enter__
+    """Return a list that grows by one whenever something is tracked."""
+    started, enter = [], MemoryTracker.__enter__
 
-    def counted(meter):
-        started.append(meter)
-        return enter(meter)
+    def counted(tracker):
+        started.append(tracker)
+        return enter(tracker)
 
-    monkeypatch.setattr(Meter, "__enter__", counted)
+    monkeypatch.setattr(MemoryTracker, "__enter__", counted)
     return started
 
 
 def weights_of(trial):
-    model = rehearse(replace(trial, method="original", strengths=())).model
+    model = dry_run(replace(trial, method="original", strengths=())).model
     return sum(each.numel() * each.element_size() for each in (*model.parameters(), *model.buffers()))
 
 
 def test_the_optimiser_is_gone_where_a_method_yields_after_its_loop(make_trial):
     trial = make_trial("deliberate_imagination", (3.0,))
-    held = rehearse(trial).held
+    held = dry_run(trial).held
     assert (held.optimizer, held.gradients) == (0, 0)
     assert held.weights == 2 * weights_of(trial), "the teacher is held"
     ascent = make_trial("gradient_ascent", (1, 2))
-    assert rehearse(trial).peak.optimizer == rehearse(ascent).peak.optimizer > 0, "while it trains it has one"
-    memorizing, ascending = rehearse_memorizing(trial).peak, rehearse(ascent).peak
+    assert dry_run(trial).peak.optimizer == dry_run(ascent).peak.optimizer > 0, "while it trains it has one"
+    memorizing, ascending = dry_run_memorizing(trial).peak, dry_run(ascent).peak
     assert memorizing.optimizer == ascending.optimizer
 
 
 def test_the_optimiser_waits_while_a_trajectory_is_measured_on_its_way(make_trial):
-    held = rehearse(make_trial("gradient_ascent", (1, 2, 3))).held
+    held = dry_run(make_trial("gradient_ascent", (1, 2, 3))).held
     assert held.optimizer == pytest.approx(2 * held.weights, rel=0.2), "and buffers, which no step changes"
-    assert rehearse(make_trial("gradient_ascent", (0,))).peak.optimizer == 0, "nothing is trained"
+    assert dry_run(make_trial("gradient_ascent", (0,))).peak.optimizer == 0, "nothing is trained"
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_the_optimiser_waits_while_a_trajectory_is_measured_on_its_way(make_tria
 def test_one_original_is_beside_what_is_measured(make_trial, method, strengths, models):
     shape = {"method": method, "strengths": strengths, "reference": "none"} if method == "original" else {}
     trial = replace(make_trial(), **shape) if shape else make_trial(method, strengths)
-    need = need_of(trial, KnownSizes())
-    assert isinstance(need, Need), need
+    need = estimate_memory(trial, SizeCache())
+    assert isinstance(need, MemoryEstimate), need
     assert need.measuring.weights == models * weights_of(trial)
 
 
 def test_seeds_strengths_and_rates_need_no_dry_run_of_their_own(make_trial, dry_runs):
-    known, trial = KnownSizes(), make_trial("task_arithmetic", (0.05,))
-    need = need_of(trial, known)
+    known, trial = SizeCache(), make_trial("task_arithmetic", (0.05,))
+    need = estimate_memory(trial, known)
     runs = len(dry_runs)
     assert runs > 0
     alike = [
@@ -123,12 +123,12 @@ def test_seeds_strengths_and_rates_need_no_dry_run_of_their_own(make_trial, dry_
         replace(trial, training=replace(trial.training, learning_rate=0.1, weight_decay=0.1, early_stop=None)),
         replace(trial, variant="other", trial_id="other", forget=replace(trial.forget, digest="other")),
     ]
-    assert [need_of(other, known) for other in alike] == [need] * len(alike)
+    assert [estimate_memory(other, known) for other in alike] == [need] * len(alike)
     assert len(dry_runs) == runs
 
 
 def test_what_decides_memory_is_told_apart(make_trial, dry_runs):
-    known, trial = KnownSizes(), make_trial("gradient_difference")
+    known, trial = SizeCache(), make_trial("gradient_difference")
     changes = [
         {},
         {"training": replace(trial.training, micro_batch=8)},
@@ -141,26 +141,26 @@ def test_what_decides_memory_is_told_apart(make_trial, dry_runs):
     ]
     for change in changes:
         runs = len(dry_runs)
-        assert isinstance(need_of(replace(trial, **change), known), Need)
+        assert isinstance(estimate_memory(replace(trial, **change), known), MemoryEstimate)
         assert len(dry_runs) > runs, change
 
 
 def test_a_later_process_reads_what_an_earlier_one_told(make_trial, make_shape, tmp_path, dry_runs):
     trial = make_trial("kl_divergence")
-    need = need_of(trial, KnownSizes(tmp_path / "sizes"))
+    need = estimate_memory(trial, SizeCache(tmp_path / "sizes"))
     runs = len(dry_runs)
-    assert need_of(trial, KnownSizes(tmp_path / "sizes")) == need
+    assert estimate_memory(trial, SizeCache(tmp_path / "sizes")) == need
     assert len(dry_runs) == runs
     same_shape = make_shape("elsewhere")
-    assert need_of(replace(trial, model=same_shape), KnownSizes(tmp_path / "sizes")) == need
+    assert estimate_memory(replace(trial, model=same_shape), SizeCache(tmp_path / "sizes")) == need
     assert len(dry_runs) == runs
-    larger = need_of(replace(trial, model=make_shape("wider", hidden=64)), KnownSizes(tmp_path / "sizes"))
+    larger = estimate_memory(replace(trial, model=make_shape("wider", hidden=64)), SizeCache(tmp_path / "sizes"))
     assert larger.most.total > need.most.total
 
 
 def test_what_is_damaged_is_told_again_and_mended(tmp_path):
     def tell(told):
-        return KnownSizes(tmp_path).on_disk(["a", "key"], lambda: told)
+        return SizeCache(tmp_path).on_disk(["a", "key"], lambda: told)
 
     assert tell({"weights": 12}) == {"weights": 12}
     assert tell({"weights": 13}) == {"weights": 12}, "it was told before"
@@ -171,7 +171,7 @@ def test_what_is_damaged_is_told_again_and_mended(tmp_path):
         file.write_text(harmed)
         assert tell({"weights": 12}) == {"weights": 12}
         assert file.read_text() == text
-    assert KnownSizes(tmp_path).on_disk(["another", "key"], lambda: 5) == 5
+    assert SizeCache(tmp_path).on_disk(["another", "key"], lambda: 5) == 5
     [another] = set(tmp_path.iterdir()) - {file}
     file.write_text(another.read_text())
     assert tell({"weights": 12}) == {"weights": 12}, "another entry's file, whole in itself"
@@ -179,16 +179,16 @@ def test_what_is_damaged_is_told_again_and_mended(tmp_path):
 
 def test_other_code_is_sized_again(make_trial, tmp_path, dry_runs, monkeypatch):
     trial = make_trial()
-    need_of(trial, KnownSizes(tmp_path / "sizes"))
+    estimate_memory(trial, SizeCache(tmp_path / "sizes"))
     runs = len(dry_runs)
     monkeypatch.setattr(sizing_known, "_deciding_code", lambda: ["another toolkit"])
-    need_of(trial, KnownSizes(tmp_path / "sizes"))
+    estimate_memory(trial, SizeCache(tmp_path / "sizes"))
     assert len(dry_runs) > runs
 
 
 def test_where_nothing_can_be_written_sizes_are_told_all_the_same(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    known = KnownSizes(tmp_path / "file" / "sizes")
+    known = SizeCache(tmp_path / "file" / "sizes")
     assert [known.on_disk([number], lambda number=number: number) for number in (1, 2)] == [1, 2]
 
 
@@ -210,7 +210,7 @@ def test_a_deep_models_memory_is_told_from_shallow_ones(
     training = Training(global_batch=16, micro_batch=micro_batch, precision="bf16")
     shape = make_shape(layers=8, hidden=48, vocabulary=vocabulary)
     trial = make_trial(method, strengths, shape, training=training, gpus=1.0)
-    shallow, whole = run_shallow(rehearse, trial), rehearse(trial)
+    shallow, whole = run_shallow(dry_run, trial), dry_run(trial)
     assert shallow.peak.total == pytest.approx(whole.peak.total, rel=0.01)
     assert shallow.held.total == pytest.approx(whole.held.total, rel=0.01)
     assert shallow.trained == whole.trained
@@ -236,7 +236,7 @@ def test_layers_that_are_not_alike_are_run_at_the_whole_depth(make_trial, tmp_pa
 
     def run(trial, dtype, layers):
         layers_run.append(layers)
-        return Rehearsed((Bytes(weights=1),), Bytes(), None, True, 1, 0, 0)
+        return DryRunResult((Bytes(weights=1),), Bytes(), None, True, 1, 0, 0)
 
     run_shallow(run, trial)
     assert layers_run == asked
@@ -253,7 +253,7 @@ class Distils(METHODS.load("gradient_ascent")):
 
 def test_on_a_gpu_the_moments_are_aside_while_a_model_is_measured(make_trial):
     trial = make_trial("gradient_ascent", (1, 2))
-    on_cpu, on_gpu = need_of(trial, KnownSizes()), need_of(replace(trial, gpus=1.0), KnownSizes())
+    on_cpu, on_gpu = estimate_memory(trial, SizeCache()), estimate_memory(replace(trial, gpus=1.0), SizeCache())
     assert on_cpu.measuring.optimizer == on_cpu.erasing.optimizer == on_gpu.erasing.optimizer > 0
     assert on_gpu.measuring.optimizer == 0
     assert on_gpu.measuring.weights == 2 * weights_of(trial)
@@ -264,15 +264,15 @@ def test_on_a_gpu_deepspeeds_own_is_aside_while_measuring_and_the_plain_model_wh
     training = Training(global_batch=8, micro_batch=1, precision="bf16")
     trial = make_trial("gradient_ascent", (1, 2), engine=engine, gpus=1.0, training=training)
     weights = weights_of(trial) / 4
-    need = need_of(trial, KnownSizes())
+    need = estimate_memory(trial, SizeCache())
     assert need.measuring.weights == pytest.approx(8 * weights, rel=0.1), "by hand: fp32, and the original beside it"
     assert need.measuring.optimizer == 0
-    on_cpu = need_of(replace(trial, gpus=0.0), KnownSizes())
+    on_cpu = estimate_memory(replace(trial, gpus=0.0), SizeCache())
     assert on_cpu.measuring.weights + on_cpu.measuring.optimizer == pytest.approx(22 * weights, rel=0.1)
 
     monkeypatch.setattr(type(METHODS), "load", lambda self, name: Distils)
     monkeypatch.setattr(type(METHODS), "configure", lambda self, name, settings: Distils(epochs=2))
-    distilled = need_of(replace(trial, method="distils"), KnownSizes())
+    distilled = estimate_memory(replace(trial, method="distils"), SizeCache())
     more = distilled.measuring.weights - need.measuring.weights
     assert more == pytest.approx((2 + 4) * weights, rel=0.1), "a frozen teacher in bf16, another model in fp32"
 
@@ -377,7 +377,7 @@ def test_a_gpu_holds_more_in_bf16_than_a_cpu_and_as_much_in_fp32(make_trial):
         training = Training(global_batch=8, micro_batch=8, precision=precision)
         trial = make_trial(training=training, gpus=gpus)
         validation = replace(trial.validation, rows=1)  # It is read in fp32 everywhere, and would hide the training.
-        return rehearse(replace(trial, validation=validation)).peak.activations
+        return dry_run(replace(trial, validation=validation)).peak.activations
 
     assert activations("fp32", 1.0) == activations("fp32", 0.0)
     assert activations("bf16", 1.0) > 1.1 * activations("bf16", 0.0)

@@ -14,7 +14,7 @@ from harness.specs import Engine
 from harness.toolkit.engines.torch import TorchEngine
 
 
-class Stepping(Protocol):
+class TrainingEngine(Protocol):
     """What the loop asks of an engine."""
 
     model: Any
@@ -52,7 +52,9 @@ class Stepping(Protocol):
         """Give back what the engine holds, also between `resume` and `suspend`; the plain model stays."""
 
 
-def engine_for(engine: Engine, model: Model, training: Training, blocks: Sequence[Block] | None = None) -> Stepping:
+def engine_for(
+    engine: Engine, model: Model, training: Training, blocks: Sequence[Block] | None = None
+) -> TrainingEngine:
     """Return the engine that trains `model`, or some of its blocks.
 
     A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.

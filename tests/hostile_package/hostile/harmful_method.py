@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from harness.contracts import Count, Method, Strength
-from harness.toolkit.finetune import walk
+from harness.toolkit.finetune import train_and_yield
 from harness.toolkit.losses import token_nll
 
 
@@ -66,7 +66,7 @@ class HarmfulMethod(Method):
         assert self.harm in (*HARMS, *BEFORE_YIELDING, *QUIET)
         if self.harm in HARMS:
             HARMS[self.harm](task)
-        for erased in walk(task, task.load_original(), self.loss):
+        for erased in train_and_yield(task, task.load_original(), self.loss):
             if self.harm in BEFORE_YIELDING:
                 BEFORE_YIELDING[self.harm](task)
             if self.harm == "yields without gradients":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, Positive, Strength
-from harness.toolkit.finetune import walk
+from harness.toolkit.finetune import train_and_yield
 from harness.toolkit.losses import Batch, token_nll
 
 
@@ -43,4 +43,4 @@ class NPO(Method):
             log_ratio = before - token_nll(forget.logits(model), forget.targets_BS)
             return forget.mean(torch.nn.functional.softplus(self.beta * log_ratio) * 2 / self.beta)
 
-        yield from walk(task, task.load_original(), loss, frozen=[original])
+        yield from train_and_yield(task, task.load_original(), loss, frozen=[original])

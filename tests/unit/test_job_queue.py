@@ -1,8 +1,8 @@
-"""The board: jobs start in order, once what they need is there, and none is lost."""
+"""The queue: jobs start in order, once what they need is there, and none is lost."""
 
 import pytest
 
-from harness.execution.board import Board
+from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
@@ -16,56 +16,56 @@ def open_board(tmp_path):
     def make(*jobs, room=None):
         events = []
         folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
-        return Board(jobs, folders, events.append, room), events
+        return JobQueue(jobs, folders, events.append, room), events
 
     return make
 
 
-def failures(board):
-    journal = Journal(board.folders.results / "journal")
+def failures(queue):
+    journal = Journal(queue.folders.results / "journal")
     return {trial_id: journal.read(trial_id) for trial_id in journal.trial_ids()}
 
 
 def test_jobs_keep_their_order_but_one_that_must_wait_is_passed(open_board, make_job):
     memory = make_job("mem", provides="k")
-    board, _ = open_board(make_job("a"), make_job("waits", needs="k"), memory, make_job("b"))
-    assert [board.next().name for _ in range(3)] == ["a", "mem", "b"]
-    assert board.next() is None
-    assert not board.is_exhausted()
-    board.over(memory)
-    assert board.next().name == "waits"
-    assert board.next() is None
-    assert board.is_exhausted()
+    queue, _ = open_board(make_job("a"), make_job("waits", needs="k"), memory, make_job("b"))
+    assert [queue.next().name for _ in range(3)] == ["a", "mem", "b"]
+    assert queue.next() is None
+    assert not queue.is_exhausted()
+    queue.over(memory)
+    assert queue.next().name == "waits"
+    assert queue.next() is None
+    assert queue.is_exhausted()
 
 
 def test_what_lies_on_the_disk_need_not_be_provided(open_board, tmp_path, make_job):
-    board, events = open_board(make_job("waits", needs="k"))
+    queue, events = open_board(make_job("waits", needs="k"))
     Artifacts(tmp_path / "artifacts").build("memorized", "k", lambda folder: None)
-    assert board.next().name == "waits"
+    assert queue.next().name == "waits"
     assert events == []
 
 
 @pytest.mark.parametrize("reported", [True, False])
 def test_who_needed_what_failed_fails_without_running(open_board, reported, make_job):
     memory = make_job("mem", provides="k")
-    board, events = open_board(memory, make_job("waits", needs="k"), make_job("b"))
-    assert board.next() is memory
+    queue, events = open_board(memory, make_job("waits", needs="k"), make_job("b"))
+    assert queue.next() is memory
     if reported:  # It said so itself, or its worker died.
-        board.saw(Event(job="mem", kind="failed", message="ValueError: NaN loss"))
-        board.over(memory)
+        queue.saw(Event(job="mem", kind="failed", message="ValueError: NaN loss"))
+        queue.over(memory)
     else:
-        board.fail(memory, "ValueError: NaN loss")
-    assert board.next().name == "b"
+        queue.fail(memory, "ValueError: NaN loss")
+    assert queue.next().name == "b"
     error = "the memorised model could not be built: ValueError: NaN loss"
-    assert failures(board) == {"id-waits": [Failed(trial_id="id-waits", error=error, log=())]}
+    assert failures(queue) == {"id-waits": [Failed(trial_id="id-waits", error=error, log=())]}
     assert [(event.job, event.kind) for event in events] == [("mem", "failed"), ("waits", "failed")]
-    assert board.is_exhausted()
+    assert queue.is_exhausted()
 
 
 def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_board, make_job):
-    board, events = open_board(make_job("waits", needs="k"))
-    assert board.next() is None
-    assert board.is_exhausted()
+    queue, events = open_board(make_job("waits", needs="k"))
+    assert queue.next() is None
+    assert queue.is_exhausted()
     assert [event.message for event in events] == ["the memorised model could not be built: no job builds it"]
 
 
@@ -80,8 +80,8 @@ def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_board, make_job
     ],
 )
 def test_a_job_that_asks_for_more_than_there_is_fails(open_board, cpus, gpus, room, fits, make_job):
-    board, events = open_board(make_job("big", cpus=cpus, gpus=gpus), make_job("small"), room=room)
-    assert board.next().name == ("big" if fits else "small")
+    queue, events = open_board(make_job("big", cpus=cpus, gpus=gpus), make_job("small"), room=room)
+    assert queue.next().name == ("big" if fits else "small")
     if not fits:
         [event] = events
         assert f"it asks for {cpus} CPUs and {gpus} GPUs, and this machine has 2 and 0" in event.message
@@ -89,19 +89,19 @@ def test_a_job_that_asks_for_more_than_there_is_fails(open_board, cpus, gpus, ro
 
 def test_closing_fails_what_is_not_over_and_only_that(open_board, make_job):
     done, runs, waits = make_job("done"), make_job("runs"), make_job("waits")
-    board, _ = open_board(done, runs, waits)
-    board.next()
-    board.next()
-    board.over(done)
-    board.close("Ray ended")
-    assert {trial_id: [each.error for each in found] for trial_id, found in failures(board).items()} == {
+    queue, _ = open_board(done, runs, waits)
+    queue.next()
+    queue.next()
+    queue.over(done)
+    queue.close("Ray ended")
+    assert {trial_id: [each.error for each in found] for trial_id, found in failures(queue).items()} == {
         "id-runs": ["Ray ended"],
         "id-waits": ["Ray ended"],
     }
 
 
 def test_a_memorised_model_has_no_trial_to_record_a_failure_for(open_board, make_job):
-    board, events = open_board(make_job("mem", provides="k"))
-    board.fail(board.next(), "WorkerDied: killed")
-    assert failures(board) == {}
+    queue, events = open_board(make_job("mem", provides="k"))
+    queue.fail(queue.next(), "WorkerDied: killed")
+    assert failures(queue) == {}
     assert [event.message for event in events] == ["WorkerDied: killed"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.contracts import Precision
-from harness.planning.sizing.meter import Bytes
+from harness.sizing.memory_tracker import Bytes
 from harness.specs import Engine
 from harness.toolkit.engines.buckets import bucket_elements
 

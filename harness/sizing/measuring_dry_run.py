@@ -15,9 +15,9 @@ import torch
 
 from harness.contracts import Checkpoint, Model
 from harness.models.loading import unloaded_model
-from harness.models.resolving import CAUSAL_ROLES, here
-from harness.planning.sizing.cuda_autocast import CudaAutocast
-from harness.planning.sizing.meter import Bytes, Meter
+from harness.models.resolving import CAUSAL_ROLES, ensure_local
+from harness.sizing.cuda_autocast import CudaAutocast
+from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Source
 from harness.toolkit.batches import JUDGE_BYTES, rows_at_once, vocabulary_of
 from harness.toolkit.cache import Source as CacheOrTokens
@@ -46,81 +46,81 @@ def with_judges(of_model: Sequence[Bytes], of_judges: Sequence[Bytes]) -> list[B
 def model_passes(model: Model, forget: Source, utility: Source, device: torch.device) -> list[Bytes]:
     """Return what each kind of pass holds besides the model that is measured, as if on `device`."""
     return [
-        _metered(lambda meter: _greedy(meter, forget, model, device), device),
-        _metered(lambda meter: _sampled(meter, utility, model, device), device),
+        _tracked(lambda tracker: _greedy(tracker, forget, model, device), device),
+        _tracked(lambda tracker: _sampled(tracker, utility, model, device), device),
     ]
 
 
 def judge_pass(role: str, judge: Checkpoint, forget: Source, utility: Source, device: torch.device) -> Bytes:
     """Return what a judge's largest pass holds, its weights as `judges`."""
     if role in CAUSAL_ROLES:
-        return _metered(lambda meter: _causal_judge(meter, judge, utility, device), device)
+        return _tracked(lambda tracker: _causal_judge(tracker, judge, utility, device), device)
     tokens = max(source.longest - source.prefix_tokens for source in (forget, utility))
-    return _metered(lambda meter: _encoder(meter, judge, tokens), device)
+    return _tracked(lambda tracker: _encoder(tracker, judge, tokens), device)
 
 
-def _metered(run: Callable[[Meter], Iterator[Any]], device: torch.device) -> Bytes:
+def _tracked(run: Callable[[MemoryTracker], Iterator[Any]], device: torch.device) -> Bytes:
     casts = CudaAutocast() if device.type == "cuda" else nullcontext()
-    with Meter() as meter, torch.inference_mode(), casts:
-        for _ in run(meter):
+    with MemoryTracker() as tracker, torch.inference_mode(), casts:
+        for _ in run(tracker):
             pass
-        return meter.peak()
+        return tracker.peak()
 
 
-def _greedy(meter: Meter, forget: Source, model: Model, device: torch.device) -> Iterator[Any]:
+def _greedy(tracker: MemoryTracker, forget: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Continue prefixes of the forget set, from as many mismatches as are continued at once."""
-    meter.knows(model)
+    tracker.knows(model)
     length = forget.longest
     at_once = rows_at_once(vocabulary_of(model), length, device, most=SEQUENCES_AT_ONCE)
-    logits, source = _read(meter, model, min(at_once, forget.rows), length)
+    logits, source = _read(tracker, model, min(at_once, forget.rows), length)
     yield logits[:, :-1].topk(2, dim=-1)
     rows = max(1, CACHE_BYTES[device.type] // (bytes_per_token(source) * length))
-    yield from _advanced(meter, model, (logits, source), min(rows, len(logits) * length), length, 1)
+    yield from _advanced(tracker, model, (logits, source), min(rows, len(logits) * length), length, 1)
 
 
-def _sampled(meter: Meter, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
+def _sampled(tracker: MemoryTracker, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Write after the utility prompts."""
-    meter.knows(model)
+    tracker.knows(model)
     prompt = utility.prefix_tokens
     at_once = sampled_at_once(model, prompt, utility.longest, device, is_cached=True)
-    logits, source = _read(meter, model, min(at_once, utility.rows), prompt)
-    yield from _advanced(meter, model, (logits, source), len(logits), utility.longest, prompt)
+    logits, source = _read(tracker, model, min(at_once, utility.rows), prompt)
+    yield from _advanced(tracker, model, (logits, source), len(logits), utility.longest, prompt)
 
 
-def _read(meter: Meter, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, CacheOrTokens]:
+def _read(tracker: MemoryTracker, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, CacheOrTokens]:
     logits, source = read(model, torch.zeros(rows, tokens, dtype=torch.long), is_cached=True)
     if not isinstance(source, torch.Tensor):
-        meter.means("caches", [held for layer in source.layers for held in (layer.keys, layer.values)])
+        tracker.means("caches", [held for layer in source.layers for held in (layer.keys, layer.values)])
     return logits, source
 
 
 def _advanced(
-    meter: Meter, model: Model, output: tuple[torch.Tensor, CacheOrTokens], rows: int, tokens: int, start: int
+    tracker: MemoryTracker, model: Model, output: tuple[torch.Tensor, CacheOrTokens], rows: int, tokens: int, start: int
 ) -> Iterator[Any]:
     _, source = output
     # Without a cache the last step, which reads a whole row, is the largest.
     start = tokens - 1 if isinstance(source, torch.Tensor) else start
-    with meter.counting("caches"):
+    with tracker.counting("caches"):
         advancing = stepper(model, source, rows, tokens, start)
     advancing.join(torch.zeros(rows, dtype=torch.long))
     yield advancing.step(torch.zeros(rows, dtype=torch.long)), output
 
 
-def _causal_judge(meter: Meter, judge: Checkpoint, utility: Source, device: torch.device) -> Iterator[Any]:
+def _causal_judge(tracker: MemoryTracker, judge: Checkpoint, utility: Source, device: torch.device) -> Iterator[Any]:
     """Read generations with their prompts."""
-    model = meter.loading(lambda: unloaded_model(judge), "judges")
+    model = tracker.loading(lambda: unloaded_model(judge), "judges")
     tokens = utility.longest
     rows = min(rows_at_once(model.config.vocab_size, tokens, device, most=BATCH), utility.rows)
     yield read_batch(model, torch.zeros(rows, tokens, dtype=torch.long), torch.full((rows,), tokens))
 
 
-def _encoder(meter: Meter, judge: Checkpoint, tokens: int) -> Iterator[Any]:
+def _encoder(tracker: MemoryTracker, judge: Checkpoint, tokens: int) -> Iterator[Any]:
     """Embed continuations."""
     from transformers import AutoConfig, AutoModel
 
-    folder = Path(here(judge, weights=False).location)
+    folder = Path(ensure_local(judge, weights=False).location)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model = meter.loading(lambda: AutoModel.from_config(config, dtype=torch.float32).eval(), "judges")
+    model = tracker.loading(lambda: AutoModel.from_config(config, dtype=torch.float32).eval(), "judges")
     batch = torch.zeros(EMBEDDED_AT_ONCE, min(tokens, config.max_position_embeddings), dtype=torch.long)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         yield model(input_ids=batch, attention_mask=torch.ones_like(batch))

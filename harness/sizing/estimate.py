@@ -10,20 +10,20 @@ import torch
 
 from harness.contracts import Checkpoint, Json, Model
 from harness.models.loading import unloaded_model
-from harness.planning.sizing.deepspeed import partitioned
-from harness.planning.sizing.depth import DryRun, bytes_of, run_shallow
-from harness.planning.sizing.erasing import rehearse, rehearse_memorizing
-from harness.planning.sizing.known import KnownSizes, code_digest, model_digest
-from harness.planning.sizing.measuring import judge_pass, model_passes, with_judges
-from harness.planning.sizing.meter import Bytes, Meter
 from harness.plugins import METHODS
+from harness.sizing.deepspeed import partitioned
+from harness.sizing.depth import DryRun, bytes_of, run_shallow
+from harness.sizing.erasing_dry_run import dry_run, dry_run_memorizing
+from harness.sizing.measuring_dry_run import judge_pass, model_passes, with_judges
+from harness.sizing.memory_tracker import Bytes, MemoryTracker
+from harness.sizing.size_cache import SizeCache, code_digest, model_digest
 from harness.specs import Source, TrialSpec
 
-IN_THIS_PROCESS = KnownSizes()
+IN_THIS_PROCESS = SizeCache()
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryEstimate:
     """The most that a trial holds on its device, while it erases and while it measures."""
 
     erasing: Bytes
@@ -36,7 +36,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownEstimate:
     """Why a trial's need could not be told."""
 
     reason: str
@@ -52,7 +52,7 @@ class _Erased:
     is_plain: bool
 
 
-def need_of(spec: TrialSpec, known: KnownSizes = IN_THIS_PROCESS) -> Need | Unknown:
+def estimate_memory(spec: TrialSpec, known: SizeCache = IN_THIS_PROCESS) -> MemoryEstimate | UnknownEstimate:
     """Return what a trial needs, from its method's code and its model's configuration alone.
 
     Args:
@@ -60,38 +60,38 @@ def need_of(spec: TrialSpec, known: KnownSizes = IN_THIS_PROCESS) -> Need | Unkn
         known: What was told before; each part of what is told now is added.
     """
 
-    def told() -> Need | Unknown:
+    def told() -> MemoryEstimate | UnknownEstimate:
         try:
             return _need(spec, known)
         except Exception as error:  # Whatever a plugin's code raises on tensors that hold nothing.
             reason = (str(error).splitlines() or [""])[0][:120]
-            return Unknown(f"{type(error).__name__}: {reason}" if reason else type(error).__name__)
+            return UnknownEstimate(f"{type(error).__name__}: {reason}" if reason else type(error).__name__)
 
     judges = {role: model_digest(judge) for role, judge in spec.judges.items()}
     return known.in_process([_erasing_key(spec), _size(spec.utility), judges], told)
 
 
-def weights_bytes(checkpoint: Checkpoint, known: KnownSizes = IN_THIS_PROCESS) -> int:
+def weights_bytes(checkpoint: Checkpoint, known: SizeCache = IN_THIS_PROCESS) -> int:
     """Return what a model's fp32 weights weigh."""
     return int(known.on_disk(["weights", model_digest(checkpoint)], lambda: bytes_of(checkpoint)))
 
 
-def _need(spec: TrialSpec, known: KnownSizes) -> Need:
+def _need(spec: TrialSpec, known: SizeCache) -> MemoryEstimate:
     memorizes = not spec.is_reference and spec.reference == "memorized_model"
-    erased = _kept(known, ["erasing", _erasing_key(spec)], lambda: _erase(spec, rehearse, on_engine=not memorizes))
+    erased = _kept(known, ["erasing", _erasing_key(spec)], lambda: _erase(spec, dry_run, on_engine=not memorizes))
     erasing = [erased.peak]
     if memorizes:
         key = ["memorizing", _shape(spec)]
-        erasing.append(_kept(known, key, lambda: _erase(spec, rehearse_memorizing, on_engine=True)).peak)
+        erasing.append(_kept(known, key, lambda: _erase(spec, dry_run_memorizing, on_engine=True)).peak)
     original = Bytes(weights=weights_bytes(spec.model, known))
     # Several workers hand in their models as files, and one process measures each alone.
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
     # An evaluator may load the original beside the erased model.
     passes = [held + original + each for each in _passes(spec, erased, known)]
-    return Need(max(erasing, key=lambda each: each.total), max(passes, key=lambda each: each.total))
+    return MemoryEstimate(max(erasing, key=lambda each: each.total), max(passes, key=lambda each: each.total))
 
 
-def _passes(spec: TrialSpec, erased: _Erased, known: KnownSizes) -> list[Bytes]:
+def _passes(spec: TrialSpec, erased: _Erased, known: SizeCache) -> list[Bytes]:
     """Return what each kind of pass holds beside the models while an erased model is measured."""
     device, sizes = torch.device("cuda" if spec.gpus > 0 else "cpu"), [_size(spec.forget), _size(spec.utility)]
     on = [sizes, device.type]
@@ -112,10 +112,10 @@ def _passes(spec: TrialSpec, erased: _Erased, known: KnownSizes) -> list[Bytes]:
 
 def _measured(spec: TrialSpec, erased: _Erased) -> Model:
     """Return the model that is measured, of fake tensors: the checkpoint's own kind, or what the method makes of it."""
-    return _plain(spec) if erased.is_plain else rehearse(spec).model
+    return _plain(spec) if erased.is_plain else dry_run(spec).model
 
 
-def _kept(known: KnownSizes, key: Json, make: Callable[[], _Erased]) -> _Erased:
+def _kept(known: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased:
     stored = known.on_disk(key, lambda: asdict(make()))
     return _Erased(Bytes(**stored["peak"]), Bytes(**stored["held"]), stored["is_plain"])
 
@@ -148,7 +148,7 @@ def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
 
 
 def _plain(spec: TrialSpec) -> Model:
-    return Meter().loading(lambda: unloaded_model(spec.model))
+    return MemoryTracker().loading(lambda: unloaded_model(spec.model))
 
 
 def _erasing_key(spec: TrialSpec) -> Json:

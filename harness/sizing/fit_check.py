@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 
 from harness.contracts import Checkpoint
 from harness.errors import Fault
-from harness.planning.sizing.known import KnownSizes
-from harness.planning.sizing.machine import Machine, share_of
-from harness.planning.sizing.need import IN_THIS_PROCESS, Need, Unknown, need_of, weights_bytes
+from harness.sizing.estimate import IN_THIS_PROCESS, MemoryEstimate, UnknownEstimate, estimate_memory, weights_bytes
+from harness.sizing.machine import Machine, share_of
+from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, TrialSpec
 
 LEAST = 20
@@ -18,26 +18,28 @@ LEAST = 20
 
 
 @dataclass(frozen=True)
-class Fit:
+class FitCheck:
     """One trial's need beside what its process has on its device."""
 
-    need: Need | Unknown
+    need: MemoryEstimate | UnknownEstimate
     has: int | None
     """Bytes; None on a cluster, which only itself knows what it has, and where the device is missing."""
 
 
-def sized(trials: Iterable[TrialSpec], machine: Machine | None, known: KnownSizes = IN_THIS_PROCESS) -> dict[str, Fit]:
+def sized(
+    trials: Iterable[TrialSpec], machine: Machine | None, known: SizeCache = IN_THIS_PROCESS
+) -> dict[str, FitCheck]:
     """Return every trial's need and what it gets of a machine (None: of a cluster), by its id."""
-    return {spec.trial_id: Fit(need_of(spec, known), _has(machine, spec)) for spec in trials}
+    return {spec.trial_id: FitCheck(estimate_memory(spec, known), _has(machine, spec)) for spec in trials}
 
 
-def large(trials: Iterable[TrialSpec], machine: Machine | None, known: KnownSizes = IN_THIS_PROCESS) -> list[TrialSpec]:
+def large(trials: Iterable[TrialSpec], machine: Machine | None, known: SizeCache = IN_THIS_PROCESS) -> list[TrialSpec]:
     """Return the trials that are worth sizing before every run: whose weights are no trifle to what they have."""
     shares = [(spec, _has(machine, spec)) for spec in trials]
     return [spec for spec, has in shares if has is not None and LEAST * _weights(spec.model, known) > has]
 
 
-def _weights(checkpoint: Checkpoint, known: KnownSizes) -> int:
+def _weights(checkpoint: Checkpoint, known: SizeCache) -> int:
     try:
         return weights_bytes(checkpoint, known)
     except ValueError:  # No causal LM that is known: its trials fail, and say why.
@@ -50,9 +52,9 @@ def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
 
 def unfit(
     trials: Iterable[TrialSpec],
-    fits: Mapping[str, Fit],
+    fits: Mapping[str, FitCheck],
     machine: Machine,
-    known: KnownSizes = IN_THIS_PROCESS,
+    known: SizeCache = IN_THIS_PROCESS,
 ) -> list[Fault]:
     """Return why trials cannot run on a machine: devices that it has not, and too little of the CPUs' memory."""
     reasons = (
@@ -64,9 +66,9 @@ def unfit(
 
 def doubtful(
     trials: Iterable[TrialSpec],
-    fits: Mapping[str, Fit],
+    fits: Mapping[str, FitCheck],
     machine: Machine,
-    known: KnownSizes = IN_THIS_PROCESS,
+    known: SizeCache = IN_THIS_PROCESS,
 ) -> list[Fault]:
     """Return which trials are told to need more than their GPU has: a warning, for no GPU has confirmed a figure."""
     return _faults((spec, _shortage(spec, fits, machine, known)) for spec in trials if spec.gpus > 0)
@@ -98,9 +100,9 @@ def _lacks(spec: TrialSpec, machine: Machine) -> str | None:
     return None
 
 
-def _shortage(spec: TrialSpec, fits: Mapping[str, Fit], machine: Machine, known: KnownSizes) -> str | None:
+def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, known: SizeCache) -> str | None:
     fit = fits.get(spec.trial_id)
-    if fit is None or isinstance(fit.need, Unknown) or fit.has is None or fit.need.most.total <= fit.has:
+    if fit is None or isinstance(fit.need, UnknownEstimate) or fit.has is None or fit.need.most.total <= fit.has:
         return None
     most = fit.need.most
     while_ = "erasing" if most is fit.need.erasing else "measuring"
@@ -112,12 +114,12 @@ def _shortage(spec: TrialSpec, fits: Mapping[str, Fit], machine: Machine, known:
     return f"{needs}: {setting} makes it fit."
 
 
-def _remedies(spec: TrialSpec, need: Need, machine: Machine, known: KnownSizes) -> Iterator[str]:
+def _remedies(spec: TrialSpec, need: MemoryEstimate, machine: Machine, known: SizeCache) -> Iterator[str]:
     """Yield settings with which the trial fits, each tried, the one that changes least first."""
 
     def fits(changed: TrialSpec) -> bool:
-        other = need_of(changed, known)
-        return isinstance(other, Need) and other.most.total <= share_of(machine, changed)
+        other = estimate_memory(changed, known)
+        return isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed)
 
     size = spec.training.micro_batch if need.measuring.total <= share_of(machine, spec) else 1
     while size > 1:  # It has no say in what measuring needs.

@@ -12,12 +12,12 @@ import torch
 
 from harness.contracts import Model, Number, Sequences, Training
 from harness.models.loading import unloaded_model
-from harness.planning.sizing.cuda_autocast import CudaAutocast
-from harness.planning.sizing.meter import Bytes, Meter
 from harness.plugins import METHODS
+from harness.sizing.cuda_autocast import CudaAutocast
+from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Engine, Source, TrialSpec
 from harness.toolkit.finetune import train
-from harness.toolkit.losses import recite
+from harness.toolkit.losses import nll_loss
 from harness.toolkit.perplexity import ROWS, own_perplexity
 
 PARTS = 2
@@ -25,11 +25,11 @@ PARTS = 2
 
 
 @dataclass(frozen=True)
-class Rehearsed:
+class DryRunResult:
     """What erasing needs, and what is still held while its model is measured."""
 
     moments: tuple[Bytes, ...]
-    """What was held when it was most, section by section of the run (`Meter.moments`)."""
+    """What was held when it was most, section by section of the run (`MemoryTracker.moments`)."""
     held: Bytes
     """When the erased model is given to be measured, and the method waits."""
     model: Model
@@ -54,7 +54,7 @@ class _Task:
     """An `ErasureTask` on fake models and made-up sequences of the real ones' length."""
 
     spec: TrialSpec
-    meter: Meter
+    tracker: MemoryTracker
     training: Training
     strengths: tuple[Number, ...]
     forget: Sequences
@@ -69,7 +69,7 @@ class _Task:
 
     def load_original(self) -> Model:
         """Return a fake copy of the original."""
-        model = self.meter.loading(lambda: unloaded_model(self.spec.model, self.dtype, self.layers))
+        model = self.tracker.loading(lambda: unloaded_model(self.spec.model, self.dtype, self.layers))
         self.models.append(weakref.ref(model))
         return model
 
@@ -85,7 +85,7 @@ class _Task:
         Of a cumulative method the early stop is off: its first epoch is measured, and the dry run ends there.
         """
         self.validated += 1
-        if self.meter.optimizer_steps:
+        if self.tracker.optimizer_steps:
             own_perplexity(model, self.validation)
         return math.inf if self.validated > 1 else 1.0
 
@@ -93,7 +93,7 @@ class _Task:
         """Say nothing."""
 
 
-def rehearse(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | None = None) -> Rehearsed:
+def dry_run(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | None = None) -> DryRunResult:
     """Return what a trial's erasing needs on the plain engine, counted while its method runs on fake tensors.
 
     Args:
@@ -105,16 +105,16 @@ def rehearse(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | 
         Exception: The method's code cannot run without values; the caller says that its need is not known.
     """
     if spec.is_reference:
-        return _rehearse(spec, dtype, layers, _loaded)
+        return _dry_run(spec, dtype, layers, _loaded)
     strengths = _strengths(spec)
     method = METHODS.configure(spec.method, {**spec.settings, spec.strength_name: max(strengths)})
-    return _rehearse(spec, dtype, layers, lambda task: (erased.model for erased in method.erase(task)))
+    return _dry_run(spec, dtype, layers, lambda task: (erased.model for erased in method.erase(task)))
 
 
-def rehearse_memorizing(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | None = None) -> Rehearsed:
+def dry_run_memorizing(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | None = None) -> DryRunResult:
     """Return what training the memorised model of a trial needs on the plain engine."""
     training = replace(spec.training, global_batch=spec.memorization.global_batch)
-    return _rehearse(replace(spec, training=training), dtype, layers, _memorized)
+    return _dry_run(replace(spec, training=training), dtype, layers, _memorized)
 
 
 def _strengths(spec: TrialSpec) -> tuple[Number, ...]:
@@ -126,17 +126,19 @@ def _strengths(spec: TrialSpec) -> tuple[Number, ...]:
     return (1, 2)[: len(trained)] or (strength.off,)
 
 
-def _rehearse(
+def _dry_run(
     spec: TrialSpec, dtype: torch.dtype, layers: int | None, run: Callable[[_Task], Iterator[Model]]
-) -> Rehearsed:
-    with Meter() as meter, CudaAutocast() if spec.gpus > 0 else nullcontext():
-        task = _task(spec, meter, dtype, layers)
+) -> DryRunResult:
+    with MemoryTracker() as tracker, CudaAutocast() if spec.gpus > 0 else nullcontext():
+        task = _task(spec, tracker, dtype, layers)
         walk = run(task)
         model = next(walk)
         present = task.present()
         is_plain = any(loaded is model for loaded in present)
         frozen = sum(not any(weight.requires_grad for weight in loaded.parameters()) for loaded in present)
-        return Rehearsed(tuple(meter.moments()), meter.held(), model, is_plain, len(present), frozen, meter.trained)
+        return DryRunResult(
+            tuple(tracker.moments()), tracker.held(), model, is_plain, len(present), frozen, tracker.trained
+        )
 
 
 def _loaded(task: _Task) -> Iterator[Model]:
@@ -145,19 +147,19 @@ def _loaded(task: _Task) -> Iterator[Model]:
 
 def _memorized(task: _Task) -> Iterator[Model]:
     model = task.load_original()
-    for _ in train(task, model, recite, 1):
+    for _ in train(task, model, nll_loss, 1):
         pass
     yield model
 
 
-def _task(spec: TrialSpec, meter: Meter, dtype: torch.dtype, layers: int | None) -> _Task:
+def _task(spec: TrialSpec, tracker: MemoryTracker, dtype: torch.dtype, layers: int | None) -> _Task:
     training = spec.training
     size = min(training.micro_batch, training.global_batch, spec.forget.rows)
     whole = min(training.global_batch, size * PARTS, spec.forget.rows)
     is_cumulative = not spec.is_reference and METHODS.load(spec.method).strength.cumulative
     return _Task(
         spec=spec,
-        meter=meter,
+        tracker=tracker,
         training=replace(training, global_batch=whole, early_stop=None if is_cumulative else 2.0),
         strengths=() if spec.is_reference else _strengths(spec),
         forget=_made_up(spec.forget, whole),

@@ -10,7 +10,7 @@ from harness.records.journal import Journal
 from harness.specs import Failed
 
 
-class Board:
+class JobQueue:
     """Keeps jobs in order, but holds back each one until what it needs has been provided.
 
     Args:

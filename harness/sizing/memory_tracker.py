@@ -29,7 +29,7 @@ _VALUES = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.defau
 
 
 class NoEndError(Exception):
-    """What is metered does not end."""
+    """What is tracked does not end."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Piece:
         self.bytes, self.kind = size, kind
 
 
-class Meter(TorchDispatchMode):
+class MemoryTracker(TorchDispatchMode):
     """Counts what tensors hold while it is on; a value that is asked of a fake tensor is 1, or true."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Meter(TorchDispatchMode):
         self._state: list[_Piece] = []
         """What a step left behind for the next one."""
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> MemoryTracker:
         """Start counting."""
         self._quiet = warnings.catch_warnings(action="ignore")  # Fake tensors look at gradients that torch warns of.
         self._quiet.__enter__()
@@ -172,9 +172,9 @@ class Meter(TorchDispatchMode):
         with its optimiser it is counted, as if it had been there from the beginning.
 
         Example:
-            >>> with Meter() as meter:
+            >>> with MemoryTracker() as tracker:
             ...     kept = torch.zeros(10) + 1
-            >>> [moment.total for moment in meter.moments()]
+            >>> [moment.total for moment in tracker.moments()]
             [80, 40]
         """
         now = asdict(_sum(self._state))

@@ -16,17 +16,17 @@ import torch
 
 from harness.contracts import Checkpoint
 from harness.models.loading import unloaded_model
-from harness.models.resolving import here
-from harness.planning.sizing.erasing import Rehearsed
-from harness.planning.sizing.meter import Bytes, Meter
+from harness.models.resolving import ensure_local
+from harness.sizing.erasing_dry_run import DryRunResult
+from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import TrialSpec
 
 SHALLOW = (2, 4)
 """Layers of the two runs: GPT-Neo's attention alternates between two kinds."""
-DryRun = Callable[[TrialSpec, torch.dtype, int | None], Rehearsed]
+DryRun = Callable[[TrialSpec, torch.dtype, int | None], DryRunResult]
 
 
-def run_shallow(run: DryRun, spec: TrialSpec, dtype: torch.dtype = torch.float32) -> Rehearsed:
+def run_shallow(run: DryRun, spec: TrialSpec, dtype: torch.dtype = torch.float32) -> DryRunResult:
     """Return what `run` finds for a trial at its model's whole depth; only the model in it may be a shallow one.
 
     It is run at the whole depth after all where the model is not deep, and where its layers are not alike: their
@@ -53,13 +53,13 @@ def run_shallow(run: DryRun, spec: TrialSpec, dtype: torch.dtype = torch.float32
 @lru_cache(maxsize=64)
 def bytes_of(checkpoint: Checkpoint, layers: int | None = None) -> int:
     """Return what a model's fp32 weights and its buffers weigh, if it has so many layers (None: its own)."""
-    model = Meter().loading(lambda: unloaded_model(checkpoint, layers=layers))
+    model = MemoryTracker().loading(lambda: unloaded_model(checkpoint, layers=layers))
     return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
 
 
 def _depth(checkpoint: Checkpoint) -> int:
     """Return the number of layers that the configuration names, by its architecture's name for it; 0 without."""
-    config = json.loads((Path(here(checkpoint, weights=False).location) / "config.json").read_text())
+    config = json.loads((Path(ensure_local(checkpoint, weights=False).location) / "config.json").read_text())
     return int(next((config[name] for name in ("num_hidden_layers", "num_layers", "n_layer") if name in config), 0))
 
 

@@ -16,15 +16,15 @@ from typing import Any, TypeVar, cast
 
 from harness.contracts import Checkpoint, Json
 from harness.digests import digest_of
-from harness.models.resolving import here
+from harness.models.resolving import ensure_local
 
 T = TypeVar("T")
-_HARNESS = Path(__file__).resolve().parents[2]
-_DECIDING = ("toolkit", "models", "planning/sizing")
+_HARNESS = Path(__file__).resolve().parents[1]
+_DECIDING = ("toolkit", "models", "sizing")
 """Rooms of the harness whose code decides what tensors a trial holds."""
 
 
-class KnownSizes:
+class SizeCache:
     """Sizes by what decides them: each is told once."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -88,7 +88,7 @@ def code_digest(module: ModuleType) -> str:
 
 def model_digest(checkpoint: Checkpoint) -> str:
     """Return a digest of a model's configuration: weights of one shape need the same."""
-    return _digest_of_files((Path(here(checkpoint, weights=False).location) / "config.json",))
+    return _digest_of_files((Path(ensure_local(checkpoint, weights=False).location) / "config.json",))
 
 
 @lru_cache(maxsize=1)

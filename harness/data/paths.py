@@ -24,7 +24,7 @@ TEXT_FILE = 'a file with one {"text": ...} a line'
 ARRAY_FILE = "an array of token ids (.npy)"
 
 
-def check_place(source: Source) -> None:
+def check_path(source: Source) -> None:
     """Check that what `source.path` names is there, without reading it.
 
     Raises:

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.errors import Fault
-from harness.planning.sizing.fit import Fit, gigabytes
-from harness.planning.sizing.meter import Bytes
-from harness.planning.sizing.need import Unknown
+from harness.sizing.estimate import UnknownEstimate
+from harness.sizing.fit_check import FitCheck, gigabytes
+from harness.sizing.memory_tracker import Bytes
 from harness.specs import TrialSpec
 
 WORDS = ("Row", "Model", "While")
@@ -26,7 +26,7 @@ WARNING = (
 )
 
 
-def needs_table(trials: Sequence[TrialSpec], found: Mapping[str, Fit]) -> Group:
+def needs_table(trials: Sequence[TrialSpec], found: Mapping[str, FitCheck]) -> Group:
     """Return a table for a terminal: each row's largest need by what it is for, and what it has.
 
     Args:
@@ -47,7 +47,7 @@ def needs_table(trials: Sequence[TrialSpec], found: Mapping[str, Fit]) -> Group:
     reasons = {
         f"{row} on {model}: its need is not known, since its code looks at values ({fit.need.reason})."
         for (row, model), spec in largest.items()
-        if isinstance((fit := found[spec.trial_id]).need, Unknown)
+        if isinstance((fit := found[spec.trial_id]).need, UnknownEstimate)
     }
     return Group(table, *(Text(reason) for reason in sorted(reasons)), Text(NOTE))
 
@@ -58,13 +58,13 @@ def warning(doubts: Sequence[Fault]) -> str:
     return "\n".join([WARNING, *lines]) if doubts else ""
 
 
-def _total(fit: Fit) -> int:
-    return 0 if isinstance(fit.need, Unknown) else fit.need.most.total
+def _total(fit: FitCheck) -> int:
+    return 0 if isinstance(fit.need, UnknownEstimate) else fit.need.most.total
 
 
-def _cells(spec: TrialSpec, fit: Fit) -> list[Text]:
+def _cells(spec: TrialSpec, fit: FitCheck) -> list[Text]:
     has = Text("not known" if fit.has is None else gigabytes(fit.has))
-    if isinstance(fit.need, Unknown):
+    if isinstance(fit.need, UnknownEstimate):
         return [Text("")] * len(fields(Bytes)) + [Text("not known"), Text(""), has]
     most = fit.need.most
     style = ("yellow" if spec.gpus > 0 else "red") if fit.has is not None and most.total > fit.has else ""
