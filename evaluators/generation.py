@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from evaluators.metrics.perplexity import perplexity, table_perplexity
 from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Generations, Metric, Model, PositiveCount, Sample
-from harness.toolkit.scoring import CausalJudge, Reading
+from harness.toolkit import CausalJudge, Scores
 
 SAMPLES = 4
 FIRST_KMEANS_SEED = 25
@@ -67,76 +67,73 @@ class Generation(Evaluator):
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the numbers of the model's shared generations."""
-        found = task.generations(self.definition)
+        written = task.generations(self.definition)
+        texts = written.texts
         table = self.definition == "table"
         judge = task.judge("perplexity", CausalJudge)
-        read, reader = self._read(judge, found.prompts, found.texts), judge.digest
-        surprise = table_perplexity(judge, found.prompts, found.texts) if table else perplexity(read.nll)
-        human = {"perplexity": self._human_perplexity(task, found, judge)}
+        scores, scored_by = self._score(judge, written.prompts, texts), judge.digest
+        surprise = table_perplexity(judge, written.prompts, texts) if table else perplexity(scores.nll)
+        human = {"perplexity": self._human_perplexity(task, written, judge)}
         del judge  # Makes room: the judges of the paper's size do not fit beside one another.
-        scores, human["features"] = self._mauve(task, found, read, reader)
-        texts = found.texts
+        mauve_by_seed, human["features"] = self._mauve(task, written, scores, scored_by)
         numbers = {
             "perplexity": surprise,
-            f"rep_{self.rep}": table_rep_n(texts, self.rep)
-            if table
-            else _mean(rep_n(text, self.rep) for text in texts),
-            f"div_{self.div}": table_div_n(texts, self.div)
-            if table
-            else _mean(div_n(text, self.div) for text in texts),
-            "coherence": self._coherence(task, found),
-            "mauve": float(np.mean(scores)) if scores else float("nan"),
+            f"rep_{self.rep}": table_rep_n(texts, self.rep) if table else mean_over_texts(rep_n, texts, self.rep),
+            f"div_{self.div}": table_div_n(texts, self.div) if table else mean_over_texts(div_n, texts, self.div),
+            "coherence": self._coherence(task, written),
+            "mauve": float(np.mean(mauve_by_seed)) if mauve_by_seed else float("nan"),
         }
         notes = {
-            "prompts": len(found.prompts),
-            "mauve_by_seed": scores,
+            "prompts": len(written.prompts),
+            "mauve_by_seed": mauve_by_seed,
             "human_perplexity": human,
-            "empty_generations": sum(not text.strip() for text in found.texts),
+            "empty_generations": sum(not text.strip() for text in texts),
         }
-        samples = zip(found.prompts[:SAMPLES], found.texts[:SAMPLES], found.references[:SAMPLES], strict=True)
-        return Evaluation(numbers, tuple(Sample("utility", *texts) for texts in samples), notes)
+        samples = zip(written.prompts[:SAMPLES], texts[:SAMPLES], written.references[:SAMPLES], strict=True)
+        return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes)
 
-    def _read(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Reading:
-        """Read each prompt with its text; `table` joins the two before they are tokenised."""
+    def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
+        """Score each text after its prompt; `table` joins the two before they are tokenised."""
         if self.definition == "table":
-            return judge.read([""] * len(texts), [prompt + text for prompt, text in zip(prompts, texts, strict=True)])
-        return judge.read(prompts, texts)
+            return judge.score([""] * len(texts), [prompt + text for prompt, text in zip(prompts, texts, strict=True)])
+        return judge.score(prompts, texts)
 
-    def _coherence(self, task: EvaluationTask, found: Generations) -> float:
+    def _coherence(self, task: EvaluationTask, written: Generations) -> float:
         """Return the mean cosine of each prompt and what was written after it; 0 for an empty text (`exact`)."""
         embedder = task.judge("coherence", Embedder)
         table = self.definition == "table"
         embed = partial(embedder.encode, tokens=TABLE_COHERENCE_TOKENS) if table else embedder.embed
-        key = "coherence_prompts", str(self.version), self.definition, embedder.digest, found.digest
-        prompts = task.cached(key, lambda: {"embeddings": embed(found.prompts)})
-        return float(row_cosine(prompts["embeddings"], embed(found.texts)).mean())
+        key = "coherence_prompts", str(self.version), self.definition, embedder.digest, written.digest
+        prompts = task.cached(key, lambda: {"embeddings": embed(written.prompts)})
+        return float(row_cosine(prompts["embeddings"], embed(written.texts)).mean())
 
-    def _human(self, task: EvaluationTask, found: Generations, judge: CausalJudge) -> dict[str, np.ndarray]:
+    def _human(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> dict[str, np.ndarray]:
         """Return what a judge makes of the human continuations: their features, and their perplexity, in one pass."""
 
-        def read() -> dict[str, np.ndarray]:
-            reading = self._read(judge, found.prompts, found.references)
-            return {"features": getattr(reading, self._pooled), "perplexity": np.array([perplexity(reading.nll)])}
+        def make() -> dict[str, np.ndarray]:
+            scores = self._score(judge, written.prompts, written.references)
+            return {"features": self._features(scores), "perplexity": np.array([perplexity(scores.nll)])}
 
-        return task.cached(("human", str(self.version), self.definition, judge.digest, found.digest), read)
+        return task.cached(("human", str(self.version), self.definition, judge.digest, written.digest), make)
 
-    def _human_perplexity(self, task: EvaluationTask, found: Generations, judge: CausalJudge) -> float:
+    def _human_perplexity(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> float:
         """Return the perplexity of the human continuations, by the formula that the generations get."""
 
-        def read() -> dict[str, np.ndarray]:
-            return {"perplexity": np.array([table_perplexity(judge, found.prompts, found.references)])}
+        def make() -> dict[str, np.ndarray]:
+            return {"perplexity": np.array([table_perplexity(judge, written.prompts, written.references)])}
 
         if self.definition == "table":
-            key = "human_table_perplexity", str(self.version), judge.digest, found.digest
-            return float(task.cached(key, read)["perplexity"][0])
-        return float(self._human(task, found, judge)["perplexity"][0])
+            key = "human_table_perplexity", str(self.version), judge.digest, written.digest
+            return float(task.cached(key, make)["perplexity"][0])
+        return float(self._human(task, written, judge)["perplexity"][0])
 
-    @property
-    def _pooled(self) -> str:
-        """Return which of a reading's hidden states are MAUVE's features."""
-        return "last_ND" if self.definition == "table" else "mean_ND"
+    def _features(self, scores: Scores) -> np.ndarray:
+        """Return the hidden states that are MAUVE's features."""
+        return scores.last_ND if self.definition == "table" else scores.mean_ND
 
-    def _mauve(self, task: EvaluationTask, found: Generations, read: Reading, reader: str) -> tuple[list[float], float]:
+    def _mauve(
+        self, task: EvaluationTask, written: Generations, scores: Scores, scored_by: str
+    ) -> tuple[list[float], float]:
         """Return MAUVE against the human continuations for each clustering, and their perplexity to its judge.
 
         Differs from the paper: under `exact` a text's feature is the mean of its hidden states, not the last
@@ -144,11 +141,13 @@ class Generation(Evaluator):
         scored 0.72, and by the mean 0.01.
         """
         judge = task.judge("features", CausalJudge)
-        seen = read if judge.digest == reader else self._read(judge, found.prompts, found.texts)
-        human = self._human(task, found, judge)
+        if judge.digest != scored_by:
+            scores = self._score(judge, written.prompts, written.texts)
+        human = self._human(task, written, judge)
         seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
-        return mauve_score(getattr(seen, self._pooled), human["features"], seeds), float(human["perplexity"][0])
+        return mauve_score(self._features(scores), human["features"], seeds), float(human["perplexity"][0])
 
 
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
+def mean_over_texts(formula: Callable[[str, int], float], texts: Sequence[str], n: int) -> float:
+    """Return the mean of a formula of n-grams over texts."""
+    return float(np.mean([formula(text, n) for text in texts]))

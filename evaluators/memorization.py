@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,13 +12,21 @@ import torch
 
 from evaluators.metrics.exact_match import exact_match
 from evaluators.metrics.extraction_likelihood import extraction_likelihood, sampled_prefixes, set_overlap
-from evaluators.metrics.memorization_accuracy import memorization_accuracy
+from evaluators.metrics.means import mean_of_known, means_by_row, standard_error
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sample, Sequences
-from harness.toolkit.decoding import Continuations, greedy_continuations
-from harness.toolkit.keys import texts_key
-from harness.toolkit.sampling import sample
-from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, tokenized
+from harness.toolkit import (
+    Continuations,
+    before_end,
+    cleaned,
+    decoded,
+    greedy_continuations,
+    memorization_accuracy,
+    retokenized,
+    sample,
+    texts_key,
+    tokenized,
+)
 
 PAPER = "EMSO paper, section 4.1.3"
 SAMPLES = 4
@@ -47,8 +55,8 @@ class Memorization(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return EL_n, MA and SS, and their unranked companions."""
-        share = partial(_metric, unit="fraction", high=1.0)
-        tokens = partial(_metric, unit="tokens", high=math.inf, ranked=False)
+        share = partial(erasure_metric, unit="fraction", high=1.0)
+        tokens = partial(erasure_metric, unit="tokens", high=math.inf, ranked=False)
         return (
             share(f"el_{self.n}", f"EL_{self.n}", PAPER),
             share("ma", "MA", PAPER),
@@ -60,84 +68,87 @@ class Memorization(Evaluator):
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the numbers under this definition; exact match is greedy under both."""
-        chosen = self._el_sample(task.forget)
-        prefixes = [[task.forget.prefix_tokens, *chosen.get(place, ())] for place in range(len(task.forget))]
-        found = greedy_continuations(model, task.forget, prefixes)
+        forget = task.forget
+        el_prefixes = self._el_prefixes(forget)
+        prefixes = [[forget.prefix_tokens, *el_prefixes.get(row, ())] for row in range(len(forget))]
+        continuations = greedy_continuations(model, forget, prefixes)
         numbers, by_sequence = (
-            self._table(model, task, chosen) if self.definition == "table" else self._exact(task, found, chosen)
+            self._table(model, task, el_prefixes)
+            if self.definition == "table"
+            else self._exact(task, continuations, el_prefixes)
         )
-        continuations = self._continuations(found)
+        generated = after_prefix(continuations)
+        originals = self._continuations_of_original(task)
         numbers |= {
-            "exact_match": float(
-                np.mean([exact_match(*pair) for pair in zip(continuations, _truth(task.forget), strict=True)])
-            ),
-            "exact_match_original": self._match_with_original(task, continuations),
-            "ma_all": _mean(_accuracies(found, lambda length: (1, length))),
+            "exact_match": mean_exact_match(generated, true_continuations(forget)),
+            "exact_match_original": mean_exact_match(generated, originals),
+            "ma_all": mean_of_known(accuracies(continuations, first=1, left_out=0)),
         }
         notes = {
-            "near_ties": found.near_ties,
-            "near_tie_limit": found.near_tie_limit,
-            "el_sequences": len(chosen),
-            "el_prefixes": sum(map(len, chosen.values())),
-            "sequences": len(task.forget),
+            "near_ties": continuations.near_ties,
+            "near_tie_limit": continuations.near_tie_limit,
+            "el_sequences": len(el_prefixes),
+            "el_prefixes": sum(map(len, el_prefixes.values())),
+            "sequences": len(forget),
             "standard_errors": {name: standard_error(values) for name, values in by_sequence.items()},
         }
-        return Evaluation(numbers, self._samples(task, continuations), notes)
+        return Evaluation(numbers, self._samples(task, generated), notes)
 
-    def _el_sample(self, forget: Sequences) -> dict[int, list[int]]:
+    def _el_prefixes(self, forget: Sequences) -> dict[int, list[int]]:
         """Return the prefix lengths that EL is measured at, for each sequence of its sample."""
         # The sample depends on the data alone: seeds of a sweep repeat the erasure, not the question.
         generator = torch.Generator().manual_seed(int(forget.digest[:8] or "0", 16))
         count = min(self.el_sequences or len(forget), len(forget))
-        chosen = sorted(torch.randperm(len(forget), generator=generator)[:count].tolist())
+        sampled = sorted(torch.randperm(len(forget), generator=generator)[:count].tolist())
         if self.definition == "table":
-            return {place: [] for place in chosen}
-        longest = {place: int(forget.lengths_N[place]) - self.n for place in chosen}
-        return {place: sampled_prefixes(most, self.el_prefixes, generator) for place, most in longest.items()}
-
-    def _continuations(self, found: Continuations) -> list[list[int]]:
-        return [found.of(place, found.sequences.prefix_tokens) for place in range(len(found.sequences))]
+            return {row: [] for row in sampled}
+        longest = {row: int(forget.lengths_N[row]) - self.n for row in sampled}
+        return {row: sampled_prefixes(most, self.el_prefixes, generator) for row, most in longest.items()}
 
     def _exact(
-        self, task: EvaluationTask, found: Continuations, chosen: dict[int, list[int]]
+        self, task: EvaluationTask, continuations: Continuations, el_prefixes: dict[int, list[int]]
     ) -> tuple[dict[str, float], dict[str, list[float]]]:
         """Return the ranked numbers, and of those that are means over sequences what each sequence has."""
-        prefix = task.forget.prefix_tokens
-        likelihoods = [extraction_likelihood(found, place, self.n, at) for place, at in chosen.items()]
-        accuracies = _accuracies(found, lambda length: (prefix, length - 1))
+        likelihoods = [
+            extraction_likelihood(continuations, row, self.n, prefixes) for row, prefixes in el_prefixes.items()
+        ]
+        accuracy = accuracies(continuations, first=task.forget.prefix_tokens, left_out=1)
         numbers = {
             f"el_{self.n}": float(np.nanmean(likelihoods)),
-            "ma": _mean(accuracies),
-            "ss": self._similarity(task, self._continuations(found), _truth(task.forget)),
+            "ma": mean_of_known(accuracy),
+            "ss": self._similarity(task, after_prefix(continuations), true_continuations(task.forget)),
         }
-        return numbers, {f"el_{self.n}": likelihoods, "ma": accuracies}
+        return numbers, {f"el_{self.n}": likelihoods, "ma": accuracy}
 
     def _table(
-        self, model: Model, task: EvaluationTask, chosen: Collection[int]
+        self, model: Model, task: EvaluationTask, el_rows: Collection[int]
     ) -> tuple[dict[str, float], dict[str, list[float]]]:
         """Return what `_exact` does, under the other definition."""
         forget = retokenized(task.tokenizer, task.forget)
-        windows = _windows(forget.lengths_N.tolist())
+        windows = table_windows(forget.lengths_N.tolist())
         predicted_NT = greedy_continuations(model, forget, [[]] * len(forget)).predicted_NT
-        hits = [predicted_NT[rows, window] == forget.tokens_NT[rows, window] for window, rows in windows.items()]
+        hits = torch.cat([predicted_NT[rows, at] == forget.tokens_NT[rows, at] for at, rows in windows.items()])
         written, truth, written_by = [], [], []
         for window, rows in windows.items():
-            if asked := [row for row in rows if row in chosen]:
+            if asked := [row for row in rows if row in el_rows]:
                 new_tokens = min(WINDOW_TOKENS, model.config.max_position_embeddings - window)
                 texts = sample(model, forget.tokens_NT[asked, :window], new_tokens, seed=task.seed + window, top_k=50)
                 written += [before_end(text, task.tokenizer.eos_token_id) for text in texts.tolist()]
                 truth += [forget.tokens_NT[row, window : int(forget.lengths_N[row])].tolist() for row in asked]
                 written_by += asked
-        generated, reference = (_read_again(task, rows) for rows in (written, truth))
+        generated, reference = (
+            tokenized(task.tokenizer, [cleaned(text) for text in decoded(task.tokenizer, rows)])
+            for rows in (written, truth)
+        )
         overlaps = [set_overlap(ours, theirs, self.n) for ours, theirs in zip(generated, reference, strict=True)]
         numbers = {
             f"el_{self.n}": float(np.mean(overlaps)),
-            "ma": float(torch.cat(hits).float().mean()),
+            "ma": float(hits.float().mean()),
             "ss": self._similarity(task, generated, reference),
         }
         by_sequence = {
-            f"el_{self.n}": _means_by_row(written_by, overlaps),
-            "ma": _means_by_row([row for rows in windows.values() for row in rows], torch.cat(hits).tolist()),
+            f"el_{self.n}": means_by_row(written_by, overlaps),
+            "ma": means_by_row([row for rows in windows.values() for row in rows], hits.tolist()),
         }
         return numbers, by_sequence
 
@@ -145,38 +156,35 @@ class Memorization(Evaluator):
         embedder = task.judge("similarity", Embedder)
         table = self.definition == "table"
         embed = embedder.encode if table else embedder.embed
-        ours, theirs = (
-            _cleaned(task, rows, special=True) if table else decoded(task.tokenizer, rows)
-            for rows in (generated, reference)
-        )
+        ours, theirs = (decoded(task.tokenizer, rows, special=table) for rows in (generated, reference))
+        if table:
+            ours, theirs = ([cleaned(text) for text in texts] for texts in (ours, theirs))
         key = "similarity_reference", str(self.version), self.definition, embedder.digest, texts_key(theirs)
         truth = task.cached(key, lambda: {"embeddings": embed(theirs)})
         return float(row_cosine(embed(ours), truth["embeddings"]).mean())
 
-    def _match_with_original(self, task: EvaluationTask, continuations: list[list[int]]) -> float:
+    def _continuations_of_original(self, task: EvaluationTask) -> list[list[int]]:
+        """Return what the original model says after each prefix: decoded once for all that ask."""
+
         def make() -> dict[str, np.ndarray]:
             prefixes = [[task.forget.prefix_tokens]] * len(task.forget)
-            rows = self._continuations(greedy_continuations(task.load_original(), task.forget, prefixes))
+            rows = after_prefix(greedy_continuations(task.load_original(), task.forget, prefixes))
             return {"tokens": np.array([row + [-1] * (task.forget.tokens_NT.shape[1] - len(row)) for row in rows])}
 
         key = "original_continuations", str(self.version), task.original_digest(), task.forget.digest
-        stored = task.cached(key, make)["tokens"]
-        originals = [[token for token in row if token >= 0] for row in stored.tolist()]
-        return float(
-            np.mean([exact_match(ours, theirs) for ours, theirs in zip(continuations, originals, strict=True)])
-        )
+        return [[token for token in row if token >= 0] for row in task.cached(key, make)["tokens"].tolist()]
 
-    def _samples(self, task: EvaluationTask, continuations: list[list[int]]) -> tuple[Sample, ...]:
-        prefix, shown = task.forget.prefix_tokens, range(min(SAMPLES, len(task.forget)))
-        prompts = decoded(task.tokenizer, [task.forget.tokens_NT[place, :prefix].tolist() for place in shown])
-        generated = decoded(task.tokenizer, [continuations[place] for place in shown])
-        truth = decoded(task.tokenizer, [_truth(task.forget)[place] for place in shown])
-        return tuple(Sample("forget", *texts) for texts in zip(prompts, generated, truth, strict=True))
+    def _samples(self, task: EvaluationTask, generated: list[list[int]]) -> tuple[Sample, ...]:
+        prompts = task.forget.tokens_NT[:SAMPLES, : task.forget.prefix_tokens].tolist()
+        parts = (prompts, generated[:SAMPLES], true_continuations(task.forget)[:SAMPLES])
+        texts = zip(*(decoded(task.tokenizer, rows) for rows in parts), strict=True)
+        return tuple(Sample("forget", *text) for text in texts)
 
 
-def _metric(
+def erasure_metric(
     name: str, title: str, source: str, *, unit: str, high: float, low: float = 0.0, ranked: bool = True
 ) -> Metric:
+    """Return a metric that is better when lower."""
     return Metric(
         name=name,
         title=title,
@@ -190,54 +198,41 @@ def _metric(
     )
 
 
-def _accuracies(found: Continuations, span: Callable[[int], tuple[int, int]]) -> list[float]:
-    lengths = found.sequences.lengths_N.tolist()
-    return [
-        memorization_accuracy(found.sequences.tokens_NT[place], found.predicted_NT[place], *span(length))
-        for place, length in enumerate(lengths)
-    ]
+def after_prefix(continuations: Continuations) -> list[list[int]]:
+    """Return each sequence's continuation after its prefix."""
+    prefix = continuations.sequences.prefix_tokens
+    return [continuations.of(row, prefix) for row in range(len(continuations.sequences))]
 
 
-def _mean(values: list[float]) -> float:
-    return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
-
-
-def standard_error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean of what each sequence has; NaN for fewer than two that are known.
-
-    Example:
-        >>> round(standard_error([0.0, 1.0, 0.0, 1.0, float("nan")]), 4)
-        0.2887
-    """
-    known = np.asarray(values)[~np.isnan(values)]
-    return float(np.std(known, ddof=1) / math.sqrt(len(known))) if len(known) > 1 else math.nan
-
-
-def _means_by_row(rows: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Return the mean of each row's values, in the rows' order."""
-    by_row: dict[int, list[float]] = {}
-    for row, value in zip(rows, values, strict=True):
-        by_row.setdefault(row, []).append(value)
-    return [float(np.mean(by_row[row])) for row in sorted(by_row)]
-
-
-def _truth(forget: Sequences) -> list[list[int]]:
+def true_continuations(forget: Sequences) -> list[list[int]]:
+    """Return what follows each sequence's prefix in the text itself."""
     rows = zip(forget.tokens_NT.tolist(), forget.lengths_N.tolist(), strict=True)
     return [tokens[forget.prefix_tokens : length] for tokens, length in rows]
 
 
-def _windows(lengths: Sequence[int]) -> dict[int, list[int]]:
-    """Return the places that `table` looks at, in tokens, and the sequences that each is a fifth of."""
+def mean_exact_match(generated: list[list[int]], reference: list[list[int]]) -> float:
+    """Return the mean number of tokens before the first difference."""
+    return float(np.mean([exact_match(ours, theirs) for ours, theirs in zip(generated, reference, strict=True)]))
+
+
+def accuracies(continuations: Continuations, *, first: int, left_out: int) -> list[float]:
+    """Return each sequence's MA from its position `first` on, as many positions at its end left out."""
+    sequences, predicted_NT = continuations.sequences, continuations.predicted_NT
+    return [
+        memorization_accuracy(sequences.tokens_NT[row], predicted_NT[row], first, length - left_out)
+        for row, length in enumerate(sequences.lengths_N.tolist())
+    ]
+
+
+def table_windows(lengths: Sequence[int]) -> dict[int, list[int]]:
+    """Return the positions that `table` looks at, and the rows of which each is a fifth of the length.
+
+    Example:
+        >>> table_windows([5, 10])
+        {1: [0], 2: [0, 1], 3: [0], 4: [0, 1], 6: [1], 8: [1]}
+    """
     rows: dict[int, list[int]] = {}
     for row, length in enumerate(lengths):
         for window in sorted({length * fifth // 5 for fifth in range(1, 5)} - {0}):
             rows.setdefault(window, []).append(row)
     return dict(sorted(rows.items()))
-
-
-def _cleaned(task: EvaluationTask, rows: list[list[int]], *, special: bool) -> list[str]:
-    return [cleaned(text) for text in decoded(task.tokenizer, rows, special=special)]
-
-
-def _read_again(task: EvaluationTask, rows: list[list[int]]) -> list[list[int]]:
-    return tokenized(task.tokenizer, _cleaned(task, rows, special=False))

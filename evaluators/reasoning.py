@@ -19,10 +19,9 @@ import numpy as np
 import torch
 import yaml
 
-from evaluators.reasoning_tasks import files
-from harness import hub
+from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
-from harness.hub import Repository
+from harness.toolkit import data_set_commit, data_set_folder, embedded_task
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
@@ -72,9 +71,9 @@ class Reasoning(Evaluator):
         norms = [(f"{task}_norm", f"{TITLES[task]} (normalised)") for task in self.tasks if task in NORMALIZED]
         errors = [(f"{name}_stderr", f"{title}, standard error") for name, title in shares]
         return (
-            *(_metric(name, title, ranked=True) for name, title in shares),
-            *(_metric(name, title) for name, title in norms),
-            *(_metric(name, title, better="lower") for name, title in errors),
+            *(accuracy_metric(name, title, ranked=True) for name, title in shares),
+            *(accuracy_metric(name, title) for name, title in norms),
+            *(accuracy_metric(name, title, better="lower") for name, title in errors),
         )
 
     def inputs(self) -> Mapping[str, str]:
@@ -84,31 +83,34 @@ class Reasoning(Evaluator):
             DataError: A file is missing or holds a row without a label; it names all such tasks.
         """
         if self.tasks_path == "miniature":
-            return {task: f"miniature, version {_config(task)['metadata']['version']}" for task in self.tasks}
+            return {task: f"miniature, version {task_config(task)['metadata']['version']}" for task in self.tasks}
         if self.tasks_path == "hub":
-            pinned = {id: hub.commit(Repository(id, "dataset")) for id, _ in self.data_sets()}
-            return {task: f"{(id := _config(task)['dataset_path'])} at {pinned[id]}" for task in self.tasks}
-        return files.checked(self.tasks, Path(self.tasks_path))
+            pinned = {id: data_set_commit(id) for id, _ in self.data_sets()}
+            return {task: f"{(id := task_config(task)['dataset_path'])} at {pinned[id]}" for task in self.tasks}
+        return question_digests(self.tasks, Path(self.tasks_path))
 
     def data_sets(self) -> Sequence[tuple[str, str | None]]:
         """Return where the hub has each task's rows, if they come from there."""
-        configs = [_config(task) for task in self.tasks] if self.tasks_path == "hub" else []
+        configs = [task_config(task) for task in self.tasks] if self.tasks_path == "hub" else []
         return [(config["dataset_path"], config.get("dataset_name")) for config in configs]
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the accuracies; a task that fails costs its own number, with the reason in the notes."""
         numbers = {metric.name: math.nan for metric in self.metrics}
         notes: dict[str, Json] = {"limit": self.limit, "tasks_path": self.tasks_path, "tasks": {}, "failed": {}}
-        with _contained(model):
-            lm = _lm(model, task, self.batch_size)
+        with contained(model):
+            from lm_eval.models.huggingface import HFLM
+
+            tokenizer = copy.deepcopy(task.tokenizer)  # lm-eval gives it a padding token.
+            lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=self.batch_size)
             for name in self.tasks:
                 began = time.perf_counter()
                 try:
-                    found, about = _measure(lm, _task(name, self.tasks_path, self.limit), self.limit)
+                    accuracies, about = measure(lm, lm_eval_task(name, self.tasks_path, self.limit), self.limit)
                 except Exception as error:
                     notes["failed"][name] = f"{type(error).__name__}: {error}"
                     continue
-                numbers |= {f"{name}{end}": value for end, value in found.items() if f"{name}{end}" in numbers}
+                numbers |= {f"{name}{end}": value for end, value in accuracies.items() if f"{name}{end}" in numbers}
                 notes["tasks"][name] = about | {"seconds": time.perf_counter() - began}
         numbers["reasoning"] = float(np.mean([numbers[name] for name in self.tasks]))
         errors = [numbers[f"{name}_stderr"] for name in self.tasks]
@@ -116,7 +118,10 @@ class Reasoning(Evaluator):
         return Evaluation(numbers, notes=notes)
 
 
-def _metric(name: str, title: str, *, better: Literal["higher", "lower"] = "higher", ranked: bool = False) -> Metric:
+def accuracy_metric(
+    name: str, title: str, *, better: Literal["higher", "lower"] = "higher", ranked: bool = False
+) -> Metric:
+    """Return the metric of a share of right answers, or of what is shown beside it."""
     return Metric(
         name=name,
         title=title,
@@ -130,77 +135,69 @@ def _metric(name: str, title: str, *, better: Literal["higher", "lower"] = "high
     )
 
 
-def _lm(model: Model, task: EvaluationTask, batch_size: int) -> LM:
-    from lm_eval.models.huggingface import HFLM
-
-    tokenizer = copy.deepcopy(task.tokenizer)  # lm-eval gives it a padding token.
-    return HFLM(pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=batch_size)
-
-
-def _measure(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
+def measure(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
     """Return lm-eval's numbers of one task, by the end of their metrics' names, and what they were measured on."""
     from lm_eval.evaluator import evaluate
 
     name = task.task_name
     # One draw is enough: the standard error of a mean is lm-eval's closed form, which it gives for any number above 0.
-    found = evaluate(lm, {"tasks": {name: task}, "groups": {}}, limit=limit, bootstrap_iters=1, log_samples=False)
+    results = evaluate(lm, {"tasks": {name: task}, "groups": {}}, limit=limit, bootstrap_iters=1, log_samples=False)
     ends = {"acc": "", "acc_stderr": "_stderr", "acc_norm": "_norm"}
-    values = {ends[key]: found["results"][name].get(f"{key},none") for key in ends}
+    values = {ends[key]: results["results"][name].get(f"{key},none") for key in ends}
     numbers = {end: float(value) for end, value in values.items() if isinstance(value, float | int)}
-    return numbers, {"version": found["versions"][name], "rows": found["n-samples"][name]["effective"]}
+    return numbers, {"version": results["versions"][name], "rows": results["n-samples"][name]["effective"]}
 
 
 @lru_cache(maxsize=12)
-def _task(name: TaskName, tasks_path: str, limit: int | None) -> Task:
+def lm_eval_task(name: TaskName, tasks_path: str, limit: int | None) -> Task:
     """Return a task whose requests are built, once for all trials of the process."""
     from lm_eval.tasks import TaskManager
 
-    config = _config(name)
+    config = task_config(name)
     if tasks_path == "hub":
-        config |= {"custom_dataset": partial(_of_hub, config["dataset_path"], config.get("dataset_name"))}
+        config |= {"custom_dataset": partial(hub_data_set, config["dataset_path"], config.get("dataset_name"))}
     else:
         splits = {"training_split": None, "validation_split": None, "test_split": "rows"}
-        config |= {**splits, "custom_dataset": partial(_rows, name, tasks_path)}
+        config |= {**splits, "custom_dataset": partial(local_data_set, name, tasks_path)}
     [task] = TaskManager(include_defaults=False).load([config])["tasks"].values()
     task.set_config(key="num_fewshot", value=0)
     task.build_all_requests(limit=limit)
     # lm-eval would build them anew for every model; its own cache of them is a pickle.
-    task.build_all_requests = partial(_clear, task)
+    task.build_all_requests = partial(clear_answers, task)
     return task
 
 
-def _clear(task: Task, **_: Any) -> None:
+def clear_answers(task: Task, **_: Any) -> None:
     """Make a task's requests ready for another model."""
     for request in task.instances:
         request.resps, request.filtered_resps = [], {}
 
 
-def _config(name: TaskName) -> dict[str, Any]:
+def task_config(name: TaskName) -> dict[str, Any]:
+    """Return a task's file: lm-eval's configuration."""
     return dict(yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
-def _of_hub(id: str, configuration: str | None, **_: Any) -> Mapping[str, Any]:
+def hub_data_set(id: str, configuration: str | None, **_: Any) -> Mapping[str, Any]:
     """Return a data set of the hub as lm-eval takes it, from the local cache if it is there."""
     from datasets import load_dataset
 
-    folder = hub.fetch_rows(Repository(id, "dataset"), configuration)
+    folder = data_set_folder(id, configuration)
     inner = folder / (configuration or "")
     return load_dataset(*((str(inner),) if inner.is_dir() else (str(folder), configuration)))  # type: ignore[no-any-return]
 
 
-def _rows(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, Any]:
+def local_data_set(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, Any]:
     """Return what lm-eval takes for a data set: its one split, in the hub's schema."""
     from datasets import Dataset
 
     if tasks_path == "miniature":
-        from harness.miniature import reasoning
-
-        return {"rows": Dataset.from_list(reasoning.rows(name))}
-    return {"rows": Dataset.from_list(files.read(name, files.find(name, Path(tasks_path))))}
+        return {"rows": Dataset.from_list(embedded_task(name))}
+    return {"rows": Dataset.from_list(read_questions(name, question_files(name, Path(tasks_path))))}
 
 
 @contextlib.contextmanager
-def _contained(model: Model) -> Iterator[None]:
+def contained(model: Model) -> Iterator[None]:
     """Keep lm-eval's prints, warnings and seeds to itself, and the model in its mode."""
     was_training = model.training
     state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.random.get_rng_state()

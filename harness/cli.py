@@ -51,7 +51,7 @@ def patch(argv: Sequence[str]) -> int:
     parser.add_argument("--tokenizer", help="the original's tokenizer folder, if it is not with the model")
     parser.add_argument("--out", type=Path, required=True, help="a new folder for the erased model")
     arguments = parser.parse_args(argv)
-    from harness.models.export import export_patched
+    from harness.models.patch import export_patched
     from harness.models.resolving import resolve_model
     from harness.records.artifacts import ABOUT, damage
 

@@ -13,7 +13,7 @@ Digest = Callable[[Path], str]
 
 SETTLED_NS = 2_000_000_000
 """A file that changed less than this ago may change again without its times showing it, so it is read each time."""
-_KNOWN: dict[Path, tuple[tuple[int, ...], str]] = {}
+_READ_BEFORE: dict[Path, tuple[tuple[int, ...], str]] = {}
 
 
 def digest_of(value: Any) -> str:
@@ -37,11 +37,11 @@ def known_digest(file: Path) -> str:
     """Return the sha256 of a file; one that shows no sign of a change since this process read it is not read again."""
     status = file.stat()
     state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    known_state, digest = _KNOWN.get(file, ((), ""))
+    known_state, digest = _READ_BEFORE.get(file, ((), ""))
     if known_state != state:
         digest = file_digest(file)
         if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > SETTLED_NS:
-            _KNOWN[file] = state, digest
+            _READ_BEFORE[file] = state, digest
     return digest
 
 
@@ -61,13 +61,13 @@ def difference(folder: Path, written: Mapping[str, str], besides: str = "", dige
         digest: `known_digest` spares what this process has read already.
     """
     try:
-        found = folder_digests(folder, besides, digest)
+        present = folder_digests(folder, besides, digest)
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
-    changed = [name for name in sorted(written.keys() & found.keys()) if found[name] != written[name]]
+    changed = [name for name in sorted(written.keys() & present.keys()) if present[name] != written[name]]
     clauses = [
-        *(f"{name} is missing" for name in sorted(written.keys() - found.keys())),
-        *(f"{name} was added" for name in sorted(found.keys() - written.keys())),
+        *(f"{name} is missing" for name in sorted(written.keys() - present.keys())),
+        *(f"{name} was added" for name in sorted(present.keys() - written.keys())),
         *(f"{name} is not what was written" for name in changed),
     ]
     return ", ".join(clauses)

@@ -1,4 +1,4 @@
-"""The hub and its local cache: which commit a repository is pinned to, what of it is here, how the rest comes.
+"""The hub and its local cache: which commit a repository is pinned to, what of it is cached, how the rest is fetched.
 
 What is in the cache is used as it is, without asking the hub; `lethe prefetch` fills it.
 """
@@ -14,13 +14,13 @@ from typing import Literal
 
 from harness.errors import DataError, LetheError, ModelError
 
-SECONDS = 3.0
+TIMEOUT_SECONDS = 3.0
 """How long the hub may take to say what it has; a mistyped name must not cost half a minute of retries."""
 DESCRIPTION = ("*.json", "*.txt", "*.model", "*.jinja")
 """A model's configuration and tokenizer."""
 WEIGHTS = ("model*.safetensors",)
 PICKLED = ("pytorch_model*.bin",)
-ROWS = ("*.parquet", "*.jsonl", "*.json", "*.jsonl.gz", "*.json.gz")
+DATA_FILES = ("*.parquet", "*.jsonl", "*.json", "*.jsonl.gz", "*.json.gz")
 CARD = "README.md"
 """Says which files make up a data set's configurations."""
 
@@ -42,6 +42,11 @@ class Repository:
         """
         return f"the {'data set' if self.kind == 'dataset' else 'model'} '{self.id}'"
 
+    @property
+    def error(self) -> type[LetheError]:
+        """Return what is raised where it cannot be used."""
+        return DataError if self.kind == "dataset" else ModelError
+
 
 def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
     """Return the snapshot in the local cache, if it has files of these patterns and none of them is missing."""
@@ -49,7 +54,7 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        found = snapshot_download(
+        folder = snapshot_download(
             repository.id,
             repo_type=repository.kind,
             revision=repository.revision,
@@ -59,13 +64,13 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
     except LocalEntryNotFoundError:
         return None
     except HFValidationError as error:
-        raise _error(repository)(f"{repository} is neither a folder nor an id on the hub (owner/name).") from error
+        raise repository.error(f"{repository} is neither a folder nor an id on the hub (owner/name).") from error
     # A cache that an older version filled has no list of what belongs to it: shards number themselves.
-    inside = matching(_names(Path(found)), patterns)
-    return Path(found) if inside and not _missing_shards(inside) else None
+    names = matching(_file_names(Path(folder)), patterns)
+    return Path(folder) if names and not _missing_shards(names) else None
 
 
-def _names(folder: Path) -> list[str]:
+def _file_names(folder: Path) -> list[str]:
     return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
 
 
@@ -76,14 +81,15 @@ def _missing_shards(names: Sequence[str]) -> list[str]:
         >>> _missing_shards(["model-00001-of-00002.safetensors"])
         ['model-00002-of-00002.safetensors']
     """
-    missing = []
+    missing: list[str] = []
     for name in names:
-        found = re.search(r"-(\d{5})-of-(\d{5})", name)
-        for number in range(int(found[2])) if found else ():
-            # Weights are numbered from 1, rows from 0.
-            first = 1 if fnmatch(name, "*.safetensors") or fnmatch(name, "*.bin") else 0
-            assert found is not None
-            missing.append(f"{name[: found.start()]}-{number + first:05d}-of-{found[2]}{name[found.end() :]}")
+        shard = re.search(r"-\d{5}-of-(\d{5})", name)
+        if shard is None:
+            continue
+        # Weights are numbered from 1, rows from 0.
+        first = 1 if fnmatch(name, "*.safetensors") or fnmatch(name, "*.bin") else 0
+        start, end = name[: shard.start()], name[shard.end() :]
+        missing += [f"{start}-{number + first:05d}-of-{shard[1]}{end}" for number in range(int(shard[1]))]
     return sorted(set(missing) - set(names))
 
 
@@ -93,24 +99,37 @@ def commit(repository: Repository) -> str:
     Raises:
         ModelError, DataError: It is neither in the cache nor on the hub, or the hub does not answer.
     """
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import HfApi
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        at = {"repo_type": repository.kind, "revision": repository.revision}
-        # No patterns: whatever is there of it, since the commit is all that is asked for.
-        return Path(snapshot_download(repository.id, **at, allow_patterns=[], local_files_only=True)).name
+        return _snapshot_commit(repository, is_offline=True)
     except LocalEntryNotFoundError:
         pass
     try:
-        HfApi().repo_info(repository.id, **at, timeout=SECONDS)
+        HfApi().repo_info(
+            repository.id, repo_type=repository.kind, revision=repository.revision, timeout=TIMEOUT_SECONDS
+        )
         # Fetches no file, but leaves in the cache which commit the name stands for: offline that is known from there.
-        return Path(snapshot_download(repository.id, **at, allow_patterns=[])).name
+        return _snapshot_commit(repository, is_offline=False)
     except Exception as error:
         raise _unreachable(repository, error) from error
 
 
-def listed(repository: Repository) -> list[str]:
+def _snapshot_commit(repository: Repository, *, is_offline: bool) -> str:
+    from huggingface_hub import snapshot_download
+
+    folder = snapshot_download(
+        repository.id,
+        repo_type=repository.kind,
+        revision=repository.revision,
+        allow_patterns=[],  # The commit is all that is asked for.
+        local_files_only=is_offline,
+    )
+    return Path(folder).name
+
+
+def files_on_hub(repository: Repository) -> list[str]:
     """Return the names of all files that the hub has of a repository.
 
     Raises:
@@ -120,11 +139,11 @@ def listed(repository: Repository) -> list[str]:
 
     try:
         info = HfApi().repo_info(
-            repository.id, repo_type=repository.kind, revision=repository.revision, timeout=SECONDS
+            repository.id, repo_type=repository.kind, revision=repository.revision, timeout=TIMEOUT_SECONDS
         )
     except Exception as error:
         raise _unreachable(repository, error) from error
-    return [file.rfilename for file in info.siblings or ()]
+    return [file.rfilename for file in getattr(info, "siblings", None) or ()]
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
@@ -146,50 +165,55 @@ def fetch(repository: Repository, patterns: Sequence[str], besides: Sequence[str
         besides: Of files that are fetched with them, if there are any.
 
     Raises:
-        ModelError, DataError: They are neither here nor there.
+        ModelError, DataError: They are neither in the cache nor on the hub.
     """
     from huggingface_hub import snapshot_download
 
-    here = cached(repository, patterns)
-    if here is not None:
-        return here
-    at = commit(repository)
+    folder = cached(repository, patterns)
+    if folder is not None:
+        return folder
+    pinned = commit(repository)
     try:
-        found = snapshot_download(
-            repository.id, repo_type=repository.kind, revision=at, allow_patterns=[*patterns, *besides]
+        folder = Path(
+            snapshot_download(
+                repository.id, repo_type=repository.kind, revision=pinned, allow_patterns=[*patterns, *besides]
+            )
         )
     except Exception as error:
         raise _unreachable(repository, error) from error
-    if not matching(_names(Path(found)), patterns):
-        raise _error(repository)(f"{repository} has no files {' or '.join(patterns)} on the hub.")
-    return Path(found)
+    if not matching(_file_names(folder), patterns):
+        raise repository.error(f"{repository} has no files {' or '.join(patterns)} on the hub.")
+    return folder
 
 
-def cached_rows(repository: Repository, configuration: str | None) -> Path | None:
+def cached_data_set(repository: Repository, configuration: str | None) -> Path | None:
     """Return the snapshot in the cache that has a data set's files, or those of one of its configurations."""
-    return next((at for patterns in _rows(configuration) if (at := cached(repository, patterns))), None)
+    folders = (cached(repository, patterns) for patterns in _data_patterns(configuration))
+    return next((folder for folder in folders if folder), None)
 
 
-def fetch_rows(repository: Repository, configuration: str | None) -> Path:
+def fetch_data_set(repository: Repository, configuration: str | None) -> Path:
     """Return the folder of a data set's files: of one configuration only, where that has a folder of its own.
 
     Raises:
-        DataError: They are neither here nor on the hub.
+        DataError: They are neither in the cache nor on the hub.
     """
-    here = cached_rows(repository, configuration)
-    if here is not None:
-        return here
+    folder = cached_data_set(repository, configuration)
+    if folder is not None:
+        return folder
     pinned = replace(repository, revision=commit(repository))
-    names = listed(pinned)
-    patterns = next((each for each in _rows(configuration) if matching(names, each)), ROWS)
+    names = files_on_hub(pinned)
+    patterns = next((patterns for patterns in _data_patterns(configuration) if matching(names, patterns)), DATA_FILES)
     return fetch(pinned, patterns, [CARD])
 
 
-def _rows(configuration: str | None) -> list[tuple[str, ...]]:
-    return [tuple(f"{configuration}/{pattern}" for pattern in ROWS), ROWS] if configuration else [ROWS]
+def _data_patterns(configuration: str | None) -> list[tuple[str, ...]]:
+    """Return the patterns of a data set's files, those in the configuration's own folder first."""
+    own = [tuple(f"{configuration}/{pattern}" for pattern in DATA_FILES)] if configuration else []
+    return [*own, DATA_FILES]
 
 
-def converted(repository: Repository) -> Path:
+def conversion_folder(repository: Repository) -> Path:
     """Return where the weights of a pinned model are, or would be, that the hub has only as a pickle."""
     from huggingface_hub import constants
 
@@ -197,16 +221,12 @@ def converted(repository: Repository) -> Path:
     return home / repository.id.replace("/", "--") / str(repository.revision)
 
 
-def _error(repository: Repository) -> type[LetheError]:
-    return DataError if repository.kind == "dataset" else ModelError
-
-
 def _unreachable(repository: Repository, error: Exception) -> LetheError:
     from huggingface_hub.errors import RepositoryNotFoundError
 
     if isinstance(error, RepositoryNotFoundError):
-        return _error(repository)(f"the hub has no {str(repository)[4:]} (or it is private), nor is it a folder here.")
-    return _error(repository)(
-        f"{repository} is not whole in this machine's hub cache, and the hub cannot be reached "
+        return repository.error(f"the hub has no {str(repository)[4:]} (or it is private), nor is it a folder here.")
+    return repository.error(
+        f"this machine's hub cache lacks {repository} or a part of it, and the hub cannot be reached "
         f"({type(error).__name__}). Run `lethe prefetch FILE` where there is a network, or give a local folder."
     )

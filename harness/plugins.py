@@ -51,17 +51,17 @@ class PluginRegistry(Generic[P]):
 
     @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
-        found: dict[str, EntryPoint] = {}
+        entries: dict[str, EntryPoint] = {}
         for entry in entry_points(group=self.group):
-            other = found.get(entry.name)
-            place = f"{self.package}/{entry.name}.py" if entry.name in self._files else other and other.value
-            if place:
+            other = entries.get(entry.name)
+            defined_in = f"{self.package}/{entry.name}.py" if entry.name in self._files else other and other.value
+            if defined_in:
                 raise PluginError(
-                    f"the {self.kind} '{entry.name}' is defined twice: in {place} and in {entry.value}. "
+                    f"the {self.kind} '{entry.name}' is defined twice: in {defined_in} and in {entry.value}. "
                     "Rename or uninstall one of them."
                 )
-            found[entry.name] = entry
-        return found
+            entries[entry.name] = entry
+        return entries
 
     def load(self, name: str) -> type[P]:
         """Return the plugin class called `name`.
@@ -80,25 +80,21 @@ class PluginRegistry(Generic[P]):
             raise PluginError(
                 f"the {self.kind} '{name}' ({module_name}) cannot be imported: {type(error).__name__}: {error}"
             ) from error
-        return self._class_in(module, name)
-
-    def _class_in(self, module: Any, name: str) -> type[P]:
-        def is_ours(value: object) -> bool:
-            return (
-                inspect.isclass(value)
-                and issubclass(value, self.contract)
-                and value.__module__ == module.__name__
-                and not inspect.isabstract(value)
-            )
-
-        found = [value for value in vars(module).values() if is_ours(value)]
-        if len(found) != 1:
-            names = ", ".join(each.__name__ for each in found) or "none"
+        plugins: list[type[P]] = [
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value)
+            and issubclass(value, self.contract)
+            and value.__module__ == module_name
+            and not inspect.isabstract(value)
+        ]
+        if len(plugins) != 1:
+            names = ", ".join(plugin.__name__ for plugin in plugins) or "none"
             raise PluginError(
-                f"{module.__name__} must hold exactly one concrete {self.contract.__name__}, found: {names}. "
+                f"{module_name} must hold exactly one concrete {self.contract.__name__}, and holds: {names}. "
                 "One file is one plugin."
             )
-        return found[0]
+        return plugins[0]
 
     def configure(self, name: str, settings: dict[str, Any]) -> P:
         """Return the plugin `name` with these settings, every one of them checked.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness import hub
 from harness.errors import ConfigError, LetheError
-from harness.models.fetching import fetch_model, state
+from harness.models.fetching import cache_state, fetch_model
 from harness.planning.hub_contents import HubContent, hub_contents
 
 
@@ -23,18 +23,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        found = hub_contents(arguments.file, arguments.set)
+        contents = hub_contents(arguments.file, arguments.set)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    if not found:
+    if not contents:
         print(f"{arguments.file} names nothing of the hub: it runs offline as it is.")
         return 0
-    missing = sum(not _show(content, check=arguments.check) for content in found)
+    missing = sum(not _is_cached(content, check=arguments.check) for content in contents)
     if not missing:
         print("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
         return 0
-    print(f"{missing} of {len(found)} are missing." + (" Without --check they are fetched." if arguments.check else ""))
+    print(
+        f"{missing} of {len(contents)} are missing." + (" Without --check they are fetched." if arguments.check else "")
+    )
     return 1
 
 
@@ -48,32 +50,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _show(content: HubContent, *, check: bool) -> bool:
+def _is_cached(content: HubContent, *, check: bool) -> bool:
     """Print a line on one content, fetched first unless this is a check; return whether it is here."""
-    found, reason = _state(content), ""
-    if found != "here" and not check:
+    state, reason = _state(content), ""
+    if state != "here" and not check:
         try:
-            found, reason = "here", _fetch(content)
+            state, reason = "here", _fetch(content)
         except LetheError as error:
             reason = str(error)
-    elif found == "pickled":
+    elif state == "pickled":
         reason = "only a pickle is here (pytorch_model.bin): without --check it is converted"
     configuration = f" ({content.configuration})" if content.configuration else ""
-    line = f"{found:<8} {content.path:<22} {content.repository.id}{configuration}"
+    line = f"{state:<8} {content.path:<22} {content.repository.id}{configuration}"
     print(f"{line}: {reason}" if reason else line, flush=True)
-    return found == "here"
+    return state == "here"
 
 
 def _state(content: HubContent) -> str:
     if content.repository.kind == "model":
-        return state(content.repository, weights=content.weights)
-    return "here" if hub.cached_rows(content.repository, content.configuration) else "missing"
+        return cache_state(content.repository, weights=content.weights)
+    return "here" if hub.cached_data_set(content.repository, content.configuration) else "missing"
 
 
 def _fetch(content: HubContent) -> str:
     if content.repository.kind == "model":
         return fetch_model(content.repository, weights=content.weights)
-    hub.fetch_rows(content.repository, content.configuration)
+    hub.fetch_data_set(content.repository, content.configuration)
     return "fetched"
 
 

@@ -1,7 +1,6 @@
 """What crosses a process border: a trial to do, and the records of what happened.
 
-All of it is plain data; `to_json` and `from_json` are exact inverses. A worker gets a `TrialSpec`
-and loads plugins, models and texts by name.
+All of it is plain data. A worker gets a `TrialSpec` and loads plugins, models and texts by name.
 """
 
 from __future__ import annotations
@@ -9,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import TypeAdapter
 
 from harness.contracts import Checkpoint, Json, Number, Training
 from harness.digests import digest_of
@@ -24,6 +25,31 @@ validation texts where the sweep has none of that kind."""
 REFERENCE_ROWS = (ORIGINAL, RETRAINED, *UNSEEN_ROWS)
 """Rows that are measured without any erasure: the model before it, the one that never saw the forget set, and what
 the first says of texts that are not in it."""
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+"""Of each class, made when it is first read: that takes milliseconds."""
+
+
+@dataclass(frozen=True)
+class PlainData:
+    """A dataclass that JSON can hold; `to_json` and `from_json` are exact inverses."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return dictionaries, lists, strings and numbers."""
+        return dict(json.loads(json.dumps(asdict(self))))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_json` wrote; what an older version did not write has its default.
+
+        Raises:
+            pydantic.ValidationError: It is something else.
+        """
+        if cls not in _ADAPTERS:
+            _ADAPTERS[cls] = TypeAdapter(cls)
+        adapter: TypeAdapter[Self] = _ADAPTERS[cls]
+        return adapter.validate_python(data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +137,7 @@ class EvaluatorSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialSpec:
+class TrialSpec(PlainData):
     """One trial: one erasure, at one or more strengths, measured by every evaluator."""
 
     trial_id: str
@@ -160,27 +186,6 @@ class TrialSpec:
     def point_id(self, strength: Number | None) -> str:
         """Return the digest that names this trial's model at `strength`."""
         return digest_of([self.trial_id, None if strength is None else float(strength)])
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data: dictionaries, lists, strings, numbers."""
-        return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TrialSpec:
-        """Return the spec that `to_json` wrote."""
-        fields = dict(data)
-        for name in ("forget", "utility", "validation"):
-            fields[name] = Source(**fields[name])
-        fields["retain"] = None if fields["retain"] is None else Source(**fields["retain"])
-        fields["model"] = Checkpoint(**fields["model"])
-        fields["retrained"] = None if fields["retrained"] is None else Checkpoint(**fields["retrained"])
-        fields["training"] = Training(**fields["training"])
-        fields["engine"] = Engine(**fields["engine"])
-        fields["memorization"] = MemorizedTraining(**fields["memorization"])
-        fields["evaluators"] = tuple(EvaluatorSpec(**each) for each in fields["evaluators"])
-        fields["judges"] = {role: Checkpoint(**each) for role, each in fields["judges"].items()}
-        fields["strengths"] = tuple(fields["strengths"])
-        return cls(**fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +254,7 @@ Record = Started | Point | Measurement | Stopped | Failed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(PlainData):
     """A sweep file, resolved: every trial it asks for, and how its results are to be shown."""
 
     sweep: str
@@ -264,16 +269,3 @@ class Plan:
     """Variant to the strength that is ranked; cumulative methods are absent: the last one reached."""
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        trials = [trial.to_json() for trial in self.trials]
-        return {**asdict(self), "trials": trials, "overrides": list(self.overrides)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Plan:
-        """Return the plan that `to_json` wrote."""
-        trials = tuple(TrialSpec.from_json(each) for each in data["trials"])
-        bounds = {**data["collapse"], "perplexity": tuple(data["collapse"]["perplexity"])}
-        fields = {"trials": trials, "overrides": tuple(data["overrides"]), "collapse": CollapseBounds(**bounds)}
-        return cls(**{**data, **fields})

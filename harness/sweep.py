@@ -161,7 +161,7 @@ def _tracked(watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journa
 
 def _executor(name: str) -> Executor:
     if name == "inline":
-        from harness.execution.inline import run_inline
+        from harness.execution.job_queue import run_inline
 
         return run_inline
     from harness.execution.ray_tune import run_with_ray

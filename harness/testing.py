@@ -26,9 +26,10 @@ import torch
 from pydantic import ValidationError
 
 from harness.contracts import ErasedModel, Evaluation, Evaluator, Method, Metric, Model, Number
+from harness.execution.inputs import clear_shared, forget_set
 from harness.execution.memorized import build_memorized
 from harness.execution.small import MODEL, forget_nll, one_word_model, small_spec
-from harness.execution.tasks import ErasingTask, MeasuringTask, data_of, drop_shared, forget_of
+from harness.execution.tasks import ErasingTask, MeasuringTask
 from harness.models.loading import configuration, load_model
 from harness.models.resolving import resolve_model
 from harness.plugins import EVALUATORS, METHODS
@@ -62,7 +63,7 @@ class MethodConformance:
 
     @pytest.fixture(scope="class")
     def artifacts(self, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-        """Return an empty place for artifacts, shared by a class's tests."""
+        """Return an empty folder of artifacts, shared by a class's tests."""
         return Artifacts(tmp_path_factory.mktemp("artifacts"))
 
     def dial(self, method: type[Method]) -> tuple[Number, ...]:
@@ -82,19 +83,19 @@ class MethodConformance:
         """Return the small trial's task, with the memorised model if the method needs it."""
         spec = small_spec(method.reference, seed)
         if method.reference == "memorized_model":
-            build_memorized(spec, artifacts, load_model(spec.model), data_of(spec, forget_of, spec.forget), print)
+            build_memorized(spec, artifacts, lambda: load_model(spec.model), print)
         return ErasingTask(spec, artifacts, strengths, print)
 
     def configured(self, method: type[Method], name: str, strength: Number) -> Method:
         """Return the method at a strength, and otherwise quick."""
-        quick = {"epochs": 1} if "epochs" in _names(method) and method.strength.field != "epochs" else {}
+        quick = {"epochs": 1} if "epochs" in _settings_of(method) and method.strength.field != "epochs" else {}
         return METHODS.configure(name, {**quick, **self.settings, method.strength.field: strength})
 
     def logits(self, model: Model) -> torch.Tensor:
         """Return the model's logits on the forget set."""
-        spec = small_spec()
         with torch.inference_mode():
-            return model(input_ids=data_of(spec, forget_of, spec.forget).tokens_NT).logits
+            logits: torch.Tensor = model(input_ids=forget_set(small_spec()).tokens_NT).logits
+        return logits
 
     def only(
         self, method: type[Method], name: str, artifacts: Artifacts, strength: Number, seed: int = 0
@@ -105,7 +106,7 @@ class MethodConformance:
     def test_it_introduces_itself(self, method: type[Method], name: str) -> None:
         """It has a label, a source, a version, a strength that is one of its settings, and erases from GPT-Neos."""
         assert all((method.label, method.source, method.version >= 1, method.__doc__))
-        assert method.strength.field in _names(method)
+        assert method.strength.field in _settings_of(method)
         assert METHODS.configure(name, dict(self.settings)).refuses(configuration(small_spec().model)) is None
 
     def test_off_changes_nothing(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
@@ -146,8 +147,8 @@ class MethodConformance:
             pytest.skip("the dial is not cumulative: each strength is a trial of its own")
         strengths = self.dial(method)
         alone = self.only(method, name, artifacts, strengths[0])
-        walked = self.logits(next(self.erase(method, name, artifacts, strengths)).model)
-        assert torch.equal(alone, walked)
+        first_of_several = self.logits(next(self.erase(method, name, artifacts, strengths)).model)
+        assert torch.equal(alone, first_of_several)
 
     def test_it_yields_each_strength_and_leaves_all_else_as_it_was(
         self, method: type[Method], name: str, artifacts: Artifacts
@@ -158,7 +159,7 @@ class MethodConformance:
         with _left_alone(task):
             yielded = []
             for erased in self.configured(method, name, max(wanted)).erase(task):
-                _assert_unchanged(task.surroundings.changed())
+                _assert_unchanged(task.process_state.changed())
                 yielded.append(erased.strength)
         assert yielded == list(wanted)
 
@@ -199,21 +200,21 @@ class EvaluatorConformance:
 
     @pytest.fixture(scope="class")
     def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Return a place for artifacts, shared by a class's tests."""
+        """Return a folder for artifacts, shared by a class's tests."""
         return tmp_path_factory.mktemp("artifacts")
 
     def measure(self, evaluator: Evaluator, model: Model, folder: Path) -> Evaluation:
-        """Return what the evaluator finds on the small trial."""
+        """Return what the evaluator measures on the small trial."""
         return evaluator.evaluate(model, MeasuringTask(small_spec(), Artifacts(folder), model))
 
     def test_it_reports_what_it_declares(self, evaluator: Evaluator, folder: Path) -> None:
         """It reports each declared metric, inside its range or NaN."""
-        found = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
-        assert set(found) == {metric.name for metric in evaluator.metrics}
+        numbers = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
+        assert set(numbers) == {metric.name for metric in evaluator.metrics}
         for metric in evaluator.metrics:
-            value = found[metric.name]
+            value = numbers[metric.name]
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
-        assert not all(np.isnan(value) for value in found.values())
+        assert not all(np.isnan(value) for value in numbers.values())
 
     def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, folder: Path) -> None:
         """Model, task, judges, torch's modes and defaults and every random state are untouched."""
@@ -225,10 +226,8 @@ class EvaluatorConformance:
     def test_the_same_model_gets_the_same_numbers(self, evaluator: Evaluator, folder: Path) -> None:
         """Measuring twice gives the same numbers, with a fresh cache or a filled one."""
         model = load_model(resolve_model(MODEL))
-        first, again = (self.measure(evaluator, model, place).numbers for place in (folder, folder / "other"))
-        assert {name: first[name] for name in first if not np.isnan(first[name])} == {
-            name: again[name] for name in again if not np.isnan(again[name])
-        }
+        first, again = (self.measure(evaluator, model, artifacts).numbers for artifacts in (folder, folder / "other"))
+        assert first == pytest.approx(again, rel=0, abs=0, nan_ok=True)
 
     def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, folder: Path) -> None:
         """Reciting the forget set, or writing the same word for ever, shows in the ranked metrics."""
@@ -257,18 +256,18 @@ class EvaluatorConformance:
 def _left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
     try:
         yield
-        _assert_unchanged([*task.surroundings.changed(), *task.changes()])
+        _assert_unchanged([*task.process_state.changed(), *task.changes()])
     finally:
-        task.surroundings.put_back()  # The next test is no neighbour to harm.
-        drop_shared()
+        task.process_state.restore()  # The next test is no neighbour to harm.
+        clear_shared()
 
 
 def _assert_unchanged(changed: list[str]) -> None:
     assert not changed, f"it leaves changed: {', '.join(changed)}"
 
 
-def _names(plugin: type[Method]) -> set[str]:
-    return {each.name for each in fields(plugin)}
+def _settings_of(plugin: type[Method]) -> set[str]:
+    return {field.name for field in fields(plugin)}
 
 
 def _ranked(evaluator: Evaluator, group: str) -> list[Metric]:

@@ -35,7 +35,7 @@ class ContrastiveDecoding(Method):
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the pair of original and memorised model once."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
-        from harness.toolkit.pair import PairModel
+        from harness.toolkit import PairModel
 
         yield ErasedModel(self.gamma, PairModel(task.load_original(), task.memorized_model(), self.contrast))
 

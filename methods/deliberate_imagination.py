@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from harness.contracts import ErasedModel, ErasureTask, Method, Model, NonNegative, PositiveCount, Strength
-from harness.toolkit.finetune import train
-from harness.toolkit.losses import Batch, token_distillation
+from harness.toolkit import Batch, token_distillation, train
 
 
 @dataclass(frozen=True, kw_only=True)

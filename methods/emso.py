@@ -10,8 +10,7 @@ import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Json, Method, Model, PositiveCount, Strength
 from harness.models.blocks import Block, blocks, lacks_blocks
-from harness.toolkit.finetune import train_and_yield
-from harness.toolkit.losses import Batch, token_negative_entropy, token_nll
+from harness.toolkit import Batch, token_negative_entropy, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +86,7 @@ class EMSO(Method):
         candidates = blocks(model)
         if self.selection == "random":
             order = torch.randperm(len(candidates), generator=generator).tolist()
-            chosen = [candidates[place] for place in order[: self.k]]
+            chosen = [candidates[index] for index in order[: self.k]]
             return chosen, {"selected_blocks": [{"block": block.name} for block in chosen]}
         nll, entropy = gradients(model, batches, candidates)
         scores = {block: self.score(nll, entropy, block) for block in candidates}
@@ -132,6 +131,6 @@ def _add_gradients(
     logits = batch.logits(model)
     losses = (batch.mean(token_nll(logits, batch.targets_BS)), batch.mean(token_negative_entropy(logits)))
     for loss, total, is_last in zip(losses, sums, (False, True), strict=True):
-        found = torch.autograd.grad(loss, list(matrices.values()), retain_graph=not is_last)
-        for name, gradient in zip(matrices, found, strict=True):
+        gradients_of_loss = torch.autograd.grad(loss, list(matrices.values()), retain_graph=not is_last)
+        for name, gradient in zip(matrices, gradients_of_loss, strict=True):
             total[name] += gradient

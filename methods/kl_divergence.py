@@ -9,8 +9,7 @@ from typing import Literal
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, NonNegative, Strength
-from harness.toolkit.finetune import train_and_yield
-from harness.toolkit.losses import Batch, token_kl, token_nll
+from harness.toolkit import Batch, token_kl, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)

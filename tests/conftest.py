@@ -23,8 +23,8 @@ from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFas
 from harness.contracts import Checkpoint, Sequences, Training
 from harness.errors import ConfigError
 from harness.execution import judges, memorized, tasks, trial
+from harness.execution.guard import ProcessState
 from harness.execution.jobs import Folders, Job
-from harness.execution.surroundings import Surroundings
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS, METHODS
@@ -300,9 +300,9 @@ def hostile(tmp_path_factory, monkeypatch):
 @pytest.fixture
 def put_back():
     """Put back what a process shares after the test, and return a function that does so before its end."""
-    before = Surroundings.now()
-    yield before.put_back
-    before.put_back()
+    before = ProcessState.capture()
+    yield before.restore
+    before.restore()
 
 
 @pytest.fixture

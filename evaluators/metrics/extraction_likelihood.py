@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 
-from harness.toolkit.decoding import Continuations
+from harness.toolkit import Continuations
+
+T = TypeVar("T")
 
 
 def ngram_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> float:
@@ -52,8 +55,8 @@ def set_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> f
     return len(grams & set(ngrams(reference, n))) / len(grams) if grams else 0.0
 
 
-def ngrams(tokens: Sequence[int], n: int) -> list[tuple[int, ...]]:
-    """Return the n-grams of `tokens`, as a list.
+def ngrams(tokens: Sequence[T], n: int) -> list[tuple[T, ...]]:
+    """Return the n-grams of `tokens` (ids, or words), as a list.
 
     Raises:
         ValueError: n < 1.
@@ -76,8 +79,8 @@ def sampled_prefixes(longest: int, count: int | None, generator: torch.Generator
     """
     if count is None or count >= longest:
         return list(range(1, longest + 1))
-    places = torch.arange(count) + torch.rand(count, generator=generator, dtype=torch.float64)
-    return [min(int(place * longest / count) + 1, longest) for place in places.tolist()]
+    parts = torch.arange(count) + torch.rand(count, generator=generator, dtype=torch.float64)
+    return [min(int(part * longest / count) + 1, longest) for part in parts.tolist()]
 
 
 def extraction_likelihood(continuations: Continuations, sequence: int, n: int, prefixes: Sequence[int]) -> float:
@@ -111,7 +114,7 @@ def extraction_likelihood(continuations: Continuations, sequence: int, n: int, p
         if mismatch not in by_mismatch:
             row = continuations.rows[sequence, mismatch][:length].tolist()
             by_mismatch[mismatch] = np.array([last_in_text.get(gram, -1) for gram in ngrams(row, n)])
-        # An n-gram of the generation counts if the text after the prefix holds it, that is, if its
-        # last place in the text is not before the prefix's end.
+        # An n-gram of the generation counts if the text after the prefix holds it, that is, if it
+        # last occurs in the text not before the prefix's end.
         total += float((by_mismatch[mismatch][prefix:] >= prefix).mean())
     return total / len(prefixes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.toolkit.scoring import CausalJudge
+from harness.toolkit import CausalJudge
 
 TABLE_BATCH = 16
 TABLE_TOKENS = 200
@@ -46,5 +46,5 @@ def table_perplexity(judge: CausalJudge, prompts: Sequence[str], texts: Sequence
     """
     joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
     whole = len(joined) - len(joined) % TABLE_BATCH
-    batches = (joined[at : at + TABLE_BATCH] for at in range(0, whole, TABLE_BATCH))
+    batches = (joined[start : start + TABLE_BATCH] for start in range(0, whole, TABLE_BATCH))
     return perplexity([[judge.padded_mean_nll(batch, TABLE_TOKENS) for batch in batches]])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from evaluators.metrics.extraction_likelihood import ngrams
+
 
 def rep_n(text: str, n: int) -> float:
     """Return 1 − unique / all n-grams of whitespace words: 0 if none comes twice, near 1 if one comes always.
@@ -18,7 +20,7 @@ def rep_n(text: str, n: int) -> float:
         >>> round(rep_n("a b a b", 2), 4)
         0.3333
     """
-    grams = _ngrams(text.split(), n)
+    grams = ngrams(text.split(), n)
     return 1.0 - len(set(grams)) / len(grams) if grams else 1.0
 
 
@@ -29,7 +31,7 @@ def div_n(text: str, n: int) -> float:
         >>> round(div_n("a b a b", 2), 4)
         0.6667
     """
-    grams = _ngrams(text.split(), n)
+    grams = ngrams(text.split(), n)
     return len(set(grams)) / len(grams) if grams else 0.0
 
 
@@ -48,8 +50,8 @@ def table_rep_n(texts: Sequence[str], n: int) -> float:
         >>> table_rep_n(["a b  a b", "word"], 2)
         0.25
     """
-    grams = [_ngrams(text.split(" "), n) for text in texts]
-    return _mean([1.0 - len(set(row)) / len(row) for row in grams if row])
+    grams_by_text = [ngrams(text.split(" "), n) for text in texts]
+    return mean_or_nan([1.0 - len(set(grams)) / len(grams) for grams in grams_by_text if grams])
 
 
 def table_div_n(texts: Sequence[str], n: int) -> float:
@@ -65,13 +67,10 @@ def table_div_n(texts: Sequence[str], n: int) -> float:
         >>> table_div_n(["a b a b", "word"], 2)
         0.5
     """
-    words = [text.split(" ") for text in texts]
-    return _mean([len(set(_ngrams(row, n))) / len(row) for row in words if len(row) >= n])
+    words_by_text = [text.split(" ") for text in texts]
+    return mean_or_nan([len(set(ngrams(words, n))) / len(words) for words in words_by_text if len(words) >= n])
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean_or_nan(values: Sequence[float]) -> float:
+    """Return the mean of the values; NaN if there are none."""
     return sum(values) / len(values) if values else float("nan")
-
-
-def _ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
-    return list(zip(*(words[shift:] for shift in range(n)), strict=False))

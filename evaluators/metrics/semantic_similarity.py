@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from harness.contracts import Checkpoint
-from harness.toolkit.encoders import check_encoder, check_sentence_encoder, load_encoder
-from harness.toolkit.keys import judge_key
+from harness.toolkit import check_encoder, check_sentence_encoder, judge_key, load_encoder
+
+TEXTS_AT_ONCE = 64
 
 
 class Embedder:
@@ -66,14 +67,18 @@ class Embedder:
     def _encode(self, texts: list[str], tokens: int | None) -> np.ndarray:
         if self._encoder is not None:
             with _read_at_most(self._encoder, tokens):
-                found = self._encoder.encode(
-                    texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+                vectors_ND = self._encoder.encode(
+                    texts,
+                    batch_size=TEXTS_AT_ONCE,
+                    normalize_embeddings=True,
+                    show_progress_bar=False,
+                    convert_to_numpy=True,
                 )
-            return np.array(found, dtype=np.float32)
+            return np.array(vectors_ND, dtype=np.float32)
         parts = []
         longest = min(tokens, self._tokenizer.model_max_length) if tokens else None
-        for at in range(0, len(texts), 64):
-            batch = texts[at : at + 64]
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            batch = texts[start : start + TEXTS_AT_ONCE]
             inputs = self._tokenizer(batch, padding=True, truncation=True, max_length=longest, return_tensors="pt")
             pooled = self._model(**inputs.to(self._device)).pooler_output
             parts.append(torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy())

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.errors import DataError
 
-Row = dict[str, Any]
+Question = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Layout:
     """The field with the right answer."""
     labels: tuple[object, ...]
     """What a label may be; empty where the row's own choices say it."""
-    to_hub: Callable[[Row], Row] = dict
+    to_hub: Callable[[Question], Question] = dict
     """From the authors' schema to the hub's; a row that is in it already stays as it is."""
 
 
-def _arc(row: Row) -> Row:
+def _arc(row: Question) -> Question:
     question = row.get("question")
     if not isinstance(question, Mapping):
         return row
@@ -39,7 +39,7 @@ def _arc(row: Row) -> Row:
     return {**row, "question": question["stem"], "choices": {"text": texts, "label": labels}}
 
 
-def _pubmedqa(row: Row) -> Row:
+def _pubmedqa(row: Question) -> Question:
     if "QUESTION" not in row:
         return row
     return {
@@ -49,7 +49,7 @@ def _pubmedqa(row: Row) -> Row:
     }
 
 
-def _hellaswag(row: Row) -> Row:
+def _hellaswag(row: Question) -> Question:
     return {**row, "label": str(row["label"])} if "label" in row else row
 
 
@@ -84,7 +84,7 @@ LAYOUTS: Mapping[str, Layout] = {
 }
 
 
-def checked(tasks: Iterable[str], folder: Path) -> dict[str, str]:
+def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
     """Return the digest of each task's files, after a look at every row.
 
     Raises:
@@ -92,20 +92,20 @@ def checked(tasks: Iterable[str], folder: Path) -> dict[str, str]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder. Give one with the tasks' files, or 'miniature', or 'hub'.")
-    found, problems = {}, []
+    digests, problems = {}, []
     for task in tasks:
         try:
-            paths = find(task, folder)
-            read(task, paths)
-            found[task] = _digest(paths)
+            paths = question_files(task, folder)
+            read_questions(task, paths)
+            digests[task] = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
         except DataError as error:
             problems.append(str(error))
     if problems:
         raise DataError(" ".join(problems))
-    return found
+    return digests
 
 
-def find(task: str, folder: Path) -> tuple[Path, ...]:
+def question_files(task: str, folder: Path) -> tuple[Path, ...]:
     """Return a task's file below `folder`, and the file of its labels if they are in one of their own.
 
     Looked for in `folder/<task>/` under any of the task's names, then in `folder` under those that name the task.
@@ -119,25 +119,26 @@ def find(task: str, folder: Path) -> tuple[Path, ...]:
     for path in [*own, *shared]:
         if path.is_file():
             labels = [path.with_name(path.stem + end) for end in ("_labels.lst", "-labels.lst")]
-            return (path, *[each for each in labels if each.is_file()])
+            return (path, *[file for file in labels if file.is_file()])
     looked = ", ".join(str(path.relative_to(folder)) for path in [*shared, *own])
     raise DataError(f"the task '{task}' has no file in {folder}: looked for {looked}. Put one there, or leave it out.")
 
 
-def read(task: str, paths: tuple[Path, ...]) -> list[Row]:
-    """Return the rows of the files that `find` found, in the hub's schema, every one with its label.
+def read_questions(task: str, paths: tuple[Path, ...]) -> list[Question]:
+    """Return the rows of the files that `question_files` named, in the hub's schema, every one with its label.
 
     Raises:
         DataError: A row that is no JSON, lacks a field or has no label that the task knows.
     """
     layout, path = LAYOUTS[task], paths[0]
     rows = [layout.to_hub(row) for row in _parsed(path)]
+    every = ", ".join((*layout.fields, layout.label))
     if len(paths) > 1:
         rows = _labelled(rows, layout, paths)
     for number, row in enumerate(rows, start=1):
         missing = [field for field in layout.fields if row.get(field) is None]
         if missing:
-            raise DataError(f"{path}, row {number}: lacks {', '.join(missing)}. A row of {task} holds {_all(layout)}.")
+            raise DataError(f"{path}, row {number}: lacks {', '.join(missing)}. A row of {task} holds {every}.")
         allowed = layout.labels or tuple(row["choices"]["label"])
         if row.get(layout.label) not in allowed:
             raise DataError(
@@ -149,7 +150,7 @@ def read(task: str, paths: tuple[Path, ...]) -> list[Row]:
     return rows
 
 
-def _parsed(path: Path) -> list[Row]:
+def _parsed(path: Path) -> list[Question]:
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
@@ -163,7 +164,7 @@ def _parsed(path: Path) -> list[Row]:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-def _line(path: Path, number: int, line: str) -> Row:
+def _line(path: Path, number: int, line: str) -> Question:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -173,22 +174,10 @@ def _line(path: Path, number: int, line: str) -> Row:
     return row
 
 
-def _labelled(rows: list[Row], layout: Layout, paths: tuple[Path, ...]) -> list[Row]:
+def _labelled(rows: list[Question], layout: Layout, paths: tuple[Path, ...]) -> list[Question]:
     """Return the rows with the labels that stand in a file of their own, one a line."""
     lines = paths[1].read_text(encoding="utf-8").split()
     if len(lines) != len(rows):
         raise DataError(f"{paths[1]} has {len(lines)} labels for the {len(rows)} rows of {paths[0]}.")
     by_text = {str(label): label for label in layout.labels}
     return [{**row, layout.label: by_text.get(line, line)} for row, line in zip(rows, lines, strict=True)]
-
-
-def _all(layout: Layout) -> str:
-    return ", ".join((*layout.fields, layout.label))
-
-
-def _digest(paths: tuple[Path, ...]) -> str:
-    """Return the sha256 of the files' bytes, one after the other."""
-    found = hashlib.sha256()
-    for path in paths:
-        found.update(path.read_bytes())
-    return found.hexdigest()

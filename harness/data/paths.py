@@ -1,4 +1,4 @@
-"""Where a source's files should be: found, or named with what was looked for."""
+"""The files of a source: where they should be, and errors that say what was looked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.errors import DataError
 from harness.specs import Source
 
-SETTINGS: Mapping[str, tuple[str, ...]] = {
+SOURCE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "miniature": (),
     "extraction_challenge": ("path",),
     "jsonl": ("path", "field"),
@@ -17,7 +17,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "hub": ("path", "name", "split", "field"),
 }
 """Each source, and which of `path`, `name`, `split` and `field` it reads."""
-OF_TOKENS = ("extraction_challenge", "npy")
+TOKEN_SOURCES = ("extraction_challenge", "npy")
 """The sources of token ids; the others give texts."""
 CHALLENGE_FILES = ("train_preprefix.npy", "train_prefix.npy", "train_suffix.npy")
 TEXT_FILE = 'a file with one {"text": ...} a line'
@@ -68,6 +68,6 @@ def existing_file(path: str | None, what: str) -> Path:
         raise DataError(f"{file} is a folder, and {what} is needed.")
     if not file.parent.is_dir():
         raise DataError(f"no file {file}, nor a folder {file.parent}. Looked for {what}.")
-    near = get_close_matches(file.name, [each.name for each in file.parent.iterdir()], n=1)
+    near = get_close_matches(file.name, [sibling.name for sibling in file.parent.iterdir()], n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise DataError(f"no file {file}.{hint} Looked for {what}.")

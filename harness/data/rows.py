@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.data.arrays import token_ids
-from harness.data.paths import OF_TOKENS, check_path
-from harness.data.sources import AS_THEY_STAND, Role, Row, named, texts
+from harness.data.paths import TOKEN_SOURCES, check_path
+from harness.data.sources import AS_THEY_STAND, Role, TextRow, describe, texts, token_ids
 from harness.errors import DataError
 from harness.specs import Source
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SHOWN = 5
+NAMED_ROWS = 5
 """Unusable rows named in one message."""
-BATCH = 128
+TEXTS_AT_ONCE = 128
 """Texts tokenised at once, at most; hardly more than needed are."""
 
-Rows = list[np.ndarray]
+TokenRows = list[np.ndarray]
 
 
 def read_rows(
@@ -36,14 +35,14 @@ def read_rows(
     vocabulary: int,
     least: int,
     cut: int | None = None,
-) -> Rows:
+) -> TokenRows:
     """Return the rows to be used, cut, each of at least `least` tokens and of known ids.
 
     Raises:
         DataError: Nothing to read, too few rows, or unusable ones: the first few are named.
     """
     cut = cut or source.sequence_tokens
-    if source.source in OF_TOKENS:
+    if source.source in TOKEN_SOURCES:
         rows = _from_array(source, vocabulary, least, cut)
     else:
         rows = _from_texts(source, role, tokenizer, vocabulary, least, cut)
@@ -52,7 +51,7 @@ def read_rows(
         where = f" from row {source.start} on" if source.start else ""
         kind = "sequences" if role in AS_THEY_STAND else f"texts of at least {least} tokens"
         raise DataError(
-            f"{named(source, role)}: {len(rows)} {kind} are there{where}, and {wanted} are needed. "
+            f"{describe(source, role)}: {len(rows)} {kind} are there{where}, and {wanted} are needed. "
             f"Give more texts, or ask for fewer."
         )
     return rows
@@ -65,16 +64,16 @@ def check_rows(source: Source, role: Role) -> None:
         DataError: Nothing to read, or a row that must be used and cannot be, whatever the tokenizer.
     """
     check_path(source)
-    if source.source in OF_TOKENS:
+    if source.source in TOKEN_SOURCES:
         token_ids(source)
     elif source.source == "jsonl" and role in AS_THEY_STAND:
         rows = islice(texts(source, role), source.sequences)
-        bad = [f"{row.place} {row.problem}" for row in rows if row.problem]
+        bad = [f"{row.where} {row.problem}" for row in rows if row.problem]
         if bad:
             raise DataError(_unusable(source, role, bad, source.prefix_tokens + 1))
 
 
-def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> Rows:
+def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenRows:
     array = token_ids(source)[:, :cut]
     if array.shape[1] < least:
         raise DataError(
@@ -82,11 +81,11 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> Rows:
             "Lower the number of prefix or prompt tokens."
         )
     if array.size and (array.min() < 0 or array.max() >= vocabulary):
-        found = np.argwhere((array < 0) | (array >= vocabulary))
-        bad = sorted({int(row) for row, _ in found})
-        first = {int(row): (int(array[row, at]), int(at)) for row, at in found[::-1]}
+        outside = np.argwhere((array < 0) | (array >= vocabulary))
+        bad = sorted({int(row) for row, _ in outside})
+        first = {int(row): (int(array[row, token]), int(token)) for row, token in outside[::-1]}
         shown = "; ".join(
-            f"row {source.start + row} holds {first[row][0]} at token {first[row][1]}" for row in bad[:SHOWN]
+            f"row {source.start + row} holds {first[row][0]} at token {first[row][1]}" for row in bad[:NAMED_ROWS]
         )
         raise DataError(
             f"{source.path} has {_count(len(bad), 'row')} with token ids outside the model's vocabulary "
@@ -97,33 +96,33 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> Rows:
 
 def _from_texts(
     source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int
-) -> Rows:
+) -> TokenRows:
     strict = role in AS_THEY_STAND
-    found: Rows = []
+    usable: TokenRows = []
     bad: list[str] = []
     stream = texts(source, role)
     if strict and source.sequences is not None:
         stream = islice(stream, source.sequences)
-    for row, ids in _tokenized(stream, tokenizer, min(BATCH, source.sequences or BATCH)):
+    for row, ids in _tokenized(stream, tokenizer, min(TEXTS_AT_ONCE, source.sequences or TEXTS_AT_ONCE)):
         if row.problem:
-            bad.append(f"{row.place} {row.problem}")
+            bad.append(f"{row.where} {row.problem}")
         elif len(ids) < least:
             if strict:
-                bad.append(f"{row.place} has {len(ids)} of at least {least} tokens")
+                bad.append(f"{row.where} has {len(ids)} of at least {least} tokens")
         elif max(ids[:cut]) >= vocabulary:
-            bad.append(f"{row.place} has the token id {max(ids[:cut])}, and the model knows 0 to {vocabulary - 1}")
+            bad.append(f"{row.where} has the token id {max(ids[:cut])}, and the model knows 0 to {vocabulary - 1}")
         else:
-            found.append(np.asarray(ids[:cut], dtype=np.int64))
-        if not strict and (len(found) == source.sequences or len(bad) >= SHOWN):
+            usable.append(np.asarray(ids[:cut], dtype=np.int64))
+        if not strict and (len(usable) == source.sequences or len(bad) >= NAMED_ROWS):
             break
     if bad:
         raise DataError(_unusable(source, role, bad, least))
-    return found
+    return usable
 
 
 def _tokenized(
-    rows: Iterator[Row], tokenizer: PreTrainedTokenizerBase, size: int
-) -> Iterator[tuple[Row, Sequence[int]]]:
+    rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase, size: int
+) -> Iterator[tuple[TextRow, Sequence[int]]]:
     while batch := list(islice(rows, size)):
         usable = [row.text for row in batch if not row.problem]
         # verbose: no warning about texts longer than the model's context, since they are cut.
@@ -134,11 +133,11 @@ def _tokenized(
 
 
 def _unusable(source: Source, role: Role, bad: Sequence[str], least: int) -> str:
-    more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+    more = f"; and {len(bad) - NAMED_ROWS} more" if len(bad) > NAMED_ROWS else ""
     rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
     tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
     return (
-        f"{named(source, role)} has {_count(len(bad), 'unusable row')}: {'; '.join(bad[:SHOWN])}{more}. "
+        f"{describe(source, role)} has {_count(len(bad), 'unusable row')}: {'; '.join(bad[:NAMED_ROWS])}{more}. "
         f"{rule}{tokens}: mend or remove what is not."
     )
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from harness.contracts import Sequences
-from harness.data.rows import Rows, read_rows
-from harness.data.sources import Role, named
+from harness.data.rows import TokenRows, read_rows
+from harness.data.sources import Role, describe
 from harness.errors import DataError
 from harness.specs import Source
 
@@ -84,8 +84,8 @@ def in_both(one: Sequences, other: Sequences) -> int:
     """
     width = min(one.tokens_NT.shape[1], other.tokens_NT.shape[1])
     rows, others = (
-        [tuple(row[:length]) for row, length in zip(each.tokens_NT[:, :width].tolist(), each.lengths_N, strict=True)]
-        for each in (one, other)
+        [tuple(row[:length]) for row, length in zip(texts.tokens_NT[:, :width].tolist(), texts.lengths_N, strict=True)]
+        for texts in (one, other)
     )
     known = set(others)
     return sum(row in known for row in rows)
@@ -150,7 +150,7 @@ def _held(
     return _packed(rows, 1, source, role)
 
 
-def _packed(rows: Rows, prefix_tokens: int, source: Source, role: Role) -> Sequences:
+def _packed(rows: TokenRows, prefix_tokens: int, source: Source, role: Role) -> Sequences:
     lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
     tokens = np.zeros((len(rows), int(lengths.max())), dtype=np.int64)
     for number, row in enumerate(rows):
@@ -170,8 +170,8 @@ def _digest(tokens_NT: torch.Tensor, lengths_N: torch.Tensor, prefix_tokens: int
 def _checked(source: Source, role: Role, digest: str) -> str:
     if source.digest and source.digest != digest:
         raise DataError(
-            f"{named(source, role)} is not what it was when the sweep was planned (digest {source.digest[:12]} then, "
-            f"{digest[:12]} now). Put the texts back, or start the sweep again to plan with the new ones."
+            f"{describe(source, role)} is not what it was when the sweep was planned (digest {source.digest[:12]} "
+            f"then, {digest[:12]} now). Put the texts back, or start the sweep again to plan with the new ones."
         )
     return digest
 

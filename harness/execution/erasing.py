@@ -12,15 +12,14 @@ import torch
 
 from harness.contracts import Checkpoint, ErasedModel, Json, Number
 from harness.execution.guard import guarded_models
-from harness.execution.memory import PeakMemory, meter_of
-from harness.execution.tasks import ErasingTask, device_of
+from harness.execution.inputs import device_of
+from harness.execution.memory import PeakMemory, memory_counters
+from harness.execution.tasks import ErasingTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec
-
-WORK = "harness.execution.erasing:erase_on_worker"
 
 
 @dataclass(frozen=True)
@@ -49,18 +48,19 @@ def erase(
         for erased in _erased(spec, settings, task):
             yield Erasure(erased, _warnings(task, erased))
         return
-    from harness.execution.ray_train import on_workers
+    from harness.execution.ray_train import run_on_workers
 
     with artifacts.scratch_dir("workers", spec.trial_id) as folder:
         data = {"artifacts": str(artifacts.root), "wanted": list(wanted), "settings": dict(settings)}
-        on_workers(WORK, spec, data, folder, progress)
-        for place in sorted(folder.iterdir()):
-            about = json.loads((place / "erased.json").read_text())
-            blocks, warnings, peak = (about.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
-            written = Checkpoint(f"{spec.model.id} (erased)", str(place), spec.model.tokenizer, about.pop("digest"))
+        run_on_workers("harness.execution.erasing:erase_on_worker", spec, data, folder, progress)
+        for checkpoint in sorted(folder.iterdir()):
+            facts = json.loads((checkpoint / "erased.json").read_text())
+            blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
+            name = f"{spec.model.id} (erased)"
+            written = Checkpoint(name, str(checkpoint), spec.model.tokenizer, facts.pop("digest"))
             model = load_model(written).to(device_of(spec))
             changed = None if blocks is None else tuple(blocks)
-            yield Erasure(ErasedModel(model=model, changed_blocks=changed, **about), warnings, peak)
+            yield Erasure(ErasedModel(model=model, changed_blocks=changed, **facts), warnings, peak)
 
 
 def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Iterator[ErasedModel]:
@@ -70,31 +70,28 @@ def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) ->
 
 def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Erase on one of several workers; the first writes each model and what is known of it."""
-    memory = PeakMemory(meter_of(device_of(spec)))
+    memory = PeakMemory(memory_counters(device_of(spec)))
     task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
     for number, erased in enumerate(_erased(spec, data["settings"], task)):
-        peak = None if memory.bytes is None else _most(memory.bytes, device_of(spec))
+        peak = memory.bytes
+        if peak is not None:
+            most = torch.tensor(peak, device=device_of(spec))
+            torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
+            peak = int(most)
         if torch.distributed.get_rank() == 0:
-            place = folder / f"{number:04d}"
-            erased.model.save_pretrained(place)
-            about = {
+            checkpoint = folder / f"{number:04d}"
+            erased.model.save_pretrained(checkpoint)
+            facts = {
                 "strength": erased.strength,
                 "notes": dict(erased.notes),
                 "changed_blocks": erased.changed_blocks,
                 "stop_reason": erased.stop_reason,
                 "warnings": _warnings(task, erased),
                 "peak_memory_bytes": peak,
-                "digest": resolve_model(str(place), tokenizer=spec.model.tokenizer).digest,
+                "digest": resolve_model(str(checkpoint), tokenizer=spec.model.tokenizer).digest,
             }
-            (place / "erased.json").write_text(json.dumps(about))
+            (checkpoint / "erased.json").write_text(json.dumps(facts))
 
 
 def _warnings(task: ErasingTask, erased: ErasedModel) -> list[str]:
     return [*task.warnings, *erased.notes.get("warnings", [])]
-
-
-def _most(value: int, device: torch.device) -> int:
-    """Return the largest value that any worker has."""
-    largest = torch.tensor(value, device=device)
-    torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
-    return int(largest)

@@ -12,12 +12,12 @@ import torch
 
 from harness.contracts import Sequences
 
-State = Mapping[tuple[str, str], Hashable]
+Fingerprints = Mapping[tuple[str, str], Hashable]
 """(what, which part of it) to its fingerprint: `("the model's weights", "lm_head.weight")`."""
 
 CHUNK = 1 << 18
 """Elements that are summed at once: their products take little memory."""
-NAMES = 3
+NAMED_PARTS = 3
 """Parts of one thing that a message names; the others are counted."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -39,11 +39,11 @@ def fingerprint(tensor: torch.Tensor) -> Hashable:
 
 
 def bit_sums(values: torch.Tensor) -> tuple[int, ...]:
-    """Return, for every chunk, the sum of its elements' bits, each times an odd number of its place's own.
+    """Return, for every chunk, the sum of its elements' bits, each times its position's own odd number.
 
     What a GPU can do without handing over the tensor. Arithmetic is modulo 2^64, where an odd factor loses
-    nothing: another bit in one element is always another sum. Elements that change places, or change
-    together, escape with a chance of about 2^-32.
+    nothing: another bit in one element is always another sum. Elements that swap, or change together, escape
+    with a chance of about 2^-32.
 
     Args:
         values: One dimension, of elements of 1, 2, 4 or 8 bytes.
@@ -62,33 +62,33 @@ def _factors(device: torch.device) -> torch.Tensor:
     return (numbers | 1).to(device)
 
 
-def model_state(model: torch.nn.Module) -> State:
-    """Return all of a model that an evaluator leaves as it was: its weights' state, modes, gradients and settings."""
-    state: dict[tuple[str, str], Hashable] = dict(weights_state(model, "the model's"))
+def model_fingerprints(model: torch.nn.Module) -> Fingerprints:
+    """Return all of a model that an evaluator leaves as it was: its weights, modes, gradients and settings."""
+    fingerprints: dict[tuple[str, str], Hashable] = dict(weights_fingerprints(model, "the model's"))
     for name, module in model.named_modules():
-        state["the model's mode", name] = module.training
+        fingerprints["the model's mode", name] = module.training
     for name, weight in model.named_parameters():
-        state["the model's requires_grad", name] = weight.requires_grad
-        state["the model's gradients", name] = None if weight.grad is None else fingerprint(weight.grad)
+        fingerprints["the model's requires_grad", name] = weight.requires_grad
+        fingerprints["the model's gradients", name] = None if weight.grad is None else fingerprint(weight.grad)
     for settings in ("config", "generation_config"):
         held: Any = getattr(model, settings, None)
         for name, value in held.to_dict().items() if hasattr(held, "to_dict") else ():
-            state[f"the model's {settings}", name] = json.dumps(value, sort_keys=True, default=str)
-    return state
+            fingerprints[f"the model's {settings}", name] = json.dumps(value, sort_keys=True, default=str)
+    return fingerprints
 
 
-def weights_state(module: torch.nn.Module, whose: str) -> State:
+def weights_fingerprints(module: torch.nn.Module, whose: str) -> Fingerprints:
     """Return what decides a module's outputs: weights and buffers, its parts, and the hooks on them."""
-    state: dict[tuple[str, str], Hashable] = {}
+    fingerprints: dict[tuple[str, str], Hashable] = {}
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        state[f"{whose} weights", name] = fingerprint(tensor)
+        fingerprints[f"{whose} weights", name] = fingerprint(tensor)
     for name, part in module.named_modules():
-        state[f"{whose} modules", name] = type(part), id(vars(part).get("forward"))
-        state[f"{whose} hooks", name] = tuple(tuple(getattr(part, hooks)) for hooks in _HOOKS)
-    return state
+        fingerprints[f"{whose} modules", name] = type(part), id(vars(part).get("forward"))
+        fingerprints[f"{whose} hooks", name] = tuple(tuple(getattr(part, hooks)) for hooks in _HOOKS)
+    return fingerprints
 
 
-def sequences_state(what: str, sequences: Sequences | None) -> State:
+def sequences_fingerprints(what: str, sequences: Sequences | None) -> Fingerprints:
     """Return the fingerprint of each part of the sequences that a task calls `what`."""
     if sequences is None:
         return {(what, ""): None}
@@ -100,7 +100,7 @@ def sequences_state(what: str, sequences: Sequences | None) -> State:
     }
 
 
-def changes(before: State, after: State) -> list[str]:
+def changes(before: Fingerprints, after: Fingerprints) -> list[str]:
     """Return what differs, each with the names of its first parts.
 
     Example:
@@ -112,14 +112,12 @@ def changes(before: State, after: State) -> list[str]:
     for what, part in {**before, **after}:
         if before.get((what, part), absent) != after.get((what, part), absent):
             parts.setdefault(what, []).append(part)
-    return [f"{what}{_listed([name for name in names if name])}" for what, names in parts.items()]
-
-
-def _listed(names: list[str]) -> str:
-    if not names:
-        return ""
-    more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
-    return f" ({', '.join(names[:NAMES])}{more})"
+    clauses = []
+    for what, named in parts.items():
+        names = [name for name in named if name]
+        more = f" and {len(names) - NAMED_PARTS} more" if len(names) > NAMED_PARTS else ""
+        clauses.append(f"{what} ({', '.join(names[:NAMED_PARTS])}{more})" if names else what)
+    return clauses
 
 
 def modules_in(value: Any, depth: int = 3) -> Iterator[torch.nn.Module]:

@@ -1,13 +1,13 @@
-"""Which jobs of a sweep wait, run or are over: what an executor asks before it starts the next."""
+"""Which jobs of a sweep wait, run or are over, and the executor that runs them one by one in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
+from harness.execution.memorized import MEMORIZED
+from harness.execution.trial import run_job
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal
-from harness.specs import Failed
 
 
 class JobQueue:
@@ -17,7 +17,7 @@ class JobQueue:
         jobs: In the order of preference.
         folders: Where the journal and the artifacts are.
         watch: Told of every event.
-        room: How many `CPU` and `GPU` there are at most; None: nobody knows.
+        capacity: How many `CPU` and `GPU` there are at most; None: nobody knows.
     """
 
     def __init__(
@@ -25,12 +25,12 @@ class JobQueue:
         jobs: Sequence[Job],
         folders: Folders,
         watch: Watcher,
-        room: Mapping[str, float] | None = None,
+        capacity: Mapping[str, float] | None = None,
     ) -> None:
         self.jobs = tuple(jobs)
         self.folders = folders
         self._watch = watch
-        self.room = room
+        self.capacity = capacity
         self._waiting = list(jobs)
         self._running: dict[str, Job] = {}
         self._provided: set[str] = set()
@@ -57,13 +57,13 @@ class JobQueue:
         """Return whether every job is over."""
         return not self._waiting and not self._running
 
-    def saw(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Pass on what a job reported."""
         if event.kind == "failed":
             self._errors[event.job] = event.message
         self._watch(event)
 
-    def over(self, job: Job) -> None:
+    def finish(self, job: Job) -> None:
         """Note that a job ended by itself, well or not."""
         self._running.pop(job.name, None)
         if job.provides and job.name not in self._errors:
@@ -72,10 +72,7 @@ class JobQueue:
     def fail(self, job: Job, error: str, log: Sequence[str] = ()) -> None:
         """Record the failure of a job that could not do so itself."""
         self._running.pop(job.name, None)
-        if job.kind == "trial":
-            failed = Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log))
-            Journal(self.folders.results / "journal").append(failed)
-        self.saw(Event(job=job.name, kind="failed", message=error))
+        record_failure(job, self.folders, self.report, error, log)
 
     def close(self, reason: str) -> None:
         """Fail whatever is not over."""
@@ -94,20 +91,28 @@ class JobQueue:
     def _is_ready(self, job: Job) -> bool:
         if job.needs is None or job.needs in self._provided:
             return True
-        return Artifacts(self.folders.artifacts).has("memorized", job.needs)
+        return Artifacts(self.folders.artifacts).has(MEMORIZED, job.needs)
 
     def _problem(self, job: Job) -> str | None:
         """Return why a job can never start."""
         workers = job.spec.engine.workers
         cpus, gpus = job.spec.cpus * workers, job.spec.gpus * workers
-        has = {kind: float(self.room.get(kind, 0)) for kind in ("CPU", "GPU")} if self.room else None
+        has = {kind: float(self.capacity.get(kind, 0)) for kind in ("CPU", "GPU")} if self.capacity else None
         if has and (cpus > has["CPU"] or gpus > has["GPU"]):
             return (
                 f"it asks for {cpus} CPUs and {gpus:g} GPUs, and this machine has {has['CPU']:g} and "
                 f"{has['GPU']:g}. Lower `resources` in the sweep file, or the engine's workers."
             )
-        coming = {each.provides for each in [*self._waiting, *self._running.values()]}
+        coming = {other.provides for other in [*self._waiting, *self._running.values()]}
         if self._is_ready(job) or job.needs in coming:
             return None
-        errors = [self._errors[each.name] for each in self.jobs if each.provides == job.needs]
+        errors = [self._errors[builder.name] for builder in self.jobs if builder.provides == job.needs]
         return f"the memorised model could not be built: {errors[0] if errors else 'no job builds it'}"
+
+
+def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
+    """Run every job here, in order, for tests and debuggers; one whose need was not provided fails without running."""
+    queue = JobQueue(jobs, folders, watch)
+    while job := queue.next():
+        run_job(job, folders, queue.report)
+        queue.finish(job)

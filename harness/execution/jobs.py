@@ -8,15 +8,15 @@ ever waits in a slot.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from harness.contracts import Json
-from harness.execution.memorized import KIND, memorized_key
+from harness.execution.memorized import MEMORIZED, memorized_key
 from harness.records.artifacts import Artifacts
-from harness.records.journal import remaining
-from harness.specs import Plan, Record, TrialSpec
+from harness.records.journal import Journal, remaining
+from harness.specs import Failed, PlainData, Plan, Record, TrialSpec
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Folders:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(PlainData):
     """One unit that an executor places: plain data."""
 
     name: str
@@ -42,18 +42,9 @@ class Job:
     provides: str | None = None
     """The artifact key that exists afterwards."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for a worker."""
-        return {**asdict(self), "spec": self.spec.to_json()}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Job:
-        """Return the job that `to_json` wrote."""
-        return cls(**{**data, "spec": TrialSpec.from_json(data["spec"])})
-
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class Event(PlainData):
     """Something that happened in a job, for whoever watches: plain data."""
 
     job: str
@@ -66,10 +57,6 @@ class Event:
     """Measurements that this job is to make."""
     detail: Json = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
-
 
 Watcher = Callable[[Event], None]
 
@@ -79,6 +66,14 @@ class Executor(Protocol):
 
     def __call__(self, jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
         """Run every job, respecting `needs`; call `watch` in the driver's process."""
+
+
+def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: Sequence[str]) -> None:
+    """Journal a job that went wrong, and tell whoever watches."""
+    if job.kind == "trial":
+        failed = Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log))
+        Journal(folders.results / "journal").append(failed)
+    watch(Event(job=job.name, kind="failed", message=error))
 
 
 def jobs_for(plan: Plan, records: Mapping[str, Sequence[Record]], folders: Folders) -> list[Job]:
@@ -95,21 +90,14 @@ def jobs_for(plan: Plan, records: Mapping[str, Sequence[Record]], folders: Folde
     trials = []
     for spec in unfinished:
         needs = memorized_key(spec) if spec.reference == "memorized_model" else None
-        trials.append(Job(name=_name(spec), kind="trial", spec=spec, needs=needs))
-        if needs and needs not in memorize and artifacts.find(KIND, needs) is None:
+        strength = "" if len(spec.strengths) != 1 else f"-{spec.strengths[0]:g}"
+        name = f"{spec.variant}{strength}-{_short(spec.model.id)}-s{spec.seed}-{spec.trial_id[:4]}"
+        trials.append(Job(name=name, kind="trial", spec=spec, needs=needs))
+        if needs and needs not in memorize and artifacts.find(MEMORIZED, needs) is None:
             name = f"memorize-{_short(spec.model.id)}-{needs[:4]}"
             memorize[needs] = Job(name=name, kind="memorize", spec=spec, provides=needs)
-    return [*memorize.values(), *sorted(trials, key=lambda job: -_size(job.spec))]
-
-
-def _size(spec: TrialSpec) -> int:
-    """Return how much a trial has to do, roughly: long ones start first, so that none is left alone at the end."""
-    return len(spec.points())
-
-
-def _name(spec: TrialSpec) -> str:
-    strength = "" if len(spec.strengths) != 1 else f"-{spec.strengths[0]:g}"
-    return f"{spec.variant}{strength}-{_short(spec.model.id)}-s{spec.seed}-{spec.trial_id[:4]}"
+    # Long ones start first, so that none is left alone at the end.
+    return [*memorize.values(), *sorted(trials, key=lambda job: -len(job.spec.points()))]
 
 
 def _short(model_id: str) -> str:

@@ -7,15 +7,14 @@ imported, memory that the allocator keeps), and the same trial has 1.5 GiB in on
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Protocol
 
 import torch
 
 
-class Meter(Protocol):
+class MemoryCounters(Protocol):
     """Counts the bytes of a device's tensors."""
 
     def memory_allocated(self) -> int:
@@ -35,47 +34,42 @@ class PeakMemory:
     and in one that has measured before.
     """
 
-    def __init__(self, meter: Meter | None) -> None:
-        self._meter = meter
+    def __init__(self, counters: MemoryCounters | None) -> None:
+        self._counters = counters
         self._others = self._most = 0
-        if meter is not None:
-            self._others = meter.memory_allocated()
-            meter.reset_peak_memory_stats()
+        if counters is not None:
+            self._others = counters.memory_allocated()
+            counters.reset_peak_memory_stats()
 
     @property
     def bytes(self) -> int | None:
-        """The peak so far; None where there is no meter."""
-        if self._meter is None:
+        """The peak so far; None where nothing counts them."""
+        if self._counters is None:
             return None
-        return max(self._most, self._meter.max_memory_allocated() - self._others)
+        return max(self._most, self._counters.max_memory_allocated() - self._others)
 
     @contextmanager
     def not_counting(self) -> Iterator[None]:
         """Leave out what happens inside, and what of it is still held afterwards."""
-        if self._meter is None:
+        if self._counters is None:
             yield
             return
-        self._most, before = self.bytes or 0, self._meter.memory_allocated()
+        self._most, before = self.bytes or 0, self._counters.memory_allocated()
         yield
-        self._others += self._meter.memory_allocated() - before
-        self._meter.reset_peak_memory_stats()
+        self._others += self._counters.memory_allocated() - before
+        self._counters.reset_peak_memory_stats()
 
 
-def meter_of(device: torch.device) -> Meter | None:
-    """Return the device's meter; a CPU has none."""
-    return torch.cuda if device.type == "cuda" else None  # type: ignore[return-value]
+def memory_counters(device: torch.device) -> MemoryCounters | None:
+    """Return what counts the device's bytes; on a CPU nothing does."""
+    return torch.cuda if device.type == "cuda" else None
 
 
-def give_back() -> None:
+def release_free_memory() -> None:
     """Return what is free of the process's memory to the system, where its C library is glibc.
 
     glibc keeps what was freed, 450 MB after a trial of the embedded model, and every worker would hold that.
     """
-    trim = _trim()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-@cache
-def _trim() -> Callable[[int], int] | None:
-    return getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -23,14 +23,14 @@ from ray.train.torch import TorchTrainer
 from harness.errors import TrialError
 from harness.specs import TrialSpec
 
-LOG_LINES = 5
+WORKER_LOG_LINES = 5
 """Of each worker's log, shown when one of them fails."""
-SECONDS = 1.0
-"""Between two looks at what the workers say."""
-_SAID = "said"
+POLL_SECONDS = 1.0
+"""Between two looks at what the first worker reports."""
+_PROGRESS_FILE = "progress"
 
 
-def on_workers(
+def run_on_workers(
     work: str, spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]
 ) -> None:
     """Call `work` on every worker of a trial's engine.
@@ -48,15 +48,15 @@ def on_workers(
     if not ray.is_initialized():
         raise TrialError(f"{spec.engine} needs Ray to start its workers: run it without --executor inline.")
     with tempfile.TemporaryDirectory(prefix=".workers-", dir=folder) as name:
-        told = Path(name)
+        logs = Path(name)
         trainer = TorchTrainer(
-            _work,
+            _run_worker,
             train_loop_config={
                 "work": work,
                 "spec": spec.to_json(),
                 "data": dict(data),
                 "folder": str(folder),
-                "told": name,
+                "logs": name,
             },
             scaling_config=train.ScalingConfig(
                 num_workers=spec.engine.workers,
@@ -66,43 +66,43 @@ def on_workers(
             run_config=train.RunConfig(storage_path=name, failure_config=train.FailureConfig(max_failures=0)),
         )
         try:
-            with _passed_on(told / _SAID, progress):
+            with _progress_forwarded(logs / _PROGRESS_FILE, progress):
                 trainer.fit()
         except train.TrainingFailedError as error:
             failed = TrialError(f"a worker of {spec.engine} failed: {_last_line(error)}")
-            for line in _log_ends(told):
+            for line in _log_ends(logs):
                 failed.add_note(line)
             raise failed from error
 
 
-def _work(config: dict[str, Any]) -> None:
+def _run_worker(config: dict[str, Any]) -> None:
     """Do one worker's part, in its own process."""
     import torch
 
-    spec, told = TrialSpec.from_json(config["spec"]), Path(config["told"])
+    spec, logs = TrialSpec.from_json(config["spec"]), Path(config["logs"])
     rank = train.get_context().get_world_rank()
-    (told / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())
+    (logs / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())
     torch.set_num_threads(max(1, spec.cpus))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     def progress(message: str) -> None:
         if rank == 0:
-            with (told / _SAID).open("a", encoding="utf-8") as said:
-                said.write(f"{message}\n")
+            with (logs / _PROGRESS_FILE).open("a", encoding="utf-8") as stream:
+                stream.write(f"{message}\n")
 
     module, _, function = config["work"].partition(":")
     getattr(importlib.import_module(module), function)(spec, config["data"], Path(config["folder"]), progress)
 
 
 @contextmanager
-def _passed_on(said: Path, progress: Callable[[str], None]) -> Iterator[None]:
+def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator[None]:
     """Meanwhile, pass on every line that is written into the file."""
     over = threading.Event()
 
     def follow() -> None:
         lines = 0
-        while not over.wait(SECONDS):
-            written = said.read_text(encoding="utf-8").splitlines() if said.is_file() else []
+        while not over.wait(POLL_SECONDS):
+            written = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
             for line in written[lines:]:
                 progress(line)
             lines = len(written)
@@ -116,20 +116,20 @@ def _passed_on(said: Path, progress: Callable[[str], None]) -> Iterator[None]:
         follower.join()
 
 
-def _log_ends(told: Path) -> list[str]:
+def _log_ends(logs: Path) -> list[str]:
     """Return the last lines of every worker's log, as far as this machine can read them."""
     lines = []
-    for log in sorted(told.glob("*.log")):
+    for log in sorted(logs.glob("*.log")):
         if log.is_file():
             text = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] != ":"]
-            lines += [f"worker {log.stem}: {line}" for line in text[-LOG_LINES:] or ["(its log is empty)"]]
+            lines += [f"worker {log.stem}: {line}" for line in text[-WORKER_LOG_LINES:] or ["(its log is empty)"]]
     return lines
 
 
 def _last_line(error: BaseException) -> str:
     failures = getattr(error, "worker_failures", {})
-    told = str(next(iter(failures.values()), error))
-    if "worker process has died" in told:
+    text = str(next(iter(failures.values()), error))
+    if "worker process has died" in text:
         return "its process ended before its work did: killed, for want of memory perhaps, or crashed"
-    lines = [line for line in told.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__

@@ -28,7 +28,7 @@ from typing import Any
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
 
-_SETTINGS = {
+_RAY_SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -44,7 +44,7 @@ _LOCAL_SETTINGS = {
 }
 _IS_LOCAL = "RAY_ADDRESS" not in os.environ
 if "ray" not in sys.modules:  # It reads several of them while it is imported.
-    for _name, _value in {**_SETTINGS, **(_LOCAL_SETTINGS if _IS_LOCAL else {})}.items():
+    for _name, _value in {**_RAY_SETTINGS, **(_LOCAL_SETTINGS if _IS_LOCAL else {})}.items():
         os.environ.setdefault(_name, _value)
 
 import ray  # noqa: E402
@@ -52,7 +52,7 @@ from ray import tune  # noqa: E402
 from ray.tune.experiment import Trial  # noqa: E402
 from ray.tune.search import Searcher  # noqa: E402
 
-WORK = "harness.execution.trial:run_job"
+RUN_JOB = "harness.execution.trial:run_job"
 _OBJECT_STORE_BYTES = 200 * 1024**2
 _LOG_LINES = 40
 _SHORT_OF_MEMORY = (
@@ -61,11 +61,11 @@ _SHORT_OF_MEMORY = (
 )
 _IN_USE = "in-use"
 """Locked in a driver's temporary folder for as long as the driver lives."""
-_PASSED_ON = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "DS_", "LETHE_")
+_FORWARDED_PREFIXES = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "DS_", "LETHE_")
 """Variables that start so reach a cluster's workers; those of this machine inherit all."""
 
 
-def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work: str = WORK) -> None:
+def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work: str = RUN_JOB) -> None:
     """Run every job as a Ray Tune trial, respecting `needs`; return when all are over.
 
     Args:
@@ -84,7 +84,7 @@ def _run_class(jobs: Sequence[Job], folders: Folders, watch: Watcher, work: str,
     with _temporary_folder() as temporary:
         for _ in jobs:  # Every session that breaks costs at least one of them.
             with _ray(temporary) as has:
-                queue.room = has if _IS_LOCAL else None
+                queue.capacity = has if _IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
                 at_once = int(has.get("CPU", 1) // (workers * max(job.spec.cpus for job in jobs))) if workers > 1 else 0
@@ -103,22 +103,22 @@ def _fit(queue: JobQueue, temporary: Path, work: str, at_once: int) -> None:
             raise
 
 
-class _Search(Searcher):
+class _Search(Searcher):  # type: ignore[misc]
     """Hands Tune one job after the other, as its number among all jobs."""
 
     def __init__(self, queue: JobQueue) -> None:
         super().__init__()
-        self._board = queue
+        self._queue = queue
 
     def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
         # Tune pickles its parts for a restore that never comes; a watcher may not be picklable.
         return Searcher, ()
 
     def suggest(self, trial_id: str) -> dict[str, int] | str | None:
-        job = self._board.next()
+        job = self._queue.next()
         if job is not None:
-            return {"job": self._board.jobs.index(job)}
-        return str(Searcher.FINISHED) if self._board.is_exhausted() else None
+            return {"job": self._queue.jobs.index(job)}
+        return str(Searcher.FINISHED) if self._queue.is_exhausted() else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """Do nothing: `_Forward` hears of it too, and knows the trial."""
@@ -127,11 +127,11 @@ class _Search(Searcher):
         """Do nothing: the journal is what a sweep resumes from."""
 
 
-class _Forward(tune.Callback):
+class _Forward(tune.Callback):  # type: ignore[misc]
     """Brings what happens to Tune's trials to the queue."""
 
     def __init__(self, queue: JobQueue, temporary: Path) -> None:
-        self._board = queue
+        self._queue = queue
         self._temporary = temporary
 
     def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
@@ -140,17 +140,18 @@ class _Forward(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        self._board.saw(Event(**result["event"]))
+        self._queue.report(Event(**result["event"]))
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._board.over(self._job(trial))
+        self._queue.finish(self._job(trial))
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         error, log = _postmortem(trial, self._temporary)
-        self._board.fail(self._job(trial), error, log)
+        self._queue.fail(self._job(trial), error, log)
 
     def _job(self, trial: Trial) -> Job:
-        return self._board.jobs[trial.config["job"]]
+        number: int = trial.config["job"]
+        return self._queue.jobs[number]
 
 
 def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tuner:
@@ -162,7 +163,7 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
     names = [job.name for job in jobs]
 
     def trainable(config: dict[str, int]) -> None:
-        _work(work, plain[config["job"]], folders)
+        _run_job(work, plain[config["job"]], folders)
 
     def resources(config: dict[str, int]) -> tune.PlacementGroupFactory:
         return tune.PlacementGroupFactory([{"CPU": 0.01} if at_once else requests[config["job"]]])
@@ -187,7 +188,7 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
     )
 
 
-def _work(work: str, data: dict[str, Any], folders: Folders) -> None:
+def _run_job(work: str, data: dict[str, Any], folders: Folders) -> None:
     """Do one job, in a worker."""
     import torch
 
@@ -228,7 +229,7 @@ def _ray(temporary: Path) -> Iterator[dict[str, float]]:
             **common,
         )
     else:
-        passed = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
+        passed = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED_PREFIXES)}
         ray.init(address=os.environ["RAY_ADDRESS"], runtime_env={"env_vars": passed}, **common)
     try:
         yield ray.cluster_resources()

@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 
 from harness.contracts import Model, Training
-from harness.execution.tasks import data_of, forget_of
+from harness.execution.inputs import forget_set
 from harness.models.loading import load_model
 from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
 from harness.specs import Engine, MemorizedTraining, Source, TrialSpec
+from harness.toolkit.losses import token_nll
 
 MODEL = "miniature-s"
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
@@ -58,6 +59,4 @@ def one_word_model() -> Model:
 
 def forget_nll(logits_NTV: torch.Tensor) -> float:
     """Return the mean NLL of the forget set's predicted tokens under these logits."""
-    spec = small_spec()
-    targets_NS = data_of(spec, forget_of, spec.forget).tokens_NT[:, 1:]
-    return float(torch.nn.functional.cross_entropy(logits_NTV[:, :-1].mT, targets_NS))
+    return float(token_nll(logits_NTV[:, :-1], forget_set(small_spec()).tokens_NT[:, 1:]).mean())

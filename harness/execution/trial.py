@@ -32,25 +32,19 @@ from harness.contracts import (
 from harness.errors import TrialError
 from harness.execution.erasing import erase
 from harness.execution.guard import guarded
-from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.execution.inputs import clear_shared, device_of
+from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import build_memorized
-from harness.execution.memory import PeakMemory, give_back, meter_of
-from harness.execution.redaction import shown
-from harness.execution.tasks import MeasuringTask, data_of, device_of, drop_shared, forget_of
+from harness.execution.memory import PeakMemory, memory_counters, release_free_memory
+from harness.execution.redaction import sample_for_report
+from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.patch import apply_patch, save_patch
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal, remaining
-from harness.specs import (
-    EvaluatorSpec,
-    Failed,
-    Measurement,
-    Point,
-    Started,
-    Stopped,
-)
+from harness.specs import EvaluatorSpec, Measurement, Point, Started, Stopped
 from harness.toolkit.pair import PairModel
 
 LOG_LINES = 12
@@ -71,7 +65,6 @@ PACKAGES = (
     "accelerate",
     "ray",
 )
-Work = tuple[Number | None, tuple[EvaluatorSpec, ...]]
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
@@ -79,23 +72,19 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     torch.set_num_threads(max(1, job.spec.cpus))
     watch(Event(job=job.name, kind="started"))
     try:
-        memorize(job, folders, watch) if job.kind == "memorize" else run_trial(job, folders, watch)
+        if job.kind == "memorize":
+            memorize(job, folders, watch)
+        else:
+            run_trial(job, folders, watch)
     except Exception as error:
-        drop_shared()  # Whatever went wrong may have harmed it.
-        fail(job, folders, watch, f"{type(error).__name__}: {error}", traceback.format_exc().splitlines())
+        clear_shared()  # Whatever went wrong may have harmed it.
+        log = traceback.format_exc().splitlines()[-LOG_LINES:]
+        record_failure(job, folders, watch, f"{type(error).__name__}: {error}", log)
     else:
         watch(Event(job=job.name, kind="finished"))
     finally:
         gc.collect()
-        give_back()
-
-
-def fail(job: Job, folders: Folders, watch: Watcher, error: str, log: Sequence[str]) -> None:
-    """Journal a job that went wrong, and tell whoever watches."""
-    if job.kind == "trial":
-        journal = Journal(folders.results / "journal")
-        journal.append(Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log[-LOG_LINES:])))
-    watch(Event(job=job.name, kind="failed", message=error))
+        release_free_memory()
 
 
 def memorize(job: Job, folders: Folders, watch: Watcher) -> None:
@@ -105,10 +94,10 @@ def memorize(job: Job, folders: Folders, watch: Watcher) -> None:
     def progress(message: str) -> None:
         watch(Event(job=job.name, kind="progress", message=message))
 
-    original = load_model(spec.model).to(device_of(spec))
-    build_memorized(
-        spec, Artifacts(folders.artifacts, progress), original, data_of(spec, forget_of, spec.forget), progress
-    )
+    def load_original() -> Model:
+        return load_model(spec.model).to(device_of(spec))
+
+    build_memorized(spec, Artifacts(folders.artifacts, progress), load_original, progress)
 
 
 def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
@@ -118,32 +107,27 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     work = list(remaining(spec, records))
     known = {record.point_id for record in records if isinstance(record, Point)}
     journal.append(Started(trial_id=spec.trial_id, spec=spec.to_json(), versions=versions()))
-    trial = _Trial(job, folders, watch, journal, total=sum(len(evaluators) for _, evaluators in work))
+    trial = _RunningTrial(job, folders, watch, journal, total=sum(len(evaluators) for _, evaluators in work))
     evaluators = dict(work)
-    for erased, seconds in _timed(trial.erased_models([strength for strength, _ in work])):
+    erase_seconds, began = 0.0, time.perf_counter()
+    for erased in trial.erased_models([strength for strength, _ in work]):
+        erase_seconds += time.perf_counter() - began
         strength = None if spec.is_reference else erased.strength
         if strength in evaluators:
-            trial.keep(erased, strength, seconds, is_new=spec.point_id(strength) not in known)
+            trial.keep(erased, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
             with trial.memory.not_counting():
                 trial.measure(erased, strength, evaluators.pop(strength))
         if erased.stop_reason:
             journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
             return
-    if evaluators:
-        raise TrialError(f"the method '{spec.method}' never reached {spec.strength_name} {sorted(evaluators)}.")  # type: ignore[type-var]
-
-
-def _timed(models: Iterator[ErasedModel]) -> Iterator[tuple[ErasedModel, float]]:
-    """Yield each erased model with the seconds spent on erasing so far, measuring left out."""
-    total, began = 0.0, time.perf_counter()
-    for model in models:
-        total += time.perf_counter() - began
-        yield model, total
         began = time.perf_counter()
+    if evaluators:
+        missing = ", ".join(f"{strength:g}" for strength in evaluators if strength is not None)
+        raise TrialError(f"the method '{spec.method}' never reached {spec.strength_name} {missing}.")
 
 
-class _Trial:
-    """One trial's belongings, so that its steps need not pass them on."""
+class _RunningTrial:
+    """A trial while it runs: its spec, where it writes, and how far it is, for all of its steps."""
 
     def __init__(self, job: Job, folders: Folders, watch: Watcher, journal: Journal, total: int) -> None:
         self.job, self.spec, self.journal = job, job.spec, journal
@@ -152,20 +136,21 @@ class _Trial:
         self.watch, self.total, self.done = watch, total, 0
         self.warnings: list[str] = []
         self.workers_peak: int | None = None
-        self.memory = PeakMemory(meter_of(device_of(self.spec)))
+        self.memory = PeakMemory(memory_counters(device_of(self.spec)))
 
-    def say(self, message: str) -> None:
+    def progress(self, message: str) -> None:
+        """Show what is going on."""
         self.watch(Event(job=self.job.name, kind="progress", message=message, done=self.done, total=self.total))
 
     def warn(self, message: str) -> None:
         """Say what was damaged and is built again, now and in the next record."""
         self._damage.append(message)
-        self.say(message)
+        self.progress(message)
 
     def _noted(self, notes: Mapping[str, Json]) -> dict[str, Json]:
-        """Return a record's notes, with what was found damaged since the last record."""
-        told, self._damage = self._damage, []
-        return {**notes, "warnings": [*notes.get("warnings", ()), *told]} if told else dict(notes)
+        """Return a record's notes, with what turned out damaged since the last record."""
+        damage, self._damage = self._damage, []
+        return {**notes, "warnings": [*notes.get("warnings", ()), *damage]} if damage else dict(notes)
 
     def erased_models(self, strengths: Sequence[Number | None]) -> Iterator[ErasedModel]:
         """Yield the models to measure: kept ones if all were kept, else erased again."""
@@ -180,12 +165,10 @@ class _Trial:
                 assert folder is not None
                 yield ErasedModel(strength, self._kept(folder).to(device))
             return
-        for erasure in erase(spec, self.artifacts, wanted, self._settings(wanted), self.say):
+        settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
+        for erasure in erase(spec, self.artifacts, wanted, settings, self.progress):
             self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
             yield erasure.erased
-
-    def _settings(self, wanted: tuple[Number, ...]) -> dict[str, Json]:
-        return {**self.spec.settings, self.spec.strength_name: max(wanted)} if wanted else dict(self.spec.settings)
 
     def _kept(self, folder: Path) -> Model:
         patch = folder / "patch.safetensors"
@@ -226,55 +209,55 @@ class _Trial:
             self.artifacts.build("erased", point_id, erased.model.save_pretrained)
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
-        """Run each evaluator on the erased model and journal what it found, one line each."""
+        """Run each evaluator on the erased model and journal what it measured, one line each."""
         erased.model.eval()
-        give_back()
+        release_free_memory()
         generations: dict[Definition, Generations] = {}
-        for each in evaluators:
-            self.say(f"{each.name} at {strength:g}" if strength is not None else each.name)
+        for spec in evaluators:
+            self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             began = time.perf_counter()
-            evaluator: Evaluator = EVALUATORS.configure(each.name, dict(each.settings))
-            found = self._evaluated(each.name, evaluator, erased.model, generations)
+            evaluator: Evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
+            evaluation = self._evaluated(spec.name, evaluator, erased.model, generations)
             self.journal.append(
                 Measurement(
                     trial_id=self.spec.trial_id,
                     point_id=self.spec.point_id(strength),
                     strength=strength,
-                    evaluator=each.name,
-                    key=each.key,
+                    evaluator=spec.name,
+                    key=spec.key,
                     definition=evaluator.definition,
-                    numbers={name: float(value) for name, value in found.numbers.items()},
+                    numbers={name: float(value) for name, value in evaluation.numbers.items()},
                     metrics=tuple(asdict(metric) for metric in evaluator.metrics),
-                    samples=tuple(shown(sample, self.spec.samples) for sample in found.samples),
-                    notes=self._noted(found.notes),
+                    samples=tuple(sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
+                    notes=self._noted(evaluation.notes),
                     seconds=time.perf_counter() - began,
                 )
             )
-            give_back()
+            release_free_memory()
             self.done += 1
-            self.watch(Event(job=self.job.name, kind="measured", message=each.name, done=self.done, total=self.total))
-        JUDGES.rest()
+            self.watch(Event(job=self.job.name, kind="measured", message=spec.name, done=self.done, total=self.total))
+        JUDGES.shrink()
 
     def _evaluated(
         self, name: str, evaluator: Evaluator, model: Model, generations: dict[Definition, Generations]
     ) -> Evaluation:
-        who = f"the evaluator '{name}'"
-        task = MeasuringTask(self.spec, self.artifacts, model, who, generations)
-        with guarded(who, task):
-            found = evaluator.evaluate(model, task)
+        plugin = f"the evaluator '{name}'"
+        task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations)
+        with guarded(plugin, task):
+            evaluation = evaluator.evaluate(model, task)
         declared = {metric.name for metric in evaluator.metrics}
-        if set(found.numbers) != declared:
-            raise TrialError(f"'{name}' declares {sorted(declared)} and reported {sorted(found.numbers)}.")
-        return found
+        if set(evaluation.numbers) != declared:
+            raise TrialError(f"'{name}' declares {sorted(declared)} and reported {sorted(evaluation.numbers)}.")
+        return evaluation
 
 
 @cache
 def versions() -> dict[str, str]:
     """Return what a number was made with."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    of_packages = {"python": platform.python_version(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            of_packages[package] = version(package)
         except ModuleNotFoundError:
-            found[package] = "not installed"
-    return found
+            of_packages[package] = "not installed"
+    return of_packages

@@ -58,24 +58,21 @@ def blocks(model: Model) -> tuple[Block, ...]:
     reason = lacks_blocks(model.config.model_type)
     if reason is not None:
         raise ModelError(f"{reason} Use a GPT-Neo, or a method that does not select blocks (emso with selection: all).")
-    found: list[Block] = []
+    heads, width = model.config.num_heads, model.config.hidden_size // model.config.num_heads
+    every: list[Block] = []
     parameters = dict(model.named_parameters())
     for layer in range(model.config.num_layers):
         stem = f"transformer.h.{layer}"
         for short, matrix in HEAD_MATRICES.items():
-            found += _heads(
-                model, f"L{layer}.{short}", f"{stem}.attn.attention.{matrix}.weight", 1 if short == "W_o" else 0
-            )
+            parameter, axis = f"{stem}.attn.attention.{matrix}.weight", 1 if short == "W_o" else 0
+            every += [
+                Block(f"L{layer}.{short}.H{head}", parameter, axis, head * width, (head + 1) * width)
+                for head in range(heads)
+            ]
         for short, matrix in LAYER_MATRICES.items():
             parameter = f"{stem}.mlp.{matrix}.weight"
-            found.append(Block(f"L{layer}.{short}", parameter, 0, 0, parameters[parameter].shape[0]))
-    return tuple(found)
-
-
-def _heads(model: Model, stem: str, parameter: str, axis: int) -> list[Block]:
-    heads = model.config.num_heads
-    width = model.config.hidden_size // heads
-    return [Block(f"{stem}.H{head}", parameter, axis, head * width, (head + 1) * width) for head in range(heads)]
+            every.append(Block(f"L{layer}.{short}", parameter, 0, 0, parameters[parameter].shape[0]))
+    return tuple(every)
 
 
 def block_order(name: str) -> tuple[int, str, int]:

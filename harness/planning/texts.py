@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.contracts import Sequences
-from harness.data.paths import SETTINGS, check_path
+from harness.data.paths import SOURCE_SETTINGS, check_path
 from harness.data.rows import check_rows
 from harness.data.sequences import (
     Utility,
@@ -71,7 +71,7 @@ def check_section(data: Data, raw: Mapping[str, Any], faults: Faults) -> None:
 
 
 def _check_settings(section: TextSource, path: str, faults: Faults) -> None:
-    reads = SETTINGS[section.source]
+    reads = SOURCE_SETTINGS[section.source]
     for name in ("path", "name", "split", "field"):
         if getattr(section, name) is not None and name not in reads:
             others = f"; it reads {', '.join(reads)}" if reads else ""
@@ -85,7 +85,7 @@ def check_texts(data: Data, unsound: Collection[str], faults: Faults) -> None:
     """Add faults for missing and broken files; where no tokenizer is at hand, or settings are faulty."""
     for role in ROLES:
         section: TextSource | None = getattr(data, role)
-        if section is None or (section.path is None and "path" in SETTINGS[section.source]):
+        if section is None or (section.path is None and "path" in SOURCE_SETTINGS[section.source]):
             continue
         source = _source(section, role)
         try:

@@ -29,7 +29,7 @@ from harness.specs import (
     Source,
     TrialSpec,
 )
-from harness.toolkit.keys import judge_key
+from harness.toolkit import judge_key
 
 LABELS = {
     ORIGINAL: "Original",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from harness.contracts import Precision
 from harness.sizing.memory_tracker import Bytes
 from harness.specs import Engine
-from harness.toolkit.engines.buckets import bucket_elements
+from harness.toolkit.engines.deepspeed import bucket_elements
 
 
 @dataclass(frozen=True)

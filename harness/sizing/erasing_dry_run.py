@@ -18,7 +18,7 @@ from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Engine, Source, TrialSpec
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
-from harness.toolkit.perplexity import ROWS, own_perplexity
+from harness.toolkit.scoring import SCORED_ROWS, own_perplexity
 
 PARTS = 2
 """From the second micro-batch on, gradients are there already when the next forward pass starts."""
@@ -163,7 +163,7 @@ def _task(spec: TrialSpec, tracker: MemoryTracker, dtype: torch.dtype, layers: i
         training=replace(training, global_batch=whole, early_stop=None if is_cumulative else 2.0),
         strengths=() if spec.is_reference else _strengths(spec),
         forget=_made_up(spec.forget, whole),
-        validation=_made_up(spec.validation, min(spec.validation.rows, ROWS)),
+        validation=_made_up(spec.validation, min(spec.validation.rows, SCORED_ROWS)),
         retain=_made_up(spec.retain, whole) if spec.retain is not None else None,
         dtype=dtype,
         layers=layers,

@@ -20,12 +20,11 @@ from harness.sizing.cuda_autocast import CudaAutocast
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Source
 from harness.toolkit.batches import JUDGE_BYTES, rows_at_once, vocabulary_of
-from harness.toolkit.cache import Source as CacheOrTokens
-from harness.toolkit.cache import bytes_per_token
+from harness.toolkit.cache import Prefilled, bytes_per_token
 from harness.toolkit.decoding import CACHE_BYTES, SEQUENCES_AT_ONCE
 from harness.toolkit.sampling import sampled_at_once
-from harness.toolkit.scoring import BATCH, read_batch
-from harness.toolkit.stepping import read, stepper
+from harness.toolkit.scoring import SCORED_ROWS, score_batch
+from harness.toolkit.stepping import prefill, stepper
 
 EMBEDDED_AT_ONCE = 64
 
@@ -87,15 +86,15 @@ def _sampled(tracker: MemoryTracker, utility: Source, model: Model, device: torc
     yield from _advanced(tracker, model, (logits, source), len(logits), utility.longest, prompt)
 
 
-def _read(tracker: MemoryTracker, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, CacheOrTokens]:
-    logits, source = read(model, torch.zeros(rows, tokens, dtype=torch.long), is_cached=True)
+def _read(tracker: MemoryTracker, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, Prefilled]:
+    logits, source = prefill(model, torch.zeros(rows, tokens, dtype=torch.long), is_cached=True)
     if not isinstance(source, torch.Tensor):
         tracker.means("caches", [held for layer in source.layers for held in (layer.keys, layer.values)])
     return logits, source
 
 
 def _advanced(
-    tracker: MemoryTracker, model: Model, output: tuple[torch.Tensor, CacheOrTokens], rows: int, tokens: int, start: int
+    tracker: MemoryTracker, model: Model, output: tuple[torch.Tensor, Prefilled], rows: int, tokens: int, start: int
 ) -> Iterator[Any]:
     _, source = output
     # Without a cache the last step, which reads a whole row, is the largest.
@@ -110,8 +109,8 @@ def _causal_judge(tracker: MemoryTracker, judge: Checkpoint, utility: Source, de
     """Read generations with their prompts."""
     model = tracker.loading(lambda: unloaded_model(judge), "judges")
     tokens = utility.longest
-    rows = min(rows_at_once(model.config.vocab_size, tokens, device, most=BATCH), utility.rows)
-    yield read_batch(model, torch.zeros(rows, tokens, dtype=torch.long), torch.full((rows,), tokens))
+    rows = min(rows_at_once(model.config.vocab_size, tokens, device, most=SCORED_ROWS), utility.rows)
+    yield score_batch(model, torch.zeros(rows, tokens, dtype=torch.long), torch.full((rows,), tokens))
 
 
 def _encoder(tracker: MemoryTracker, judge: Checkpoint, tokens: int) -> Iterator[Any]:

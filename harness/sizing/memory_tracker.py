@@ -71,7 +71,7 @@ class MemoryTracker(TorchDispatchMode):
     """Counts what tensors hold while it is on; a value that is asked of a fake tensor is 1, or true."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.optimizer_steps = 0
         self.trained = 0
         """Weights that the last step changed."""
@@ -96,7 +96,8 @@ class MemoryTracker(TorchDispatchMode):
             register_module_forward_pre_hook(self._mark_model),
             register_module_forward_hook(self._mark_model),
         ]
-        return super().__enter__()  # type: ignore[return-value]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
 
     def __exit__(self, *error: Any) -> None:
         """Stop counting."""

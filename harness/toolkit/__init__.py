@@ -1,1 +1,75 @@
-"""What plugin authors may use: tensors and models, and nothing of the harness above them."""
+"""What methods and evaluators are made of: losses, training, decoding, judges, texts. Plugins import from here.
+
+Together with `harness.contracts`, `harness.errors` and, to choose blocks, `harness.models.blocks`, this is all
+that a plugin may import: the names below stay, the modules behind them may change.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
+from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
+from harness.toolkit.finetune import Epoch, train, train_and_yield
+from harness.toolkit.losses import (
+    Batch,
+    nll_loss,
+    token_distillation,
+    token_kl,
+    token_negative_entropy,
+    token_nll,
+)
+from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
+from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
+
+if TYPE_CHECKING:
+    from harness.toolkit.decoding import Continuations, greedy_continuations
+    from harness.toolkit.pair import PairModel
+    from harness.toolkit.sampling import sample
+
+__all__ = [
+    "Batch",
+    "CausalJudge",
+    "Continuations",
+    "Epoch",
+    "PairModel",
+    "Scores",
+    "before_end",
+    "check_encoder",
+    "check_sentence_encoder",
+    "cleaned",
+    "data_set_commit",
+    "data_set_folder",
+    "decoded",
+    "embedded_task",
+    "greedy_continuations",
+    "judge_key",
+    "load_encoder",
+    "memorization_accuracy",
+    "nll_loss",
+    "retokenized",
+    "sample",
+    "texts_key",
+    "token_distillation",
+    "token_kl",
+    "token_negative_entropy",
+    "token_nll",
+    "tokenized",
+    "train",
+    "train_and_yield",
+]
+
+_NEEDS_TRANSFORMERS = {
+    "Continuations": "decoding",
+    "PairModel": "pair",
+    "greedy_continuations": "decoding",
+    "sample": "sampling",
+}
+"""Imported when asked for: it takes seconds, and a sweep is planned with the plugins' settings alone."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEEDS_TRANSFORMERS:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.{_NEEDS_TRANSFORMERS[name]}"), name)

@@ -20,13 +20,13 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 from harness.contracts import Model
 from harness.toolkit.pair import cache_layers, takes_cache
 
-Source: TypeAlias = Cache | torch.Tensor
+Prefilled: TypeAlias = Cache | torch.Tensor
 """What rows continue: the cache of a pass over their sequences, or those sequences' tokens_BT, to be read again."""
 _PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
 """Layers that hold keys and values of tokens and nothing else: no recurrent state, no compressed or indexed past."""
 
 
-class JoiningLayer(DynamicLayer):
+class JoiningLayer(DynamicLayer):  # type: ignore[misc]
     """One layer's keys and values, R rows of at most T tokens."""
 
     def __init__(self, keys_BHTD: torch.Tensor, values_BHTD: torch.Tensor, rows: int, tokens: int, start: int) -> None:
@@ -61,7 +61,7 @@ class JoiningLayer(DynamicLayer):
         return self.length
 
 
-class JoiningCache(Cache):
+class JoiningCache(Cache):  # type: ignore[misc]
     """The joining layers of a whole model, made from the cache of a forward pass over whole sequences."""
 
     def __init__(self, source: Cache, rows: int, tokens: int, start: int) -> None:
@@ -96,7 +96,7 @@ def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
     )
 
 
-def bytes_per_token(source: Source) -> int:
+def bytes_per_token(source: Prefilled) -> int:
     """Return the bytes that one row needs for one token: in all layers, or for its number alone."""
     if isinstance(source, torch.Tensor):
         return source.element_size()

@@ -2,7 +2,7 @@
 
 If the most likely token after a prefix is the text's own next token, then the continuation of that
 prefix is that token followed by the continuation of the next longer prefix. So one teacher-forced
-pass tells where a generation differs from the text at all, and only those places are generated: from a
+pass tells where a generation differs from the text at all, and only from there on it is generated: from a
 key-value cache where that gives the logits of plain forward passes, else by those.
 
 Tensor letters: N sequences, R generated rows, T tokens, V vocabulary.
@@ -18,10 +18,9 @@ import torch
 
 from harness.contracts import Model, Sequences
 from harness.toolkit.batches import rows_at_once, vocabulary_of
-from harness.toolkit.cache import Source, bytes_per_token
-from harness.toolkit.precision import Precision
-from harness.toolkit.stepping import Stepper, read, stepper
-from harness.toolkit.trust import is_cache_exact
+from harness.toolkit.cache import Prefilled, bytes_per_token
+from harness.toolkit.precision import LogitPrecision
+from harness.toolkit.stepping import Stepper, is_cache_exact, prefill, stepper
 
 CACHE_BYTES = {"cpu": 16 << 20, "cuda": 4 << 30}
 """Of keys and values that are generated from at once: on a CPU what its caches hold, on a GPU what keeps it busy."""
@@ -54,12 +53,12 @@ class Continuations:
         length = int(self.sequences.lengths_N[sequence])
         mismatch = self.mismatch(sequence, prefix)
         row = self.sequences.tokens_NT[sequence] if mismatch is None else self.rows[sequence, mismatch]
-        return row[prefix:length].tolist()  # type: ignore[no-any-return]
+        return row[prefix:length].tolist()
 
     def mismatch(self, sequence: int, prefix: int) -> int | None:
         """Return the first position from `prefix` on where the greedy choice is not the text."""
-        found = int(self.next_mismatch_NT[sequence, prefix])
-        return found if found < self.next_mismatch_NT.shape[1] else None
+        position = int(self.next_mismatch_NT[sequence, prefix])
+        return position if position < self.next_mismatch_NT.shape[1] else None
 
 
 @torch.inference_mode()
@@ -86,16 +85,16 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
     near_ties = 0
     for length, members in _groups(sequences, vocabulary_of(model), device):
         tokens = sequences.tokens_NT[members, :length].to(device)
-        logits, source = read(model, tokens, is_cached)
-        precision = Precision.of(model, logits)
+        logits, source = prefill(model, tokens, is_cached)
+        precision = LogitPrecision.of(model, logits)
         choice, close = _greedy(logits[:, :-1], precision)
         predicted_NT[members, 1:length] = choice.cpu()
         near_ties += close
         next_NT[members, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), next_NT.shape[1])
         wanted = sorted(
             {
-                (mismatch, place)
-                for place, member in enumerate(members.tolist())
+                (mismatch, row)
+                for row, member in enumerate(members.tolist())
                 for mismatch in next_NT[member, list(prefixes[member])].tolist()
                 if mismatch < length
             }
@@ -103,17 +102,17 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
         whole, close = _continue(model, source, tokens, choice, wanted, precision)
         del logits, source  # Else they would lie beside the next group's.
         near_ties += close
-        for (mismatch, place), row in zip(wanted, whole, strict=True):
-            rows[int(members[place]), mismatch] = row
+        for (mismatch, row), tokens_T in zip(wanted, whole, strict=True):
+            rows[int(members[row]), mismatch] = tokens_T
     return Continuations(sequences, predicted_NT, near_ties, precision.near_tie_limit, rows, next_NT)
 
 
 def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:
     """Return for each position the next one where the choice is not the text, or `none`; position 0 is never one."""
-    places = torch.arange(tokens_BT.shape[1]).expand(tokens_BT.shape).clone()
-    places[:, 0] = none
-    places[:, 1:][tokens_BT[:, 1:] == choice_BS] = none
-    return places.flip(1).cummin(dim=1).values.flip(1)
+    mismatches = torch.arange(tokens_BT.shape[1]).expand(tokens_BT.shape).clone()
+    mismatches[:, 0] = none
+    mismatches[:, 1:][tokens_BT[:, 1:] == choice_BS] = none
+    return mismatches.flip(1).cummin(dim=1).values.flip(1)
 
 
 def _groups(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
@@ -126,7 +125,7 @@ def _groups(sequences: Sequences, vocabulary: int, device: torch.device) -> Iter
             yield length, members
 
 
-def _greedy(logits: torch.Tensor, precision: Precision) -> tuple[torch.Tensor, int]:
+def _greedy(logits: torch.Tensor, precision: LogitPrecision) -> tuple[torch.Tensor, int]:
     """Return the likeliest tokens, of equal ones the first, and how many are near ties; the logits are used up."""
     limit = precision.near_tie(logits)
     best = logits.max(dim=-1)
@@ -136,11 +135,11 @@ def _greedy(logits: torch.Tensor, precision: Precision) -> tuple[torch.Tensor, i
 
 def _continue(
     model: Model,
-    source: Source,
+    source: Prefilled,
     tokens_BT: torch.Tensor,
     choice_BS: torch.Tensor,
     wanted: list[tuple[int, int]],
-    precision: Precision,
+    precision: LogitPrecision,
 ) -> tuple[list[torch.Tensor], int]:
     """Generate to the end from each (mismatch position, row) of a forward pass; sorted by position."""
     length = tokens_BT.shape[1]
@@ -150,17 +149,19 @@ def _continue(
     for start in range(0, len(wanted), at_once):
         part = wanted[start : start + at_once]
         positions = torch.tensor([position for position, _ in part])
-        places = torch.tensor([place for _, place in part], device=tokens_BT.device)
-        rows_RT = tokens_BT[places]
+        sources = torch.tensor([row for _, row in part], device=tokens_BT.device)
+        rows_RT = tokens_BT[sources]
         index = torch.arange(len(part), device=tokens_BT.device)
-        rows_RT[index, positions.to(index)] = choice_BS[places, positions.to(index) - 1]
-        near_ties += _fill(stepper(model, source, len(part), length, part[0][0]), rows_RT, positions, places, precision)
+        rows_RT[index, positions.to(index)] = choice_BS[sources, positions.to(index) - 1]
+        near_ties += _fill(
+            stepper(model, source, len(part), length, part[0][0]), rows_RT, positions, sources, precision
+        )
         done += list(rows_RT.cpu())
     return done, near_ties
 
 
 def _fill(
-    rows: Stepper, rows_RT: torch.Tensor, positions: torch.Tensor, places: torch.Tensor, precision: Precision
+    rows: Stepper, rows_RT: torch.Tensor, positions: torch.Tensor, sources: torch.Tensor, precision: LogitPrecision
 ) -> int:
     """Write each row's greedy tokens after its position; rows come in the order of their positions."""
     length, first = rows_RT.shape[1], int(positions[0])
@@ -168,7 +169,7 @@ def _fill(
     for step in range(first, length - 1):
         joined = int(torch.searchsorted(positions, step, right=True))
         if joined > live:
-            rows.join(places[live:joined])
+            rows.join(sources[live:joined])
             live = joined
         rows_RT[:live, step + 1], close = _greedy(rows.step(rows_RT[:live, step]), precision)
         near_ties += close

@@ -190,8 +190,8 @@ def _mine(parts: Sequence[Parts], engine: TrainingEngine) -> Iterator[tuple[Part
     All workers must step equally often: one that has run out computes a part again, for nothing.
     """
     for first in range(0, len(parts), engine.workers):
-        place = first + engine.rank
-        yield (parts[place], 1.0) if place < len(parts) else (parts[-1], 0.0)
+        index = first + engine.rank
+        yield (parts[index], 1.0) if index < len(parts) else (parts[-1], 0.0)
 
 
 def cut(

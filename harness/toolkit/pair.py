@@ -33,7 +33,8 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
     def get_input_embeddings(self) -> torch.nn.Module:
         """Return the first model's embeddings."""
-        return self.first.get_input_embeddings()
+        embeddings: torch.nn.Module = self.first.get_input_embeddings()
+        return embeddings
 
     def tie_weights(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: each of the two ties its own."""

@@ -19,7 +19,7 @@ HALF_ROUNDING_STEPS = 16
 
 
 @dataclass(frozen=True)
-class Precision:
+class LogitPrecision:
     """What the logits of a model in one type of numbers can tell apart.
 
     The limits were measured on random GPT-2, GPT-Neo, GPT-NeoX, Llama and Gemma 2 models (6 layers, width 512,
@@ -36,9 +36,9 @@ class Precision:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, model: Model, logits: torch.Tensor) -> Precision:
+    def of(cls, model: Model, logits: torch.Tensor) -> LogitPrecision:
         """Return the coarsest precision among a model's weights and its logits."""
-        floats = {each.dtype for each in (*model.parameters(), logits) if each.is_floating_point()}
+        floats = {tensor.dtype for tensor in (*model.parameters(), logits) if tensor.is_floating_point()}
         return cls(max(floats, key=lambda dtype: torch.finfo(dtype).eps))
 
     @property
@@ -51,9 +51,9 @@ class Precision:
         """Return the margin under which a greedy choice is a near tie, in words.
 
         Example:
-            >>> Precision(torch.float32).near_tie_limit
+            >>> LogitPrecision(torch.float32).near_tie_limit
             'a margin below 0.0001 (float32)'
-            >>> Precision(torch.bfloat16).near_tie_limit
+            >>> LogitPrecision(torch.bfloat16).near_tie_limit
             'a margin below 0.0625 of the largest logit (bfloat16)'
         """
         name = str(self.dtype).removeprefix("torch.")
@@ -71,7 +71,7 @@ class Precision:
         """Return whether two computations of the same logits, ... x V, differ by no more than rounding.
 
         Example:
-            >>> logits, fp32 = torch.tensor([[10.0, -2.0]]), Precision(torch.float32)
+            >>> logits, fp32 = torch.tensor([[10.0, -2.0]]), LogitPrecision(torch.float32)
             >>> fp32.agree(logits, logits + 1e-3), fp32.agree(logits, logits + 1e-2)
             (True, False)
         """

@@ -12,8 +12,7 @@ import torch
 from harness.contracts import Model
 from harness.toolkit.batches import rows_at_once, vocabulary_of
 from harness.toolkit.cache import bytes_per_token
-from harness.toolkit.stepping import read, stepper
-from harness.toolkit.trust import is_cache_exact
+from harness.toolkit.stepping import is_cache_exact, prefill, stepper
 
 ROWS_AT_ONCE = 256
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
@@ -61,7 +60,7 @@ def sample(
 def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device, is_cached: bool) -> int:
     """Return how many rows to write at once on a device, prompts of `prompt` tokens and `tokens` tokens in all."""
     first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
-    _, one = read(model, first, is_cached)
+    _, one = prefill(model, first, is_cached)
     most = min(ROWS_AT_ONCE, SAMPLED_CACHE_BYTES[device.type] // (bytes_per_token(one) * tokens))
     return rows_at_once(vocabulary_of(model), prompt, device, most=most)
 
@@ -79,7 +78,7 @@ def _sample(
     device = prompts_BT.device
     rows, start = prompts_BT.shape
     steps = draws_BS.shape[1]
-    whole, source = read(model, prompts_BT, is_cached)
+    whole, source = prefill(model, prompts_BT, is_cached)
     logits = whole[:, -1]
     advancing = stepper(model, source, rows, start + steps, start)
     advancing.join(torch.arange(rows, device=device))
@@ -92,7 +91,7 @@ def _sample(
 
 
 def choose(logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: int | None = None) -> torch.Tensor:
-    """Return one token for each row: the draw's place in the nucleus, most likely tokens first.
+    """Return one token for each row: the draw's position in the nucleus, most likely tokens first.
 
     Source: Holtzman et al., arXiv:1904.09751 (nucleus sampling), by inversion of the distribution.
 
@@ -108,9 +107,9 @@ def choose(logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: 
     whole = torch.full_like(cumulative[:, :1], top_p)
     last_B1 = torch.searchsorted(cumulative, whole).clamp(max=p.shape[-1] - 1)
     aims_B1 = draws_B[:, None] * cumulative.gather(1, last_B1)
-    place_B1 = torch.minimum(torch.searchsorted(cumulative, aims_B1, right=True), last_B1)
-    value_B1 = values.gather(1, place_B1)
-    return _place_of(logits_BV, value_B1, (place_B1 - torch.searchsorted(-values, -value_B1))[:, 0])
+    position_B1 = torch.minimum(torch.searchsorted(cumulative, aims_B1, right=True), last_B1)
+    value_B1 = values.gather(1, position_B1)
+    return _position_of(logits_BV, value_B1, (position_B1 - torch.searchsorted(-values, -value_B1))[:, 0])
 
 
 def _likeliest(logits_BV: torch.Tensor, top_p: float, top_k: int | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -132,19 +131,19 @@ def _largest(logits_BV: torch.Tensor, count: int) -> torch.Tensor:
     """Return the `count` largest values of each row, largest first."""
     if logits_BV.device.type != "cpu":
         return logits_BV.topk(count, dim=-1).values
-    # NumPy's sorting of values alone takes a tenth of the time of torch's, which sorts their places too.
+    # NumPy's sorting of values alone takes a tenth of the time of torch's, which sorts their positions too.
     values = logits_BV.numpy()
     if count < values.shape[-1]:
         values = np.partition(values, -count, axis=-1)[:, -count:]
     return torch.from_numpy(np.sort(values, axis=-1)[:, ::-1].copy())
 
 
-def _place_of(logits_BV: torch.Tensor, value_B1: torch.Tensor, earlier_B: torch.Tensor) -> torch.Tensor:
-    """Return where each row holds its value, after so many earlier places that hold the same."""
+def _position_of(logits_BV: torch.Tensor, value_B1: torch.Tensor, earlier_B: torch.Tensor) -> torch.Tensor:
+    """Return where each row holds its value, after so many earlier positions that hold the same."""
     same = logits_BV == value_B1
-    place_B = same.view(torch.uint8).argmax(dim=-1)
+    position_B = same.view(torch.uint8).argmax(dim=-1)
     tied = earlier_B.nonzero()[:, 0]
     if len(tied):
         passed = same[tied].cumsum(dim=-1) > earlier_B[tied, None]
-        place_B[tied] = passed.view(torch.uint8).argmax(dim=-1)
-    return place_B
+        position_B[tied] = passed.view(torch.uint8).argmax(dim=-1)
+    return position_B

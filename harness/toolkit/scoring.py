@@ -1,25 +1,32 @@
-"""Scoring: what another causal LM, the judge, thinks of texts."""
+"""Scoring: what a causal LM thinks of texts: a judge of what others wrote, and a model of its own validation texts."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from harness.contracts import Checkpoint, Model
+from harness.contracts import Checkpoint, Model, Sequences
+from harness.digests import file_digest
 from harness.errors import ModelError
+from harness.hub import DESCRIPTION
 from harness.models.loading import load_model, load_tokenizer, positions
 from harness.toolkit.batches import rows_at_once
-from harness.toolkit.keys import judge_key
+from harness.toolkit.losses import token_nll
 
-BATCH = 32
+SCORED_ROWS = 32
+"""In one forward pass, at most."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class Scores:
     """What a judge made of N prompts and the texts after them."""
 
     nll: list[list[float]]
@@ -31,7 +38,7 @@ class Reading:
 
 
 class CausalJudge:
-    """A causal LM that reads texts; each text is tokenised with the judge's own tokenizer."""
+    """A causal LM that scores texts; each text is tokenised with the judge's own tokenizer."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.digest = judge_key(checkpoint)
@@ -40,26 +47,28 @@ class CausalJudge:
         self._model = load_model(checkpoint).to("cuda" if torch.cuda.is_available() else "cpu")
         self._longest = positions(checkpoint)
 
-    def read(self, prompts: Sequence[str], texts: Sequence[str]) -> Reading:
+    def score(self, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
         """Read each prompt with its text, in one forward pass, and return what the judge made of them."""
         pairs = [(self._ids(prompt), self._ids(text)) for prompt, text in zip(prompts, texts, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
         nll: list[list[float]] = [[] for _ in cut]
         mean_ND, last_ND = np.zeros((2, len(cut), self._model.config.hidden_size), dtype=np.float32)
-        rows = [place for place, (prompt, text) in enumerate(cut) if prompt or text]
-        lengths = [len(cut[row][0]) + len(cut[row][1]) for row in rows]
-        config = self._model.config
-        at_once = rows_at_once(config.vocab_size, max(lengths, default=1), self._model.device, most=BATCH)
-        for part in _by_length(rows, lengths, at_once):
-            nll_BS, mean_ND[part], last_ND[part] = self._forward([cut[row][0] + cut[row][1] for row in part])
-            for row, values in zip(part, nll_BS, strict=True):
+        by_length = sorted((len(prompt) + len(text), row) for row, (prompt, text) in enumerate(cut) if prompt or text)
+        longest = by_length[-1][0] if by_length else 1
+        at_once = rows_at_once(self._model.config.vocab_size, longest, self._model.device, most=SCORED_ROWS)
+        for start in range(0, len(by_length), at_once):
+            rows = [row for _, row in by_length[start : start + at_once]]
+            # Right padding needs no mask: a causal model's earlier positions never see it.
+            padded = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
+            nll_BS, mean_BD, last_BD = score_batch(self._model, *padded)
+            mean_ND[rows], last_ND[rows] = mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
+            for row, values in zip(rows, nll_BS.cpu(), strict=True):
                 prompt, text = cut[row]
-                first = max(len(prompt), 1)
-                nll[row] = values[first - 1 : len(prompt) + len(text) - 1].tolist()
-        return Reading(nll, mean_ND, last_ND)
+                nll[row] = values[max(len(prompt), 1) - 1 : len(prompt) + len(text) - 1].tolist()
+        return Scores(nll, mean_ND, last_ND)
 
     def padded_mean_nll(self, texts: Sequence[str], tokens: int) -> float:
-        """Return the mean NLL over a padded batch of texts: over every place but the first, padding included.
+        """Return the mean NLL over a padded batch of texts: over every position but the first, padding included.
 
         Rows are padded on the right with ends of text. Those count as tokens to be predicted and are masked
         from what is attended to, so that a row's padding is predicted from its text alone.
@@ -81,31 +90,25 @@ class CausalJudge:
                 "what it reads. Take another judge for perplexity (judges.perplexity), or `definition: exact`."
             )
         rows = [self._ids(text)[: min(tokens, self._longest)] for text in texts]
-        width = max(len(row) for row in rows)
-        padded_BT = torch.tensor([row + [end] * (width - len(row)) for row in rows], device=self._model.device)
-        lengths_B = torch.tensor([len(row) for row in rows], device=self._model.device)
+        padded_BT, lengths_B = self._padded(rows, end)
+        width = padded_BT.shape[1]
         mask_BT = (torch.arange(width, device=self._model.device) < lengths_B[:, None]).long()
         at_once = rows_at_once(self._model.config.vocab_size, max(width, 1), self._model.device, most=len(rows))
         parts = zip(*(whole.split(at_once) for whole in (padded_BT, lengths_B, mask_BT)), strict=True)
-        return float(torch.cat([read_batch(self._model, *part)[0] for part in parts]).mean())
+        return float(torch.cat([score_batch(self._model, *part)[0] for part in parts]).mean())
 
-    def _forward(self, rows: Sequence[list[int]]) -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
-        lengths_B = torch.tensor([len(row) for row in rows], device=self._model.device)
-        nll_BS, mean_BD, last_BD = read_batch(self._model, self._pad(rows), lengths_B)
-        return nll_BS.cpu(), mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
-
-    def _pad(self, rows: Sequence[list[int]]) -> torch.Tensor:
-        # Right padding needs no mask: a causal model's earlier positions never see it.
-        width = max(len(row) for row in rows)
-        padded = [row + [0] * (width - len(row)) for row in rows]
-        return torch.tensor(padded, device=self._model.device)
+    def _padded(self, rows: Sequence[list[int]], padding: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return rows of one width, and how much of each is text."""
+        lengths = [len(row) for row in rows]
+        padded = [row + [padding] * (max(lengths) - len(row)) for row in rows]
+        return torch.tensor(padded, device=self._model.device), torch.tensor(lengths, device=self._model.device)
 
     def _ids(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 @torch.inference_mode()
-def read_batch(
+def score_batch(
     model: Model, tokens_BT: torch.Tensor, lengths_B: torch.Tensor, mask_BT: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return what a causal LM makes of right-padded rows, in one forward pass.
@@ -122,6 +125,7 @@ def read_batch(
     """
     hidden_BTD = model.base_model(tokens_BT, attention_mask=mask_BT, use_cache=False).last_hidden_state
     logits = model.get_output_embeddings()(hidden_BTD[:, :-1]).float()
+    # Flat, and not by `token_nll`: its other memory layout may round the last bit differently.
     nll = functional.cross_entropy(logits.flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
     inside_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) < lengths_B[:, None]
     mean_BD = (hidden_BTD * inside_BT[..., None]).sum(dim=1) / lengths_B[:, None]
@@ -129,6 +133,67 @@ def read_batch(
     return nll.view(len(tokens_BT), -1), mean_BD, last_BD
 
 
-def _by_length(rows: Sequence[int], lengths: Sequence[int], at_once: int) -> list[list[int]]:
-    ordered = [row for _, row in sorted(zip(lengths, rows, strict=True))]
-    return [ordered[at : at + at_once] for at in range(0, len(ordered), at_once)]
+@torch.inference_mode()
+def own_perplexity(model: Model, sequences: Sequences) -> float:
+    """Return exp of the model's mean NLL over all predicted tokens of `sequences`; NaN if there are none."""
+    device = next(model.parameters()).device
+    total = count = 0.0
+    at_once = rows_at_once(model.config.vocab_size, sequences.tokens_NT.shape[1], device, most=SCORED_ROWS)
+    for start in range(0, len(sequences), at_once):
+        lengths = sequences.lengths_N[start : start + at_once].to(device)
+        tokens = sequences.tokens_NT[start : start + at_once, : int(lengths.max())].to(device)
+        logits = model(input_ids=tokens[:, :-1], use_cache=False).logits.float()
+        counted = torch.arange(1, tokens.shape[1], device=device) < lengths[:, None]
+        total += float(token_nll(logits, tokens[:, 1:]).double().masked_fill(~counted, 0.0).sum())
+        count += int(counted.sum())
+    return math.exp(min(total / count, 700.0)) if count else float("nan")
+
+
+def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, start: int, stop: int) -> float:
+    """Return MA: the share of positions from `start` to before `stop` whose greedy choice is the text's token.
+
+    1.0 means that every token is predicted from the true text before it.
+
+    Args:
+        tokens_T: The text.
+        predicted_T: The greedy choice for each of its positions.
+        start: The first position counted: the prefix's length, for the continuation; 1 for all.
+        stop: One past the last: the length less one, since the paper's sum ends at p + q − 1.
+
+    Returns:
+        A fraction, or NaN if no position is counted.
+
+    Source: Tirumala et al., arXiv:2205.10770; EMSO paper, section 4.1.3, MA.
+
+    Example:
+        >>> text, guess = torch.tensor([5, 6, 7, 8]), torch.tensor([-1, 6, 0, 8])
+        >>> memorization_accuracy(text, guess, start=1, stop=3)
+        0.5
+    """
+    if stop <= start:
+        return float("nan")
+    return float((tokens_T[start:stop] == predicted_T[start:stop]).float().mean())
+
+
+def judge_key(judge: Checkpoint, *facts: str) -> str:
+    """Return a sha256 that names a local judge: its weights, tokenizer and configuration, and these facts.
+
+    A checkpoint's digest names its weights alone. The same weights with another tokenizer, or with another
+    pooling (a file in a folder of its own, in sentence-transformers' format), are another judge.
+
+    Args:
+        judge: Its location and tokenizer are folders here.
+        facts: What else decides its numbers, such as the precision that it computes in.
+    """
+    digest = hashlib.sha256(json.dumps([judge.digest, *facts]).encode())
+    location = Path(judge.location)
+    for role, folder in (("model", location), ("tokenizer", Path(judge.tokenizer))):
+        for file in sorted({file for pattern in DESCRIPTION for file in folder.glob(pattern)}):
+            digest.update(json.dumps([role, file.name, file_digest(file)]).encode())
+    modules = location / "modules.json"
+    for module in json.loads(modules.read_text(encoding="utf-8")) if modules.is_file() else []:
+        for file in sorted((location / module["path"]).rglob("*")) if module["path"] else []:
+            if file.is_file():
+                name = str(file.relative_to(location))
+                digest.update(json.dumps([module["path"], name, file_digest(file)]).encode())
+    return digest.hexdigest()

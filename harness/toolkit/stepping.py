@@ -1,5 +1,7 @@
 """Stepping: one more token for many rows at once, of any causal LM, and faster of a GPT-Neo.
 
+Whether a model may be continued from a key-value cache at all is found out by trying, on its own texts.
+
 All live rows hold the same number of tokens (`harness.toolkit.cache` says why). A row joins by copying
 the first tokens of a row that a forward pass over whole sequences has cached; where there is no such
 cache, by copying the tokens themselves, and then each step reads all of them again.
@@ -7,16 +9,28 @@ cache, by copying the tokens themselves, and then each step reads all of them ag
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import logging
+from typing import Protocol
 
 import torch
 from transformers.cache_utils import Cache
 
 from harness.contracts import Model
+from harness.errors import TrialError
 from harness.toolkit.batches import rows_at_once, vocabulary_of
-from harness.toolkit.cache import JoiningCache, Source, whole_cache
+from harness.toolkit.cache import JoiningCache, Prefilled, holds_all, whole_cache
 from harness.toolkit.gpt_neo import GPTNeoStepper, is_plain_gpt_neo
-from harness.toolkit.pair import PairModel
+from harness.toolkit.pair import Combine, PairModel
+from harness.toolkit.precision import LogitPrecision
+
+_LOG = logging.getLogger(__name__)
+TRIED_ROWS = 2
+"""More than one, since a mask or a position may fit a single row by chance."""
+_UNFIT = (
+    *(AssertionError, AttributeError, IndexError, KeyError),
+    *(NotImplementedError, RuntimeError, TypeError, ValueError),
+)
+"""What a model raises that cannot take what it was given. Memory that ran out is another matter."""
 
 
 class Stepper(Protocol):
@@ -29,7 +43,7 @@ class Stepper(Protocol):
         """Feed one token to every live row and return the logits_RV that follow it."""
 
 
-def read(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.Tensor, Source]:
+def prefill(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.Tensor, Prefilled]:
     """Return the logits_BTV of a forward pass over rows without padding, and what their continuations start from."""
     cache = whole_cache(model) if is_cached else None
     if cache is None:
@@ -37,12 +51,12 @@ def read(model: Model, tokens_BT: torch.Tensor, is_cached: bool) -> tuple[torch.
     return model(input_ids=tokens_BT, past_key_values=cache, use_cache=True).logits, cache
 
 
-def stepper(model: Model, source: Source, rows: int, tokens: int, start: int) -> Stepper:
+def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int) -> Stepper:
     """Return a stepper of `model` for at most `rows` rows of at most `tokens` tokens.
 
     Args:
         model: Any causal LM; a pair of models is stepped one by one.
-        source: What `read` gave with the logits of the sequences that rows will continue.
+        source: What `prefill` gave with the logits of the sequences that rows will continue.
         rows: Room for so many.
         tokens: Room in each.
         start: How many tokens the first rows to join hold.
@@ -100,13 +114,14 @@ class CacheStepper:
         output = self._model(
             input_ids=tokens_R[:, None], past_key_values=self._cache, position_ids=position, use_cache=True
         )
-        return output.logits[:, -1]
+        logits: torch.Tensor = output.logits
+        return logits[:, -1]
 
 
 class PairStepper:
     """Steps two models and combines their logits."""
 
-    def __init__(self, steppers: list[Stepper], combine: Any) -> None:
+    def __init__(self, steppers: list[Stepper], combine: Combine) -> None:
         self._steppers, self._combine = steppers, combine
 
     def join(self, sources: torch.Tensor) -> None:
@@ -116,4 +131,86 @@ class PairStepper:
 
     def step(self, tokens_R: torch.Tensor) -> torch.Tensor:
         """Feed one token to every row of both."""
-        return self._combine(*(half.step(tokens_R) for half in self._steppers))  # type: ignore[no-any-return]
+        return self._combine(*(half.step(tokens_R) for half in self._steppers))
+
+
+@torch.inference_mode()
+def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
+    """Return whether rows of these lengths can be continued from a cache, with the logits of plain forward passes.
+
+    No list of architectures can say so: it depends on the configuration, the length and the version of
+    transformers. So rows are stepped from a cache, at the beginning, in the middle and at the end of the
+    longest sequence, where a window or a past that was dropped shows most, and their logits are compared with
+    those of a pass without a cache. It costs three passes over two rows, and six steps. A model that
+    fails is decoded by plain passes, which a warning in the log says.
+
+    Args:
+        model: Any causal LM.
+        tokens_NT: At least one row, as long as the longest that will be decoded.
+
+    Raises:
+        TrialError: The model cannot read rows of that length, its logits are NaN, or they depend on later tokens.
+    """
+    tokens = tokens_NT[:TRIED_ROWS]
+    plain = _plain_logits(model, tokens)
+    precision = LogitPrecision.of(model, plain)
+    _refuse_reading_ahead(model, tokens, plain, precision)
+    fault = _fault(model, tokens, plain, precision)
+    if fault:
+        _LOG.warning("%s is decoded slowly, by plain forward passes: %s.", type(model).__name__, fault)
+    return not fault
+
+
+def _plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
+    name, length = type(model).__name__, tokens.shape[1]
+    config = model.config.get_text_config(decoder=True)
+    most = getattr(config, "max_position_embeddings", None)
+    # A table of positions ends there; on a GPU, reading beyond it would break the process. Rotary ones go on.
+    if most and length > most and not getattr(config, "rope_parameters", None):
+        raise TrialError(f"{name} has {most} positions, so that it cannot read {length} tokens: take shorter texts.")
+    try:
+        logits, _ = prefill(model, tokens, is_cached=False)
+    except torch.OutOfMemoryError:
+        raise
+    except _UNFIT as error:
+        raise TrialError(
+            f"{name} cannot read {length} tokens in one forward pass without a cache, as decoding needs it: {error}"
+        ) from error
+    if logits.isnan().any():
+        raise TrialError(f"the logits of {name} hold NaN, so that it has no greedy choice: erase it less.")
+    return logits
+
+
+def _refuse_reading_ahead(model: Model, tokens: torch.Tensor, plain: torch.Tensor, precision: LogitPrecision) -> None:
+    half = max(1, tokens.shape[1] // 2)
+    alone, _ = prefill(model, tokens[:, :half], is_cached=False)
+    # Twice the slack: here a false alarm would end the trial, and not only cost time.
+    if not precision.agree(alone[:, -1], plain[:, half - 1], slack=2.0):
+        raise TrialError(
+            f"the logits of {type(model).__name__} after {half} tokens depend on what follows them, up to "
+            f"{tokens.shape[1]} tokens: it is no causal LM at this length, and has no continuations to measure."
+        )
+
+
+def _fault(model: Model, tokens: torch.Tensor, plain: torch.Tensor, precision: LogitPrecision) -> str:
+    """Return why rows cannot be continued from a cache, or nothing."""
+    rows, length = tokens.shape
+    if whole_cache(model) is None:
+        return "it keeps something else than keys and values"
+    try:
+        logits, source = prefill(model, tokens, is_cached=True)
+        if isinstance(source, torch.Tensor) or not holds_all(source, rows, length):
+            return "its cache does not hold every token"
+        if not precision.agree(logits, plain):
+            return "its logits with an empty cache differ from those without one"
+        for start in sorted({start for start in (1, length // 2, length - 2) if 1 <= start < length}):
+            stepping = stepper(model, source, rows, length, start)
+            stepping.join(torch.arange(rows, device=tokens.device))
+            for position in range(start, min(start + 2, length)):
+                if not precision.agree(stepping.step(tokens[:, position]), plain[:, position]):
+                    return f"from a cache its logits after {position + 1} tokens differ from those without one"
+    except torch.OutOfMemoryError:
+        raise
+    except _UNFIT as error:
+        return f"its cache cannot be given to it ({type(error).__name__})"
+    return ""

@@ -1,15 +1,20 @@
-"""Token ids to text and back, as it is and as the code behind the published tables did it."""
+"""Token ids to text and back, as it is and as the code behind the published tables did it; and what names texts."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from harness.contracts import Sequences
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def decoded(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]], *, special: bool = False) -> list[str]:
@@ -70,7 +75,21 @@ def retokenized(tokenizer: PreTrainedTokenizerBase, sequences: Sequences) -> Seq
     if end is not None:
         cut = [[end] * (length - len(row)) + row for row, length in zip(cut, lengths, strict=True)]
     tokens_NT = torch.zeros_like(sequences.tokens_NT)
-    for place, row in enumerate(cut):
-        tokens_NT[place, : len(row)] = torch.tensor(row)
+    for index, row in enumerate(cut):
+        tokens_NT[index, : len(row)] = torch.tensor(row)
     lengths_N = torch.tensor([len(row) for row in cut])
     return replace(sequences, tokens_NT=tokens_NT, lengths_N=lengths_N, digest=f"{sequences.digest}, tokenised again")
+
+
+def texts_key(*groups: Sequence[str]) -> str:
+    """Return a sha256 that names these texts, in their order and grouping.
+
+    Token ids do not name a text: two tokenizers read them differently.
+
+    Example:
+        >>> texts_key(["a", "b"]) == texts_key(["a", "b"]), texts_key(["ab"]) == texts_key(["a", "b"])
+        (True, False)
+        >>> texts_key(["a"], ["b"]) == texts_key(["a", "b"])
+        False
+    """
+    return hashlib.sha256(json.dumps([list(group) for group in groups]).encode()).hexdigest()

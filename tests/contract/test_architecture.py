@@ -1,7 +1,13 @@
 """What the folders promise: sizes, names, and a README that shows the real tree."""
 
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
+
+from harness import toolkit
+from harness.plugins import METHODS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("harness", "methods", "evaluators") for path in (ROOT / folder).rglob("*.py")]
@@ -22,12 +28,12 @@ def test_no_path_is_edited_and_nothing_is_unpickled():
     forbidden = re.compile(
         r"sys\.path\.(insert|append)|import pickle|pickle\.load|torch\.load\(|trust_remote_code=True|allow_pickle=True"
     )
-    found = {path.name: path.read_text() for path in SOURCES if forbidden.search(path.read_text())}
-    assert list(found) == ["conversion.py"], "the one place that converts what the hub has only as a pickle"
-    loads = re.findall(r"torch\.load\((.*)\)", found["conversion.py"])
+    texts = {path.name: path.read_text() for path in SOURCES if forbidden.search(path.read_text())}
+    assert list(texts) == ["fetching.py"], "the one file that converts what the hub has only as a pickle"
+    loads = re.findall(r"torch\.load\((.*)\)", texts["fetching.py"])
     assert len(loads) == 1
     assert "weights_only=True" in loads[0]
-    assert "pickle.load" not in found["conversion.py"]
+    assert "pickle.load" not in texts["fetching.py"]
 
 
 def test_the_readme_shows_every_folder():
@@ -36,6 +42,31 @@ def test_the_readme_shows_every_folder():
     folders += [path for path in (ROOT / "harness").iterdir() if path.is_dir()]
     missing = [path.name for path in folders if path.name != "__pycache__" and f"{path.name}/" not in readme]
     assert missing == []
+
+
+def test_every_room_is_either_open_to_plugins_or_closed():
+    """A new room of the harness must be put on one of the two lists before anything else works."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [closed] = [contract["forbidden_modules"] for contract in contracts if contract["name"].startswith("Plugins see")]
+    rooms = {
+        path.stem for path in (ROOT / "harness").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
+    models = {f"models.{path.stem}" for path in (ROOT / "harness" / "models").glob("*.py")}
+    every = {f"harness.{room}" for room in (rooms - {"__init__", "models", "toolkit"}) | (models - {"models.__init__"})}
+    assert every - set(closed) == {"harness.contracts", "harness.errors", "harness.models.blocks"}
+    assert set(closed) - every == {"harness.toolkit.*"}, "plugins take its names from harness.toolkit itself"
+
+
+def test_the_toolkits_names_are_all_there():
+    assert sorted(toolkit.__all__) == sorted(set(toolkit.__all__))
+    assert [name for name in toolkit.__all__ if not hasattr(toolkit, name)] == []
+
+
+def test_planning_needs_no_transformers_for_a_methods_settings():
+    """Importing it takes seconds: the methods and `harness.toolkit` do without until they erase."""
+    plugins = [f"methods.{name}" for name in METHODS.names()]
+    code = f"import sys, {', '.join(plugins)}; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_every_sweep_opens_with_its_question():

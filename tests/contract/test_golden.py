@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.execution.inputs import forget_set
 from harness.execution.memorized import build_memorized
-from harness.execution.tasks import ErasingTask, MeasuringTask, data_of, forget_of
+from harness.execution.tasks import ErasingTask, MeasuringTask
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
@@ -24,9 +25,9 @@ def erased_numbers(name, folder):
     """Return the mean and spread of the erased model's log-probabilities on the forget set."""
     method = METHODS.load(name)
     spec, artifacts = small_spec(method.reference), Artifacts(folder)
-    forget = data_of(spec, forget_of, spec.forget)
+    forget = forget_set(spec)
     if method.reference == "memorized_model":
-        build_memorized(spec, artifacts, load_model(spec.model), forget, print)
+        build_memorized(spec, artifacts, lambda: load_model(spec.model), print)
     strength = STRENGTHS.get(name, 1)
     settings = {method.strength.field: strength} | ({"epochs": 1} if "deliberate" in name else {})
     erased = next(METHODS.configure(name, settings).erase(ErasingTask(spec, artifacts, (strength,), print)))

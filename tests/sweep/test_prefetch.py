@@ -115,7 +115,7 @@ def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_pa
     before = run(tmp_path, "harness.sweep", str(file), "--plan")
     assert before.returncode == 2
     assert "models.0" in before.stderr
-    assert "not whole in this machine's hub cache" in before.stderr
+    assert "this machine's hub cache lacks" in before.stderr
 
     fetched = run(tmp_path, "harness.prefetch", str(file), endpoint=endpoint)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr

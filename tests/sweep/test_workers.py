@@ -194,7 +194,7 @@ def _running(tmp_path, variant):
 
 def test_workers_need_ray(tmp_path):
     from harness.errors import TrialError
-    from harness.execution.ray_train import on_workers
+    from harness.execution.ray_train import run_on_workers
 
     with pytest.raises(TrialError, match="run it without --executor inline"):
-        on_workers("a:b", spec_of("emso", Engine(name="deepspeed", workers=2)), {}, tmp_path, lambda message: None)
+        run_on_workers("a:b", spec_of("emso", Engine(name="deepspeed", workers=2)), {}, tmp_path, lambda message: None)

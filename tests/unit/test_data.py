@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.data.arrays import token_ids
 from harness.data.rows import check_rows
 from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
-from harness.data.sources import texts
+from harness.data.sources import texts, token_ids
 from harness.errors import DataError
 from harness.miniature import corpus
 from harness.specs import Source
@@ -301,7 +300,7 @@ def test_the_miniature_has_texts_for_every_role(tokenizer):
     forget = load_forget(Source(source="miniature", sequences=4), tokenizer, VOCABULARY)
     assert tokenizer.decode(forget.tokens_NT[0]) == corpus.forget_records()[0][:200]
     for role in ("forget", "retain", "utility", "validation"):
-        assert next(texts(Source(source="miniature", start=2), role)).place == "row 2"
+        assert next(texts(Source(source="miniature", start=2), role)).where == "row 2"
 
 
 def test_rows_can_be_checked_without_a_tokenizer(jsonl, npy):

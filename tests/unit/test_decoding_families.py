@@ -11,9 +11,9 @@ from harness.errors import TrialError
 from harness.toolkit.cache import JoiningCache, bytes_per_token
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.pair import PairModel
-from harness.toolkit.precision import NEAR_TIE, Precision
+from harness.toolkit.precision import NEAR_TIE, LogitPrecision
 from harness.toolkit.sampling import choose, sample, sampled_at_once, uniforms
-from harness.toolkit.stepping import CacheStepper, GPTNeoStepper, ReadingStepper, read, stepper
+from harness.toolkit.stepping import CacheStepper, GPTNeoStepper, ReadingStepper, prefill, stepper
 
 TOKENS = 12
 VOCABULARY = 61
@@ -282,7 +282,7 @@ def test_room_is_counted_for_every_family():
     for name, window in (("mamba", None), ("mistral", 3), ("llama", None)):
         model = make(name, window)
         assert 1 <= sampled_at_once(model, 4, TOKENS, torch.device("cpu"), is_cached=True) <= 256
-        _, source = read(model, torch.ones(2, TOKENS, dtype=torch.long), is_cached=True)
+        _, source = prefill(model, torch.ones(2, TOKENS, dtype=torch.long), is_cached=True)
         # Two layers of keys and values of 2 heads of 8 numbers of 4 bytes; or a token's number.
         assert bytes_per_token(source) == (8 if name == "mamba" else 2 * 2 * 2 * 8 * 4)
 
@@ -295,7 +295,7 @@ def test_a_gpt_neo_has_its_own_activation(activation, make_sequences):
 
 
 def step_of(model):
-    _, source = read(model, torch.ones(1, 4, dtype=torch.long), is_cached=True)
+    _, source = prefill(model, torch.ones(1, 4, dtype=torch.long), is_cached=True)
     return stepper(model, source, 1, 8, 2)
 
 
@@ -363,9 +363,9 @@ def test_a_half_precision_says_its_own_limit(make_sequences):
 def test_a_precision_is_the_coarsest_that_was_used():
     model = make("gpt2")
     logits = torch.zeros(1)
-    assert Precision.of(model, logits).dtype == torch.float32
-    assert Precision.of(model, logits.bfloat16()).dtype == torch.bfloat16
-    assert Precision.of(model.half(), logits).dtype == torch.float16
+    assert LogitPrecision.of(model, logits).dtype == torch.float32
+    assert LogitPrecision.of(model, logits.bfloat16()).dtype == torch.bfloat16
+    assert LogitPrecision.of(model.half(), logits).dtype == torch.float16
 
 
 def test_of_equal_logits_the_first_is_chosen(make_sequences):
@@ -383,7 +383,7 @@ def test_rows_that_join_late_are_read_anew_like_those_that_are_cached():
     logits = {}
     with torch.inference_mode():
         for is_cached, kind in ((True, CacheStepper), (False, ReadingStepper)):
-            _, source = read(model, tokens, is_cached)
+            _, source = prefill(model, tokens, is_cached)
             rows = stepper(model, source, 3, TOKENS, 4)
             assert isinstance(rows, kind)
             rows.join(torch.tensor([2]))
@@ -395,7 +395,7 @@ def test_rows_that_join_late_are_read_anew_like_those_that_are_cached():
 
 def test_a_joining_cache_holds_a_window_s_first_tokens_too():
     model = make("mistral", 3)
-    _, source = read(model, torch.ones(2, TOKENS, dtype=torch.long), is_cached=True)
+    _, source = prefill(model, torch.ones(2, TOKENS, dtype=torch.long), is_cached=True)
     joining = JoiningCache(source, rows=1, tokens=TOKENS, start=TOKENS - 2)
     joining.join(torch.tensor([1]))
     assert joining.get_seq_length() == TOKENS - 2

@@ -10,7 +10,7 @@ import torch
 from harness.contracts import Training
 from harness.errors import TrialError
 from harness.execution.memorized import build_memorized, memorized_key
-from harness.execution.tasks import ErasingTask, data_of, forget_of
+from harness.execution.tasks import ErasingTask
 from harness.models.blocks import blocks
 from harness.models.loading import load_model
 from harness.plugins import METHODS
@@ -149,7 +149,7 @@ def erased(name, folder, engine):
     spec = replace(small_spec(method.reference), engine=engine)
     artifacts = Artifacts(folder)
     if method.reference == "memorized_model":
-        build_memorized(spec, artifacts, load_model(spec.model), data_of(spec, forget_of, spec.forget), print)
+        build_memorized(spec, artifacts, lambda: load_model(spec.model), print)
     strength = 1 if method.strength.field == "epochs" else 3.0
     settings = {method.strength.field: strength} | ({"epochs": 1} if name == "deliberate_imagination" else {})
     task = ErasingTask(spec, artifacts, (strength,), print)

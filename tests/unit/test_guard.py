@@ -18,16 +18,15 @@ import torch
 
 from harness.digests import digest_of
 from harness.errors import TrialError
-from harness.execution import tasks
+from harness.execution import inputs
 from harness.execution.erasing import erase
-from harness.execution.fingerprint import bit_sums, changes, fingerprint, model_state
-from harness.execution.guard import guarded
-from harness.execution.inline import run_inline
+from harness.execution.fingerprint import bit_sums, changes, fingerprint, model_fingerprints
+from harness.execution.guard import ProcessState, guarded
+from harness.execution.inputs import SharedTexts
+from harness.execution.job_queue import run_inline
 from harness.execution.jobs import Folders, Job
-from harness.execution.memory import PeakMemory, give_back
-from harness.execution.surroundings import Surroundings
+from harness.execution.memory import PeakMemory, release_free_memory
 from harness.execution.tasks import MeasuringTask
-from harness.execution.texts import SharedTexts
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
@@ -67,7 +66,7 @@ def run(tmp_path):
     """Return a runner of trials in this process, one after the other: each one's records."""
     folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
 
-    tasks.drop_shared()
+    inputs.clear_shared()
 
     def run(*specs):
         run_inline([Job(name=spec.variant, kind="trial", spec=spec) for spec in specs], folders, lambda event: None)
@@ -75,7 +74,7 @@ def run(tmp_path):
 
     run.folders = folders
     yield run
-    tasks.drop_shared()
+    inputs.clear_shared()
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ def clean(run):
     if not CLEAN:
         CLEAN.extend(numbers(run(spec_of("clean"))[0]))
         shutil.rmtree(run.folders.artifacts)
-        tasks.drop_shared()
+        inputs.clear_shared()
     return CLEAN
 
 
@@ -117,7 +116,7 @@ def test_what_an_evaluator_was_lent_and_changed_is_named(lent, harm):
 @pytest.mark.parametrize("harm", [*HARMLESS, *PUT_BACK])
 def test_what_an_evaluator_may_do_is_not_refused_and_what_a_process_shares_is_put_back(lent, harm):
     model, task = lent
-    before = Surroundings.now()
+    before = ProcessState.capture()
     with guarded("the evaluator 'x'", task):
         HARMS[harm](model, task)
         assert bool(before.changed()) == (harm in PUT_BACK)
@@ -132,7 +131,7 @@ def test_an_evaluator_that_harms_fails_and_the_next_trials_numbers_are_right(run
     assert numbers(first) == [], "what it measured is in no journal"
     assert numbers(second) == clean
     if "array" in harm:
-        tasks.drop_shared()  # A later process finds the artifacts alone.
+        inputs.clear_shared()  # A later process finds the artifacts alone.
         assert numbers(run(spec_of("later"))[0]) == clean
 
 
@@ -201,7 +200,7 @@ def test_a_method_that_harms_at_its_end_fails_and_its_points_stand(run, clean):
 
 @pytest.mark.parametrize("harm", ["grad", "inference", "dtype", "random"])
 def test_what_a_process_shares_is_put_back_after_a_method(tmp_path, harm):
-    spec, before = spec_of("hostile", harm, "harmful_method", (1,)), Surroundings.now()
+    spec, before = spec_of("hostile", harm, "harmful_method", (1,)), ProcessState.capture()
     for _ in erase(spec, Artifacts(tmp_path), (1,), {**spec.settings, "epochs": 1}, lambda message: None):
         assert before.changed() == []
     assert before.changed() == []
@@ -262,13 +261,13 @@ def test_a_fingerprint_knows_shapes_types_and_any_layout():
 
 def test_a_model_is_as_it_was_after_generating_and_not_after_another_loads():
     model = load_model(small_spec().model)
-    before = model_state(model)
+    before = model_fingerprints(model)
     model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=2, do_sample=False)
-    assert changes(before, model_state(model)) == []
-    assert changes(before, model_state(load_model(small_spec().model))) == []
+    assert changes(before, model_fingerprints(model)) == []
+    assert changes(before, model_fingerprints(load_model(small_spec().model))) == []
     with torch.no_grad():
         model.transformer.h[0].mlp.c_fc.weight[0, 0] += 1e-6
-    assert changes(before, model_state(model)) == ["the model's weights (transformer.h.0.mlp.c_fc.weight)"]
+    assert changes(before, model_fingerprints(model)) == ["the model's weights (transformer.h.0.mlp.c_fc.weight)"]
 
 
 def test_texts_are_read_once_handed_out_as_copies_and_never_used_damaged(make_sequences):
@@ -282,7 +281,7 @@ def test_texts_are_read_once_handed_out_as_copies_and_never_used_damaged(make_se
     texts(1).tokens_NT.fill_(9)
     assert texts(1).tokens_NT[0].tolist() == [1, 2, 3]
     assert reads == [1]
-    texts._kept(1)[0].lengths_N.fill_(9)  # What nobody is handed.
+    texts._load(1)[0].lengths_N.fill_(9)  # What nobody is handed.
     assert texts(1).lengths_N.tolist() == [3, 2]
     assert reads == [1, 1]
 
@@ -345,13 +344,13 @@ def test_memory_that_is_free_goes_back_to_the_system():
     last = bytearray(64 << 10)  # Held: what lies below it is free and stays with the process.
     full = process.memory_info().rss
     del kept
-    give_back()
+    release_free_memory()
     assert full - process.memory_info().rss > 100 << 20
     assert len(last) == 64 << 10
 
 
 def test_the_state_of_a_process_is_put_back_whole():
-    before = Surroundings.now()
+    before = ProcessState.capture()
     folder = Path.cwd()
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
@@ -365,26 +364,26 @@ def test_the_state_of_a_process_is_put_back_whole():
         "NumPy's random state",
         "the working directory",
     ]
-    with before.in_force():
+    with before.applied():
         assert before.changed() == []
         assert Path.cwd() == folder
     assert torch.get_default_dtype() == torch.float64, "as it was around it"
-    before.put_back()
+    before.restore()
     assert before.changed() == []
 
 
 @pytest.mark.parametrize("is_put_back", [True, False])
 def test_an_autocast_that_is_never_left_keeps_rounded_weights_unless_it_is_put_back(is_put_back):
-    ours, layer = Surroundings.now(), torch.nn.Linear(2, 1, bias=False)
-    inputs, outputs = torch.ones(1, 2), []
+    ours, layer = ProcessState.capture(), torch.nn.Linear(2, 1, bias=False)
+    ones, outputs = torch.ones(1, 2), []
     torch.autocast("cpu", torch.bfloat16).__enter__()
     try:
         if is_put_back:
-            ours.put_back()
+            ours.restore()
         for _ in range(2):
             with torch.autocast("cpu", torch.bfloat16):
-                outputs.append(layer(inputs).item())
+                outputs.append(layer(ones).item())
             layer.weight.data.mul_(2)
     finally:
-        ours.put_back()
+        ours.restore()
     assert outputs[1] == outputs[0] * (2 if is_put_back else 1)

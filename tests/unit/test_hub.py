@@ -20,7 +20,7 @@ from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget
 from harness.errors import DataError, ModelError
 from harness.execution import tasks
-from harness.execution.judges import Judges
+from harness.execution.judges import JudgeCache
 from harness.execution.tasks import MeasuringTask
 from harness.hub import Repository
 from harness.models.loading import load_model, load_tokenizer, vocabulary
@@ -98,7 +98,7 @@ def test_a_revision_is_another_commit(hub_cache, model_folder):
 
 
 def test_what_is_missing_is_named(hub_cache, model_folder):
-    message = r"the model 'owner/model' is not whole in this machine's hub cache, and the hub cannot be reached"
+    message = r"this machine's hub cache lacks the model 'owner/model' or a part of it, and the hub cannot be reached"
     with pytest.raises(ModelError, match=message):
         resolve_model("owner/model")
     (model_folder / "model.safetensors").rename(model_folder / "model-00001-of-00002.safetensors")
@@ -183,7 +183,7 @@ def test_conversion_keeps_every_tensor_tied_ones_too_in_one_file_or_several(hub_
         torch.save({name: weights[name] for name in half}, folder / f"pytorch_model-{number:05d}-of-00002.bin")
     hub_cache("owner/encoder", folder)
     assert "pytorch_model-00001-of-00002.bin, pytorch_model-00002" in fetch_model(Repository("owner/encoder", "model"))
-    place = hub.converted(Repository("owner/encoder", "model", COMMIT))
+    place = hub.conversion_folder(Repository("owner/encoder", "model", COMMIT))
     found = {name: tensor for file in place.glob("*.safetensors") for name, tensor in load_file(file).items()}
     assert set(found) == set(weights)
     assert all(torch.equal(found[name], weights[name]) for name in weights)
@@ -209,8 +209,8 @@ def test_a_pickle_that_would_run_code_is_not_run(hub_cache, pickled_folder, tmp_
     assert main([str(file)]) == 1
     assert "holds more than tensors, or is damaged (UnpicklingError): it was not converted" in capsys.readouterr().out
     assert not (tmp_path / "sprung").exists()
-    assert not hub.converted(Repository("owner/encoder", "model", COMMIT)).parent.is_dir() or not any(
-        hub.converted(Repository("owner/encoder", "model", COMMIT)).parent.iterdir()
+    assert not hub.conversion_folder(Repository("owner/encoder", "model", COMMIT)).parent.is_dir() or not any(
+        hub.conversion_folder(Repository("owner/encoder", "model", COMMIT)).parent.iterdir()
     )
     torch.load(folder / "pytorch_model.bin", weights_only=False)
     assert (tmp_path / "sprung").exists(), "the trap is one: whoever unpickles it makes the folder"
@@ -226,7 +226,7 @@ def test_a_cached_data_set_is_read_by_its_configuration(hub_cache, tokenizer, tm
     source = Source(source="hub", path="owner/news", name="plain", sequences=2, prefix_tokens=3)
     found = load_forget(source, tokenizer, 256)
     assert tokenizer.decode(found.tokens_NT[0, : found.lengths_N[0]]) == rows[0]
-    with pytest.raises(DataError, match="the data set 'owner/missing' is not whole in this machine's hub cache"):
+    with pytest.raises(DataError, match="this machine's hub cache lacks the data set 'owner/missing' or a part of it"):
         load_forget(Source(source="hub", path="owner/missing"), tokenizer, 256)
 
 
@@ -243,9 +243,9 @@ def test_what_the_hubs_own_list_says_is_missing_is_missing(hub_cache, model_fold
     place = hub_cache("owner/news", tmp_path / "news", kind="dataset")
     _list(place, ["plain/train.jsonl", "other/train.jsonl", "infos.json"])
     assert hub.commit(news) == COMMIT
-    assert hub.cached_rows(news, "plain") == place
-    assert hub.cached_rows(news, "other") is None
-    assert hub.cached_rows(news, None) is None
+    assert hub.cached_data_set(news, "plain") == place
+    assert hub.cached_data_set(news, "other") is None
+    assert hub.cached_data_set(news, None) is None
 
 
 def _list(snapshot, names):
@@ -261,21 +261,21 @@ def test_reasoning_reads_the_cached_data_set_and_pins_its_commit(hub_cache, tmp_
     (tmp_path / "piqa").mkdir()
     (tmp_path / "piqa" / "validation.jsonl").write_text("\n".join(json.dumps(row) for _ in range(3)))
     evaluator = Reasoning(tasks=("piqa",), tasks_path="hub")
-    with pytest.raises(DataError, match="the data set 'baber/piqa' is not whole"):
+    with pytest.raises(DataError, match="lacks the data set 'baber/piqa' or a part of it"):
         evaluator.inputs()
     hub_cache("baber/piqa", tmp_path / "piqa", kind="dataset")
     assert evaluator.inputs() == {"piqa": f"baber/piqa at {COMMIT}"}
-    from evaluators.reasoning import _task
+    from evaluators.reasoning import lm_eval_task
 
-    _task.cache_clear()
-    assert [doc["sol1"] for doc in _task("piqa", "hub", None).validation_docs()] == ["Turn the handle"] * 3
-    _task.cache_clear()
+    lm_eval_task.cache_clear()
+    assert [doc["sol1"] for doc in lm_eval_task("piqa", "hub", None).validation_docs()] == ["Turn the handle"] * 3
+    lm_eval_task.cache_clear()
 
 
 def test_generation_holds_one_large_judge_at_a_time(monkeypatch, tmp_path):
     alive, counts = weakref.WeakSet(), []
 
-    class Watched(Judges):
+    class Watched(JudgeCache):
         def get(self, load, checkpoint):
             gc.collect()
             counts.append(len(alive))
@@ -313,23 +313,23 @@ def test_judges_large_ones_make_room_and_small_ones_stay(model_folder, tmp_path)
         loads.append(checkpoint.id)
         return object()
 
-    small = Judges(kept_bytes=2 * weight)
+    small = JudgeCache(kept_bytes=2 * weight)
     first = small.get(load, places["a"])
     small.get(load, places["b"])
     assert small.get(load, places["a"]) is first
-    small.rest()
+    small.shrink()
     small.get(load, places["c"])
     assert small.get(load, places["a"]) is first, "b was asked for longest ago"
     small.get(load, places["b"])
     assert loads == ["a", "b", "c", "b"]
 
     loads.clear()
-    large = Judges(kept_bytes=weight // 2)
+    large = JudgeCache(kept_bytes=weight // 2)
     held = large.get(load, places["a"])
     assert large.get(load, places["a"]) is held, "it stays until another is asked for"
     large.get(load, places["b"])
     large.get(load, places["a"])
-    large.rest()
+    large.shrink()
     large.get(load, places["a"])
     assert loads == ["a", "b", "a", "a"]
 
@@ -339,7 +339,7 @@ def test_converted_weights_that_are_damaged_are_named_removed_and_converted_agai
 ):
     hub_cache("owner/model", model_folder)
     hub_cache("owner/encoder", pickled_folder[0])
-    place = hub.converted(Repository("owner/encoder", "model", COMMIT))
+    place = hub.conversion_folder(Repository("owner/encoder", "model", COMMIT))
     file, weights = str(sweep(tmp_path)), place / "model.safetensors"
 
     def harm_weights():

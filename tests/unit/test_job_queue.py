@@ -10,13 +10,13 @@ from harness.specs import Failed
 
 
 @pytest.fixture
-def open_board(tmp_path):
-    """Return a maker of boards, each with the events that it passed on."""
+def open_queue(tmp_path):
+    """Return a maker of queues, each with the events that it passed on."""
 
-    def make(*jobs, room=None):
+    def make(*jobs, capacity=None):
         events = []
         folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
-        return JobQueue(jobs, folders, events.append, room), events
+        return JobQueue(jobs, folders, events.append, capacity), events
 
     return make
 
@@ -26,33 +26,33 @@ def failures(queue):
     return {trial_id: journal.read(trial_id) for trial_id in journal.trial_ids()}
 
 
-def test_jobs_keep_their_order_but_one_that_must_wait_is_passed(open_board, make_job):
+def test_jobs_keep_their_order_but_one_that_must_wait_is_passed(open_queue, make_job):
     memory = make_job("mem", provides="k")
-    queue, _ = open_board(make_job("a"), make_job("waits", needs="k"), memory, make_job("b"))
+    queue, _ = open_queue(make_job("a"), make_job("waits", needs="k"), memory, make_job("b"))
     assert [queue.next().name for _ in range(3)] == ["a", "mem", "b"]
     assert queue.next() is None
     assert not queue.is_exhausted()
-    queue.over(memory)
+    queue.finish(memory)
     assert queue.next().name == "waits"
     assert queue.next() is None
     assert queue.is_exhausted()
 
 
-def test_what_lies_on_the_disk_need_not_be_provided(open_board, tmp_path, make_job):
-    queue, events = open_board(make_job("waits", needs="k"))
+def test_what_lies_on_the_disk_need_not_be_provided(open_queue, tmp_path, make_job):
+    queue, events = open_queue(make_job("waits", needs="k"))
     Artifacts(tmp_path / "artifacts").build("memorized", "k", lambda folder: None)
     assert queue.next().name == "waits"
     assert events == []
 
 
 @pytest.mark.parametrize("reported", [True, False])
-def test_who_needed_what_failed_fails_without_running(open_board, reported, make_job):
+def test_who_needed_what_failed_fails_without_running(open_queue, reported, make_job):
     memory = make_job("mem", provides="k")
-    queue, events = open_board(memory, make_job("waits", needs="k"), make_job("b"))
+    queue, events = open_queue(memory, make_job("waits", needs="k"), make_job("b"))
     assert queue.next() is memory
     if reported:  # It said so itself, or its worker died.
-        queue.saw(Event(job="mem", kind="failed", message="ValueError: NaN loss"))
-        queue.over(memory)
+        queue.report(Event(job="mem", kind="failed", message="ValueError: NaN loss"))
+        queue.finish(memory)
     else:
         queue.fail(memory, "ValueError: NaN loss")
     assert queue.next().name == "b"
@@ -62,15 +62,15 @@ def test_who_needed_what_failed_fails_without_running(open_board, reported, make
     assert queue.is_exhausted()
 
 
-def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_board, make_job):
-    queue, events = open_board(make_job("waits", needs="k"))
+def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_queue, make_job):
+    queue, events = open_queue(make_job("waits", needs="k"))
     assert queue.next() is None
     assert queue.is_exhausted()
     assert [event.message for event in events] == ["the memorised model could not be built: no job builds it"]
 
 
 @pytest.mark.parametrize(
-    ("cpus", "gpus", "room", "fits"),
+    ("cpus", "gpus", "capacity", "fits"),
     [
         (2, 0, {"CPU": 2.0}, True),
         (3, 0, {"CPU": 2.0}, False),
@@ -79,29 +79,29 @@ def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_board, make_job
         (99, 9, None, True),
     ],
 )
-def test_a_job_that_asks_for_more_than_there_is_fails(open_board, cpus, gpus, room, fits, make_job):
-    queue, events = open_board(make_job("big", cpus=cpus, gpus=gpus), make_job("small"), room=room)
+def test_a_job_that_asks_for_more_than_there_is_fails(open_queue, cpus, gpus, capacity, fits, make_job):
+    queue, events = open_queue(make_job("big", cpus=cpus, gpus=gpus), make_job("small"), capacity=capacity)
     assert queue.next().name == ("big" if fits else "small")
     if not fits:
         [event] = events
         assert f"it asks for {cpus} CPUs and {gpus} GPUs, and this machine has 2 and 0" in event.message
 
 
-def test_closing_fails_what_is_not_over_and_only_that(open_board, make_job):
+def test_closing_fails_what_is_not_over_and_only_that(open_queue, make_job):
     done, runs, waits = make_job("done"), make_job("runs"), make_job("waits")
-    queue, _ = open_board(done, runs, waits)
+    queue, _ = open_queue(done, runs, waits)
     queue.next()
     queue.next()
-    queue.over(done)
+    queue.finish(done)
     queue.close("Ray ended")
-    assert {trial_id: [each.error for each in found] for trial_id, found in failures(queue).items()} == {
+    assert {trial_id: [failed.error for failed in records] for trial_id, records in failures(queue).items()} == {
         "id-runs": ["Ray ended"],
         "id-waits": ["Ray ended"],
     }
 
 
-def test_a_memorised_model_has_no_trial_to_record_a_failure_for(open_board, make_job):
-    queue, events = open_board(make_job("mem", provides="k"))
+def test_a_memorised_model_has_no_trial_to_record_a_failure_for(open_queue, make_job):
+    queue, events = open_queue(make_job("mem", provides="k"))
     queue.fail(queue.next(), "WorkerDied: killed")
     assert failures(queue) == {}
     assert [event.message for event in events] == ["WorkerDied: killed"]

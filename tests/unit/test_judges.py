@@ -149,8 +149,8 @@ def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definit
     judge, written = CausalJudge(task.spec.model), task.generations(definition)
     joined = [prompt + text for prompt, text in zip(written.prompts, written.references, strict=True)]
     # `table` has the prompt's own tokens in a perplexity.
-    alone = judge.read(written.prompts, written.references)
-    read = judge.read([""] * len(joined), joined) if definition == "table" else alone
+    alone = judge.score(written.prompts, written.references)
+    read = judge.score([""] * len(joined), joined) if definition == "table" else alone
     plain = math.exp(np.mean([value for row in read.nll for value in row]))
     noted = found.notes["human_perplexity"]
     assert noted["features"] == pytest.approx(plain, rel=1e-5)
@@ -164,13 +164,13 @@ def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definit
 
 def test_the_human_texts_are_read_once_in_a_sweep(measured_once, monkeypatch):
     measured_once()
-    read, texts = CausalJudge.read, []
+    score, texts = CausalJudge.score, []
 
     def watched(self, prompts, written):
         texts.append(tuple(written))
-        return read(self, prompts, written)
+        return score(self, prompts, written)
 
-    monkeypatch.setattr(CausalJudge, "read", watched)
+    monkeypatch.setattr(CausalJudge, "score", watched)
     task, _ = measured_once()
     assert texts == [task.generations("exact").texts], "one judge for both roles reads what was written, once"
 

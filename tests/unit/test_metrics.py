@@ -8,12 +8,11 @@ import torch
 
 from evaluators.metrics.exact_match import exact_match
 from evaluators.metrics.mauve import mauve_score
-from evaluators.metrics.memorization_accuracy import memorization_accuracy
 from evaluators.metrics.perplexity import perplexity
 from evaluators.metrics.repetition import div_n, rep_n, table_div_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.models.resolving import resolve_judge
-from harness.toolkit.scoring import CausalJudge
+from harness.toolkit.scoring import CausalJudge, memorization_accuracy
 
 
 def test_repetition_by_hand():
@@ -59,14 +58,14 @@ def test_perplexity_weighs_tokens_not_texts():
 
 def test_judges_read_a_text_given_its_prompt():
     judge = CausalJudge(resolve_judge("perplexity", "miniature"))
-    together = judge.read(["The ", "The "], ["old man walked home.", ""])
-    alone = judge.read(["The "], ["old man walked home."])
+    together = judge.score(["The ", "The "], ["old man walked home.", ""])
+    alone = judge.score(["The "], ["old man walked home."])
     assert together.nll[0] == pytest.approx(alone.nll[0], abs=1e-4)
     assert together.nll[1] == []
     assert not np.allclose(together.mean_ND[0], together.mean_ND[1])
     assert np.allclose(together.mean_ND[0], alone.mean_ND[0], atol=1e-4)
     assert not np.allclose(together.mean_ND[0], together.last_ND[0], atol=1e-2)
-    whole = judge.read([""], ["The old man walked home."])
+    whole = judge.score([""], ["The old man walked home."])
     assert perplexity(whole.nll) != pytest.approx(perplexity(alone.nll))
 
 

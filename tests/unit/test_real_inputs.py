@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness.data.arrays import token_ids
 from harness.data.sequences import load_forget, load_utility
+from harness.data.sources import token_ids
 from harness.specs import Source
 
 CHALLENGE_MD5 = "6d85d7f2b48e34e6f96541a546a699bf"

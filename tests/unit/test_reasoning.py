@@ -20,7 +20,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 
 from evaluators import reasoning
 from evaluators.reasoning import FOLDER, TITLES, Reasoning
-from evaluators.reasoning_tasks import files
+from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
 from harness.errors import DataError
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.resolving import resolve_model
@@ -71,7 +71,7 @@ THEIRS = {
 
 @pytest.fixture(autouse=True)
 def forgetful():
-    reasoning._task.cache_clear()
+    reasoning.lm_eval_task.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +161,8 @@ def test_another_model_gets_answers_of_its_own(model, make_model, asked, folder,
     evaluator = Reasoning(tasks=("piqa", "arc_easy"), tasks_path=str(folder))
     other = make_model(seed=3, vocabulary=256)
     first, second = evaluator.evaluate(model, asked), evaluator.evaluate(other, asked)
-    assert reasoning._task.cache_info().misses == 2
-    reasoning._task.cache_clear()
+    assert reasoning.lm_eval_task.cache_info().misses == 2
+    reasoning.lm_eval_task.cache_clear()
     assert evaluator.evaluate(other, asked).numbers == pytest.approx(second.numbers, nan_ok=True)
     assert first.numbers != second.numbers
 
@@ -183,8 +183,8 @@ def test_a_task_that_fails_costs_its_own_number(model, asked, folder, monkeypatc
             raise RuntimeError("no such split")
         return kept(name, *rest)
 
-    kept = reasoning._task
-    monkeypatch.setattr(reasoning, "_task", broken)
+    kept = reasoning.lm_eval_task
+    monkeypatch.setattr(reasoning, "lm_eval_task", broken)
     found = Reasoning(tasks=("piqa", "copa"), tasks_path=str(folder)).evaluate(model, asked)
     assert math.isnan(found.numbers["copa"])
     assert math.isnan(found.numbers["reasoning"])
@@ -247,7 +247,7 @@ def test_files_are_read_as_their_authors_publish_them(task, tmp_path):
     (tmp_path / name).write_text(text)
     if labels:
         (tmp_path / labels[0]).write_text(labels[1])
-    [row] = files.read(task, files.find(task, tmp_path))
+    [row] = read_questions(task, question_files(task, tmp_path))
     expected = {
         "piqa": {"goal": "g", "sol2": "b", "label": 1},
         "arc_easy": {"question": "Q?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"},
@@ -259,7 +259,7 @@ def test_files_are_read_as_their_authors_publish_them(task, tmp_path):
 
 def test_parquet_of_the_hub_is_read(tmp_path):
     Dataset.from_list(ROWS["pubmedqa"]).to_parquet(tmp_path / "pubmedqa.parquet")
-    assert files.read("pubmedqa", files.find("pubmedqa", tmp_path)) == ROWS["pubmedqa"]
+    assert read_questions("pubmedqa", question_files("pubmedqa", tmp_path)) == ROWS["pubmedqa"]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_parquet_of_the_hub_is_read(tmp_path):
 def test_files_that_cannot_be_measured_say_why(task, name, text, says, tmp_path):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError) as error:
-        files.checked([task], tmp_path)
+        question_digests([task], tmp_path)
     assert says in str(error.value)
 
 
@@ -287,16 +287,16 @@ def test_labels_and_rows_must_be_as_many(tmp_path):
     (tmp_path / "piqa_dev.jsonl").write_text(json.dumps(ROWS["piqa"][0]))
     (tmp_path / "piqa_dev_labels.lst").write_text("0\n1\n")
     with pytest.raises(DataError, match="has 2 labels for the 1 rows"):
-        files.checked(["piqa"], tmp_path)
+        question_digests(["piqa"], tmp_path)
     with pytest.raises(DataError, match="is no folder"):
-        files.checked(["piqa"], tmp_path / "nowhere")
+        question_digests(["piqa"], tmp_path / "nowhere")
 
 
 def test_numbers_equal_lm_evals_command_line(tmp_path):
     """The same model and rows, from the terminal; a task has another name there, since lm-eval knows ours already."""
     checkpoint = resolve_model("miniature-s")
     for name in TITLES:
-        rows = [json.dumps(row) for row in reasoning._rows(name, "miniature")["rows"].to_list()[:40]]
+        rows = [json.dumps(row) for row in reasoning.local_data_set(name, "miniature")["rows"].to_list()[:40]]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
         config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
         for key in ("dataset_name", "validation_split"):

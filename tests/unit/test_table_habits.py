@@ -26,8 +26,7 @@ from harness.execution.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
 from harness.specs import Source
-from harness.toolkit.keys import judge_key
-from harness.toolkit.scoring import CausalJudge
+from harness.toolkit.scoring import CausalJudge, judge_key
 from harness.toolkit.texts import cleaned, retokenized
 
 END = 256
@@ -239,11 +238,11 @@ def test_prompt_and_text_are_joined_before_they_are_tokenised(judge_folder):
     """The prompt ends with a and the text begins with b: one token of the judge's."""
     checkpoint = judge_folder(byte_tokenizer(merges=[("a", "b")]))
     judge = CausalJudge(checkpoint)
-    together = judge.read([""], ["xyzab"]).last_ND
-    apart = judge.read(["xyza"], ["b"]).last_ND
+    together = judge.score([""], ["xyzab"]).last_ND
+    apart = judge.score(["xyza"], ["b"]).last_ND
     assert not np.allclose(together, apart)
-    assert np.array_equal(Generation(definition="table")._read(judge, ["xyza"], ["b"]).last_ND, together)
-    assert np.array_equal(Generation(definition="exact")._read(judge, ["xyza"], ["b"]).last_ND, apart)
+    assert np.array_equal(Generation(definition="table")._score(judge, ["xyza"], ["b"]).last_ND, together)
+    assert np.array_equal(Generation(definition="exact")._score(judge, ["xyza"], ["b"]).last_ND, apart)
 
 
 # Perplexity
@@ -297,7 +296,7 @@ def test_a_batch_without_padding_is_the_mean_of_its_tokens(judge_folder):
     judge = CausalJudge(judge_folder(tokenizer))
     texts = ["the cat sat", "a dog slept"]
     alone = [
-        value for nll in judge.read([text[0] for text in texts], [text[1:] for text in texts]).nll for value in nll
+        value for nll in judge.score([text[0] for text in texts], [text[1:] for text in texts]).nll for value in nll
     ]
     assert judge.padded_mean_nll(texts, tokens=200) == pytest.approx(sum(alone) / len(alone), abs=1e-5)
     cut = judge.padded_mean_nll(texts, tokens=5)
@@ -320,7 +319,7 @@ def test_a_batch_is_sixteen_texts_and_the_last_partial_one_is_dropped(judge_fold
 
 def test_a_judge_without_an_end_of_text_is_refused(judge_folder):
     judge = CausalJudge(judge_folder(byte_tokenizer(end=None)))
-    assert judge.read(["a"], ["b"]).nll[0]
+    assert judge.score(["a"], ["b"]).nll[0]
     with pytest.raises(ModelError, match="the judge 'judge' has a tokenizer without an end of text"):
         judge.padded_mean_nll(["ab"], tokens=200)
 

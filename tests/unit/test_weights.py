@@ -24,7 +24,7 @@ from transformers import (
 from evaluators.metrics.semantic_similarity import Embedder
 from harness import digests
 from harness.errors import ModelError
-from harness.execution.judges import Judges
+from harness.execution.judges import JudgeCache
 from harness.models import resolving
 from harness.models.loading import check_encoder, check_model, load_encoder, load_model
 from harness.models.resolving import resolve_model
@@ -205,7 +205,9 @@ def test_weights_that_are_not_finite_are_refused_when_loaded(folder, value):
 
 
 @pytest.mark.parametrize("file", [FILE, "config.json"])
-@pytest.mark.parametrize("load", [load_model, lambda checkpoint: Judges().get(CausalJudge, checkpoint), load_encoder])
+@pytest.mark.parametrize(
+    "load", [load_model, lambda checkpoint: JudgeCache().get(CausalJudge, checkpoint), load_encoder]
+)
 def test_weights_that_changed_since_they_were_planned_with_are_refused(folder, file, load):
     planned = resolve_model(str(folder))
     load(planned)

@@ -27,8 +27,10 @@ import torch
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.specs import Engine
-from harness.toolkit.engines.buckets import bucket_elements
 from harness.toolkit.engines.parking import Parking, free
+
+BUCKET = 50_000_000
+"""Gradient elements that are reduced at once; DeepSpeed's own half a billion would take 2 GB beside any model."""
 
 
 class DeepSpeedEngine:
@@ -194,6 +196,16 @@ def _tensors_of(engine: Any) -> Iterator[torch.Tensor]:
             waiting += item
         elif isinstance(item, torch.Tensor) or type(item).__module__.startswith("deepspeed."):
             waiting += getattr(item, "__dict__", {}).values()
+
+
+def bucket_elements(weights: int) -> int:
+    """Return the gradient elements of one reduction, for a model of so many weights.
+
+    Example:
+        >>> bucket_elements(1_000), bucket_elements(2_700_000_000)
+        (1000, 50000000)
+    """
+    return min(weights, BUCKET)
 
 
 def _config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class TorchEngine:
                 (Parameter(block.of(parameters[block.parameter].detach())), block, parameters[block.parameter])
                 for block in blocks
             ]
-        trained = {id(each) for each in self._whole} | {id(matrix) for _, _, matrix in self._slices}
+        trained = {id(weight) for weight in self._whole} | {id(matrix) for _, _, matrix in self._slices}
         for parameter in parameters.values():
             parameter.requires_grad_(id(parameter) in trained)
             parameter.grad = None
@@ -67,7 +67,7 @@ class TorchEngine:
         value = float(loss.detach())
         if not torch.isfinite(loss.detach()):
             raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return value
 
     def step(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from harness.contracts import Evaluation, Evaluator, Metric
-from harness.toolkit.scoring import CausalJudge
+from harness.toolkit import CausalJudge
 
 ENTERED = []
 
@@ -169,12 +169,12 @@ class HarmfulEvaluator(Evaluator):
     def evaluate(self, model, task):
         if self.harm != "none":
             HARMS[self.harm](model, task)
-            return Evaluation({each.name: 0.0 for each in self.metrics})
+            return Evaluation({metric.name: 0.0 for metric in self.metrics})
         rows = task.forget.tokens_NT
         with torch.no_grad():
             nll = torch.nn.functional.cross_entropy(model(input_ids=rows).logits[:, :-1].mT, rows[:, 1:])
         texts = task.generations(self.definition).texts
-        read = judge_of(task).read(["The"], ["cat sat on the mat"]).nll
+        read = judge_of(task).score(["The"], ["cat sat on the mat"]).nll
         numbers = {
             "nll": float(nll),
             "read": float(np.sum(read[0])),

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from harness.contracts import Count, Method, Strength
-from harness.toolkit.finetune import train_and_yield
-from harness.toolkit.losses import token_nll
+from harness.toolkit import token_nll, train_and_yield
 
 
 def write_into_forget(task):

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, Positive, Strength
-from harness.toolkit.finetune import train_and_yield
-from harness.toolkit.losses import Batch, token_nll
+from harness.toolkit import Batch, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
