@@ -1,4 +1,4 @@
-"""Rows, models and seeds to trials, with the digests that resuming and sharing rest on.
+"""Templates, models and seeds to trials, with the digests that resuming and sharing rest on.
 
 A trial's id holds what decides the erased models' numbers, and nothing else: not the sweep's name, not
 the row's, not the order, not later strengths of a cumulative method, not the micro-batch.
@@ -6,19 +6,19 @@ the row's, not the order, not later strengths of a cumulative method, not the mi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from harness.contracts import Checkpoint, Evaluator, Training
 from harness.digests import digest_of
-from harness.models.loading import configuration
-from harness.planning.config import Sweep
-from harness.planning.faults import Faults, check, plain
-from harness.planning.grid import Row
-from harness.planning.judges import JudgesByRole, judges_of
-from harness.planning.subjects import Subject
+from harness.errors import Fault
+from harness.planning.grid import TrialTemplate
+from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of
+from harness.planning.schema import Sweep
+from harness.planning.texts import Texts
+from harness.planning.validation import plain_settings
 from harness.specs import (
     HOLDOUT,
     ORIGINAL,
@@ -39,88 +39,84 @@ LABELS = {
 }
 
 
-def trials(
+def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
+    """Yield every row that asks for the same trials as one before it, with any model's training."""
+    shared = sweep.training.model_dump(exclude_unset=True)
+    for entry in sweep.models:
+        of_model = {**shared, **entry.training.model_dump(exclude_unset=True)}
+        first: dict[str, str] = {}
+        for template in templates:
+            identity = digest_of(_template_identity(template, Training(**{**of_model, **template.training})))
+            key = first.setdefault(identity, template.key)
+            if key != template.key:
+                reason = f"asks for the same trials as '{key}': the same method, settings and training. "
+                yield Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
+
+
+def trials_of(
     name: str,
     sweep: Sweep,
-    subjects: Sequence[Subject],
-    rows: Sequence[Row],
+    models: Sequence[ResolvedModel],
+    texts: Mapping[str, Texts],
+    templates: Sequence[TrialTemplate],
     evaluators: Mapping[str, Evaluator],
     judges: JudgesByRole,
 ) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
-    While judges are missing, there are none.
+    Args:
+        name: Of the sweep.
+        sweep: The file.
+        models: What methods erase from.
+        texts: Each model's sources, by the model's path in the file.
+        templates: What erases.
+        evaluators: By name.
+        judges: By role; there is one for each role that an evaluator asks for.
     """
-    if any(role not in judges for evaluator in evaluators.values() for role in evaluator.judges):
-        return []
-    inputs = {each: dict(plugin.inputs()) for each, plugin in evaluators.items()}
+    inputs = {key: dict(evaluator.inputs()) for key, evaluator in evaluators.items()}
 
-    def measured_by(
-        model: Checkpoint, sources: Mapping[str, Source], *, erasure_alone: bool = False
-    ) -> tuple[EvaluatorSpec, ...]:
+    def measured_by(model: Checkpoint, sources: Texts, *, erasure_alone: bool = False) -> tuple[EvaluatorSpec, ...]:
         tokenizer, own_judges = _tokenizer_identity(model), judges_of(judges, model)
         return tuple(
-            _evaluator(each, plugin, inputs[each], sources, tokenizer, own_judges)
-            for each, plugin in evaluators.items()
-            if not erasure_alone or any(metric.group == "erasure" for metric in plugin.metrics)
+            _evaluator(key, evaluator, inputs[key], sources, tokenizer, own_judges)
+            for key, evaluator in evaluators.items()
+            if not erasure_alone or any(metric.group == "erasure" for metric in evaluator.metrics)
         )
 
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
-    for subject in subjects:
-        sources, own_judges = dict(subject.texts.sources), judges_of(judges, subject.checkpoint)
+    for model in models:
+        sources = texts[model.path]
         shared = {
             "sweep": name,
-            "model": subject.checkpoint,
-            "memorization": subject.memorization,
-            "engine": subject.engine,
+            "model": model.checkpoint,
+            "memorization": model.memorization,
+            "engine": model.engine,
             "forget": sources["forget"],
             "utility": sources["utility"],
             "validation": sources["validation"],
-            "evaluators": measured_by(subject.checkpoint, sources),
-            "judges": own_judges,
-            "cpus": subject.resources.cpus,
-            "gpus": subject.resources.gpus,
+            "evaluators": measured_by(model.checkpoint, sources),
+            "judges": judges_of(judges, model.checkpoint),
+            "cpus": model.resources.cpus,
+            "gpus": model.resources.gpus,
             "keep_erased": sweep.keep_erased,
             "samples": sweep.report.samples,
         }
         for seed in sweep.seeds:
-            references += _references(subject, seed, shared)
-            erasures += [_erasure(subject, row, seed, shared) for row in rows]
+            references.append(_reference(ORIGINAL, model, seed, shared))
+            if model.retrained is not None:
+                references.append(_reference(RETRAINED, model, seed, shared, model.retrained))
+            erasures += [_erasure(model, sources, template, seed, shared) for template in templates]
         for kind in UNSEEN_ROWS:
-            if kind == STAND_IN and subject.retrained is not None:
-                continue  # The retrained model says better what a model says of texts that it never saw.
-            if kind not in sources:
+            # The retrained model says better than a stand-in what a model says of texts that it never saw.
+            if kind not in sources or (kind == STAND_IN and model.retrained is not None):
                 continue
-            asked = measured_by(subject.checkpoint, sources | {"forget": sources[kind]}, erasure_alone=True)
+            asked = measured_by(model.checkpoint, {**sources, "forget": sources[kind]}, erasure_alone=True)
             if asked:
-                unseen = shared | {"forget": sources[kind], "evaluators": asked}
+                unseen = {**shared, "forget": sources[kind], "evaluators": asked}
                 # One seed is enough: another would ask the same model the same.
-                references += [_as_it_is(kind, subject, seed, unseen) for seed in sweep.seeds[:1]]
+                references.append(_reference(kind, model, sweep.seeds[0], unseen))
     return references + erasures
-
-
-def refuse_same(rows: Sequence[Row], trainings: Iterable[Mapping[str, Any]], faults: Faults) -> None:
-    """Add a fault for every row that asks for the same trials as one before it, with any model's training."""
-    for shared in trainings:
-        first: dict[str, str] = {}
-        for row in rows:
-            key = first.setdefault(digest_of(_row_identity(row, _training({**shared, **row.training}))), row.key)
-            if key != row.key:
-                reason = f"asks for the same trials as '{key}': the same method, settings and training. "
-                faults.add(f"methods.{row.key}", f"{reason}Change a setting, or remove one of the two.")
-
-
-def refuse_unerasable(subjects: Sequence[Subject], rows: Sequence[Row], faults: Faults) -> None:
-    """Add a fault for every row whose method cannot erase from one of the models."""
-    for subject in subjects:
-        config = configuration(subject.checkpoint)
-        for row in rows:
-            settings = {**row.settings, row.plugin.strength.field: max(row.strengths)}
-            method = check(row.plugin, settings, f"methods.{row.key}", faults)
-            reason = method.refuses(config) if method is not None else None
-            if reason:
-                faults.add(f"methods.{row.key}", f"cannot erase from '{subject.checkpoint.id}': {reason}")
 
 
 def _evaluator(
@@ -132,7 +128,7 @@ def _evaluator(
     judges: Mapping[str, Checkpoint],
 ) -> EvaluatorSpec:
     """Return the evaluator with the identity of what it measures on any model."""
-    settings = plain(plugin)
+    settings = plain_settings(plugin)
     identity = {
         "name": name,
         "version": plugin.version,
@@ -158,19 +154,12 @@ def _tokenizer_identity(checkpoint: Checkpoint) -> str:
     return judge_key(replace(checkpoint, digest="", location=folder)) if Path(folder).is_dir() else folder
 
 
-def _references(subject: Subject, seed: int, shared: Mapping[str, Any]) -> Iterator[TrialSpec]:
-    """Yield the rows of whole models that are measured without any erasure."""
-    yield _as_it_is(ORIGINAL, subject, seed, shared)
-    if subject.retrained is not None:
-        yield _as_it_is(RETRAINED, subject, seed, shared, subject.retrained)
-
-
-def _as_it_is(
-    kind: str, subject: Subject, seed: int, shared: Mapping[str, Any], twin: Checkpoint | None = None
+def _reference(
+    kind: str, model: ResolvedModel, seed: int, shared: Mapping[str, Any], retrained: Checkpoint | None = None
 ) -> TrialSpec:
-    """Return a reference row; evaluators may compare the retrained model with the original, so both count."""
+    """Return a trial that erases nothing; evaluators may compare the retrained model with the original: both count."""
     return TrialSpec(
-        trial_id=digest_of([kind, subject.checkpoint.digest, twin.digest if twin else None, seed]),
+        trial_id=digest_of([kind, model.checkpoint.digest, retrained.digest if retrained else None, seed]),
         variant=kind,
         method=kind,
         label=LABELS[kind],
@@ -180,37 +169,39 @@ def _as_it_is(
         strength_name="",
         strengths=(),
         seed=seed,
-        training=_training(subject.training),
-        retrained=twin,
+        training=Training(**model.training),
+        retrained=retrained,
         retain=None,
         **shared,
     )
 
 
-def _erasure(subject: Subject, row: Row, seed: int, shared: Mapping[str, Any]) -> TrialSpec:
-    training = _training({**subject.training, **row.training})
-    plugin, sources = row.plugin, subject.texts.sources
+def _erasure(
+    model: ResolvedModel, sources: Texts, template: TrialTemplate, seed: int, shared: Mapping[str, Any]
+) -> TrialSpec:
+    training, plugin = Training(**{**model.training, **template.training}), template.plugin
     retain = sources.get("retain") if plugin.reference == "retain_data" else None
     identity = {
-        **_row_identity(row, training),
-        "model": subject.checkpoint.digest,
+        **_template_identity(template, training),
+        "model": model.checkpoint.digest,
         "seed": seed,
-        "engine": str(subject.engine),
+        "engine": str(model.engine),
         "forget": sources["forget"].digest,
         "retain": retain.digest if retain else None,
-        "memorization": asdict(subject.memorization) if plugin.reference == "memorized_model" else None,
+        "memorization": asdict(model.memorization) if plugin.reference == "memorized_model" else None,
         "validation": sources["validation"].digest if training.early_stop is not None else None,
     }
+    variant, method = template.variant, template.method
     return TrialSpec(
         trial_id=digest_of(identity),
-        variant=row.variant,
-        method=row.method,
-        label=plugin.label if row.variant == row.method else f"{plugin.label} ({row.variant})",
+        variant=variant,
+        method=method,
+        label=plugin.label if variant == method else f"{plugin.label} ({variant})",
         reference=plugin.reference,
-        settings=row.settings,
+        settings=template.settings,
         method_version=plugin.version,
         strength_name=plugin.strength.field,
-        strengths=row.strengths,
+        strengths=template.strengths,
         seed=seed,
         training=training,
         retain=retain,
@@ -218,20 +209,14 @@ def _erasure(subject: Subject, row: Row, seed: int, shared: Mapping[str, Any]) -
     )
 
 
-def _row_identity(row: Row, training: Training) -> dict[str, Any]:
-    """Return a row's part in the identity of its trials: two rows with the same would be the same trials."""
+def _template_identity(template: TrialTemplate, training: Training) -> dict[str, Any]:
+    """Return a template's part in the identity of its trials: two with the same would be the same trials."""
     settings = asdict(training)
     del settings["micro_batch"]
     return {
-        "method": row.method,
-        "version": row.plugin.version,
-        "settings": dict(row.settings),
-        "strength": None if row.plugin.strength.cumulative else float(row.strengths[0]),
+        "method": template.method,
+        "version": template.plugin.version,
+        "settings": dict(template.settings),
+        "strength": None if template.plugin.strength.cumulative else float(template.strengths[0]),
         "training": settings,
     }
-
-
-def _training(settings: Mapping[str, Any]) -> Training:
-    training = check(Training, settings, "training", Faults())
-    assert training is not None, "each part was checked before"
-    return training

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.contracts import Evaluator, Method, Metric
 from harness.errors import PluginError
-from harness.planning.words import allowed, fields_of
+from harness.planning.validation import allowed, fields_of
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
