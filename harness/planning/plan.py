@@ -89,13 +89,9 @@ def _or_refuse(file: SweepFile, checking: Checking[T]) -> T:
 
 
 def _form(file: SweepFile) -> Checking[CheckedSweep]:
-    yield from file.faults
-    settings = file.settings
-    sweep, faults = collected(validated(Sweep, settings, ""))
-    # What is not among the settings because it is wrong as YAML is not missing as well.
-    yield from (fault for fault in faults if fault.path not in {known.path for known in file.faults})
-    templates = yield from trial_templates(_blocks(settings, "methods"))
-    evaluators = yield from configured_evaluators(_blocks(settings, "evaluators"))
+    sweep = yield from validated(Sweep, file.settings, "")
+    templates = yield from trial_templates(_blocks(file.settings, "methods"))
+    evaluators = yield from configured_evaluators(_blocks(file.settings, "evaluators"))
     # Without a sweep there is a fault, so nobody sees the empty one.
     return CheckedSweep(sweep or Sweep.model_construct(), tuple(templates), evaluators)
 

@@ -17,34 +17,41 @@ from typing import Any
 import yaml
 
 from harness.errors import ConfigError, Fault
-from harness.planning.validation import Checking, collected, join, quoted
-
-_FLOAT = re.compile(
-    r"[-+]?(\.\d+|\d+\.\d*)([eE][-+]?\d+)?$|[-+]?\d+[eE][-+]?\d+$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"
-)
-_INT = re.compile(r"[-+]?(0|[1-9]\d*)$")
-_BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)$")
-_REPLACED = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("float", "int", "bool", "timestamp"))
+from harness.planning.validation import join, quoted
 
 WHOLE_FILE = "(file)"
 NAMED_THINGS = ("models", "judges")
 """Where a name stands for a mapping with that `id`, which an override may add to."""
-_NOT_PLAIN = object()
-"""Stands for a value that JSON could not hold."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads scalars as YAML 1.2 does; builds nothing but plain data."""
+    """Reads scalars as YAML 1.2 does; builds only what JSON could hold too, so no infinity and no NaN either."""
 
 
+def _finite(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    value = loader.construct_yaml_float(node)
+    if math.isfinite(value):
+        return value
+    raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a finite number", node.start_mark)
+
+
+_SCALARS = {
+    "int": (r"[-+]?(0|[1-9]\d*)$", "-+0123456789"),
+    "float": (r"[-+]?(\.\d+|\d+\.\d*)([eE][-+]?\d+)?$|[-+]?\d+[eE][-+]?\d+$", "-+.0123456789"),
+    "bool": (r"(true|True|TRUE|false|False|FALSE)$", "tTfF"),
+}
+_TAG = "tag:yaml.org,2002:"
+_REPLACED = [f"{_TAG}{kind}" for kind in (*_SCALARS, "timestamp")]
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in pairs if tag not in _REPLACED]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 # The first match counts: a whole number must be seen before the pattern of fractions.
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
+for _kind, (_pattern, _first) in _SCALARS.items():
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), list(_first))
+_PLAIN = [None, *(f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))]
+_Loader.yaml_constructors = {tag: yaml.SafeLoader.yaml_constructors[tag] for tag in _PLAIN}
+_Loader.add_constructor(f"{_TAG}float", _finite)
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,6 @@ class SweepFile:
     """With the overrides made."""
     origins: dict[str, str]
     """Where a setting was written, by its dotted path: `line 12`, or `--set` if an override wrote it."""
-    faults: tuple[Fault, ...]
-    """What is wrong with it as YAML; what such a fault is about is not among the settings."""
 
     @property
     def question(self) -> str:
@@ -89,7 +94,7 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
             settings that the file leaves out; whether they exist is checked with the file's own.
 
     Raises:
-        ConfigError: There is no such file, or it holds no settings.
+        ConfigError: There is no such file, or it is not a mapping in sound YAML, or an override is wrong.
     """
     text = _text(path)
     origins: dict[str, str] = {}
@@ -98,9 +103,11 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
         what = "is empty" if settings is None else f"must be a mapping (name: value); got {quoted(settings)}"
         hint = f"{what}. The files in sweeps/ show what one says."
         raise ConfigError(str(path), faults or [Fault(WHOLE_FILE, hint)])
-    for override in overrides:
-        faults += _override(settings, override, origins)
-    return SweepFile(path, text, settings, origins, tuple(faults))
+    file = SweepFile(path, text, settings, origins)
+    faults = [fault for override in overrides for fault in _override(settings, override, origins)]
+    if faults:
+        raise file.refuse(faults)
+    return file
 
 
 def _text(path: Path) -> str:
@@ -132,10 +139,7 @@ def parse(text: str, path: str = "", origins: dict[str, str] | None = None) -> t
         if node is None:
             return None, []
         faults = list(_key_faults(node, path, (), set(), {} if origins is None else origins))
-        if any(fault.reason.startswith("refers to itself") for fault in faults):
-            return None, faults
-        value, others = collected(_plain(loader.construct_document(node), path))
-        return (None if value is _NOT_PLAIN else value), faults + others
+        return None if faults else loader.construct_document(node), faults
     except yaml.YAMLError as error:
         return None, [_syntax_fault(error, path)]
     except ValueError as error:
@@ -155,7 +159,7 @@ def _syntax_fault(error: yaml.YAMLError, path: str) -> Fault:
 def _key_faults(
     node: yaml.Node, path: str, above: tuple[yaml.Node, ...], seen: set[int], origins: dict[str, str]
 ) -> Iterator[Fault]:
-    """Yield faults for keys that are written twice and for what holds itself, and note each setting's line."""
+    """Yield faults for keys that are no names or written twice and for what holds itself; note each setting's line."""
     if node in above:
         yield Fault(path, "refers to itself.")
     if id(node) in seen:
@@ -166,6 +170,10 @@ def _key_faults(
         children = [(str(index), child.start_mark.line + 1, child) for index, child in enumerate(node.value)]
     elif isinstance(node, yaml.MappingNode):
         children = [(str(key.value), key.start_mark.line + 1, child) for key, child in node.value]
+        for key, _ in node.value:
+            if key.tag not in (f"{_TAG}str", f"{_TAG}merge"):
+                kind = key.tag.rpartition(":")[2]
+                yield Fault(join(path, key.value), f"has a key that is not a name but {kind}: put it in quotes.")
     lines: dict[str, int] = {}
     for name, line, child in children:
         inside = join(path, name)
@@ -173,35 +181,6 @@ def _key_faults(
             yield Fault(inside, f"is written twice, in lines {lines[name]} and {line}. Keep one of them.")
         origins[inside] = f"line {lines.setdefault(name, line)}"
         yield from _key_faults(child, inside, (*above, node), seen, origins)
-
-
-def _plain(value: Any, path: str) -> Checking[Any]:
-    """Return what JSON could hold too; the rest is left out, and a fault.
-
-    A list with such an entry is left out whole, so that no other entry changes its number.
-    """
-    if isinstance(value, dict):
-        plain = {}
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                kind = type(key).__name__
-                yield Fault(join(path, key), f"has a key that is not a name but {kind}: put it in quotes.")
-            elif (kept := (yield from _plain(inner, join(path, key)))) is not _NOT_PLAIN:
-                plain[key] = kept
-        return plain
-    if isinstance(value, list):
-        items = []
-        for index, inner in enumerate(value):
-            items.append((yield from _plain(inner, join(path, index))))
-        return _NOT_PLAIN if any(item is _NOT_PLAIN for item in items) else items
-    if isinstance(value, float) and not math.isfinite(value):
-        yield Fault(path, f"must be a finite number; got {value}.")
-        return _NOT_PLAIN
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    kinds = "text, a number, true, false, null, a list or a mapping"
-    yield Fault(path, f"must be {kinds}; got {type(value).__name__}.")
-    return _NOT_PLAIN
 
 
 def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) -> list[Fault]:

@@ -61,7 +61,11 @@ import pytest
         ),
         ({"resources": "{cpus: 0.5}"}, "resources.cpus", "must be a whole number of at least 1; got 0.5."),
         ({"collapse": "{mauve: 1}"}, "collapse.mauve", "must be a number above 0 and below 1; got 1."),
-        ({"training": "{learning_rate: .inf}"}, "training.learning_rate", "must be a finite number; got inf."),
+        (
+            {"training": "{learning_rate: .inf}"},
+            "training.learning_rate",
+            "must be a number above 0; got the text '.inf'.",
+        ),
         ({"training": "{early_stop: 0.9}"}, "training.early_stop", "must be a number above 1, or null; got 0.9."),
         (
             {"training": "{global_batch: 2.5}"},
