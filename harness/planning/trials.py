@@ -26,7 +26,6 @@ from harness.specs import (
     STAND_IN,
     UNSEEN_ROWS,
     EvaluatorSpec,
-    Source,
     TrialSpec,
 )
 from harness.toolkit.keys import judge_key
@@ -73,73 +72,88 @@ def trials_of(
         evaluators: By name.
         judges: By role; there is one for each role that an evaluator asks for.
     """
-    inputs = {key: dict(evaluator.inputs()) for key, evaluator in evaluators.items()}
-
-    def measured_by(model: Checkpoint, sources: Texts, *, erasure_alone: bool = False) -> tuple[EvaluatorSpec, ...]:
-        tokenizer, own_judges = _tokenizer_identity(model), judges_of(judges, model)
-        return tuple(
-            _evaluator(key, evaluator, inputs[key], sources, tokenizer, own_judges)
-            for key, evaluator in evaluators.items()
-            if not erasure_alone or any(metric.group == "erasure" for metric in evaluator.metrics)
-        )
-
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
+    inputs = {key: dict(evaluator.inputs()) for key, evaluator in evaluators.items()}
+    of_erasure = {
+        key: evaluator
+        for key, evaluator in evaluators.items()
+        if "erasure" in {metric.group for metric in evaluator.metrics}
+    }
     for model in models:
         sources = texts[model.path]
-        shared = {
-            "sweep": name,
-            "model": model.checkpoint,
-            "memorization": model.memorization,
-            "engine": model.engine,
-            "forget": sources["forget"],
-            "utility": sources["utility"],
-            "validation": sources["validation"],
-            "evaluators": measured_by(model.checkpoint, sources),
-            "judges": judges_of(judges, model.checkpoint),
-            "cpus": model.resources.cpus,
-            "gpus": model.resources.gpus,
-            "keep_erased": sweep.keep_erased,
-            "samples": sweep.report.samples,
-        }
+        unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
+        original = replace(unmeasured, evaluators=_measured_by(unmeasured, evaluators, inputs))
         for seed in sweep.seeds:
-            references.append(_reference(ORIGINAL, model, seed, shared))
+            seeded = replace(original, seed=seed)
+            references.append(_reference(seeded, ORIGINAL))
             if model.retrained is not None:
-                references.append(_reference(RETRAINED, model, seed, shared, model.retrained))
-            erasures += [_erasure(model, sources, template, seed, shared) for template in templates]
-        for kind in UNSEEN_ROWS:
+                references.append(_reference(replace(seeded, retrained=model.retrained), RETRAINED))
+            erasures += [_erasure(seeded, model, sources, template) for template in templates]
+        for kind in UNSEEN_ROWS if of_erasure else ():
             # The retrained model says better than a stand-in what a model says of texts that it never saw.
-            if kind not in sources or (kind == STAND_IN and model.retrained is not None):
-                continue
-            asked = measured_by(model.checkpoint, {**sources, "forget": sources[kind]}, erasure_alone=True)
-            if asked:
-                unseen = {**shared, "forget": sources[kind], "evaluators": asked}
+            if kind in sources and not (kind == STAND_IN and model.retrained is not None):
                 # One seed is enough: another would ask the same model the same.
-                references.append(_reference(kind, model, sweep.seeds[0], unseen))
+                unseen = replace(unmeasured, forget=sources[kind])
+                references.append(
+                    _reference(replace(unseen, evaluators=_measured_by(unseen, of_erasure, inputs)), kind)
+                )
     return references + erasures
 
 
-def _evaluator(
-    name: str,
-    plugin: Evaluator,
-    inputs: Mapping[str, str],
-    sources: Mapping[str, Source],
-    tokenizer: str,
-    judges: Mapping[str, Checkpoint],
-) -> EvaluatorSpec:
-    """Return the evaluator with the identity of what it measures on any model."""
-    settings = plain_settings(plugin)
-    identity = {
-        "name": name,
-        "version": plugin.version,
-        "settings": settings,
-        "forget": sources["forget"].digest,
-        "utility": sources["utility"].digest,
-        "tokenizer": tokenizer,
-        "judges": {role: _judge_identity(judges[role]) for role in plugin.judges},
-        "inputs": inputs,
-    }
-    return EvaluatorSpec(name=name, version=plugin.version, settings=settings, key=digest_of(identity))
+def _unmeasured(
+    name: str, sweep: Sweep, model: ResolvedModel, sources: Texts, judges: Mapping[str, Checkpoint]
+) -> TrialSpec:
+    """Return what all trials of a model share, as a trial of the original that nothing measures."""
+    return TrialSpec(
+        trial_id="",
+        sweep=name,
+        variant=ORIGINAL,
+        method=ORIGINAL,
+        label=LABELS[ORIGINAL],
+        reference="none",
+        settings={},
+        method_version=1,
+        strength_name="",
+        strengths=(),
+        seed=sweep.seeds[0],
+        model=model.checkpoint,
+        training=Training(**model.training),
+        memorization=model.memorization,
+        engine=model.engine,
+        forget=sources["forget"],
+        retain=None,
+        utility=sources["utility"],
+        validation=sources["validation"],
+        evaluators=(),
+        judges=judges,
+        cpus=model.resources.cpus,
+        gpus=model.resources.gpus,
+        keep_erased=sweep.keep_erased,
+        samples=sweep.report.samples,
+    )
+
+
+def _measured_by(
+    spec: TrialSpec, evaluators: Mapping[str, Evaluator], inputs: Mapping[str, Mapping[str, str]]
+) -> tuple[EvaluatorSpec, ...]:
+    """Return the evaluators of a trial, each with the identity of what it measures on any model."""
+    specs = []
+    for name, evaluator in evaluators.items():
+        settings = plain_settings(evaluator)
+        identity = {
+            "name": name,
+            "version": evaluator.version,
+            "settings": settings,
+            "forget": spec.forget.digest,
+            "utility": spec.utility.digest,
+            "tokenizer": _tokenizer_identity(spec.model),
+            "judges": {role: _judge_identity(spec.judges[role]) for role in evaluator.judges},
+            "inputs": dict(inputs[name]),
+        }
+        key = digest_of(identity)
+        specs.append(EvaluatorSpec(name=name, version=evaluator.version, settings=settings, key=key))
+    return tuple(specs)
 
 
 def _judge_identity(judge: Checkpoint) -> list[str]:
@@ -154,58 +168,39 @@ def _tokenizer_identity(checkpoint: Checkpoint) -> str:
     return judge_key(replace(checkpoint, digest="", location=folder)) if Path(folder).is_dir() else folder
 
 
-def _reference(
-    kind: str, model: ResolvedModel, seed: int, shared: Mapping[str, Any], retrained: Checkpoint | None = None
-) -> TrialSpec:
+def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
     """Return a trial that erases nothing; evaluators may compare the retrained model with the original: both count."""
-    return TrialSpec(
-        trial_id=digest_of([kind, model.checkpoint.digest, retrained.digest if retrained else None, seed]),
-        variant=kind,
-        method=kind,
-        label=LABELS[kind],
-        reference="none",
-        settings={},
-        method_version=1,
-        strength_name="",
-        strengths=(),
-        seed=seed,
-        training=Training(**model.training),
-        retrained=retrained,
-        retain=None,
-        **shared,
-    )
+    retrained = spec.retrained.digest if spec.retrained else None
+    trial_id = digest_of([kind, spec.model.digest, retrained, spec.seed])
+    return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 
-def _erasure(
-    model: ResolvedModel, sources: Texts, template: TrialTemplate, seed: int, shared: Mapping[str, Any]
-) -> TrialSpec:
+def _erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
     training, plugin = Training(**{**model.training, **template.training}), template.plugin
     retain = sources.get("retain") if plugin.reference == "retain_data" else None
     identity = {
         **_template_identity(template, training),
         "model": model.checkpoint.digest,
-        "seed": seed,
+        "seed": original.seed,
         "engine": str(model.engine),
         "forget": sources["forget"].digest,
         "retain": retain.digest if retain else None,
         "memorization": asdict(model.memorization) if plugin.reference == "memorized_model" else None,
         "validation": sources["validation"].digest if training.early_stop is not None else None,
     }
-    variant, method = template.variant, template.method
-    return TrialSpec(
+    return replace(
+        original,
         trial_id=digest_of(identity),
-        variant=variant,
-        method=method,
-        label=plugin.label if variant == method else f"{plugin.label} ({variant})",
+        variant=template.variant,
+        method=template.method,
+        label=plugin.label if template.variant == template.method else f"{plugin.label} ({template.variant})",
         reference=plugin.reference,
         settings=template.settings,
         method_version=plugin.version,
         strength_name=plugin.strength.field,
         strengths=template.strengths,
-        seed=seed,
         training=training,
         retain=retain,
-        **shared,
     )
 
 
