@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-Tables = Mapping[str, tuple[str, ...]]
-
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
 
@@ -36,25 +34,7 @@ class Slot:
     """How many numbers a number slot chooses from; 0 for every other slot."""
 
 
-def tables(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the tables written in `text`: a line `name:` and its alternatives, indented, one a line."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for line in text.splitlines():
-        if line.startswith(" "):
-            found[name].append(line.strip())
-        elif line:
-            name = line.removesuffix(":")
-            found[name] = []
-    return {name: tuple(lines) for name, lines in found.items()}
-
-
-def listed(text: str) -> tuple[str, ...]:
-    """Return the entries of a list written with commas, over one or several lines."""
-    return tuple(" ".join(entry.split()) for entry in text.split(",") if entry.strip())
-
-
-def pick(choices: Sequence[str], random: Random) -> str:
+def choose(choices: Sequence[str], random: Random) -> str:
     """Return one of the choices.
 
     `Random.random` is the one call whose values Python promises to keep from version to version.
@@ -62,7 +42,7 @@ def pick(choices: Sequence[str], random: Random) -> str:
     return choices[int(random.random() * len(choices))]
 
 
-def sample(size: int, count: int, random: Random) -> list[int]:
+def sample_indices(size: int, count: int, random: Random) -> list[int]:
     """Return `count` different indices below `size`, in random order."""
     order = list(range(size))
     for index in range(count):
@@ -72,8 +52,8 @@ def sample(size: int, count: int, random: Random) -> list[int]:
 
 
 @cache
-def compiled(template: str) -> tuple[Slot, ...]:
-    """Return the template as a row of slots."""
+def parse_template(template: str) -> tuple[Slot, ...]:
+    """Return the slots of a template, in order; the last one holds the text behind them."""
     slots = []
     end = 0
     for match in _SLOT.finditer(template):
@@ -91,29 +71,42 @@ def compiled(template: str) -> tuple[Slot, ...]:
 class Writer:
     """Writes one document: it keeps roles and avoids saying the same sentence twice."""
 
-    def __init__(self, rules: Tables, roles: Mapping[str, str], random: Random, bound: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Sequence[str]],
+        roles: Mapping[str, str],
+        random: Random,
+        bound: Mapping[str, str],
+    ) -> None:
         """Begin a document.
 
         Args:
-            rules: Every table that a template may name.
+            tables: Every table that a template may name.
             roles: The table of every name that keeps its first value.
             random: The source of all choices.
             bound: Values that are there from the start.
         """
-        self.rules = rules
+        self.tables = tables
         self.roles = roles
         self.random = random
         self.bound = dict(bound)
-        self._said: set[str] = set()
+        self._used: set[str] = set()
 
     def write(self, name: str) -> str:
-        """Return one alternative of the table `name`, with every slot filled."""
-        return self.fill(self._choose(name))
+        """Return one alternative of the table `name`, with every slot filled; where possible, one not yet used."""
+        choices = self.tables[name]
+        template = choose(choices, self.random)
+        for _ in range(8):
+            if template not in self._used:
+                break
+            template = choose(choices, self.random)
+        self._used.add(template)
+        return self.fill(template)
 
     def fill(self, template: str) -> str:
         """Return the template with every slot filled."""
         parts = []
-        for slot in compiled(template):
+        for slot in parse_template(template):
             parts.append(slot.literal)
             if slot.span:
                 parts.append(str(slot.low + int(self.random.random() * slot.span)))
@@ -131,17 +124,12 @@ class Writer:
                 self.bound[name] = value
         return value
 
-    def _choose(self, name: str) -> str:
-        choices = self.rules[name]
-        template = pick(choices, self.random)
-        for _ in range(8):
-            if template not in self._said:
-                break
-            template = pick(choices, self.random)
-        self._said.add(template)
-        return template
 
+def correct_articles(text: str) -> str:
+    """Return the text with `a` turned into `an` in front of a vowel.
 
-def finished(text: str) -> str:
-    """Return the text with `a` turned into `an` in front of a vowel."""
+    Example:
+        >>> correct_articles("a apple and a pear")
+        'an apple and a pear'
+    """
     return _ARTICLE.sub(r"\1n ", text)
