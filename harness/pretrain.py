@@ -31,23 +31,23 @@ def main(arguments: list[str] | None = None) -> int:
     started = time.perf_counter()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.out.parent, prefix=".weights-") as scratch:
-        made = Path(scratch) / "weights"
-        written = _shared_entries(build_tokenizer(made))
-        kept = _kept_entries(options.out, written, options.names)
+        weights = Path(scratch) / "weights"
+        manifest = _shared_entries(build_tokenizer(weights))
+        kept = _kept_entries(options.out, manifest, options.names)
         if kept is None:
             print(f"{options.out} was made from another corpus or tokenizer: rebuild all models, without names")
             return 1
         for name in kept:
-            shutil.copytree(checkpoints.folder(name, options.out), checkpoints.folder(name, made))
-        built = kept | _train_models(options.names, made, options.jobs)
-        written["models"] = {name: built[name] for name in checkpoints.names() if name in built}
-        (made / "manifest.json").write_text(json.dumps(written, indent=2) + "\n")
+            shutil.copytree(checkpoints.folder(name, options.out), checkpoints.folder(name, weights))
+        entries = kept | _train_models(options.names, weights, options.jobs)
+        manifest["models"] = {name: entries[name] for name in checkpoints.names() if name in entries}
+        (weights / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
         # The old folder goes with the scratch folder, so that there is never half of a new one.
         if options.out.exists():
             options.out.rename(Path(scratch) / "old")
-        made.rename(options.out)
-    missed = missed_thresholds(written["models"])
-    print(*missed, f"{len(built)} models in {options.out} after {time.perf_counter() - started:.0f} s", sep="\n")
+        weights.rename(options.out)
+    missed = missed_thresholds(manifest["models"])
+    print(*missed, f"{len(entries)} models in {options.out} after {time.perf_counter() - started:.0f} s", sep="\n")
     return 1 if missed else 0
 
 
@@ -80,13 +80,13 @@ def _shared_entries(tokenizer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kept_entries(out: Path, head: dict[str, Any], rebuilt: list[str]) -> dict[str, Any] | None:
+def _kept_entries(out: Path, shared: dict[str, Any], rebuilt: list[str]) -> dict[str, Any] | None:
     """Return the entries of models that stay as they are; None if they don't fit the corpus of today."""
     others = [name for name in checkpoints.names() if name not in rebuilt]
     if not others or not (out / "manifest.json").exists():
         return {}
     manifest = checkpoints.manifest(out)
-    if any(manifest[key] != head[key] for key in ("corpus", "tokenizer")):
+    if any(manifest[key] != shared[key] for key in ("corpus", "tokenizer")):
         return None
     return {name: manifest["models"][name] for name in others if name in manifest["models"]}
 
@@ -96,10 +96,10 @@ def _train_models(names: list[str], weights: Path, jobs: int) -> dict[str, Any]:
     slowest = sorted(names, key=lambda name: -checkpoints.size(name).layers * checkpoints.size(name).hidden ** 2)
     entries = {}
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(build_model, name, weights): name for name in slowest}
-        for done in as_completed(running):
-            entries[running[done]] = done.result()
-            print(running[done], json.dumps(done.result()["quality"]), flush=True)
+        futures = {pool.submit(build_model, name, weights): name for name in slowest}
+        for future in as_completed(futures):
+            entries[futures[future]] = future.result()
+            print(futures[future], json.dumps(future.result()["quality"]), flush=True)
     return entries
 
 

@@ -6,7 +6,7 @@ They are YAML of which every scalar is a text, whatever it looks like: `on`, `no
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_origin
 
-from harness.errors import DataError, unknown
+from harness.errors import DataError
 
 Content = TypeVar("Content")
 Node = Any
@@ -54,37 +54,26 @@ def read_tables(*files: str) -> Tables:
     """
     tables: Tables = {}
     for file in files:
-        content = read(file, Tables)
-        twice = sorted(tables.keys() & content.keys())
-        if twice:
-            raise DataError(f"{file} has a table '{twice[0]}', and so has {' or '.join(files)}: rename one of them.")
-        tables |= content
+        for name, alternatives in read(file, Tables).items():
+            if name in tables:
+                raise DataError(f"{file} has a table '{name}', and so has one of {', '.join(files)}: rename it.")
+            tables[name] = alternatives
     return tables
 
 
 def _convert(node: Node, kind: Any) -> Any:
-    if is_dataclass(kind):
-        return _convert_fields(node, kind)
     if get_origin(kind) is dict:
-        return {key.value: _convert(value, get_args(kind)[1]) for key, value in _entries(node)}
+        return {name: _convert(value, get_args(kind)[1]) for name, value in _entries(node).items()}
     if get_origin(kind) is tuple:
         return _convert_list(node, get_args(kind)[0])
+    if is_dataclass(kind):
+        kinds, entries = {field.name: field.type for field in fields(kind)}, _entries(node)
+        if entries.keys() != kinds.keys():
+            raise _error(node, f"this entry has {', '.join(entries)}; it must have just {', '.join(kinds)}.")
+        return kind(**{name: _convert(value, kinds[name]) for name, value in entries.items()})
     if node.id != "scalar" or not node.value:
         raise _error(node, "a text is wanted here; one that begins with { or [ needs quotes around it.")
     return node.value
-
-
-def _convert_fields(node: Node, kind: Any) -> Any:
-    kinds = {field.name: field.type for field in fields(kind)}
-    values = {}
-    for key, value in _entries(node):
-        if key.value not in kinds:
-            raise _error(key, unknown("field", key.value, kinds))
-        values[key.value] = _convert(value, kinds[key.value])
-    missing = kinds.keys() - values.keys()
-    if missing:
-        raise _error(node, f"this entry lacks {', '.join(sorted(missing))}.")
-    return kind(**values)
 
 
 def _convert_list(node: Node, kind: Any) -> tuple[Any, ...]:
@@ -99,17 +88,17 @@ def _convert_list(node: Node, kind: Any) -> tuple[Any, ...]:
     return entries
 
 
-def _entries(node: Node) -> list[tuple[Node, Node]]:
+def _entries(node: Node) -> dict[str, Node]:
     if node.id != "mapping":
         raise _error(node, "a mapping is wanted here: `name: value`, one on each line.")
-    seen: set[str] = set()
-    for key, _ in node.value:
+    entries: dict[str, Node] = {}
+    for key, value in node.value:
         if key.id != "scalar":
             raise _error(key, "a name is wanted in front of the colon.")
-        if key.value in seen:
+        if key.value in entries:
             raise _error(key, f"'{key.value}' is there twice; remove one or rename it.")
-        seen.add(key.value)
-    return node.value
+        entries[key.value] = value
+    return entries
 
 
 def _error(node: Node, problem: str) -> DataError:

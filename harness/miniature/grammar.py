@@ -10,28 +10,10 @@ A template is text with slots in braces:
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from random import Random
 
-_SLOT = re.compile(r"\{([^{}]+)\}")
+SLOT = re.compile(r"\{([^{}]+)\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One slot of a template, and the literal text in front of it."""
-
-    literal: str
-    """Text between the slot before and this one."""
-    name: str
-    """The name of a value, role or table; empty for the text behind the last slot."""
-    capital: bool
-    """Whether the value gets a capital first letter."""
-    low: int
-    """The smallest number of a number slot."""
-    span: int
-    """How many numbers a number slot chooses from; 0 for every other slot."""
 
 
 def choose(choices: Sequence[str], random: Random) -> str:
@@ -49,23 +31,6 @@ def sample_indices(size: int, count: int, random: Random) -> list[int]:
         other = index + int(random.random() * (size - index))
         order[index], order[other] = order[other], order[index]
     return order[:count]
-
-
-@cache
-def parse_template(template: str) -> tuple[Slot, ...]:
-    """Return the slots of a template, in order; the last one holds the text behind them."""
-    slots = []
-    end = 0
-    for match in _SLOT.finditer(template):
-        literal, body = template[end : match.start()], match[1]
-        end = match.end()
-        if body.startswith("#"):
-            low, high = (int(bound) for bound in body[1:].split("-"))
-            slots.append(Slot(literal, "#", False, low, high - low + 1))
-        else:
-            slots.append(Slot(literal, body[0].lower() + body[1:], body[0].isupper(), 0, 0))
-    slots.append(Slot(template[end:], "", False, 0, 0))
-    return tuple(slots)
 
 
 class Writer:
@@ -105,24 +70,25 @@ class Writer:
 
     def fill(self, template: str) -> str:
         """Return the template with every slot filled."""
-        parts = []
-        for slot in parse_template(template):
-            parts.append(slot.literal)
-            if slot.span:
-                parts.append(str(slot.low + int(self.random.random() * slot.span)))
-            elif slot.name:
-                value = self._value(slot.name)
-                parts.append(value[0].upper() + value[1:] if slot.capital else value)
-        return "".join(parts)
+        return SLOT.sub(self._fill_slot, template)
+
+    def _fill_slot(self, slot: re.Match[str]) -> str:
+        name = slot[1]
+        if name[0] == "#":
+            low, high = name[1:].split("-")
+            return str(int(low) + int(self.random.random() * (int(high) - int(low) + 1)))
+        if name[0].isupper():
+            value = self._value(name[0].lower() + name[1:])
+            return value[0].upper() + value[1:]
+        return self._value(name)
 
     def _value(self, name: str) -> str:
-        value = self.bound.get(name)
-        if value is None:
-            role = self.roles.get(name)
-            value = self.write(role or name)
-            if role:
-                self.bound[name] = value
-        return value
+        if name in self.bound:
+            return self.bound[name]
+        if name in self.roles:
+            self.bound[name] = self.write(self.roles[name])
+            return self.bound[name]
+        return self.write(name)
 
 
 def correct_articles(text: str) -> str:

@@ -77,12 +77,8 @@ def sample_texts(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase, c
 
 def rep_2(texts: list[str]) -> float:
     """Return the share of word bigrams that repeat an earlier one of the same text, as a mean over the texts."""
-    shares = []
-    for text in texts:
-        words = text.split()
-        bigrams = list(pairwise(words))
-        shares.append(1 - len(set(bigrams)) / len(bigrams))
-    return sum(shares) / len(shares)
+    bigrams = [list(pairwise(text.split())) for text in texts]
+    return sum(1 - len(set(pairs)) / len(pairs) for pairs in bigrams) / len(texts)
 
 
 def measure_quality(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
