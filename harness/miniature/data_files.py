@@ -66,7 +66,7 @@ def _convert(node: Node, kind: Any) -> Any:
         return {name: _convert(value, get_args(kind)[1]) for name, value in _entries(node).items()}
     if get_origin(kind) is tuple:
         return _convert_list(node, get_args(kind)[0])
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         kinds, entries = {field.name: field.type for field in fields(kind)}, _entries(node)
         if entries.keys() != kinds.keys():
             raise _error(node, f"this entry has {', '.join(entries)}; it must have just {', '.join(kinds)}.")

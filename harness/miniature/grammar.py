@@ -70,7 +70,7 @@ class Writer:
 
     def fill(self, template: str) -> str:
         """Return the template with every slot filled."""
-        return SLOT.sub(self._fill_slot, template)
+        return SLOT.sub(self._fill_slot, template) if "{" in template else template
 
     def _fill_slot(self, slot: re.Match[str]) -> str:
         name = slot[1]
