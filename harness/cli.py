@@ -26,7 +26,7 @@ MODULES = {
 def plugins(argv: Sequence[str]) -> int:
     """Print every method and evaluator with its settings, and every metric."""
     argparse.ArgumentParser(prog="lethe plugins", description=plugins.__doc__).parse_args(argv)
-    from harness.planning.catalogue import catalogue
+    from harness.catalogue import catalogue
 
     print(catalogue())
     return 0

@@ -181,7 +181,7 @@ def test_a_view_of_what_was_there_before_is_nothing_new():
         view = model.weight.t()
         assert unknowing.held() == Bytes(activations=40_000)
     with MemoryTracker() as tracker:
-        tracker.knows(model)
+        tracker.add_model(model)
         view = model.weight.t()
         assert tracker.held() == Bytes(weights=40_000)
     assert view.shape == (100, 100)
