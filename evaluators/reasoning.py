@@ -106,12 +106,12 @@ class Reasoning(Evaluator):
             for name in self.tasks:
                 began = time.perf_counter()
                 try:
-                    accuracies, about = measure(lm, lm_eval_task(name, self.tasks_path, self.limit), self.limit)
+                    accuracies, task_notes = measure(lm, lm_eval_task(name, self.tasks_path, self.limit), self.limit)
                 except Exception as error:
                     notes["failed"][name] = f"{type(error).__name__}: {error}"
                     continue
                 numbers |= {f"{name}{end}": value for end, value in accuracies.items() if f"{name}{end}" in numbers}
-                notes["tasks"][name] = about | {"seconds": time.perf_counter() - began}
+                notes["tasks"][name] = task_notes | {"seconds": time.perf_counter() - began}
         numbers["reasoning"] = float(np.mean([numbers[name] for name in self.tasks]))
         errors = [numbers[f"{name}_stderr"] for name in self.tasks]
         numbers["reasoning_stderr"] = math.sqrt(sum(error**2 for error in errors)) / len(errors)

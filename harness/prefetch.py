@@ -21,7 +21,13 @@ from harness.planning.hub_contents import HubContent, hub_contents
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="lethe prefetch", description="Fetch what a sweep names on the hub.")
+    parser.add_argument("file", type=Path, help="the sweep file")
+    parser.add_argument("--check", action="store_true", help="only look: fetch and convert nothing")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="PATH=VALUE", help="change a setting (repeatable)"
+    )
+    arguments = parser.parse_args(argv)
     try:
         contents = hub_contents(arguments.file, arguments.set)
     except ConfigError as error:
@@ -40,22 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lethe prefetch", description="Fetch what a sweep names on the hub.")
-    parser.add_argument("file", type=Path, help="the sweep file")
-    parser.add_argument("--check", action="store_true", help="only look: fetch and convert nothing")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="PATH=VALUE", help="change a setting (repeatable)"
-    )
-    return parser
-
-
 def _is_cached(content: HubContent, *, check: bool) -> bool:
     """Print a line on one content, fetched first unless this is a check; return whether it is here."""
-    state, reason = _state(content), ""
+    reason, state = "", _state(content)
     if state != "here" and not check:
         try:
-            state, reason = "here", _fetch(content)
+            reason, state = _fetch(content), "here"
         except LetheError as error:
             reason = str(error)
     elif state == "pickled":
@@ -73,6 +69,7 @@ def _state(content: HubContent) -> str:
 
 
 def _fetch(content: HubContent) -> str:
+    """Fetch a content and return what was done."""
     if content.repository.kind == "model":
         return fetch_model(content.repository, weights=content.weights)
     hub.fetch_data_set(content.repository, content.configuration)

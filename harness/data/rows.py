@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.data.paths import TOKEN_SOURCES, check_path
-from harness.data.sources import AS_THEY_STAND, Role, TextRow, describe, texts, token_ids
+from harness.data.sources import AS_THEY_STAND, Role, TextRow, source_label, texts, token_ids
 from harness.errors import DataError
 from harness.specs import Source
 
@@ -51,7 +51,7 @@ def read_rows(
         where = f" from row {source.start} on" if source.start else ""
         kind = "sequences" if role in AS_THEY_STAND else f"texts of at least {least} tokens"
         raise DataError(
-            f"{describe(source, role)}: {len(rows)} {kind} are there{where}, and {wanted} are needed. "
+            f"{source_label(source, role)}: {len(rows)} {kind} are there{where}, and {wanted} are needed. "
             f"Give more texts, or ask for fewer."
         )
     return rows
@@ -88,7 +88,7 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenR
             f"row {source.start + row} holds {first[row][0]} at token {first[row][1]}" for row in bad[:NAMED_ROWS]
         )
         raise DataError(
-            f"{source.path} has {_count(len(bad), 'row')} with token ids outside the model's vocabulary "
+            f"{source.path} has {_counted(len(bad), 'row')} with token ids outside the model's vocabulary "
             f"(0 to {vocabulary - 1}), counted from 0: {shown}. Is the array for another tokenizer?"
         )
     return list(array.astype(np.int64))
@@ -137,10 +137,10 @@ def _unusable(source: Source, role: Role, bad: Sequence[str], least: int) -> str
     rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
     tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
     return (
-        f"{describe(source, role)} has {_count(len(bad), 'unusable row')}: {'; '.join(bad[:NAMED_ROWS])}{more}. "
+        f"{source_label(source, role)} has {_counted(len(bad), 'unusable row')}: {'; '.join(bad[:NAMED_ROWS])}{more}. "
         f"{rule}{tokens}: mend or remove what is not."
     )
 
 
-def _count(number: int, what: str) -> str:
+def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"

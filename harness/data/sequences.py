@@ -14,7 +14,7 @@ import torch
 
 from harness.contracts import Sequences
 from harness.data.rows import TokenRows, read_rows
-from harness.data.sources import Role, describe
+from harness.data.sources import Role, source_label
 from harness.errors import DataError
 from harness.specs import Source
 
@@ -170,7 +170,7 @@ def _digest(tokens_NT: torch.Tensor, lengths_N: torch.Tensor, prefix_tokens: int
 def _checked(source: Source, role: Role, digest: str) -> str:
     if source.digest and source.digest != digest:
         raise DataError(
-            f"{describe(source, role)} is not what it was when the sweep was planned (digest {source.digest[:12]} "
+            f"{source_label(source, role)} is not what it was when the sweep was planned (digest {source.digest[:12]} "
             f"then, {digest[:12]} now). Put the texts back, or start the sweep again to plan with the new ones."
         )
     return digest

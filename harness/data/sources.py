@@ -43,7 +43,7 @@ class TextRow:
     problem: str = ""
 
 
-def describe(source: Source, role: Role) -> str:
+def source_label(source: Source, role: Role) -> str:
     """Return what to call these texts in a message: the file's name, or whose texts they are."""
     return source.path or f"the miniature's {role} texts"
 
@@ -99,18 +99,14 @@ def _array(file: Path) -> np.ndarray:
             "an array of token ids has two: sequences by tokens."
         )
     if not np.issubdtype(array.dtype, np.integer):
+        is_float = np.issubdtype(array.dtype, np.floating)
+        bad = np.flatnonzero(~np.isfinite(array).all(axis=1)).tolist() if is_float else []
+        not_finite = f" (row {bad[0]} holds NaN or infinity)" if bad else ""
         raise DataError(
-            f"{file} holds {array.dtype}, and token ids are integers{_not_finite(array)}. "
+            f"{file} holds {array.dtype}, and token ids are integers{not_finite}. "
             "Save it with .astype(np.uint16) or int32."
         )
     return array
-
-
-def _not_finite(array: np.ndarray) -> str:
-    if not np.issubdtype(array.dtype, np.floating):
-        return ""
-    bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
-    return f" (row {bad[0]} holds NaN or infinity)" if len(bad) else ""
 
 
 def _miniature(source: Source, role: Role) -> Iterator[TextRow]:
@@ -179,12 +175,8 @@ def _hub(source: Source) -> Iterator[TextRow]:
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:300]
         raise DataError(f"the data set '{path}' cannot be loaded: {type(error).__name__}: {reason}") from error
-    return _data_set_rows(loaded.skip(source.start), source)
-
-
-def _data_set_rows(rows: Any, source: Source) -> Iterator[TextRow]:
     try:
-        for number, row in enumerate(rows, source.start):
+        for number, row in enumerate(loaded.skip(source.start), source.start):
             yield _text_row(f"row {number}", row, source.field)
     except (ValueError, OSError) as error:
         # The message is withheld: a reader's message may quote what it could not parse.

@@ -79,10 +79,6 @@ def _set_device(device: torch.device) -> None:
     torch.set_default_device(None if device.type == "cpu" else device)
 
 
-def _deterministic() -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-
-
 def _cudnn() -> tuple[bool, bool, bool]:
     flags = torch.backends.cudnn
     return flags.enabled, flags.benchmark, flags.deterministic
@@ -147,7 +143,11 @@ _SHARED: Mapping[str, _Setting] = {
     "torch's default device": _Setting(torch.get_default_device, _set_device),
     "torch's autocast": _Setting(_autocast, _set_autocast),
     "torch's deterministic algorithms": _Setting(
-        _deterministic, lambda flags: torch.use_deterministic_algorithms(flags[0], warn_only=flags[1])
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        lambda flags: torch.use_deterministic_algorithms(flags[0], warn_only=flags[1]),
     ),
     "torch's matmul precision": _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "torch's threads": _Setting(torch.get_num_threads, torch.set_num_threads),

@@ -55,7 +55,7 @@ def build_memorized(
             from harness.execution.ray_train import run_on_workers
 
             run_on_workers("harness.execution.memorized:memorize_on_worker", spec, {}, folder, progress)
-            memorized = load_model(_checkpoint(spec, folder)).to(memorized.device)
+            memorized = load_model(_memorized_checkpoint(spec, folder)).to(memorized.device)
         else:
             _train(spec, memorized, forget, progress)
             memorized.save_pretrained(folder)
@@ -82,10 +82,10 @@ def load_memorized(
     """
     folder = artifacts.find(MEMORIZED, memorized_key(spec)) or build_memorized(spec, artifacts, load_original, progress)
     facts = json.loads((folder / "memorized.json").read_text())
-    return load_model(_checkpoint(spec, folder)), float(facts["ma"])
+    return load_model(_memorized_checkpoint(spec, folder)), float(facts["ma"])
 
 
-def _checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
+def _memorized_checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
     # Without a digest: the artifact's own were compared when it was found.
     return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, digest="")
 

@@ -19,13 +19,13 @@ from rich.text import Text
 from harness.execution.jobs import Event, Job
 
 _FEWEST_FOR_AN_ESTIMATE = 3
-_ROWS = 12
-"""Running jobs shown at once."""
+_JOBS_SHOWN = 12
+"""Running jobs, at most."""
 
 
 @dataclass
-class _Seen:
-    """What is known of one job."""
+class _JobView:
+    """What is known and shown of one job."""
 
     name: str
     total: int
@@ -52,7 +52,7 @@ class Progress:
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._jobs = {job.name: _Seen(job.name, _expected(job)) for job in jobs}
+        self._jobs = {job.name: _JobView(job.name, _expected(job)) for job in jobs}
         self._console = console or Console(highlight=False)
         self._clock = clock
         self._began: float | None = None
@@ -80,36 +80,36 @@ class Progress:
         with self._lock:
             if self._began is None:
                 self._began = self._clock()
-            seen = self._jobs.setdefault(event.job, _Seen(event.job, 1))
-            self._take(seen, event)
-            line = self._line(seen, event)
+            job = self._jobs.setdefault(event.job, _JobView(event.job, 1))
+            self._take(job, event)
+            line = self._line(job, event)
         if line:
             self._console.print(line, markup=False, soft_wrap=True)
 
-    def _take(self, seen: _Seen, event: Event) -> None:
+    def _take(self, job: _JobView, event: Event) -> None:
         if event.kind in ("finished", "failed"):
-            seen.state = event.kind
-        elif seen.state == "waiting":
-            seen.state = "running"
+            job.state = event.kind
+        elif job.state == "waiting":
+            job.state = "running"
         if event.total:
-            seen.total = event.total + 1
-        seen.done = max(seen.done, event.done)
-        seen.message = event.message or seen.message
+            job.total = event.total + 1
+        job.done = max(job.done, event.done)
+        job.message = event.message or job.message
 
-    def _line(self, seen: _Seen, event: Event) -> str:
+    def _line(self, job: _JobView, event: Event) -> str:
         """Return what is to stay on the screen; on a terminal only failures do."""
         if event.kind == "failed":
-            return f"{seen.name}: failed: {event.message}"
+            return f"{job.name}: failed: {event.message}"
         if self._live is not None or event.kind in ("started", "progress"):
             return ""
         count = f" ({event.done} of {event.total})" if event.total else ""
         what = "finished" if event.kind == "finished" else f"{event.message}{count}"
-        return " · ".join(filter(None, [f"{seen.name}: {what}", self._summary()]))
+        return " · ".join(filter(None, [f"{job.name}: {what}", self._summary()]))
 
     def _summary(self) -> str:
         jobs = self._jobs.values()
-        failed = sum(seen.state == "failed" for seen in jobs)
-        over = failed + sum(seen.state == "finished" for seen in jobs)
+        failed = sum(job.state == "failed" for job in jobs)
+        over = failed + sum(job.state == "finished" for job in jobs)
         parts = [f"{over} of {len(jobs)} jobs", f"{failed} failed" if failed else "", self._left()]
         return " · ".join(filter(None, parts))
 
@@ -117,33 +117,33 @@ class Progress:
         units, total = self._units()
         if self._began is None or units < min(_FEWEST_FOR_AN_ESTIMATE, total) or units == total:
             return ""
-        return f"{duration((self._clock() - self._began) / units * (total - units))} left"
+        return f"{rounded_up((self._clock() - self._began) / units * (total - units))} left"
 
     def _units(self) -> tuple[int, int]:
         jobs = self._jobs.values()
-        return sum(seen.units for seen in jobs), sum(seen.total for seen in jobs)
+        return sum(job.units for job in jobs), sum(job.total for job in jobs)
 
     def _view(self) -> RenderableType:
         with self._lock:
             units, total = self._units()
-            running = [seen for seen in self._jobs.values() if seen.state == "running"]
+            running = [job for job in self._jobs.values() if job.state == "running"]
             table = Table.grid(padding=(0, 2))
-            for seen in running[:_ROWS]:
-                count = f"{seen.done}/{seen.total - 1}" if seen.total > 1 else ""
-                table.add_row(Text(f"  {seen.name}"), Text(seen.message), Text(count, style="dim"))
-            if len(running) > _ROWS:
-                table.add_row(Text(f"  and {len(running) - _ROWS} more", style="dim"))
+            for job in running[:_JOBS_SHOWN]:
+                count = f"{job.done}/{job.total - 1}" if job.total > 1 else ""
+                table.add_row(Text(f"  {job.name}"), Text(job.message), Text(count, style="dim"))
+            if len(running) > _JOBS_SHOWN:
+                table.add_row(Text(f"  and {len(running) - _JOBS_SHOWN} more", style="dim"))
             head = Table.grid(padding=(0, 2))
             bar = ProgressBar(total=max(1, total), completed=units, width=30)
             head.add_row(bar, Text(self._summary() if units or running else "starting"))
             return Group(head, table)
 
 
-def duration(seconds: float) -> str:
+def rounded_up(seconds: float) -> str:
     """Return a duration for people, rounded up: `~40 s`, `~2 min`, `~1.5 h`.
 
     Example:
-        >>> duration(61), duration(100), duration(5400), duration(31)
+        >>> rounded_up(61), rounded_up(100), rounded_up(5400), rounded_up(31)
         ('~70 s', '~2 min', '~1.5 h', '~40 s')
     """
     if seconds <= 90:

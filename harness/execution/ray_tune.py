@@ -76,10 +76,10 @@ def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work:
     """
     # Tune does not know of a trial's own workers: trials with as many are run together, and no others beside them.
     for workers in sorted({job.spec.engine.workers for job in jobs}):
-        _run_class([job for job in jobs if job.spec.engine.workers == workers], folders, watch, work, workers)
+        _run_jobs_alike([job for job in jobs if job.spec.engine.workers == workers], folders, watch, work, workers)
 
 
-def _run_class(jobs: Sequence[Job], folders: Folders, watch: Watcher, work: str, workers: int) -> None:
+def _run_jobs_alike(jobs: Sequence[Job], folders: Folders, watch: Watcher, work: str, workers: int) -> None:
     queue = JobQueue(jobs, folders, watch)
     with _temporary_folder() as temporary:
         for _ in jobs:  # Every session that breaks costs at least one of them.
@@ -88,19 +88,14 @@ def _run_class(jobs: Sequence[Job], folders: Folders, watch: Watcher, work: str,
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
                 at_once = int(has.get("CPU", 1) // (workers * max(job.spec.cpus for job in jobs))) if workers > 1 else 0
-                _fit(queue, temporary, work, at_once)
+                try:
+                    _tuner(queue, temporary, work, at_once).fit()
+                except RuntimeError as error:  # Tune breaks where a worker that was being started had to make room.
+                    if "low on memory" not in str(error) or not queue.fail_running(_SHORT_OF_MEMORY):
+                        raise
             if queue.is_over():
                 break
         queue.close("Ray ended before this job did")
-
-
-def _fit(queue: JobQueue, temporary: Path, work: str, at_once: int) -> None:
-    """Run what waits; return early if Tune breaks because a worker that was being started had to make room."""
-    try:
-        _tuner(queue, temporary, work, at_once).fit()
-    except RuntimeError as error:
-        if "low on memory" not in str(error) or not queue.fail_running(_SHORT_OF_MEMORY):
-            raise
 
 
 class _Search(Searcher):  # type: ignore[misc]
@@ -210,8 +205,8 @@ def _postmortem(trial: Trial, temporary: Path) -> tuple[str, list[str]]:
         return report[-1], report[-_LOG_LINES:]
     logs = temporary.glob(f"session_latest/logs/worker-*-{dead[1]}.err")
     lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
-    told = [line for line in lines if not line.startswith((":job_id:", ":actor_name:"))]
-    return "WorkerDied: its process ended before the job did: killed, or crashed", told[-_LOG_LINES:]
+    written = [line for line in lines if not line.startswith((":job_id:", ":actor_name:"))]
+    return "WorkerDied: its process ended before the job did: killed, or crashed", written[-_LOG_LINES:]
 
 
 @contextmanager

@@ -163,14 +163,14 @@ class _RunningTrial:
         if wanted and all(kept):
             for strength, folder in zip(wanted, kept, strict=True):
                 assert folder is not None
-                yield ErasedModel(strength, self._kept(folder).to(device))
+                yield ErasedModel(strength, self._load_kept(folder).to(device))
             return
         settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
         for erasure in erase(spec, self.artifacts, wanted, settings, self.progress):
             self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
             yield erasure.erased
 
-    def _kept(self, folder: Path) -> Model:
+    def _load_kept(self, folder: Path) -> Model:
         patch = folder / "patch.safetensors"
         if patch.is_file():
             return apply_patch(load_model(self.spec.model), self.spec.model.digest, patch)
@@ -194,10 +194,8 @@ class _RunningTrial:
                     notes=self._noted({**erased.notes, "warnings": self.warnings}),
                 )
             )
-        if not self.spec.is_reference and self.spec.keep_erased != "none":
-            self._store(erased, point_id)
-
-    def _store(self, erased: ErasedModel, point_id: str) -> None:
+        if self.spec.is_reference or self.spec.keep_erased == "none":
+            return
         names, original = erased.changed_blocks, self.spec.model.digest
         if names is not None:
             self.artifacts.build(

@@ -144,9 +144,9 @@ def ensure_local(checkpoint: Checkpoint, *, weights: bool = True) -> Checkpoint:
     Raises:
         ModelError: Neither the cache nor the hub has it, or its weights are not those that were planned with.
     """
-    location = tokenizer = _folder(checkpoint.location, checkpoint.revision, weights=weights)
+    location = tokenizer = _local_folder(checkpoint.location, checkpoint.revision, weights=weights)
     if checkpoint.tokenizer != checkpoint.location:
-        tokenizer = _folder(checkpoint.tokenizer, None, weights=False)
+        tokenizer = _local_folder(checkpoint.tokenizer, None, weights=False)
     local = replace(checkpoint, location=location, tokenizer=tokenizer)
     if weights:
         check_unchanged(local)
@@ -217,7 +217,7 @@ def _is_named_by_digest(blob: Path) -> bool:
     return not contents or hashlib.sha1(b"blob %d\0" % len(contents) + contents).hexdigest() == blob.name
 
 
-def _folder(location: str, revision: str | None, *, weights: bool) -> str:
+def _local_folder(location: str, revision: str | None, *, weights: bool) -> str:
     """Return a folder of this machine for one, or for a model of the hub."""
     if Path(location).is_dir():
         return location

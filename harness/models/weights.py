@@ -69,16 +69,12 @@ def own_finite_weights(model: torch.nn.Module, local: Checkpoint) -> None:
     """
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         tensor.data = tensor.data.clone()
-        if tensor.is_floating_point() and tensor.numel() and not _is_finite(tensor):
+        # An extreme takes no memory, as a mask over the tensor would; NaN is both the least and the greatest value.
+        if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
             raise ModelError(
                 f"the weights of '{local.id}' ({local.location}) hold NaN or infinity in {name}: the training that "
                 "made them went wrong, or the file is damaged."
             )
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    # Takes no memory, as a mask over the tensor would; NaN is both its least and its greatest value.
-    return bool(torch.isfinite(torch.stack(tensor.detach().aminmax())).all())
 
 
 def _matched(auto_class: Any, local: Checkpoint, may_lack: str, leftovers: bool, **options: Any) -> Model:
@@ -139,7 +135,7 @@ def _mismatches(account: dict[str, Any], may_lack: str, leftovers: bool) -> list
     missing = [name for name in account["missing_keys"] if not may_lack or not re.match(may_lack, name)]
     unused = [] if leftovers else account["unexpected_keys"]
     shapes = [
-        f"{name} ({_shape(stored)} stored, {_shape(needed)} needed)"
+        f"{name} ({_dimensions(stored)} stored, {_dimensions(needed)} needed)"
         for name, stored, needed in account["mismatched_keys"]
     ]
     kinds = {"missing": missing, "not part of the model": unused, "of another shape": shapes}
@@ -152,7 +148,7 @@ def _first_names(names: Iterable[str]) -> str:
     return ", ".join(every[:NAMED_TENSORS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _shape(size: Iterable[int]) -> str:
+def _dimensions(size: Iterable[int]) -> str:
     return "×".join(map(str, size)) or "a single number"
 
 

@@ -94,10 +94,13 @@ def train(
             task.progress(f"epoch {number} of {epochs}")
             notes: dict[str, Json] = {"epoch": number}
             if select is not None:
-                drawn = _global_batch(task, model, _generator(task.seed, number, 1))
-                with plain_forward(model, training), _running_only(model, *frozen):
-                    chosen, about = select(model, drawn)
-                notes |= about
+                rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))
+                batches = micro_batches(
+                    task.forget, rows[: training.global_batch], training, next(model.parameters()).device
+                )
+                with plain_forward(model, training), _only_running(model, *frozen):
+                    chosen, choice_notes = select(model, batches)
+                notes |= choice_notes
                 changed |= {block.name for block in chosen}
                 engine = engine_for(task.engine, model, training, chosen)
             assert engine is not None
@@ -109,7 +112,7 @@ def train(
             if engine.skipped_steps:
                 skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
                 notes["warnings"] = [*notes.get("warnings", []), skipped]
-            reason = _early_stop(task, model, baseline, notes)
+            reason = _stop_reason(task, model, baseline, notes)
             names = tuple(sorted(changed, key=block_order)) if select else None
             yield Epoch(number, notes, names, reason)
             if reason:
@@ -120,7 +123,7 @@ def train(
 
 
 @contextmanager
-def _running_only(*models: Model) -> Iterator[None]:
+def _only_running(*models: Model) -> Iterator[None]:
     """Refuse the forward pass of any other model: its precision, or on DeepSpeed its weights, would be another."""
     known = {id(module) for model in models for module in model.modules()}
 
@@ -139,7 +142,7 @@ def _running_only(*models: Model) -> Iterator[None]:
         handle.remove()
 
 
-def _early_stop(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
+def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
     """Note the validation perplexity after an epoch; return why training ends there, if it does."""
     perplexity, limit = task.validation_perplexity(model), task.training.early_stop
     notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
@@ -157,19 +160,23 @@ def _one_epoch(
     began, values = time.perf_counter(), []
     device = next(engine.model.parameters()).device
     order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
-    retain = _retain_rows(task, number, len(order))
+    if task.retain is not None:
+        shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, number, 2))
+        retain = shuffled.repeat(-(-len(order) // len(shuffled)))[: len(order)]
     for start in range(0, len(order), task.training.global_batch):
         rows = order[start : start + task.training.global_batch]
-        forget_parts = cut(task.forget, rows, task.training, device, engine.workers)
+        forget_parts = micro_batches(task.forget, rows, task.training, device, engine.workers)
         retain_parts = (
-            cut(task.retain, retain[start : start + len(rows)], task.training, device, engine.workers)
+            micro_batches(task.retain, retain[start : start + len(rows)], task.training, device, engine.workers)
             if task.retain is not None
             else [_EMPTY] * len(forget_parts)
         )
         value = 0.0
-        for (forget, kept), weight in _mine(list(zip(forget_parts, retain_parts, strict=True)), engine):
-            with engine.forward(), _running_only(engine.model, *frozen):
-                share = loss(engine.model, forget, kept) * weight
+        for (forget_part, retain_part), weight in _of_worker(
+            list(zip(forget_parts, retain_parts, strict=True)), engine
+        ):
+            with engine.forward(), _only_running(engine.model, *frozen):
+                share = loss(engine.model, forget_part, retain_part) * weight
             value += engine.backward(share)
         engine.step()
         values.append(value)
@@ -184,7 +191,7 @@ def _one_epoch(
     }
 
 
-def _mine(parts: Sequence[Parts], engine: TrainingEngine) -> Iterator[tuple[Parts, float]]:
+def _of_worker(parts: Sequence[Parts], engine: TrainingEngine) -> Iterator[tuple[Parts, float]]:
     """Yield the parts of a global batch that this worker computes, each with its weight.
 
     All workers must step equally often: one that has run out computes a part again, for nothing.
@@ -194,7 +201,7 @@ def _mine(parts: Sequence[Parts], engine: TrainingEngine) -> Iterator[tuple[Part
         yield (parts[index], 1.0) if index < len(parts) else (parts[-1], 0.0)
 
 
-def cut(
+def micro_batches(
     sequences: Sequences, rows: torch.Tensor, training: Training, device: torch.device, workers: int = 1
 ) -> list[Batch]:
     """Return the micro-batches of one global batch, `rows` of `sequences`, in order: one at least for each worker."""
@@ -211,18 +218,6 @@ def cut(
         Batch(tokens[at : at + size].to(device), counted[at : at + size].to(device), total)
         for at in range(0, len(rows), size)
     ]
-
-
-def _global_batch(task: TrainingTask, model: Model, generator: torch.Generator) -> list[Batch]:
-    rows = torch.randperm(len(task.forget), generator=generator)[: task.training.global_batch]
-    return cut(task.forget, rows, task.training, next(model.parameters()).device)
-
-
-def _retain_rows(task: TrainingTask, epoch: int, count: int) -> torch.Tensor:
-    if task.retain is None:
-        return torch.empty(0, dtype=torch.long)
-    shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, epoch, 2))
-    return shuffled.repeat(-(-count // len(shuffled)))[:count]
 
 
 def _generator(seed: int, epoch: int, purpose: int) -> torch.Generator:

@@ -51,8 +51,8 @@ def sample(
     is_cached = is_cache_exact(model, as_long.to(device))
     at_once = sampled_at_once(model, prompt, prompt + new_tokens, device, is_cached)
     parts = [
-        _sample(model, prompts.to(device), mine.to(device), top_p, top_k, is_cached)
-        for prompts, mine in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
+        _sample(model, prompts.to(device), uniform.to(device), top_p, top_k, is_cached)
+        for prompts, uniform in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
     ]
     return torch.cat(parts)
 
@@ -78,15 +78,15 @@ def _sample(
     device = prompts_BT.device
     rows, start = prompts_BT.shape
     steps = draws_BS.shape[1]
-    whole, source = prefill(model, prompts_BT, is_cached)
-    logits = whole[:, -1]
-    advancing = stepper(model, source, rows, start + steps, start)
-    advancing.join(torch.arange(rows, device=device))
+    prompt_logits, source = prefill(model, prompts_BT, is_cached)
+    logits = prompt_logits[:, -1]
+    rows_stepper = stepper(model, source, rows, start + steps, start)
+    rows_stepper.join(torch.arange(rows, device=device))
     generated = torch.empty(rows, steps, dtype=torch.long, device=device)
     for step in range(steps):
         generated[:, step] = choose(logits.float(), draws_BS[:, step], top_p, top_k)
         if step + 1 < steps:
-            logits = advancing.step(generated[:, step])
+            logits = rows_stepper.step(generated[:, step])
     return generated.cpu()
 
 
@@ -104,8 +104,8 @@ def choose(logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: 
     """
     values, p = _likeliest(logits_BV, top_p, top_k)
     cumulative = p.cumsum(dim=-1)
-    whole = torch.full_like(cumulative[:, :1], top_p)
-    last_B1 = torch.searchsorted(cumulative, whole).clamp(max=p.shape[-1] - 1)
+    top_p_B1 = torch.full_like(cumulative[:, :1], top_p)
+    last_B1 = torch.searchsorted(cumulative, top_p_B1).clamp(max=p.shape[-1] - 1)
     aims_B1 = draws_B[:, None] * cumulative.gather(1, last_B1)
     position_B1 = torch.minimum(torch.searchsorted(cumulative, aims_B1, right=True), last_B1)
     value_B1 = values.gather(1, position_B1)

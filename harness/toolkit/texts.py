@@ -56,8 +56,8 @@ def before_end(tokens: Sequence[int], end: int | None) -> list[int]:
         >>> before_end([5, 6, 0, 7, 0], 0), before_end([5, 6], 0), before_end([5, 0], None)
         ([5, 6], [5, 6], [5, 0])
     """
-    kept = list(tokens)
-    return kept[: kept.index(end)] if end in kept else kept
+    whole = list(tokens)
+    return whole[: whole.index(end)] if end in whole else whole
 
 
 def retokenized(tokenizer: PreTrainedTokenizerBase, sequences: Sequences) -> Sequences:

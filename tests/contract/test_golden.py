@@ -1,9 +1,10 @@
-"""Numbers that may only move together with a plugin's version.
+"""Numbers that may only move together with a plugin's version, and are then written down anew.
 
 After raising a version, or rebuilding the miniature: python tests/contract/test_golden.py
 """
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from harness.records.artifacts import Artifacts
 from harness.testing import small_spec
 
 FILE = Path(__file__).with_name("golden.json")
+AGAIN = f"run python {FILE.parent.name}/{Path(__file__).name} in tests/, look at what changed, and commit it"
 STRENGTHS = {"task_arithmetic": 0.05, "contrastive_decoding": 0.5, "deliberate_imagination": 10.0}
+TOLERANCE = 5e-3
 
 
 def erased_numbers(name, folder):
@@ -37,40 +40,50 @@ def erased_numbers(name, folder):
     return {"nll": float(token_nll.mean()), "spread": float(token_nll.std())}
 
 
-def measured_numbers(name, folder):
+def measured_numbers(name, definition, folder):
+    """Return what an evaluator says of the smallest original model."""
     spec = small_spec()
     model = load_model(spec.model)
-    return dict(EVALUATORS.configure(name, {}).evaluate(model, MeasuringTask(spec, Artifacts(folder), model)).numbers)
+    evaluator = EVALUATORS.configure(name, {"definition": definition})
+    return dict(evaluator.evaluate(model, MeasuringTask(spec, Artifacts(folder), model)).numbers)
 
 
-def found(kind, name, folder):
-    shelf, numbers = (METHODS, erased_numbers) if kind == "method" else (EVALUATORS, measured_numbers)
-    return {
-        "version": shelf.load(name).version,
-        "weights": small_spec().model.digest[:16],
-        "numbers": numbers(name, folder),
-    }
-
-
-PLUGINS = [("method", name) for name in METHODS.names()] + [("evaluator", name) for name in EVALUATORS.names()]
-
-
-@pytest.mark.parametrize(("kind", "name"), PLUGINS)
-def test_numbers_move_only_with_the_version(kind, name, tmp_path):
-    golden = json.loads(FILE.read_text())[name]
-    now = found(kind, name, tmp_path)
-    assert now["weights"] == golden["weights"], f"the miniature was rebuilt: run python {Path(__file__).name}"
-    if now["version"] == golden["version"]:
-        assert now["numbers"] == pytest.approx(golden["numbers"], rel=5e-3, abs=5e-3), (
-            f"{name} gives other numbers: raise its version, say so in CHANGELOG.md, and run this file"
+CASES = {
+    **{name: (METHODS, lambda folder, name=name: erased_numbers(name, folder)) for name in METHODS.names()},
+    **{
+        f"{name}, {definition}": (
+            EVALUATORS,
+            lambda folder, name=name, definition=definition: measured_numbers(name, definition, folder),
         )
-    else:
-        assert now["version"] > golden["version"]
+        for name in EVALUATORS.names()
+        for definition in ("exact", "table")
+    },
+}
+
+
+def current_version(case):
+    return CASES[case][0].load(case.partition(",")[0]).version
+
+
+def test_the_golden_file_holds_every_plugin_at_its_version_and_on_these_weights():
+    golden = json.loads(FILE.read_text())
+    assert golden["weights"] == small_spec().model.digest[:16], f"the miniature was rebuilt: {AGAIN}"
+    written = {case: entry["version"] for case, entry in golden["plugins"].items()}
+    assert written == {case: current_version(case) for case in CASES}, f"a version was raised: {AGAIN}"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_move_only_with_the_version(case, tmp_path):
+    entry = json.loads(FILE.read_text())["plugins"][case]
+    assert CASES[case][1](tmp_path) == pytest.approx(entry["numbers"], rel=TOLERANCE, abs=TOLERANCE), (
+        f"{case} gives other numbers than version {entry['version']} did: raise the plugin's version, say so in "
+        f"CHANGELOG.md, and {AGAIN}"
+    )
 
 
 if __name__ == "__main__":
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as place:
-        numbers = {name: found(kind, name, Path(place)) for kind, name in PLUGINS}
-    FILE.write_text(json.dumps(numbers, indent=1) + "\n")
+    plugins = {}
+    for case, (_, numbers_of) in CASES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            plugins[case] = {"version": current_version(case), "numbers": numbers_of(Path(folder))}
+    FILE.write_text(json.dumps({"weights": small_spec().model.digest[:16], "plugins": plugins}, indent=1) + "\n")

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from harness.contracts import Training
 from harness.errors import ModelError
 from harness.models.blocks import Block, block_order, blocks
 from harness.models.patch import apply_patch, save_patch
 from harness.toolkit.engines.torch import TorchEngine
-from harness.toolkit.finetune import cut
+from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import token_negative_entropy, token_nll
 from methods.emso import EMSO, gradients
 
@@ -25,13 +26,21 @@ def model(make_model):
 @pytest.fixture
 def batches(make_sequences):
     rows = torch.randint(1, 60, (6, 12), generator=torch.Generator().manual_seed(0)).tolist()
-    return cut(make_sequences(rows), torch.arange(6), TRAINING, torch.device("cpu"))
+    return micro_batches(make_sequences(rows), torch.arange(6), TRAINING, torch.device("cpu"))
 
 
-def test_there_are_as_many_blocks_as_the_paper_counts(make_model):
-    # 125M: 12 layers of 4 x 12 heads + 2; 1.3B: 24 of 4 x 16 + 2; 2.7B: 32 of 4 x 20 + 2
-    assert [layers * (4 * heads + 2) for layers, heads in ((12, 12), (24, 16), (32, 20))] == [600, 1584, 2624]
-    assert len(blocks(make_model(layers=12, hidden=48, heads=12))) == 600
+@pytest.mark.parametrize(
+    ("layers", "heads", "hidden", "count"),
+    [(12, 12, 768, 600), (24, 16, 2048, 1584), (32, 20, 2560, 2624)],
+    ids=["125M", "1.3B", "2.7B"],
+)
+def test_there_are_as_many_blocks_as_the_paper_counts(layers, heads, hidden, count):
+    config = GPTNeoConfig(
+        num_layers=layers, num_heads=heads, hidden_size=hidden, attention_types=[[["global", "local"], layers // 2]]
+    )
+    with torch.device("meta"):
+        model = GPTNeoForCausalLM(config)
+    assert len(blocks(model)) == count
 
 
 def test_blocks_tile_their_matrices_once(model):

@@ -19,7 +19,7 @@ from harness.models.blocks import blocks
 from harness.plugins import METHODS
 from harness.specs import Engine
 from harness.toolkit.engines import engine_for, parking
-from harness.toolkit.finetune import cut, train
+from harness.toolkit.finetune import micro_batches, train
 from harness.toolkit.losses import nll_loss, token_nll
 from methods.emso import gradients
 
@@ -71,7 +71,7 @@ def make_task(make_model, forget):
 
 
 def step(engine, forget):
-    for part in cut(forget, torch.arange(4), TRAINING, torch.device("cpu")):
+    for part in micro_batches(forget, torch.arange(4), TRAINING, torch.device("cpu")):
         with engine.forward():
             loss = nll_loss(engine.model, part, part)
         engine.backward(loss)
@@ -233,7 +233,7 @@ def test_emso_selects_and_trains_in_one_precision(engine, precision, make_task):
 def test_selection_sees_the_gradients_that_training_sees(make_model, forget):
     """In bf16: to the last bit, although the selection differentiates inside of autocast, and training outside."""
     training = replace(TRAINING, precision="bf16")
-    batches = cut(forget, torch.arange(4), training, torch.device("cpu"))
+    batches = micro_batches(forget, torch.arange(4), training, torch.device("cpu"))
     model = make_model(1, layers=2)
     engine = engine_for(PLAIN, model, training)
     for batch in batches:

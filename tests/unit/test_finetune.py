@@ -8,7 +8,7 @@ import torch
 from harness.contracts import Training
 from harness.errors import TrialError
 from harness.specs import Engine
-from harness.toolkit.finetune import cut, train, train_and_yield
+from harness.toolkit.finetune import micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
@@ -74,10 +74,10 @@ def test_an_epoch_sees_every_sequence_once_in_an_order_of_its_own(make_model, fo
 
 def test_padding_and_the_prefix_are_not_counted(forget):
     rows = torch.arange(5)
-    everything = cut(forget, rows, TRAINING, torch.device("cpu"))
+    everything = micro_batches(forget, rows, TRAINING, torch.device("cpu"))
     assert [batch.total for batch in everything] == [8 + 11 + 6 + 11 + 9] * 2
     assert sum(int(batch.counted_BS.sum()) for batch in everything) == everything[0].total
-    tail = cut(
+    tail = micro_batches(
         replace(forget, prefix_tokens=6), rows, replace(TRAINING, loss_region="continuation"), torch.device("cpu")
     )
     assert tail[0].total == 3 + 6 + 1 + 6 + 4

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from harness.execution.jobs import Event
-from harness.execution.progress import Progress, duration
+from harness.execution.progress import Progress, rounded_up
 
 
 class Clock:
@@ -142,4 +142,4 @@ def test_it_may_be_called_from_several_threads(make_job):
     [(0, "~10 s"), (10, "~10 s"), (11, "~20 s"), (90, "~90 s"), (91, "~2 min"), (5399, "~90 min"), (7201, "~2.1 h")],
 )
 def test_durations_are_rounded_up(seconds, text):
-    assert duration(seconds) == text
+    assert rounded_up(seconds) == text

@@ -28,7 +28,7 @@ from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Engine
 from harness.sweep import main
 from harness.toolkit.engines import engine_for
-from harness.toolkit.finetune import cut
+from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import nll_loss
 
 METHOD_NAMES = [
@@ -114,7 +114,7 @@ def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model,
     model = make_model(0, hidden=256, vocabulary=2000, scale=0.02)
     engine = Engine(name="deepspeed", zero_stage=stage)
     training = Training(precision=precision, global_batch=2, micro_batch=1)
-    batch = cut(make_sequences([[1, 2, 3]] * 2), torch.arange(2), training, torch.device("cpu"))
+    batch = micro_batches(make_sequences([[1, 2, 3]] * 2), torch.arange(2), training, torch.device("cpu"))
     count = sum(weight.numel() for weight in model.parameters())
 
     def two_steps():

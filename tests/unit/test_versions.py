@@ -16,7 +16,7 @@ WITHOUT_A_NUMBER = {
 
 
 def names(requirements):
-    return {re.split(r"[\[<>=!~; ]", each)[0].lower().replace("_", "-") for each in requirements}
+    return {re.split(r"[\[<>=!~; ]", line)[0].lower().replace("_", "-") for line in requirements}
 
 
 def test_every_dependency_that_has_a_part_in_a_number_is_recorded():
@@ -28,6 +28,6 @@ def test_every_dependency_that_has_a_part_in_a_number_is_recorded():
 
 
 def test_recorded_versions_are_those_installed():
-    found = versions()
+    recorded = versions()
     for package in ("torch", "deepspeed", "accelerate", "ray", "lethe"):
-        assert found[package] == version(package)
+        assert recorded[package] == version(package)

@@ -68,31 +68,27 @@ class DeepSpeedEngine:
             os.environ["LOCAL_RANK"] = "0"
             self._undo.callback(os.environ.pop, "LOCAL_RANK", None)
         count = sum(weight.numel() for weight in weights)
-        with _ranked(), warnings.catch_warnings(action="ignore", category=FutureWarning):
-            deepspeed = _deepspeed(self._undo)
+        with _as_only_worker(), warnings.catch_warnings(action="ignore", category=FutureWarning):
+            deepspeed = _imported_deepspeed(self._undo)
             self.model, *_ = deepspeed.initialize(
                 model=trained,
                 model_parameters=weights,
                 optimizer=optimizer,
-                config=_config(training, engine, count),
+                config=_deepspeed_config(training, engine, count),
             )
-            self._undo.callback(_destroy, self.model)
-            if training.precision == "bf16":
-                self._restore_fp32()
+            self._undo.callback(_end_engine, self.model)
+            if training.precision == "bf16":  # The fp32 weights behind were made from the rounded ones.
+                from deepspeed.utils import safe_set_full_fp32_param
+
+                with torch.no_grad():
+                    for name, weight in self._plain.named_parameters():
+                        safe_set_full_fp32_param(self._named[name], weight.detach().clone())
         self.workers, self.rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
 
     @property
     def skipped_steps(self) -> int:
         """Return how many steps DeepSpeed left out: in bf16 those with a gradient that is not finite."""
         return int(self.model.skipped_steps)
-
-    def _restore_fp32(self) -> None:
-        """Give the fp32 weights what rounding to bf16 took: they were made from the rounded ones."""
-        from deepspeed.utils import safe_set_full_fp32_param
-
-        with torch.no_grad():
-            for name, weight in self._plain.named_parameters():
-                safe_set_full_fp32_param(self._named[name], weight.detach().clone())
 
     def forward(self) -> AbstractContextManager[None]:
         """Return a context that does nothing: DeepSpeed has converted the model, and `freeze` the others."""
@@ -160,7 +156,7 @@ class DeepSpeedEngine:
             self._plain_parking.restore()
 
 
-def _destroy(engine: Any) -> None:
+def _end_engine(engine: Any) -> None:
     """End a DeepSpeed engine, and free its memory, to which a list of its own would refer for ever."""
     from deepspeed.runtime.zero import parameter_offload
 
@@ -208,7 +204,7 @@ def bucket_elements(weights: int) -> int:
     return min(weights, BUCKET)
 
 
-def _config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:
+def _deepspeed_config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:
     # In bf16 the fp32 weights behind can be read from stage 1 on, which for one process partitions nothing either.
     stage = max(engine.zero_stage, 1) if training.precision == "bf16" else engine.zero_stage
     bucket = bucket_elements(weights)
@@ -232,7 +228,7 @@ def _config(training: Training, engine: Engine, weights: int) -> dict[str, Any]:
     }
 
 
-def _deepspeed(undo: ExitStack) -> Any:
+def _imported_deepspeed(undo: ExitStack) -> Any:
     """Import DeepSpeed and join its process group, unless this was done; `undo` learns how to leave it."""
     says_accelerator = "DS_ACCELERATOR" in os.environ
     if not torch.cuda.is_available():
@@ -252,7 +248,7 @@ def _deepspeed(undo: ExitStack) -> Any:
 
 
 @contextmanager
-def _ranked() -> Iterator[None]:
+def _as_only_worker() -> Iterator[None]:
     """Say in the environment that this process is the only worker, unless a launcher has said what it is.
 
     Only for as long as DeepSpeed looks: a child process must not take the group for its own.

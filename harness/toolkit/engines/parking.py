@@ -37,7 +37,7 @@ class Parking:
             if storage.device.type in SCARCE and storage.nbytes():
                 self._away.append((storage, torch.UntypedStorage(storage.nbytes()).copy_(storage)))
                 storage.resize_(0)
-        _give_back()
+        _empty_device_cache()
 
     def restore(self) -> None:
         """Bring everything back to where it was."""
@@ -56,7 +56,7 @@ def free(tensors: Iterable[torch.Tensor]) -> None:
     for storage in _storages(tensors):
         if storage.resizable():
             storage.resize_(0)
-    _give_back()
+    _empty_device_cache()
 
 
 def _storages(tensors: Iterable[torch.Tensor]) -> Iterator[torch.UntypedStorage]:
@@ -69,7 +69,7 @@ def _storages(tensors: Iterable[torch.Tensor]) -> Iterator[torch.UntypedStorage]
             yield storage
 
 
-def _give_back() -> None:
+def _empty_device_cache() -> None:
     # Freed blocks of a few gigabytes are of use to larger ones only once the device has them back.
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
