@@ -19,9 +19,15 @@ from harness.records.artifacts import Artifacts
 from harness.testing import small_spec
 
 FILE = Path(__file__).with_name("golden.json")
-AGAIN = f"run python {FILE.parent.name}/{Path(__file__).name} in tests/, look at what changed, and commit it"
+AGAIN = "run python tests/contract/test_golden.py, look at what it changed in golden.json, and commit that"
 STRENGTHS = {"task_arithmetic": 0.05, "contrastive_decoding": 0.5, "deliberate_imagination": 10.0}
-TOLERANCE = 5e-3
+TOLERANCE = 1e-5
+"""In fp32. Another number of threads, or another CPU, sums in another order: between one thread and two the numbers of
+trained models move by up to 5e-7, those of untouched ones not at all."""
+ENCODER_TOLERANCE = 1e-3
+"""The encoder of sentences computes in bf16, which CPUs with and without instructions for it round differently: between
+two machines similarity moved by 1.6e-4, coherence by 8e-6."""
+ENCODED = ("ss", "coherence")
 
 
 def erased_numbers(name, folder):
@@ -75,7 +81,9 @@ def test_the_golden_file_holds_every_plugin_at_its_version_and_on_these_weights(
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_move_only_with_the_version(case, tmp_path):
     entry = json.loads(FILE.read_text())["plugins"][case]
-    assert CASES[case][1](tmp_path) == pytest.approx(entry["numbers"], rel=TOLERANCE, abs=TOLERANCE), (
+    tolerances = {name: ENCODER_TOLERANCE if name in ENCODED else TOLERANCE for name in entry["numbers"]}
+    expected = {name: pytest.approx(value, rel=tolerances[name]) for name, value in entry["numbers"].items()}
+    assert CASES[case][1](tmp_path) == expected, (
         f"{case} gives other numbers than version {entry['version']} did: raise the plugin's version, say so in "
         f"CHANGELOG.md, and {AGAIN}"
     )
