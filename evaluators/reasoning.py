@@ -98,7 +98,7 @@ class Reasoning(Evaluator):
         """Return the accuracies; a task that fails costs its own number, with the reason in the notes."""
         numbers = {metric.name: math.nan for metric in self.metrics}
         notes: dict[str, Json] = {"limit": self.limit, "tasks_path": self.tasks_path, "tasks": {}, "failed": {}}
-        with contained(model):
+        with lm_eval_isolated(model):
             from lm_eval.models.huggingface import HFLM
 
             tokenizer = copy.deepcopy(task.tokenizer)  # lm-eval gives it a padding token.
@@ -106,7 +106,9 @@ class Reasoning(Evaluator):
             for name in self.tasks:
                 began = time.perf_counter()
                 try:
-                    accuracies, task_notes = measure(lm, lm_eval_task(name, self.tasks_path, self.limit), self.limit)
+                    accuracies, task_notes = measure_task(
+                        lm, lm_eval_task(name, self.tasks_path, self.limit), self.limit
+                    )
                 except Exception as error:
                     notes["failed"][name] = f"{type(error).__name__}: {error}"
                     continue
@@ -135,7 +137,7 @@ def accuracy_metric(
     )
 
 
-def measure(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
+def measure_task(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
     """Return lm-eval's numbers of one task, by the end of their metrics' names, and what they were measured on."""
     from lm_eval.evaluator import evaluate
 
@@ -197,7 +199,7 @@ def local_data_set(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, An
 
 
 @contextlib.contextmanager
-def contained(model: Model) -> Iterator[None]:
+def lm_eval_isolated(model: Model) -> Iterator[None]:
     """Keep lm-eval's prints, warnings and seeds to itself, and the model in its mode."""
     was_training = model.training
     state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
