@@ -106,9 +106,7 @@ class Reasoning(Evaluator):
             for name in self.tasks:
                 began = time.perf_counter()
                 try:
-                    accuracies, task_notes = measure_task(
-                        lm, lm_eval_task(name, self.tasks_path, self.limit), self.limit
-                    )
+                    accuracies, task_notes = measured(lm, lm_eval_task(name, self.tasks_path, self.limit), self.limit)
                 except Exception as error:
                     notes["failed"][name] = f"{type(error).__name__}: {error}"
                     continue
@@ -137,7 +135,7 @@ def accuracy_metric(
     )
 
 
-def measure_task(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
+def measured(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
     """Return lm-eval's numbers of one task, by the end of their metrics' names, and what they were measured on."""
     from lm_eval.evaluator import evaluate
 
