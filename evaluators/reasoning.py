@@ -106,7 +106,8 @@ class Reasoning(Evaluator):
             for name in self.tasks:
                 began = time.perf_counter()
                 try:
-                    accuracies, task_notes = measured(lm, lm_eval_task(name, self.tasks_path, self.limit), self.limit)
+                    lm_task = lm_eval_task(name, self.tasks_path, self.limit)
+                    accuracies, task_notes = measure_task(lm, lm_task, self.limit)
                 except Exception as error:
                     notes["failed"][name] = f"{type(error).__name__}: {error}"
                     continue
@@ -135,7 +136,7 @@ def accuracy_metric(
     )
 
 
-def measured(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
+def measure_task(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
     """Return lm-eval's numbers of one task, by the end of their metrics' names, and what they were measured on."""
     from lm_eval.evaluator import evaluate
 

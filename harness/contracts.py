@@ -1,7 +1,7 @@
 """The contracts: what a method, an evaluator and a metric are, and the plain data around them.
 
-Besides this a plugin sees `harness.toolkit`, of which it is built, `harness.errors` and `harness.models.blocks`, and
-nothing else of the harness. The model that `erase` loads is the method's to consume; one that `evaluate` receives is only lent.
+Besides this a plugin sees `harness.toolkit`, of which it is built, `harness.errors` and `harness.models.blocks`, and no
+more of the harness. The model that `erase` loads is the method's to consume; one that `evaluate` receives is lent.
 Tensor letters: N sequences, B batch rows, T tokens, V vocabulary.
 """
 
