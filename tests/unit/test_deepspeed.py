@@ -22,7 +22,6 @@ from harness.toolkit.engines.torch import TorchEngine
 from harness.toolkit.finetune import train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 STAGES = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 1, 2, 3)]
 

@@ -97,7 +97,7 @@ def run(file, tmp_path, monkeypatch):
 
     def go(*arguments, executor=measured):
         monkeypatch.setattr("harness.records.tracking.Tracker", Tracker)
-        monkeypatch.setattr("harness.execution.inline.run_inline", executor)
+        monkeypatch.setattr("harness.execution.job_queue.run_inline", executor)
         return sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline", *arguments])
 
     return go

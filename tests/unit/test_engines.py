@@ -23,7 +23,6 @@ from harness.toolkit.finetune import micro_batches, train
 from harness.toolkit.losses import nll_loss, token_nll
 from methods.emso import gradients
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 PLAIN = Engine()
 STAGES = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 1, 2, 3)]

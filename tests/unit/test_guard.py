@@ -333,8 +333,9 @@ def test_a_trial_has_the_same_peak_in_a_fresh_worker_and_in_a_used_one():
 def test_a_cpu_has_no_peak_and_says_none(run):
     assert PeakMemory(None).bytes is None
     run(spec_of("sound"))
-    points = [json.loads(line) for line in (run.folders.results / "journal").rglob("*.jsonl").__next__().open()]
-    assert [each["peak_memory_bytes"] for each in points if each["kind"] == "point"] == [None]
+    [journal] = (run.folders.results / "journal").glob("*.jsonl")
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [line["peak_memory_bytes"] for line in lines if line["kind"] == "point"] == [None]
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")

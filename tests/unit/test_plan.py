@@ -1,5 +1,6 @@
 """Plans: which trials a sweep file asks for, and what makes two of them the same."""
 
+import io
 import json
 import shutil
 
@@ -262,7 +263,7 @@ def test_paths_are_absolute_and_retain_texts_as_many_as_forget_sequences(planned
 def test_the_description_shows_every_trial_with_its_state(planned):
     found = planned("methods.emso.k=[1, 2]", "seeds=[0]")
     states = {spec.trial_id: "missing" for spec in found.trials} | {found.trials[0].trial_id: "done"}
-    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console = Console(width=100, record=True, file=io.StringIO())
     console.print(describe(found, states, 1))
     text = console.export_text()
     assert text.startswith("sound: What is asked?\n")

@@ -106,7 +106,6 @@ def test_a_whole_trial_is_told_to_within_a_seventh(specs, measured, run_whole, m
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model, make_sequences, stage, precision):
@@ -135,7 +134,6 @@ def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model,
     assert most == pytest.approx(min(measured(two_steps) for _ in range(3)), rel=0.05)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("method", ["kl_divergence", "task_arithmetic"])
 def test_a_trial_on_deepspeed_is_told_to_within_a_seventh(specs, measured, run_whole, method):
     spec = specs("models=[{id: miniature-m, engine: deepspeed}]", "training.precision=bf16")[method]

@@ -390,4 +390,5 @@ def test_the_dashboard_serves_the_runs_on_this_machine_alone(root, make_sweep, s
     finally:
         server.terminate()
         server.wait()
+        server.stdout.close()
     assert not (root / "mlruns").exists()
