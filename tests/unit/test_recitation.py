@@ -1,6 +1,7 @@
 """Nothing to erase: the rule at its edges, and that it is said before any rank, wherever ranks stand."""
 
 import csv
+import io
 import math
 import re
 from dataclasses import replace
@@ -142,7 +143,7 @@ def shown(plan, records, folder):
     (folder / "table.csv").write_text(table_csv(frame))
     write_tables(frame, ranks, facts, plan.question, folder)
     report = page(plan, records, frame, ranks, facts, {"tradeoff": b""})
-    console = Console(width=100, record=True, file=(folder / "terminal").open("w"))
+    console = Console(width=100, record=True, file=io.StringIO())
     console.print(ranking_table(frame, ranks, facts))
     terminal = " ".join(console.export_text().split())
     main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</header>") :])).strip()

@@ -1,0 +1,20 @@
+"""Ray runs in these tests' own process, and warns of what is its own."""
+
+from pathlib import Path
+
+import pytest
+
+OF_RAY = (
+    "ignore::DeprecationWarning:ray",
+    "ignore::FutureWarning:ray",
+    "ignore:unclosed:ResourceWarning",  # It leaves sockets and logs to the end of the process,
+    "ignore:subprocess .* is still running:ResourceWarning",  # and its servers.
+    "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning",  # Which of them this says, it says by number.
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            for line in OF_RAY:
+                item.add_marker(pytest.mark.filterwarnings(line))
