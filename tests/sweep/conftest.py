@@ -9,7 +9,7 @@ OF_RAY = (
     "ignore::FutureWarning:ray",
     "ignore:unclosed:ResourceWarning",  # It leaves sockets and logs to the end of the process,
     "ignore:subprocess .* is still running:ResourceWarning",  # and its servers.
-    "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning",  # Which of them this says, it says by number.
+    "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning",  # The same, said at the end.
 )
 
 

@@ -10,7 +10,7 @@ from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from harness.planning.plan import plan
 from harness.records.journal import Journal
-from harness.sizing.estimate import Need, need_of
+from harness.sizing.estimate import MemoryEstimate, estimate_memory
 from harness.specs import Point, Started
 from harness.sweep import main
 
@@ -80,6 +80,6 @@ def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, 
 @pytest.mark.parametrize("variant", ["gradient_ascent", "emso", "ascent_in_bf16"])
 def test_its_need_is_told_to_within_a_seventh(sweep_file, measured, run_whole, variant):
     [spec] = [spec for spec in plan(sweep_file).trials if spec.variant == variant]
-    need = need_of(spec)
-    assert isinstance(need, Need), need
+    need = estimate_memory(spec)
+    assert isinstance(need, MemoryEstimate), need
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
