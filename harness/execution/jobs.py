@@ -7,7 +7,7 @@ ever waits in a slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol
 from harness.contracts import Json
 from harness.execution.memorized import KIND, memorized_key
 from harness.records.artifacts import Artifacts
-from harness.records.journal import remaining
-from harness.specs import Plan, Record, TrialSpec
+from harness.records.results import Results
+from harness.specs import TrialSpec
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,15 @@ class Executor(Protocol):
         """Run every job, respecting `needs`; call `watch` in the driver's process."""
 
 
-def jobs_for(plan: Plan, records: Mapping[str, Sequence[Record]], folders: Folders) -> list[Job]:
-    """Return the jobs that finish a plan: nothing for what the journal holds, memorised models first.
+def jobs_for(results: Results, folders: Folders) -> list[Job]:
+    """Return the jobs that finish a sweep: nothing for what the journal holds, memorised models first.
 
     Args:
-        plan: Every trial of the sweep.
-        records: What the journal holds of each trial, by trial id.
+        results: What the journal says of every trial.
         folders: Where artifacts may exist already.
     """
     artifacts = Artifacts(folders.artifacts)
-    unfinished = [spec for spec in plan.trials if remaining(spec, records.get(spec.trial_id, ()))]
+    unfinished = [trial.spec for trial in results.unfinished]
     memorize: dict[str, Job] = {}
     trials = []
     for spec in unfinished:

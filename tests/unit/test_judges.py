@@ -15,14 +15,16 @@ from harness.models.loading import load_model
 from harness.planning.hub_contents import hub_contents
 from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
-from harness.reporting.judging import doubtful, human_readings
-from harness.reporting.summary import caption, warnings
-from harness.reporting.table import Reached, table
+from harness.records.results import PointResults
+from harness.reporting.judging import human_readings, judge_warnings
+from harness.reporting.limits import warnings
+from harness.reporting.summary import caption
 from harness.sizing.measuring_dry_run import judge_pass
 from harness.specs import Plan
 from harness.testing import small_spec
 from harness.toolkit.scoring import CausalJudge
 
+INFO = {metric.name: metric for metric in Generation().metrics}
 OWN = "{perplexity: original, features: original, similarity: OTHER, coherence: OTHER}"
 
 
@@ -185,7 +187,7 @@ def reached(make_row, make_measurement):
         spec = make_row(variant, strengths, judges=judges, model=Checkpoint(model, "/m", "/m", "0"))
         (strength,) = spec.points()
         noted = {"notes": {"human_perplexity": human}, "numbers": {"perplexity": perplexity, "mauve": 0.8}}
-        return Reached(spec, strength, None, (make_measurement(spec, strength, "generation", **noted),), "")
+        return PointResults(spec, strength, None, (make_measurement(spec, strength, "generation", **noted),), "")
 
     return make
 
@@ -193,7 +195,7 @@ def reached(make_row, make_measurement):
 def test_a_judge_is_told_once_for_each_model_and_role(reached):
     noted = {"perplexity": 25.12, "features": 31.0}
     points = [reached("emso", noted, 99.0), reached("original", noted), reached("original", noted, model="n")]
-    assert [str(each) for each in human_readings(points)] == [
+    assert [str(each) for each in human_readings(points, INFO)] == [
         "m: the judge of perplexity (J) gives the human continuations a perplexity of 25.1, and what the original "
         "wrote one of 20.0.",
         "m: the judge of features (J) gives the human continuations a perplexity of 31.0.",
@@ -201,7 +203,7 @@ def test_a_judge_is_told_once_for_each_model_and_role(reached):
         "wrote one of 20.0.",
         "n: the judge of features (J) gives the human continuations a perplexity of 31.0.",
     ]
-    assert human_readings([reached("original", {"perplexity": math.nan})]) == []
+    assert human_readings([reached("original", {"perplexity": math.nan})], INFO) == []
 
 
 @pytest.mark.parametrize(
@@ -217,18 +219,21 @@ def test_a_judge_is_told_once_for_each_model_and_role(reached):
     ],
 )
 def test_a_judge_that_finds_human_text_odd_is_warned_of(reached, human, original, said):
-    warned = doubtful(human_readings([reached("original", human, original)]))
+    warned = judge_warnings(human_readings([reached("original", human, original)], INFO))
     assert [said in warning for warning in warned] == ([True] if said else [])
 
 
-def test_warnings_and_captions_say_it(reached, make_plan):
+def test_a_judge_whose_metric_was_not_measured_is_told_of_too(reached):
+    [reading] = human_readings([reached("original", {"features": 2000.0})], {})
+    assert "so what it judges says little here" in judge_warnings([reading])[0]
+
+
+def test_warnings_and_captions_say_it(reached, make_plan, make_ranked):
     (point,) = [reached("original", {"perplexity": 1500.0, "features": 1500.0}, judge="original")]
-    plan, records = make_plan(point.spec), {point.spec.trial_id: list(point.measurements)}
-    found = table(plan, records)
-    assert "Judge of perplexity and features: the original model itself." in caption(found)
-    assert sum("does not know this language" in warning.lower() for warning in warnings(plan, records, found)) == 2
+    results, ranked = make_ranked(make_plan(point.spec), {point.spec.trial_id: list(point.measurements)})
+    assert "Judge of perplexity and features: the original model itself." in caption(ranked.table)
+    assert sum("does not know this language" in warning.lower() for warning in warnings(results, ranked)) == 2
     (fitting,) = [reached("original", {"perplexity": 25.0})]
-    plan, records = make_plan(fitting.spec), {fitting.spec.trial_id: list(fitting.measurements)}
-    found = table(plan, records)
-    assert "Judge" not in caption(found)
-    assert not any("judge" in warning for warning in warnings(plan, records, found))
+    results, ranked = make_ranked(make_plan(fitting.spec), {fitting.spec.trial_id: list(fitting.measurements)})
+    assert "Judge" not in caption(ranked.table)
+    assert not any("judge" in warning for warning in warnings(results, ranked))

@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.contracts import Checkpoint, Training
-from harness.reporting.facts import metric_facts
 from harness.reporting.limits import limits
-from harness.reporting.table import reached_all, table
 from harness.specs import Stopped
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
@@ -16,7 +14,7 @@ STOPPED, WHOLE = "ended by the early stop", "every epoch is one step on all of t
 
 
 @pytest.fixture
-def said(make_row, make_plan, make_point, make_measurement):
+def said(make_row, make_plan, make_point, make_measurement, make_ranked):
     """Return what limits a sweep of `variants` (name to the changes of its numbers), which all were trained."""
 
     def run(
@@ -55,8 +53,8 @@ def said(make_row, make_plan, make_point, make_measurement):
                         records.append(Stopped(trial_id=spec.trial_id, strength=1, reason="too perplexing"))
                     trials.append(spec)
                     found[spec.trial_id] = records
-        plan = make_plan(*trials)
-        return limits(reached_all(plan, found), table(plan, found), metric_facts(plan, found))
+        results, ranked = make_ranked(make_plan(*trials), found)
+        return limits(results.measured, ranked)
 
     return run
 

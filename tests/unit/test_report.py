@@ -15,18 +15,27 @@ from harness import collate
 from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.journal import Journal
-from harness.reporting.facts import metric_facts
+from harness.records.results import Results, trial_results
 from harness.reporting.layout import model_tables
+from harness.reporting.limits import warnings
+from harness.reporting.metric_info import metric_info
 from harness.reporting.ranking import rank
 from harness.reporting.report import page
-from harness.reporting.summary import warnings
 from harness.reporting.table import table
-from harness.reporting.terminal import ranking_table
-from harness.reporting.texts import latex, latex_escape, markdown, markdown_escape
+from harness.reporting.texts import latex, latex_escape, markdown, markdown_escape, ranking_table
 from harness.reporting.write import write
 from harness.specs import CollapseBounds, Failed, Measurement, Started, Stopped
 
-FILES = {"table.csv", "ranking.csv", "table.md", "table.tex", "tradeoff.png", "tradeoff.pdf", "report.html"}
+FILES = {
+    "table.csv",
+    "table.metrics.yaml",
+    "ranking.csv",
+    "table.md",
+    "table.tex",
+    "tradeoff.png",
+    "tradeoff.pdf",
+    "report.html",
+}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
 
@@ -93,11 +102,19 @@ def usual(records, original, emso, ascent):
     return make
 
 
-def report(some_plan, some_records):
-    frame, facts = table(some_plan, some_records), metric_facts(some_plan, some_records)
-    return page(
-        some_plan, some_records, frame, rank(frame, facts), facts, {"tradeoff": b"<svg/>", "reasoning": b"<svg/>"}
-    )
+def results_of(plan, records):
+    return Results(plan, tuple(trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials))
+
+
+def ranked_of(plan, records):
+    results = results_of(plan, records)
+    info = metric_info(results)
+    return rank(table(results, info), info)
+
+
+def report(plan, records):
+    pictures = {"tradeoff": b"<svg/>", "reasoning": b"<svg/>"}
+    return page(results_of(plan, records), ranked_of(plan, records), pictures)
 
 
 def visible(found):
@@ -119,14 +136,14 @@ class Tags(HTMLParser):
 
 
 def test_everything_is_written_and_nothing_else_is_left(tmp_path, plan, usual):
-    written = write(plan, usual(), tmp_path / "new" / "s")
+    _, written = write(results_of(plan, usual()), tmp_path / "new" / "s")
     assert {path.name for path in written} == FILES
     assert {path.name for path in (tmp_path / "new" / "s").iterdir()} == FILES
     assert all(path.stat().st_size for path in written)
 
 
 def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
-    write(plan, usual(), tmp_path)
+    write(results_of(plan, usual()), tmp_path)
     found = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|//[a-z]|@import|url\(", found)
     tags = Tags(found).found
@@ -208,7 +225,7 @@ def sample(text):
 
 def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan, original, emso):
     failed = Failed(trial_id="emso-0", error="TrialError: the loss is NaN", log=("File x", "NaN at step 3"))
-    write(make_plan(original, emso), {"emso-0": [failed]}, tmp_path)
+    write(results_of(make_plan(original, emso), {"emso-0": [failed]}), tmp_path)
     words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert {path.name for path in tmp_path.iterdir()} == FILES
     assert "No point that can be ranked has been measured yet." in words
@@ -225,7 +242,7 @@ def test_mauve_from_few_prompts_is_not_trusted(make_plan, original, records):
 
 
 def warned(some_plan, found):
-    return warnings(some_plan, found, table(some_plan, found))
+    return warnings(results_of(some_plan, found), ranked_of(some_plan, found))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +278,7 @@ def test_what_perplexity_alone_flags_is_shown_with_its_reason(make_plan, origina
     found = {"original-0": records(original), "emso-0": records(emso, perplexity=101.0)}
     words = visible(report(make_plan(original, emso), found))
     assert "Collapsed, so shown and not ranked: EMSO (gibberish: perplexity)." in words
-    assert "its perplexity outside 0.5 to 5 times the original's" in words
+    assert "its perplexity is outside 0.5 to 5 times the original's" in words
     assert words.count("gibberish: perplexity") == 4, "the sentence, the ranking, and both points"
 
 
@@ -269,8 +286,8 @@ def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, e
     found = usual()
     found["emso-0"] = [replace(r, definition="table") if isinstance(r, Measurement) else r for r in found["emso-0"]]
     with pytest.raises(DataError, match=r"'exact' \(original on miniature-m\) and 'table' \(emso on miniature-m\)"):
-        write(make_plan(original, emso), found, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"table.csv"}
+        write(results_of(make_plan(original, emso), found), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"table.csv", "table.metrics.yaml"}
 
 
 def test_seeds_show_mean_and_interval(make_plan, original, emso, records, usual):
@@ -279,17 +296,19 @@ def test_seeds_show_mean_and_interval(make_plan, original, emso, records, usual)
     ]
     found = {spec.trial_id: records(spec, ma=0.5 + 0.1 * spec.seed) for spec in trials}
     words = visible(report(make_plan(*trials), found))
-    frame, facts = table(make_plan(*trials), found), metric_facts(make_plan(*trials), found)
     assert "0.550 ± 0.635" in words  # 12.706 · 0.0707 / sqrt(2)
     assert "Mean ± 95 % interval over 2 seeds" in words
     assert "1 (1–1)" in words
-    assert r"0.550 $\pm$ 0.635" in latex(model_tables(frame, rank(frame, facts), facts), "")
+    assert r"0.550 $\pm$ 0.635" in latex(model_tables(ranked_of(make_plan(*trials), found)), "")
     assert "±" not in visible(report(make_plan(original, emso), usual()))
 
 
 def test_ranking_csv(tmp_path, make_plan, trial, original, emso, ascent, records, usual):
     twin = trial("twin", (1, 2))
-    write(make_plan(original, emso, twin, ascent), usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}, tmp_path)
+    write(
+        results_of(make_plan(original, emso, twin, ascent), usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}),
+        tmp_path,
+    )
     rows = list(csv.DictReader(StringIO((tmp_path / "ranking.csv").read_text())))
     assert [(row["method"], row["rank_average"], row["collapsed"]) for row in rows] == [
         ("emso", "=1", "false"),
@@ -301,15 +320,14 @@ def test_ranking_csv(tmp_path, make_plan, trial, original, emso, ascent, records
 
 @pytest.fixture
 def tables(make_plan, trial, plan, records, usual):
-    """The usual sweep with a second variant that has not collapsed: its table, its ranking and its facts."""
+    """The usual sweep with a second variant that has not collapsed: its ranked table."""
     second = trial("b_c", label="B_C & 5%", reference="retain_data")
     some_plan, found = make_plan(*plan.trials, second), usual() | {"b_c-0": records(second, ma=0.6, mauve=0.6)}
-    frame, facts = table(some_plan, found), metric_facts(some_plan, found)
-    return frame, rank(frame, facts), facts
+    return ranked_of(some_plan, found)
 
 
 def test_latex_has_the_papers_layout(tables):
-    text = latex(model_tables(*tables), "What_? 100 %")
+    text = latex(model_tables(tables), "What_? 100 %")
     assert r"\multicolumn{3}{c}{\textbf{Memorization}}" in text
     assert r"EL$_{3}$ $\downarrow$ & MA $\downarrow$ & SS $\downarrow$" in text
     assert r"\caption{What\_? 100 \% The best" in text
@@ -331,8 +349,7 @@ def test_latex_escapes_what_latex_would_read_and_nothing_else():
 
 
 def test_best_and_second_are_marked_among_what_has_not_collapsed(tables):
-    frame, ranking, facts = tables
-    (only,) = model_tables(frame, ranking, facts)
+    (only,) = model_tables(tables)
     marks = {row.label: [cell.mark for cell in row.cells] for row in only.rows()}
     assert marks["Original"] == [""] * 6
     assert marks["GA_1"] == [""] * 6, "collapsed numbers are never best, however low"
@@ -341,14 +358,12 @@ def test_best_and_second_are_marked_among_what_has_not_collapsed(tables):
 
 
 def test_a_lone_variant_is_not_the_best_of_anything(plan, usual):
-    found = usual()
-    frame, facts = table(plan, found), metric_facts(plan, found)
-    (only,) = model_tables(frame, rank(frame, facts), facts)
+    (only,) = model_tables(ranked_of(plan, usual()))
     assert {cell.mark for row in only.rows() for cell in row.cells} == {""}
 
 
 def test_markdown_keeps_its_columns(tables):
-    text = markdown(model_tables(*tables), "a | b_c", "caption")
+    text = markdown(model_tables(tables), "a | b_c", "caption")
     assert text.startswith("# a \\| b\\_c\n")
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {3 + 6 + 3 + 2}
@@ -358,7 +373,7 @@ def test_markdown_keeps_its_columns(tables):
 
 
 def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch, make_plan, plan, original, emso, usual):
-    write(make_plan(original, emso), usual(), tmp_path)
+    write(results_of(make_plan(original, emso), usual()), tmp_path)
     before = (tmp_path / "table.csv").read_bytes()
 
     def torn(path, content):
@@ -368,14 +383,13 @@ def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch, make_plan
 
     monkeypatch.setattr(Path, "write_bytes", torn)
     with pytest.raises(OSError, match="no space left"):
-        write(plan, usual(), tmp_path)
+        write(results_of(plan, usual()), tmp_path)
     assert (tmp_path / "table.csv").read_bytes() == before
 
 
 def test_the_terminal_table_fits_100_columns(capsys, tables):
-    frame, _, facts = tables
-    frame["label"] = frame["label"].replace("EMSO", "a rather long name for a variant")
-    Console(width=100).print(ranking_table(frame, rank(frame, facts), facts))
+    label = tables.table["label"].replace("EMSO", "a rather long name for a variant")
+    Console(width=100).print(ranking_table(rank(tables.table.assign(label=label), tables.info)))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
     assert not any("…" in line for line in lines)
@@ -387,7 +401,7 @@ def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys,
     journal.write_plan(plan)
     for record in [each for trial_records in found.values() for each in trial_records]:
         journal.append(record)
-    write(plan, found, tmp_path / "direct")
+    write(results_of(plan, found), tmp_path / "direct")
     assert collate.main([str(tmp_path / "s")]) == 0
     assert "EMSO, epochs 2" in capsys.readouterr().out
     for name in FILES:
@@ -395,6 +409,6 @@ def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys,
 
 
 def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):
-    write(make_plan(original, emso, collapse=CollapseBounds(mauve=0.95)), usual(), tmp_path)
+    write(results_of(make_plan(original, emso, collapse=CollapseBounds(mauve=0.95)), usual()), tmp_path)
     assert collate.main([str(tmp_path / "table.csv")]) == 0
     assert "gibberish" in capsys.readouterr().out

@@ -6,10 +6,14 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
+from evaluators.generation import Generation
+from evaluators.reasoning import Reasoning
 from harness.contracts import Checkpoint
 from harness.errors import DataError
-from harness.reporting.facts import known_fact, metric_facts
-from harness.reporting.table import LEADING, TRAILING, failures, read_table, table
+from harness.records.results import Results, trial_results
+from harness.reporting.metric_info import declarations, metric_info
+from harness.reporting.table import LEADING, TRAILING, read_table
+from harness.reporting.table import table as make_table
 from harness.reporting.write import table_csv
 from harness.specs import CollapseBounds, Failed, Started, Stopped
 
@@ -63,6 +67,16 @@ def failed(spec):
     return Failed(trial_id=spec.trial_id, error="TrialError: NaN", log=("line",))
 
 
+def results_of(plan, records):
+    trials = [trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials]
+    return Results(plan, tuple(trials))
+
+
+def table(plan, records):
+    results = results_of(plan, records)
+    return make_table(results, metric_info(results))
+
+
 def rows(plan, records):
     return table(plan, records).set_index(["variant", "strength"])
 
@@ -72,10 +86,10 @@ def test_columns_are_the_designs_in_its_order_with_only_what_was_declared(make_p
     assert list(found.columns) == [*LEADING, "el_3", "ma", "perplexity", "rep_2", "mauve", *TRAILING]
 
 
-def test_further_metrics_come_after_the_nine(make_plan, original, measured):
+def test_metrics_stand_where_their_declarations_say_and_others_after_them(make_plan, original, measured):
     records = [measured(original, numbers={"ma_all": 0.5, "el_10": 0.2, "ma": 0.9})]
     found = table(make_plan(original), {original.trial_id: records})
-    assert list(found.columns) == [*LEADING, "ma", "ma_all", "el_10", *TRAILING]
+    assert list(found.columns) == [*LEADING, "el_10", "ma", "ma_all", *TRAILING]
 
 
 def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measured, walked):
@@ -155,13 +169,14 @@ def test_a_trajectory_that_ends_between_two_strengths_has_a_point_there(make_pla
 def test_failed_trials_are_listed_and_are_no_rows(make_plan, original, emso, walked):
     plan, records = make_plan(original, emso), {original.trial_id: walked(original), emso.trial_id: [failed(emso)]}
     assert table(plan, records)["variant"].tolist() == ["original"]
-    assert [(spec.variant, record.error) for spec, record in failures(plan, records)] == [("emso", "TrialError: NaN")]
+    failed_trials = [trial for trial in results_of(plan, records).trials if trial.failure]
+    assert [(trial.spec.variant, trial.failure.error) for trial in failed_trials] == [("emso", "TrialError: NaN")]
 
 
 def test_a_failure_that_was_mended_is_forgotten(make_plan, emso, walked):
     plan = make_plan(emso)
-    assert failures(plan, {emso.trial_id: [failed(emso), *walked(emso)]}) == []
-    assert failures(plan, {emso.trial_id: walked(emso)}) == []
+    for records in ([failed(emso), *walked(emso)], walked(emso)):
+        assert results_of(plan, {emso.trial_id: records}).trials[0].failure is None
 
 
 def test_a_cumulative_trial_that_failed_on_its_way_is_shown_and_not_ranked(make_plan, emso, walked):
@@ -193,7 +208,7 @@ def test_a_row_with_two_definitions_says_both(make_plan, emso, measured):
 
 
 def test_reasoning_tasks_have_no_definition_to_mix(make_plan, emso, measured):
-    task = {**asdict(known_fact("ma")), "name": "piqa", "group": "reasoning", "better": "higher"}
+    task = asdict(Reasoning(tasks=("piqa",)).metrics[0])
     reasoning = {"evaluator": "reasoning", "key": "generation-key", "definition": "table", "metrics": (task,)}
     lm_eval = measured(emso, 1, numbers={"piqa": 0.7}, **reasoning)
     found = table(make_plan(emso), {emso.trial_id: [measured(emso, 1), lm_eval]})
@@ -204,7 +219,7 @@ def test_reasoning_tasks_have_no_definition_to_mix(make_plan, emso, measured):
 def test_two_evaluators_may_not_report_one_metric(make_plan, emso, measured):
     records = {emso.trial_id: [measured(emso, 1), measured(emso, 1, evaluator="generation", numbers={"ma": 0.2})]}
     with pytest.raises(DataError, match="'memorization' and 'generation' both report 'ma'"):
-        metric_facts(make_plan(emso), records)
+        metric_info(results_of(make_plan(emso), records))
 
 
 def test_a_sweep_without_records_has_a_table_without_rows(make_plan, original, emso):
@@ -221,5 +236,25 @@ def test_reading_gives_back_what_was_written(tmp_path, make_plan, trial, origina
     written = table(plan, records)
     path = tmp_path / "table.csv"
     path.write_text(table_csv(written), encoding="utf-8")
-    pd.testing.assert_frame_equal(read_table(path), written, check_dtype=False)
-    assert read_table(path)["collapsed"].tolist() == [False, False, None]
+    info = metric_info(results_of(plan, records))
+    path.with_suffix(".metrics.yaml").write_text(declarations(info), encoding="utf-8")
+    read, declared = read_table(path)
+    pd.testing.assert_frame_equal(read, written, check_dtype=False)
+    assert read["collapsed"].tolist() == [False, False, None]
+    assert list(declared.items()) == list(info.items())
+
+
+OLD_FIELDS = ("name", "better", "unit", "low", "high", "group", "source", "title", "ranked")
+
+
+def test_what_an_older_journal_does_not_declare_is_taken_from_the_evaluator(make_plan, emso, measured):
+    mauve = next(metric for metric in Generation().metrics if metric.name == "mauve")
+    old = {name: getattr(mauve, name) for name in OLD_FIELDS} | {"high": 0.9}
+    foreign = {**old, "name": "mine"}
+    records = [measured(emso, 1, "generation", {"mauve": 0.5, "mine": 0.5}, metrics=(old, foreign))]
+    info = metric_info(results_of(make_plan(emso), {emso.trial_id: records}))
+    assert info["mauve"] == replace(mauve, high=0.9), "what it does declare stands"
+    assert (info["mine"].axis, info["mine"].collapse) == (None, None), "no evaluator declares it now"
+    (evaluator,) = [each for each in emso.evaluators if each.name == "generation"]
+    gone = replace(emso, evaluators=(replace(evaluator, name="gone"),))
+    assert metric_info(results_of(make_plan(gone), {gone.trial_id: records}))["mauve"].axis is None
