@@ -13,7 +13,7 @@ from harness.errors import DataError
 from harness.records.journal import Journal
 from harness.records.results import Results, read_results
 from harness.reporting.curves import Curve, curves
-from harness.reporting.metric_info import metric_info
+from harness.reporting.metric_info import MetricInfo, metric_info
 from harness.reporting.ranking import RankedTable, rank
 from harness.reporting.table import table
 
@@ -42,6 +42,11 @@ class SweepResults:
         return self.ranked.ranking
 
     @property
+    def metrics(self) -> MetricInfo:
+        """Return what its evaluator declared of each metric, in the order of the table's columns."""
+        return self.ranked.info
+
+    @property
     def report(self) -> Path:
         """Return where the sweep's report is."""
         return self.folder / "report.html"
@@ -53,7 +58,7 @@ class SweepResults:
             DataError: No such model or metric was measured.
         """
         models = list(self.table["model"].unique())
-        for kind, name, known in (("model", model, models), *(("metric", name, self.ranked.info) for name in (x, y))):
+        for kind, name, known in (("model", model, models), *(("metric", name, self.metrics) for name in (x, y))):
             if name not in known:
                 raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
         return curves(self.table, model, x, y)
@@ -79,7 +84,8 @@ class SweepResults:
             raise DataError(
                 f"the erased model of '{spec.variant}' (point {point_id}) was not kept: the sweep file says "
                 f"keep_erased: {spec.keep_erased}. Say keep_erased: all, remove {self.folder}/journal/"
-                f"{spec.trial_id}.jsonl, and run the sweep again: the same model is made and measured anew, and kept."
+                f"{spec.trial_id}.jsonl, and run the sweep again: the same model is made and measured anew, and kept. "
+                "(Two models that decode together are never kept.)"
             )
         return load_erased(spec.model, folder)
 

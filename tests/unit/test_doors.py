@@ -190,6 +190,15 @@ def test_neither_a_plan_nor_a_fault_imports_ray_or_mlflow(file, tmp_path):
     assert found.stdout.splitlines()[-1] == "[0, 2] []"
 
 
+def test_importing_lethe_imports_nothing_until_it_is_asked_for():
+    script = (
+        "import sys, harness; before = set(sys.modules); harness.load_results; "
+        "print(sorted({'pandas', 'torch', 'harness.library'} & before), hasattr(harness, 'nothing'))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["[]", "False"]
+
+
 def test_lethe_lists_its_verbs(capsys):
     for arguments in ([], ["--help"]):
         with pytest.raises(SystemExit) as ended:
