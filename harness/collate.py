@@ -22,8 +22,6 @@ from harness.reporting.table import read_table
 from harness.reporting.texts import console, ranking_table
 from harness.reporting.write import write, write_tables
 
-MISSING = "does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the ranking of a results folder or a table.csv, and write the files; return the exit code."""
@@ -33,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         if not options.path.exists():
-            raise DataError(f"{options.path} {MISSING}")
+            raise DataError(
+                f"{options.path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
+            )
         written = (_folder if options.path.is_dir() else _csv)(options.path, options.out)
     except LetheError as error:
         print(error, file=sys.stderr)

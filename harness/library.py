@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.errors import DataError
 from harness.records.journal import Journal
-from harness.records.results import Results, read_results
+from harness.records.results import Results, TrialResults, read_results
 from harness.reporting.curves import Curve, curves
 from harness.reporting.metric_info import MetricInfo, metric_info
 from harness.reporting.ranking import RankedTable, rank
@@ -40,6 +40,11 @@ class SweepResults:
     def ranking(self) -> pd.DataFrame:
         """Return one row for each model and variant: its ranks, and why it lacks one."""
         return self.ranked.ranking
+
+    @property
+    def unfinished(self) -> list[TrialResults]:
+        """Return the trials that leave something to be measured, with how they failed, if they did."""
+        return self.results.unfinished
 
     @property
     def metrics(self) -> MetricInfo:

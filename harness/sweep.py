@@ -23,7 +23,7 @@ from harness.errors import ConfigError, LetheError
 from harness.planning.describe import describe
 from harness.planning.plan import plan
 from harness.records.journal import Journal
-from harness.records.results import TrialResults, read_results, trial_results
+from harness.records.results import read_results, trial_results
 from harness.specs import Plan, TrialSpec
 
 if TYPE_CHECKING:
@@ -208,15 +208,11 @@ def _tell(outcome: SweepResults) -> int:
     from harness.reporting.texts import console, ranking_table
 
     console().print(ranking_table(outcome.ranked))
-    for trial in outcome.results.unfinished:
-        print(_unfinished(trial))
+    for trial in outcome.unfinished:
+        spec, reason = trial.spec, f": {trial.failure.error}" if trial.failure else ""
+        print(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
     print(f"The report: {outcome.report}")
-    return 1 if outcome.results.unfinished else 0
-
-
-def _unfinished(trial: TrialResults) -> str:
-    spec, reason = trial.spec, f": {trial.failure.error}" if trial.failure else ""
-    return f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}"
+    return 1 if outcome.unfinished else 0
 
 
 if __name__ == "__main__":

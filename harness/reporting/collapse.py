@@ -11,7 +11,7 @@ Either is enough. Which metrics the bounds are for stands in their declarations 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Literal
 
@@ -25,6 +25,7 @@ CollapseClass = Literal["healthy", "degenerate", "gibberish", "unknown"]
 Side = Literal["inside", "below", "above"]
 REPEATS = 0.5
 """More repeated n-grams than new ones: text that turns in circles."""
+COLUMNS = ("collapsed", "collapse_class", "collapse_reason")
 _AND = " and "
 
 
@@ -65,23 +66,6 @@ def rules_in_words(info: MetricInfo, bounds: CollapseBounds) -> str:
     )
 
 
-def has_collapsed(sides: Mapping[str, Side | None]) -> bool | None:
-    """Return whether any metric left its bounds; None where none did and one cannot tell.
-
-    One is enough, so a model whose MAUVE is NaN has collapsed if its perplexity says so, and is healthy
-    only if both were looked at.
-
-    Example:
-        >>> has_collapsed({"mauve": "inside", "perplexity": "above"}), has_collapsed({"mauve": None, "ppl": "above"})
-        (True, True)
-        >>> has_collapsed({"mauve": None, "perplexity": "inside"}), has_collapsed({"mauve": "inside"})
-        (None, False)
-    """
-    if any(at in ("below", "above") for at in sides.values()):
-        return True
-    return None if None in sides.values() else False
-
-
 def collapse_class(collapsed: bool | None, repetition: float, too_predictable: bool | None) -> CollapseClass:
     """Return how a model collapsed: it repeats itself (`degenerate`) or writes nonsense (`gibberish`).
 
@@ -115,31 +99,35 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = 
     seed has none, the mean of all. The retrained model, what perfect erasure looks like, has no bounds to keep.
     """
     bounds = bounds or CollapseBounds()
-    flags = [_flags(row, _original(table, row), info, bounds) for _, row in table.iterrows()]
-    columns = ["collapsed", "collapse_class", "collapse_reason"]
-    return table.assign(
-        **{
-            name: pd.Series([row_flags[at] for row_flags in flags], index=table.index, dtype=object)
-            for at, name in enumerate(columns)
-        }
+    flags = pd.DataFrame(
+        [_flags(row, _original(table, row), info, bounds) for _, row in table.iterrows()],
+        index=table.index,
+        columns=list(COLUMNS),
+        dtype=object,
     )
+    return table.assign(**{name: flags[name] for name in COLUMNS})
 
 
 def _flags(
     row: pd.Series, originals: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds
 ) -> tuple[bool | None, CollapseClass, str]:
-    """Return whether a row's model collapsed, how, and what told it."""
+    """Return whether a row's model collapsed, how, and what told it.
+
+    One metric that left its bounds is enough, so a model whose MAUVE is NaN has collapsed if its perplexity says
+    so, and is healthy only if both were looked at.
+    """
     if row["method"] == RETRAINED:
         # Nothing was erased from it: where it differs from the original it is the better of the two.
         return False, "healthy", ""
     rules = bounded(info, bounds)
     sides = {m.name: side(row[m.name], originals[m.name].mean(), low, high) for m, low, high in rules}
-    measured = {metric.collapse for metric, _, _ in rules}
-    collapsed = has_collapsed(sides | {rule: None for rule in asdict(bounds) if rule not in measured})
+    outside = [name for name, at in sides.items() if at in ("below", "above")]
+    is_unknown = None in sides.values() or asdict(bounds).keys() > {metric.collapse for metric, _, _ in rules}
+    collapsed = True if outside else None if is_unknown else False
     too_predictable = [sides[m.name] == "below" for m, _, _ in rules if m.better == "lower" and sides[m.name]]
     repeated = row[repetitions(info)].astype(float).max() if repetitions(info) else math.nan
     name = collapse_class(collapsed, repeated, any(too_predictable) if too_predictable else None)
-    return collapsed, name, _AND.join(metric for metric, at in sides.items() if at in ("below", "above"))
+    return collapsed, name, _AND.join(outside)
 
 
 def _original(table: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
