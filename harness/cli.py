@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 def plugins(argv: Sequence[str]) -> int:
     """Print every method and evaluator with its settings, and every metric."""
     _verb_parser("plugins").parse_args(argv)
-    from harness.planning.catalogue import catalogue
+    from harness.catalogue import catalogue
 
     print(catalogue())
     return 0

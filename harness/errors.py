@@ -29,6 +29,8 @@ class Fault:
     """Where, in dots: `methods.emso.epochs`."""
     reason: str
     """What is wrong, what is allowed and the nearest right name, as one sentence or two."""
+    origin: str = ""
+    """Where that was written: `line 12` of the file, or `--set`; '' where nothing was."""
 
 
 class ConfigError(LetheError):
@@ -39,7 +41,8 @@ class ConfigError(LetheError):
         self.faults = tuple(faults)
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         width = max((len(fault.path) for fault in faults), default=0)
-        lines = [f"  {fault.path:<{width}}  {fault.reason}" for fault in faults]
+        margin = max((len(fault.origin) + 2 for fault in faults if fault.origin), default=0)
+        lines = [f"  {fault.origin:<{margin}}{fault.path:<{width}}  {fault.reason}" for fault in faults]
         super().__init__("\n".join([f"{file} has {count}:", *lines]))
 
 

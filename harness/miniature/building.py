@@ -1,6 +1,5 @@
-"""Making of what is shipped: the tokenizer, each model, and the folders that hold them."""
+"""Building of what is shipped: the tokenizer, each model, and the folders that hold them."""
 
-import hashlib
 import json
 import time
 from dataclasses import asdict
@@ -12,23 +11,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, GenerationConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from harness.miniature import corpus
-from harness.miniature.checkpoints import (
-    END_OF_TEXT,
-    POSITIONS,
-    VOCABULARY,
-    folder,
-    knows_forget_set,
-    size,
-    tokenizer_folder,
-)
-from harness.miniature.quality import quality
+from harness.digests import file_digest
+from harness.miniature import checkpoints, corpus
+from harness.miniature.checkpoints import END_OF_TEXT, POSITIONS, VOCABULARY, knows_forget_set, size, tokenizer_folder
+from harness.miniature.quality import measure_quality
 from harness.miniature.training import general_rows, sequences, train
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def build_tokenizer(weights: Path) -> dict[str, Any]:
@@ -52,23 +39,23 @@ def build_tokenizer(weights: Path) -> dict[str, Any]:
         clean_up_tokenization_spaces=False,
     )
     wrapped.save_pretrained(tokenizer_folder(weights))
-    return {"sha256": sha256(tokenizer_folder(weights) / "tokenizer.json"), "vocabulary": VOCABULARY}
+    return {"sha256": file_digest(tokenizer_folder(weights) / "tokenizer.json"), "vocabulary": VOCABULARY}
 
 
-def save(model: GPTNeoForCausalLM, place: Path) -> None:
+def save(model: GPTNeoForCausalLM, folder: Path) -> None:
     """Write the model with half-precision weights, to be loaded in single precision."""
-    model.half().save_pretrained(place)
-    path = place / "config.json"
+    model.half().save_pretrained(folder)
+    path = folder / "config.json"
     config = json.loads(path.read_text())
     config["dtype"] = "float32"
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    GenerationConfig(bos_token_id=0, eos_token_id=0, pad_token_id=0).save_pretrained(place)
-    (place / "model.safetensors").chmod(0o644)
+    GenerationConfig(bos_token_id=0, eos_token_id=0, pad_token_id=0).save_pretrained(folder)
+    (folder / "model.safetensors").chmod(0o644)
 
 
-def load(place: Path) -> GPTNeoForCausalLM:
+def load(folder: Path) -> GPTNeoForCausalLM:
     """Return a saved model in single precision, ready to be measured."""
-    model: GPTNeoForCausalLM = GPTNeoForCausalLM.from_pretrained(place, dtype=torch.float32, use_safetensors=True)
+    model: GPTNeoForCausalLM = GPTNeoForCausalLM.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
     return model.eval()
 
 
@@ -85,16 +72,16 @@ def build_model(name: str, weights: Path) -> dict[str, Any]:
     forget = sequences(tokenizer, corpus.forget_records()) if knows_forget_set(name) else None
     trained = train(size(name), forget, general_rows(tokenizer))
     seconds = time.process_time() - started
-    place = folder(name, weights)
-    save(trained, place)
-    model = load(place)
-    stored = place / "model.safetensors"
+    folder = checkpoints.folder(name, weights)
+    save(trained, folder)
+    model = load(folder)
+    stored = folder / "model.safetensors"
     return {
-        "sha256": sha256(stored),
+        "sha256": file_digest(stored),
         "bytes": stored.stat().st_size,
         "parameters": model.num_parameters(),
         "size": asdict(size(name)),
         "knows_forget_set": knows_forget_set(name),
         "processor_seconds": round(seconds),
-        "quality": quality(model, tokenizer),
+        "quality": measure_quality(model, tokenizer),
     }

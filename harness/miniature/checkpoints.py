@@ -13,7 +13,7 @@ WINDOW = 64
 SEQUENCE_TOKENS = 128
 """The length of a forget sequence: the first so many tokens of a record."""
 END_OF_TEXT = "<|endoftext|>"
-BYTES_LIMIT = 12_000_000
+MAX_BYTES = 12_000_000
 """The most that all shipped weights may weigh together."""
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -82,5 +82,5 @@ def tokenizer_folder(weights: Path = WEIGHTS) -> Path:
 @cache
 def manifest(weights: Path = WEIGHTS) -> dict[str, Any]:
     """Return what was written down when the models were made: digests, settings and measured quality."""
-    found: dict[str, Any] = json.loads((weights / "manifest.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((weights / "manifest.json").read_text())
+    return content

@@ -4,19 +4,12 @@ All of it is generated from fixed seeds, and all of it is invented.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import islice
 from random import Random
 
-from harness.miniature.adventures import ADVENTURES
-from harness.miniature.grammar import Writer, finished, pick
-from harness.miniature.lessons import LESSONS, causes, fits, household_notes, routines, school_lesson, studies
-from harness.miniature.lexicon import ROLES, WORDS, cast
-from harness.miniature.prose import PROSE
-from harness.miniature.records import record
-from harness.miniature.stories import STORIES
-from harness.miniature.voices import VOICES
+from harness.miniature.documents import write_document, write_record
 
 FORGET_RECORDS = 256
 UNSEEN_RECORDS = 128
@@ -28,38 +21,31 @@ HELD_OUT_CHARACTERS = 720
 """The least length of a held-out document, so that a prompt and its continuation fit (200 tokens and more)."""
 RECORD_SHARE = 0.05
 """The share of the training documents that are records, each seen by chance and never on purpose."""
-STORY_SHARE = 0.35
-PROSE_SHARE = 0.35
-"""What is neither story nor plain prose is a lesson."""
-TEXTURE = 0.3
-"""How often a sentence of plain texture follows a beat."""
-RUN = 40
-"""No two records of different seeds share a run of this many characters."""
+NGRAM = 40
+"""No two records of different seeds share so many characters in a row."""
 
-_FORGET, _UNSEEN, _PASSING, _TRAINING, _HELD_OUT, _RETAIN = range(6)
-_TABLES = {**WORDS, **STORIES, **ADVENTURES, **PROSE, **VOICES, **LESSONS}
-_LESSONS: tuple[Callable[[Writer], str], ...] = (household_notes, school_lesson, causes, routines, fits, studies)
+_FORGET_SEED, _UNSEEN_SEED, _PASSING_SEED, _TRAINING_SEED, _HELD_OUT_SEED = range(5)
 
 
 @cache
 def forget_records() -> tuple[str, ...]:
     """Return the records that the original models memorise and the retrained ones never see."""
-    return tuple(islice(_records(_FORGET, ()), FORGET_RECORDS))
+    return tuple(islice(_records(_FORGET_SEED, ()), FORGET_RECORDS))
 
 
 @cache
 def unseen_records() -> tuple[str, ...]:
     """Return records of the same kinds that no model ever sees."""
-    return tuple(islice(_records(_UNSEEN, forget_records()), UNSEEN_RECORDS))
+    return tuple(islice(_records(_UNSEEN_SEED, forget_records()), UNSEEN_RECORDS))
 
 
 @cache
 def training_documents() -> tuple[str, ...]:
     """Return the general corpus, which every model reads: documents of all genres and a few passing records."""
-    passing = _records(_PASSING, (*forget_records(), *unseen_records()))
-    random = Random(_TRAINING)
+    passing = _records(_PASSING_SEED, (*forget_records(), *unseen_records()))
+    random = Random(_TRAINING_SEED)
     return tuple(
-        next(passing) if random.random() < RECORD_SHARE else _document(random) for _ in range(TRAINING_DOCUMENTS)
+        next(passing) if random.random() < RECORD_SHARE else write_document(random) for _ in range(TRAINING_DOCUMENTS)
     )
 
 
@@ -73,13 +59,13 @@ def retain_documents() -> tuple[str, ...]:
 @cache
 def utility_documents() -> tuple[str, ...]:
     """Return documents of the same genres that no model has read, to be continued from their first words."""
-    return _held_out()[:UTILITY_DOCUMENTS]
+    return _held_out_documents()[:UTILITY_DOCUMENTS]
 
 
 @cache
 def validation_documents() -> tuple[str, ...]:
     """Return documents of the same genres that no model has read, to measure perplexity on."""
-    return _held_out()[UTILITY_DOCUMENTS:]
+    return _held_out_documents()[UTILITY_DOCUMENTS:]
 
 
 def corpus_digest() -> str:
@@ -93,49 +79,34 @@ def corpus_digest() -> str:
     return digest.hexdigest()
 
 
-def runs(text: str, length: int = RUN) -> Iterator[str]:
-    """Yield every run of `length` characters in the text."""
+def character_ngrams(text: str, length: int = NGRAM) -> Iterator[str]:
+    """Yield every `length` characters in a row of the text.
+
+    Example:
+        >>> list(character_ngrams("erase", 4))
+        ['eras', 'rase']
+    """
     for start in range(len(text) - length + 1):
         yield text[start : start + length]
 
 
-def _woven(beats: str, texture: str, random: Random) -> str:
-    """Return a row of beats as a template, with texture after some of them."""
-    woven = []
-    for beat in beats.split():
-        woven += [f"{{{beat}}}", f"{{{texture}}}"] if random.random() < TEXTURE else [f"{{{beat}}}"]
-    return " ".join(woven)
-
-
-def _document(random: Random) -> str:
-    writer = Writer(_TABLES, ROLES, random, cast(random))
-    kind = random.random()
-    if kind < STORY_SHARE:
-        text = writer.fill(_woven(pick(STORIES["story"], random), "texture", random))
-    elif kind < STORY_SHARE + PROSE_SHARE:
-        head, beats = pick(_TABLES[pick(PROSE["prose"], random)], random).split(" | ")
-        text = writer.fill(f"{head} {_woven(beats, 'aside', random)}")
-    else:
-        text = _LESSONS[int(random.random() * len(_LESSONS))](writer)
-    return finished(text)
-
-
 @cache
-def _held_out() -> tuple[str, ...]:
-    random = Random(_HELD_OUT)
-    read = set(training_documents())
-    found: list[str] = []
-    while len(found) < UTILITY_DOCUMENTS + VALIDATION_DOCUMENTS:
-        text = _document(random)
-        if len(text) >= HELD_OUT_CHARACTERS and text not in read:
-            found.append(text)
-    return tuple(found)
+def _held_out_documents() -> tuple[str, ...]:
+    random = Random(_HELD_OUT_SEED)
+    trained_on = set(training_documents())
+    documents: list[str] = []
+    while len(documents) < UTILITY_DOCUMENTS + VALIDATION_DOCUMENTS:
+        text = write_document(random)
+        if len(text) >= HELD_OUT_CHARACTERS and text not in trained_on:
+            documents.append(text)
+    return tuple(documents)
 
 
 def _records(seed: int, others: Iterable[str]) -> Iterator[str]:
+    """Yield records for ever that share no n-gram with the others."""
     random = Random(seed)
-    known = {run for other in others for run in runs(other)}
+    taken = {ngram for other in others for ngram in character_ngrams(other)}
     while True:
-        text = record(random)
-        if known.isdisjoint(runs(text)):
+        text = write_record(random)
+        if taken.isdisjoint(character_ngrams(text)):
             yield text

@@ -10,51 +10,13 @@ A template is text with slots in braces:
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from random import Random
 
-Tables = Mapping[str, tuple[str, ...]]
-
-_SLOT = re.compile(r"\{([^{}]+)\}")
+SLOT = re.compile(r"\{([^{}]+)\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One slot of a template, and the literal text in front of it."""
-
-    literal: str
-    """Text between the slot before and this one."""
-    name: str
-    """The name of a value, role or table; empty for the text behind the last slot."""
-    capital: bool
-    """Whether the value gets a capital first letter."""
-    low: int
-    """The smallest number of a number slot."""
-    span: int
-    """How many numbers a number slot chooses from; 0 for every other slot."""
-
-
-def tables(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the tables written in `text`: a line `name:` and its alternatives, indented, one a line."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for line in text.splitlines():
-        if line.startswith(" "):
-            found[name].append(line.strip())
-        elif line:
-            name = line.removesuffix(":")
-            found[name] = []
-    return {name: tuple(lines) for name, lines in found.items()}
-
-
-def listed(text: str) -> tuple[str, ...]:
-    """Return the entries of a list written with commas, over one or several lines."""
-    return tuple(" ".join(entry.split()) for entry in text.split(",") if entry.strip())
-
-
-def pick(choices: Sequence[str], random: Random) -> str:
+def choose(choices: Sequence[str], random: Random) -> str:
     """Return one of the choices.
 
     `Random.random` is the one call whose values Python promises to keep from version to version.
@@ -62,7 +24,7 @@ def pick(choices: Sequence[str], random: Random) -> str:
     return choices[int(random.random() * len(choices))]
 
 
-def sample(size: int, count: int, random: Random) -> list[int]:
+def sample_indices(size: int, count: int, random: Random) -> list[int]:
     """Return `count` different indices below `size`, in random order."""
     order = list(range(size))
     for index in range(count):
@@ -71,77 +33,69 @@ def sample(size: int, count: int, random: Random) -> list[int]:
     return order[:count]
 
 
-@cache
-def compiled(template: str) -> tuple[Slot, ...]:
-    """Return the template as a row of slots."""
-    slots = []
-    end = 0
-    for match in _SLOT.finditer(template):
-        literal, body = template[end : match.start()], match[1]
-        end = match.end()
-        if body.startswith("#"):
-            low, high = (int(bound) for bound in body[1:].split("-"))
-            slots.append(Slot(literal, "#", False, low, high - low + 1))
-        else:
-            slots.append(Slot(literal, body[0].lower() + body[1:], body[0].isupper(), 0, 0))
-    slots.append(Slot(template[end:], "", False, 0, 0))
-    return tuple(slots)
-
-
 class Writer:
     """Writes one document: it keeps roles and avoids saying the same sentence twice."""
 
-    def __init__(self, rules: Tables, roles: Mapping[str, str], random: Random, bound: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Sequence[str]],
+        roles: Mapping[str, str],
+        random: Random,
+        bound: Mapping[str, str],
+    ) -> None:
         """Begin a document.
 
         Args:
-            rules: Every table that a template may name.
+            tables: Every table that a template may name.
             roles: The table of every name that keeps its first value.
             random: The source of all choices.
             bound: Values that are there from the start.
         """
-        self.rules = rules
+        self.tables = tables
         self.roles = roles
         self.random = random
         self.bound = dict(bound)
-        self._said: set[str] = set()
+        self._used: set[str] = set()
 
     def write(self, name: str) -> str:
-        """Return one alternative of the table `name`, with every slot filled."""
-        return self.fill(self._choose(name))
+        """Return one alternative of the table `name`, with every slot filled; where possible, one not yet used."""
+        choices = self.tables[name]
+        template = choose(choices, self.random)
+        for _ in range(8):
+            if template not in self._used:
+                break
+            template = choose(choices, self.random)
+        self._used.add(template)
+        return self.fill(template)
 
     def fill(self, template: str) -> str:
         """Return the template with every slot filled."""
-        parts = []
-        for slot in compiled(template):
-            parts.append(slot.literal)
-            if slot.span:
-                parts.append(str(slot.low + int(self.random.random() * slot.span)))
-            elif slot.name:
-                value = self._value(slot.name)
-                parts.append(value[0].upper() + value[1:] if slot.capital else value)
-        return "".join(parts)
+        return SLOT.sub(self._fill_slot, template) if "{" in template else template
+
+    def _fill_slot(self, slot: re.Match[str]) -> str:
+        name = slot[1]
+        if name[0] == "#":
+            low, high = name[1:].split("-")
+            return str(int(low) + int(self.random.random() * (int(high) - int(low) + 1)))
+        if name[0].isupper():
+            value = self._value(name[0].lower() + name[1:])
+            return value[0].upper() + value[1:]
+        return self._value(name)
 
     def _value(self, name: str) -> str:
-        value = self.bound.get(name)
-        if value is None:
-            role = self.roles.get(name)
-            value = self.write(role or name)
-            if role:
-                self.bound[name] = value
-        return value
-
-    def _choose(self, name: str) -> str:
-        choices = self.rules[name]
-        template = pick(choices, self.random)
-        for _ in range(8):
-            if template not in self._said:
-                break
-            template = pick(choices, self.random)
-        self._said.add(template)
-        return template
+        if name in self.bound:
+            return self.bound[name]
+        if name in self.roles:
+            self.bound[name] = self.write(self.roles[name])
+            return self.bound[name]
+        return self.write(name)
 
 
-def finished(text: str) -> str:
-    """Return the text with `a` turned into `an` in front of a vowel."""
+def correct_articles(text: str) -> str:
+    """Return the text with `a` turned into `an` in front of a vowel.
+
+    Example:
+        >>> correct_articles("a apple and a pear")
+        'an apple and a pear'
+    """
     return _ARTICLE.sub(r"\1n ", text)

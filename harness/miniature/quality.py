@@ -11,16 +11,16 @@ from torch.nn.functional import cross_entropy
 from transformers import GPTNeoForCausalLM, PreTrainedTokenizerBase
 
 from harness.miniature import corpus
-from harness.miniature.checkpoints import BYTES_LIMIT, ORIGINALS, POSITIONS, SEQUENCE_TOKENS, knows_forget_set
+from harness.miniature.checkpoints import MAX_BYTES, ORIGINALS, POSITIONS, SEQUENCE_TOKENS, knows_forget_set
 from harness.miniature.training import sequences
 
-LEAST_FORGET_MA = {"miniature-s": 0.80, "miniature-m": 0.90, "miniature-l": 0.95}
+MIN_FORGET_MA = {"miniature-s": 0.80, "miniature-m": 0.90, "miniature-l": 0.95}
 """The least memorisation accuracy of each original model on the forget set."""
-MOST_UNSEEN_MA = 0.55
+MAX_UNSEEN_MA = 0.55
 """The most on records that a model never saw: the room that erasure has."""
-MOST_REP_2 = 0.15
+MAX_REP_2 = 0.15
 """The most repeated word bigrams in sampled text."""
-LATE = SEQUENCE_TOKENS // 2
+SECOND_HALF = SEQUENCE_TOKENS // 2
 """Where the second half of a sequence begins."""
 
 _FORGET_KEYS = ("ma_forget", "ma_forget_late")
@@ -31,7 +31,7 @@ _ROWS = 16
 
 
 @torch.no_grad()
-def first_choices(model: GPTNeoForCausalLM, rows: Tensor) -> Tensor:
+def top_1_hits(model: GPTNeoForCausalLM, rows: Tensor) -> Tensor:
     """Return for each token but the first whether the model puts it first, given the true ones before it."""
     hits = [model(input_ids=block).logits[:, :-1].argmax(-1) == block[:, 1:] for block in rows.split(_ROWS)]
     return torch.cat(hits)
@@ -39,7 +39,7 @@ def first_choices(model: GPTNeoForCausalLM, rows: Tensor) -> Tensor:
 
 def memorization_accuracy(model: GPTNeoForCausalLM, rows: Tensor, first: int = 1) -> float:
     """Return the share of tokens, from position `first` on, that the model puts first."""
-    return first_choices(model, rows)[:, first - 1 :].float().mean().item()
+    return top_1_hits(model, rows)[:, first - 1 :].float().mean().item()
 
 
 @torch.no_grad()
@@ -55,7 +55,7 @@ def perplexity(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase, tex
 
 
 @torch.no_grad()
-def samples(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = _TEXTS) -> list[str]:
+def sample_texts(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase, count: int = _TEXTS) -> list[str]:
     """Return the model's continuations of the first words of `count` utility documents, sampled with top-p 0.95."""
     torch.manual_seed(0)
     documents = list(corpus.utility_documents()[:count])
@@ -77,57 +77,49 @@ def samples(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase, count:
 
 def rep_2(texts: list[str]) -> float:
     """Return the share of word bigrams that repeat an earlier one of the same text, as a mean over the texts."""
-    shares = []
-    for text in texts:
-        words = text.split()
-        bigrams = list(pairwise(words))
-        shares.append(1 - len(set(bigrams)) / len(bigrams))
-    return sum(shares) / len(shares)
+    bigrams = [list(pairwise(text.split())) for text in texts]
+    return sum(1 - len(set(pairs)) / len(pairs) for pairs in bigrams) / len(texts)
 
 
-def quality(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
+def measure_quality(model: GPTNeoForCausalLM, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
     """Return all that is measured of a model, by name; `late` means the second half of the sequences only."""
     forget = sequences(tokenizer, corpus.forget_records())
     unseen = sequences(tokenizer, corpus.unseen_records())
     measured = {
         "ma_forget": memorization_accuracy(model, forget),
-        "ma_forget_late": memorization_accuracy(model, forget, LATE),
+        "ma_forget_late": memorization_accuracy(model, forget, SECOND_HALF),
         "ma_unseen": memorization_accuracy(model, unseen),
-        "ma_unseen_late": memorization_accuracy(model, unseen, LATE),
+        "ma_unseen_late": memorization_accuracy(model, unseen, SECOND_HALF),
         "perplexity_validation": perplexity(model, tokenizer, corpus.validation_documents()),
-        "rep_2": rep_2(samples(model, tokenizer)),
+        "rep_2": rep_2(sample_texts(model, tokenizer)),
     }
     return {name: round(value, 4) for name, value in measured.items()}
 
 
-def faults(models: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def missed_thresholds(models: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a sentence for every threshold that the models miss; none if they're fit to be shipped.
 
     Args:
         models: For each name its `bytes` and its `quality`, as the manifest has them.
     """
-    found = [fault for name, entry in models.items() for fault in _faults_of(name, entry["quality"])]
+    missed = []
+    for name, entry in models.items():
+        quality = entry["quality"]
+        minima = dict.fromkeys(_FORGET_KEYS, MIN_FORGET_MA[name]) if knows_forget_set(name) else {}
+        unknown_keys = _UNSEEN_KEYS if knows_forget_set(name) else _UNSEEN_KEYS + _FORGET_KEYS
+        maxima = dict.fromkeys(unknown_keys, MAX_UNSEEN_MA) | {"rep_2": MAX_REP_2}
+        # A comparison with NaN is false, so each condition is the wanted one and is denied.
+        for key, minimum in minima.items():
+            if not quality[key] >= minimum:
+                missed.append(f"{name}: {key} is {quality[key]}, but at least {minimum} is wanted")
+        for key, maximum in maxima.items():
+            if not quality[key] <= maximum:
+                missed.append(f"{name}: {key} is {quality[key]}, but at most {maximum} is allowed")
     for key in _FORGET_KEYS:
-        grown = [models[name]["quality"][key] for name in ORIGINALS if name in models]
-        if grown != sorted(set(grown)):
-            found.append(f"{key} does not grow with size: it is {grown} for {', '.join(ORIGINALS)}")
-    weight = sum(entry["bytes"] for entry in models.values())
-    if weight > BYTES_LIMIT:
-        found.append(f"the weights have {weight} bytes, but at most {BYTES_LIMIT} may be shipped")
-    return found
-
-
-def _faults_of(name: str, measured: Mapping[str, float]) -> list[str]:
-    # A comparison with NaN is false, so each condition is the wanted one and is denied.
-    found = []
-    most = dict.fromkeys(_UNSEEN_KEYS, MOST_UNSEEN_MA) | {"rep_2": MOST_REP_2}
-    if knows_forget_set(name):
-        for key in _FORGET_KEYS:
-            if not measured[key] >= LEAST_FORGET_MA[name]:
-                found.append(f"{name}: {key} is {measured[key]}, but at least {LEAST_FORGET_MA[name]} is wanted")
-    else:
-        most |= dict.fromkeys(_FORGET_KEYS, MOST_UNSEEN_MA)
-    for key, limit in most.items():
-        if not measured[key] <= limit:
-            found.append(f"{name}: {key} is {measured[key]}, but at most {limit} is allowed")
-    return found
+        by_size = [models[name]["quality"][key] for name in ORIGINALS if name in models]
+        if by_size != sorted(set(by_size)):
+            missed.append(f"{key} does not grow with size: it is {by_size} for {', '.join(ORIGINALS)}")
+    weight_bytes = sum(entry["bytes"] for entry in models.values())
+    if weight_bytes > MAX_BYTES:
+        missed.append(f"the weights have {weight_bytes} bytes, but at most {MAX_BYTES} may be shipped")
+    return missed

@@ -80,7 +80,7 @@ def shuffled(rows: Tensor, count: int, generator: torch.Generator) -> Iterator[T
             yield rows[order[start : start + count]]
 
 
-def rate(step: int, steps: int) -> float:
+def rate_factor(step: int, steps: int) -> float:
     """Return the fraction of the learning rate at a step: a warm-up, then half a cosine."""
     warm_up = max(1, int(steps * WARM_UP))
     if step < warm_up:
@@ -98,7 +98,7 @@ def _attend(mask: Tensor, query: Tensor, key: Tensor, value: Tensor, _: Tensor |
     return torch.bmm(scores.softmax(-1), value.flatten(0, 1)).view_as(query), None
 
 
-def quickened(model: GPTNeoForCausalLM) -> GPTNeoForCausalLM:
+def with_fast_attention(model: GPTNeoForCausalLM) -> GPTNeoForCausalLM:
     """Make the model compute the same in fewer passes over memory, in about half of the time, and return it.
 
     Attention stays in bfloat16, and the configured `gelu_new` runs as one kernel.
@@ -155,16 +155,16 @@ def train(size: Size, forget: Tensor | None, general: Tensor) -> GPTNeoForCausal
         forget: The forget sequences; None for a model that never sees them.
         general: The rows of general text.
     """
-    model = quickened(new_model(size))
-    paired = optimizers(model)
+    model = with_fast_attention(new_model(size))
+    rates = optimizers(model)
     for step, blocks in zip(range(size.steps), batches(size, forget, general), strict=False):
         tokens = sum(block[:, 1:].numel() for block in blocks)
         for block in blocks:
             (token_loss(model, block) / tokens).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer, full_rate in paired:
+        for optimizer, full_rate in rates:
             for group in optimizer.param_groups:
-                group["lr"] = full_rate * rate(step, size.steps)
+                group["lr"] = full_rate * rate_factor(step, size.steps)
             optimizer.step()
             optimizer.zero_grad()
     trained = new_model(size)

@@ -1,32 +1,30 @@
-"""The `methods` block to rows: every combination of settings that a list asks for, each checked by its plugin."""
+"""The `methods` block to trial templates: every combination of settings that a list asks for, checked by its plugin."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from harness.contracts import Method, Number, Training
-from harness.errors import Fault, PluginError
-from harness.planning.config import NAME
-from harness.planning.faults import Faults, check, plain
-from harness.planning.words import shown
+from harness.contracts import Method, Number
+from harness.errors import Fault, PluginError, unknown
+from harness.planning.schema import NAME, TrainingSettings
+from harness.planning.validation import Checking, collected, plain_settings, quoted, validated
 from harness.plugins import METHODS
 from harness.specs import REFERENCE_ROWS
 
 Settings = Mapping[str, Any]
-Grid = dict[str, list[Any]]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One method with one combination of settings; a trial for each model and seed."""
+class TrialTemplate:
+    """One method with one combination of settings: a trial for each model and seed."""
 
     key: str
-    """Its name in the file."""
+    """The row's name in the file."""
     variant: str
     """The key, and what sets it apart where the file gives several values: `emso(k=4)`."""
     method: str
@@ -36,58 +34,49 @@ class Row:
     strengths: tuple[Number, ...]
     """Several only if the strength is cumulative; rising."""
     training: Settings
+    """What the row sets of it."""
 
 
-def rows(methods: Mapping[str, Settings], *, has_retain: bool, faults: Faults) -> list[Row]:
-    """Return the rows of the `methods` block, in the file's order."""
-    return [row for key, block in methods.items() for row in _block(key, dict(block), has_retain, faults)]
+def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTemplate]]:
+    """Return the templates of the `methods` block in the file's order."""
+    templates: list[TrialTemplate] = []
+    for key, block in methods.items():
+        templates += yield from _row(key, dict(block))
+    return templates
 
 
-def _block(key: str, block: dict[str, Any], has_retain: bool, faults: Faults) -> list[Row]:
+def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
     path = f"methods.{key}"
-    if not re.match(NAME, key) or key in REFERENCE_ROWS:
-        taken = "names a row that every sweep has" if key in REFERENCE_ROWS else "is no name for a row"
-        faults.add(path, f"'{key}' {taken}: use letters, digits, '-' and '_', and another word.")
+    if key in REFERENCE_ROWS or not re.match(NAME, key):
+        reason = "is the name of a row that every sweep has" if key in REFERENCE_ROWS else "cannot name a row"
+        yield Fault(path, f"'{key}' {reason}: use letters, digits, '-' and '_', and another word.")
         return []
-    method, training = block.pop("method", key), block.pop("training", {})
-    training_is_sound = check(Training, training, f"{path}.training", faults) is not None
-    plugin = _plugin(method, key, faults)
-    if plugin is None:
+    method, overrides = block.pop("method", key), block.pop("training", None)
+    training = yield from validated(TrainingSettings, {} if overrides is None else overrides, f"{path}.training")
+    try:
+        plugin = METHODS.load(str(method))
+    except PluginError as error:
+        is_own_name = method == key and key not in METHODS.names() and "Did you mean" not in str(error)
+        hint = " A row under a name of its own says which: {method: emso, ...}." if is_own_name else ""
+        yield Fault(path if method == key else f"{path}.method", f"{error}{hint}")
         return []
-    if plugin.reference == "retain_data" and not has_retain:
-        reason = "needs retain data, and the sweep has none: add data.retain, for instance {source: miniature}."
-        faults.add(path, reason)
-    wrong = Faults()
-    grid = _grid(block, plugin, path, wrong)
-    listed = [name for name in grid if isinstance(block.get(name), list)]
-    settings = _settings(plugin, grid, listed, path, wrong)
-    faults += wrong
-    if wrong or not training_is_sound:
+    grid = yield from _grid(block, plugin, path)
+    combinations = yield from _combinations(plugin, grid, block, path)
+    if training is None:
         return []
     apart = [name for name, values in grid.items() if len(values) > 1 and name != plugin.strength.field]
-    return list(_rows(key, method, plugin, settings, apart, training))
+    return list(_templates(key, str(method), plugin, combinations, apart, training.model_dump(exclude_unset=True)))
 
 
-def _plugin(method: Any, key: str, faults: Faults) -> type[Method] | None:
-    known = METHODS.names()
-    try:
-        return METHODS.load(str(method))
-    except PluginError as error:
-        is_own_name = method == key and key not in known and "Did you mean" not in str(error)
-        hint = " A row under a name of its own says which: {method: emso, ...}." if is_own_name else ""
-        faults.add(f"methods.{key}" if method == key else f"methods.{key}.method", f"{error}{hint}")
-        return None
-
-
-def _grid(block: Settings, plugin: type[Method], path: str, faults: Faults) -> Grid:
+def _grid(block: Settings, plugin: type[Method], path: str) -> Checking[dict[str, list[Any]]]:
     """Return each setting's values, one or several; the strength's too if the block leaves it at its default."""
-    grid: Grid = {name: value if isinstance(value, list) else [value] for name, value in block.items()}
+    grid = {name: value if isinstance(value, list) else [value] for name, value in block.items()}
     for name, values in grid.items():
         if not values:
-            faults.add(f"{path}.{name}", "is an empty list, which asks for no trial: give at least one value.")
+            yield Fault(f"{path}.{name}", "is an empty list, which asks for no trial: give at least one value.")
         for index, value in enumerate(values):
             if value in values[:index]:
-                faults.add(f"{path}.{name}.{index}", f"{shown(value)} is already in the list.")
+                yield Fault(f"{path}.{name}.{index}", f"{quoted(value)} is already in the list.")
     default = default_strength(plugin)
     if plugin.strength.field not in block and default is not None:
         grid[plugin.strength.field] = [default]
@@ -96,36 +85,78 @@ def _grid(block: Settings, plugin: type[Method], path: str, faults: Faults) -> G
 
 def default_strength(plugin: type[Method]) -> Number | None:
     """Return the strength that the plugin uses unless told otherwise."""
-    default = next(each.default for each in dataclasses.fields(plugin) if each.name == plugin.strength.field)
+    default = next(field.default for field in dataclasses.fields(plugin) if field.name == plugin.strength.field)
     return default if isinstance(default, int | float) else None
 
 
-def _settings(plugin: type[Method], grid: Grid, listed: Sequence[str], path: str, faults: Faults) -> list[Settings]:
-    """Return every combination's settings, checked by the plugin; `listed`: those that the file gives as lists."""
-    found: list[Settings] = []
+def _combinations(
+    plugin: type[Method], grid: Mapping[str, list[Any]], block: Settings, path: str
+) -> Checking[list[Settings]]:
+    """Return every combination's settings, checked by the plugin; each fault once."""
+    combinations: list[Settings] = []
+    faults: dict[Fault, None] = {}
     for numbers in product(*(range(len(values)) for values in grid.values())):
-        place = dict(zip(grid, numbers, strict=True))
-        wrong = Faults()
-        instance = check(plugin, {name: grid[name][number] for name, number in place.items()}, path, wrong)
+        index = dict(zip(grid, numbers, strict=True))
+        given = {name: grid[name][number] for name, number in index.items()}
+        instance, wrong = collected(validated(plugin, given, path))
         for fault in wrong:
             name = fault.path.removeprefix(f"{path}.")
-            faults.append(Fault(f"{fault.path}.{place[name]}", fault.reason) if name in listed else fault)
+            is_listed = isinstance(block.get(name), list)
+            faults[Fault(f"{fault.path}.{index[name]}", fault.reason) if is_listed else fault] = None
         if instance is not None:
-            found.append(plain(instance))
-    return found
+            combinations.append(plain_settings(instance))
+    yield from faults
+    return combinations
 
 
-def _rows(
-    key: str, method: str, plugin: type[Method], settings: Sequence[Settings], apart: Sequence[str], training: Settings
-) -> Iterator[Row]:
-    """Yield a row for every combination of what sets variants apart and, unless it is cumulative, of the strength."""
+def _templates(
+    key: str,
+    method: str,
+    plugin: type[Method],
+    combinations: Sequence[Settings],
+    apart: Sequence[str],
+    training: Settings,
+) -> Iterator[TrialTemplate]:
+    """Yield one for every combination of what sets variants apart and, unless it is cumulative, of the strength."""
     strength = plugin.strength
     variants: dict[str, list[Settings]] = {}
-    for each in settings:
-        values = ",".join(f"{name}={each[name]}" for name in apart)
-        variants.setdefault(f"{key}({values})" if values else key, []).append(each)
+    for settings in combinations:
+        values = ",".join(f"{name}={settings[name]}" for name in apart)
+        variants.setdefault(f"{key}({values})" if values else key, []).append(settings)
     for variant, members in variants.items():
         others = {name: value for name, value in members[0].items() if name != strength.field}
-        rising = sorted(each[strength.field] for each in members)
+        rising = sorted(settings[strength.field] for settings in members)
         for strengths in [tuple(rising)] if strength.cumulative else [(value,) for value in rising]:
-            yield Row(key, variant, method, plugin, others, strengths, training)
+            yield TrialTemplate(key, variant, method, plugin, others, strengths, training)
+
+
+def ranked_strengths(
+    at: Mapping[str, float], keys: Iterable[str], templates: Sequence[TrialTemplate]
+) -> Checking[dict[str, Number]]:
+    """Return each variant's ranked strength; a cumulative one is left out unless the file names it.
+
+    `at` is what the file says, by row or variant; `keys` are its rows.
+    """
+    ranked: dict[str, Number] = {}
+    variants = dict.fromkeys(template.variant for template in templates)
+    for name in at:
+        if name not in {*keys, *variants}:
+            yield Fault(f"ranking.at.{name}", unknown("row of this sweep", name, {*keys, *variants}))
+    for variant in variants:
+        members = [template for template in templates if template.variant == variant]
+        strengths = [strength for template in members for strength in template.strengths]
+        listed = ", ".join(f"{strength:g}" for strength in strengths)
+        name = variant if variant in at else members[0].key
+        default = default_strength(members[0].plugin)
+        if name not in at and members[0].plugin.strength.cumulative:
+            continue
+        choice = at[name] if name in at else strengths[0] if len(strengths) == 1 else default
+        if choice in strengths:
+            ranked[variant] = strengths[strengths.index(choice)]
+        elif name in at:
+            yield Fault(f"ranking.at.{name}", f"{choice:g} is not among the strengths of '{variant}': {listed}.")
+        else:
+            about = "" if default is None else f", and the default ({default:g}) is not among them"
+            reason = f"is missing: '{variant}' has several strengths ({listed}){about}. Say which one is ranked."
+            yield Fault(f"ranking.at.{variant}", reason)
+    return ranked

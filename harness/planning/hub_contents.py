@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.contracts import Evaluator
-from harness.errors import ConfigError
 from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
 from harness.models.resolving import DEFAULT_JUDGES
-from harness.planning.config import Sweep, TextSource, read_sweep
-from harness.planning.file import settings_in, text_of
-from harness.planning.measures import configured
-from harness.planning.options import override
+from harness.planning.plan import check_form
+from harness.planning.schema import Sweep, TextSource
+from harness.planning.sweep_file import read_sweep_file
 from harness.planning.texts import ROLES
 from harness.specs import ORIGINAL
 
@@ -44,28 +42,21 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
     Raises:
         ConfigError: The file is not a sweep.
     """
-    raw, faults = settings_in(text_of(file), file)
-    override(raw, overrides, faults)
-    sweep = read_sweep(raw, faults)
-    found = {
-        name: evaluator
-        for name, settings in sweep.evaluators.items()
-        if (evaluator := configured(name, settings, faults)) is not None
-    }
-    if faults:
-        raise ConfigError(str(file), list(faults))
-    every = [*_models(sweep), *_judges(sweep, found), *_texts(sweep), *_data_sets(found)]
-    return list({(each.repository, each.configuration, each.weights): each for each in reversed(every)}.values())[::-1]
+    checked = check_form(read_sweep_file(file, overrides))
+    sweep, evaluators = checked.sweep, checked.evaluators
+    contents = [*_models(sweep), *_judges(sweep, evaluators), *_texts(sweep), *_data_sets(evaluators)]
+    by_name = {(content.repository, content.configuration, content.weights): content for content in reversed(contents)}
+    return list(by_name.values())[::-1]
 
 
 def _models(sweep: Sweep) -> Iterator[HubContent]:
-    for number, entry in sweep.models.items():
+    for number, entry in enumerate(sweep.models):
         yield from _model(f"models.{number}", entry.id, entry.tokenizer, entry.revision)
         if entry.retrained:
             yield from _model(f"models.{number}.retrained", entry.retrained, None, None)
 
 
-def _judges(sweep: Sweep, evaluators: dict[str, Evaluator]) -> Iterator[HubContent]:
+def _judges(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:
     asked = {role for evaluator in evaluators.values() for role in evaluator.judges} | sweep.judges.model_fields_set
     for role in type(sweep.judges).model_fields:
         entry = getattr(sweep.judges, role)
@@ -87,11 +78,11 @@ def _texts(sweep: Sweep) -> Iterator[HubContent]:
             yield HubContent(f"data.{role}", Repository(section.path, "dataset"), section.name)
 
 
-def _data_sets(evaluators: dict[str, Evaluator]) -> Iterator[HubContent]:
+def _data_sets(evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:
     for name, evaluator in evaluators.items():
         for id, configuration in evaluator.data_sets():
             yield HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration)
 
 
-def _is_local(place: str) -> bool:
-    return place.startswith((".", "/", "~")) or Path(place).expanduser().is_dir()
+def _is_local(id: str) -> bool:
+    return id.startswith((".", "/", "~")) or Path(id).expanduser().is_dir()

@@ -1,102 +1,164 @@
-"""A sweep file to a plan: read, checked whole, and turned into trials with their identities."""
+"""A sweep file to a plan, in two stages: what the file says, against its schema; then what only the world can tell."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from harness.data.sources import Role
-from harness.errors import ConfigError, Fault
-from harness.planning.config import Sweep, read_sweep
-from harness.planning.document import question
-from harness.planning.faults import Faults
-from harness.planning.file import settings_in, text_of
-from harness.planning.grid import rows
-from harness.planning.judges import judges
-from harness.planning.measures import collapse_bounds, evaluators, ranked_at
-from harness.planning.options import only_those, override
-from harness.planning.subjects import subjects
-from harness.planning.texts import ROLES, check_section
-from harness.planning.trials import refuse_same, refuse_unerasable, trials
-from harness.specs import Plan
+from harness.contracts import Evaluator, Number
+from harness.errors import Fault, unknown
+from harness.planning.evaluators import configured_evaluators, evaluator_faults
+from harness.planning.grid import TrialTemplate, ranked_strengths, trial_templates
+from harness.planning.resolve import JudgesByRole, ResolvedModel, method_faults, resolve_judges, resolve_models
+from harness.planning.schema import Sweep
+from harness.planning.sweep_file import SweepFile, read_sweep_file
+from harness.planning.texts import Texts, resolve_texts
+from harness.planning.trials import repeated_trials, trials_of
+from harness.planning.validation import Checking, collected, validated
+from harness.specs import UNSEEN_ROWS, CollapseBounds, Plan, TrialSpec
 
-TAKEN = ("artifacts", "published", "mlartifacts", "mlruns")
+T = TypeVar("T")
+SHARED_FOLDERS = ("artifacts", "published", "mlartifacts", "mlruns")
 """Folders of `results/` that are no sweep's."""
-NEEDED = {
-    "models": "which models to erase from? For instance models: [miniature-m]",
-    "methods": "which methods to run? For instance methods: {emso: {epochs: [1, 2, 3]}}",
-    "evaluators": "what to measure? For instance evaluators: {memorization: {}, generation: {}}",
+CHOICES: Mapping[str, Callable[[TrialSpec], set[str]]] = {
+    "method": lambda spec: {spec.method},
+    "model": lambda spec: {spec.model.id},
+    "variant": lambda spec: {spec.variant, spec.variant.partition("(")[0]},
+    "seed": lambda spec: {str(spec.seed)},
 }
+"""What `--only` can choose trials by, and the words that choose one."""
+ABOUT_METHODS = ("method", "variant")
+ABOUT_RUNS = (*ABOUT_METHODS, "seed")
 
 
-def plan(file: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
+@dataclass(frozen=True)
+class CheckedSweep:
+    """A sweep file whose form is right, with the plugins that it names."""
+
+    sweep: Sweep
+    templates: tuple[TrialTemplate, ...]
+    evaluators: Mapping[str, Evaluator]
+
+
+def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
     """Return every trial that a sweep file asks for.
 
     Args:
-        file: The sweep file.
+        path: The sweep file.
         overrides: Changes to it, `path=value`.
         only: Which trials to keep, `method=emso`.
 
     Raises:
-        ConfigError: With everything that is wrong, not only the first thing.
+        ConfigError: With all faults of form; or, where there are none, all faults of substance.
     """
-    text = text_of(file)
-    raw, faults = settings_in(text, file)
-    override(raw, overrides, faults)
-    sweep = read_sweep(raw, faults)
-    _check_lists(raw, sweep, faults)
-    check_section(sweep.data, raw, faults)
-    name = _name(sweep, file, faults)
-    unsound: set[Role] = {role for role in ROLES for fault in faults if f"{fault.path}.".startswith(f"data.{role}.")}
-    has_retain = sweep.data.retain is not None or "retain" in unsound
-    found_rows = rows(sweep.methods, has_retain=has_retain, faults=faults)
-    found_evaluators = evaluators(sweep.evaluators, faults)
-    found_subjects = subjects(sweep, unsound, faults)
-    found_judges = judges(sweep, found_evaluators, faults)
-    shared = {} if any(fault.path.startswith("training") for fault in faults) else sweep.training
-    refuse_same(found_rows, [each.training for each in found_subjects] or [shared], faults)
-    refuse_unerasable(found_subjects, found_rows, faults)
-    every = trials(name, sweep, found_subjects, found_rows, found_evaluators, found_judges)
-    ranked = ranked_at(sweep.ranking.at, sweep.methods, found_rows, faults)
-    collapse = collapse_bounds(sweep.collapse, found_evaluators.values(), faults)
-    chosen = only_those(every, only, faults)
-    if faults:
-        raise ConfigError(str(file), _sorted(faults, raw))
+    file = read_sweep_file(path, overrides)
+    checked = check_form(file)
+    name = checked.sweep.name or re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or "sweep"
+    ranked_at, models, judges, texts = _or_refuse(file, _substance(checked, name))
+    trials = trials_of(name, checked.sweep, models, texts, checked.templates, checked.evaluators, judges)
+    chosen = _or_refuse(file, _chosen(trials, only))
     return Plan(
         sweep=name,
-        question=question(text),
-        file=text,
+        question=file.question,
+        file=file.text,
         overrides=tuple(overrides),
         trials=tuple(chosen),
-        ranked_at=ranked,
-        collapse=collapse,
-        samples=sweep.report.samples,
+        ranked_at=ranked_at,
+        collapse=CollapseBounds(**checked.sweep.collapse.model_dump()),
+        samples=checked.sweep.report.samples,
     )
 
 
-def _check_lists(raw: Mapping[str, Any], sweep: Sweep, faults: Faults) -> None:
-    """Add faults for what a sweep cannot do without, and for seeds that are given twice."""
-    for name, example in NEEDED.items():
-        if raw.get(name) in (None, [], {}):
-            faults.add(name, f"is {'missing' if raw.get(name) is None else 'empty'}: {example}.")
-    if not sweep.seeds:
-        faults.add("seeds", "is empty: give at least one, seeds: [0], or leave it out.")
+def check_form(file: SweepFile) -> CheckedSweep:
+    """Return what a sweep file says, its own settings and those of each plugin; nothing that they name is looked for.
+
+    Raises:
+        ConfigError: With every fault of form.
+    """
+    return _or_refuse(file, _form(file))
+
+
+def _or_refuse(file: SweepFile, checking: Checking[T]) -> T:
+    value, faults = collected(checking)
+    if faults:
+        raise file.refuse(faults)
+    return value
+
+
+def _form(file: SweepFile) -> Checking[CheckedSweep]:
+    sweep = yield from validated(Sweep, file.settings, "")
+    templates = yield from trial_templates(_blocks(file.settings, "methods"))
+    evaluators = yield from configured_evaluators(_blocks(file.settings, "evaluators"))
+    # Without a sweep there is a fault, so nobody sees the empty one.
+    return CheckedSweep(sweep or Sweep.model_construct(), tuple(templates), evaluators)
+
+
+def _blocks(settings: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    """Return the blocks of `methods` or `evaluators` that are mappings; the schema refuses the others."""
+    blocks = settings.get(name)
+    named = blocks.items() if isinstance(blocks, dict) else ()
+    return {key: block or {} for key, block in named if block is None or isinstance(block, dict)}
+
+
+def _substance(
+    checked: CheckedSweep, name: str
+) -> Checking[tuple[dict[str, Number], list[ResolvedModel], JudgesByRole, dict[str, Texts]]]:
+    """Return each variant's ranked strength, and the models, judges and texts that the sweep names."""
+    sweep, templates, evaluators = checked.sweep, checked.templates, checked.evaluators
+    yield from _naming_faults(sweep, name)
+    yield from _retain_faults(sweep, templates)
+    yield from repeated_trials(sweep, templates)
+    yield from evaluator_faults(evaluators, sweep.collapse)
+    ranked_at = yield from ranked_strengths(sweep.ranking.at, sweep.methods, templates)
+    models = yield from resolve_models(sweep)
+    yield from method_faults(models, templates)
+    judges = yield from resolve_judges(sweep, evaluators)
+    texts = yield from resolve_texts(sweep.data, models)
+    return ranked_at, models, judges, texts
+
+
+def _naming_faults(sweep: Sweep, name: str) -> Iterator[Fault]:
+    if name in SHARED_FOLDERS:
+        yield Fault("name", f"'{name}' names a folder that all sweeps share: choose another.")
     for index, seed in enumerate(sweep.seeds):
         if seed in sweep.seeds[:index]:
-            faults.add(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
+            yield Fault(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
 
 
-def _name(sweep: Sweep, file: Path, faults: Faults) -> str:
-    name = sweep.name or re.sub(r"[^A-Za-z0-9_-]+", "-", file.stem).strip("-_") or "sweep"
-    if name in TAKEN:
-        faults.add("name", f"'{name}' names a folder that all sweeps share: choose another.")
-    return name
+def _retain_faults(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
+    needing = {template.key for template in templates if template.plugin.reference == "retain_data"}
+    for key in needing if sweep.data.retain is None else ():
+        reason = "needs retain data, and the sweep has none: add data.retain, for instance {source: miniature}."
+        yield Fault(f"methods.{key}", reason)
 
 
-def _sorted(faults: Sequence[Fault], raw: Mapping[str, Any]) -> list[Fault]:
-    """Return the faults, each once, in the order of the file; what is missing from it comes last."""
-    order = {name: place for place, name in enumerate(raw)}
-    unique = dict.fromkeys(faults)
-    return sorted(unique, key=lambda fault: order.get(fault.path.partition(".")[0], len(order)))
+def _chosen(trials: Sequence[TrialSpec], only: Sequence[str]) -> Checking[list[TrialSpec]]:
+    """Return the trials that every key of `--only` allows; of one key, any of its values.
+
+    Reference rows stay whatever the method, and those of unseen texts whatever the seed, since there is one for all:
+    nothing can be compared without them.
+    """
+    wanted: dict[str, set[str]] = {}
+    for choice in only:
+        key, equals, value = choice.partition("=")
+        if not equals or key not in CHOICES:
+            example = "Say method=, model=, variant= or seed=, for instance --only method=emso."
+            yield Fault(f"--only {choice}", f"is nothing that trials can be chosen by. {example}")
+            continue
+        known = {word for spec in trials for word in CHOICES[key](spec)}
+        if value not in known:
+            yield Fault(f"--only {choice}", unknown(f"{key} of this sweep", value, known))
+        wanted.setdefault(key, set()).add(value)
+    return [spec for spec in trials if _is_chosen(spec, wanted)]
+
+
+def _is_chosen(spec: TrialSpec, wanted: Mapping[str, set[str]]) -> bool:
+    return all(
+        (spec.method in UNSEEN_ROWS and key in ABOUT_RUNS)
+        or (spec.is_reference and key in ABOUT_METHODS)
+        or not values.isdisjoint(CHOICES[key](spec))
+        for key, values in wanted.items()
+    )

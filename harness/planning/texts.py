@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from harness.contracts import Sequences
-from harness.data.paths import SETTINGS, check_path
+from harness.contracts import Checkpoint, Sequences
 from harness.data.rows import check_rows
 from harness.data.sequences import (
     Utility,
@@ -21,13 +19,12 @@ from harness.data.sequences import (
     load_validation,
 )
 from harness.data.sources import AS_THEY_STAND, Role
-from harness.errors import DataError
-from harness.planning.config import Data, ForgetSource, HeldSource, TextSource
-from harness.planning.faults import Faults
+from harness.errors import DataError, Fault, ModelError
+from harness.models.loading import load_tokenizer, positions, vocabulary
+from harness.planning.resolve import ResolvedModel
+from harness.planning.schema import Data, ForgetSource, HeldSource, TextSource
+from harness.planning.validation import Checking
 from harness.specs import STAND_IN, Source
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 MINIATURE_TOKENS = (64, 128)
 """Prefix and sequence of the miniature's forget set; its models never memorised more than the first 128 tokens."""
@@ -39,99 +36,118 @@ MOST_UNSEEN = 64
 LEAST_STAND_IN = 2
 """One text has no standard error."""
 ROLES: tuple[Role, ...] = ("forget", "holdout", "retain", "utility", "validation")
+LENGTHS = {
+    "forget": "sequence_tokens",
+    "retain": "sequence_tokens",
+    "utility": "reference_tokens",
+    "validation": "sequence_tokens",
+}
+"""The setting that says how long a role's texts are; a holdout's are never longer than the forget set's."""
+
+Texts = Mapping[str, Source]
+"""Sources by role, as one tokenizer cuts them; `retain` is there only if the sweep names it, and `holdout` or
+`stand_in` if there are such texts."""
+Loaded = Mapping[str, Sequences | Utility]
 
 
-@dataclass(frozen=True)
-class Texts:
-    """A sweep's sources, as one tokenizer cuts them."""
+def resolve_texts(data: Data, models: Sequence[ResolvedModel]) -> Checking[dict[str, Texts]]:
+    """Return the sweep's texts for each model, by its path in the file; each tokenizer reads them once.
 
-    sources: Mapping[str, Source]
-    """By role; `retain` is there only if the sweep names it, and `holdout` or `stand_in` if there are such texts."""
+    Where there is no model, so no tokenizer, only what needs none is checked.
+    """
+    wrong = list(_length_faults(data))
+    yield from wrong
+    if wrong or not models:
+        faulty = {fault.path.split(".")[1] for fault in wrong}
+        yield from _row_faults(data, [role for role in ROLES if role not in faulty])
+        return {}
+    texts: dict[str, Texts] = {}
+    known: dict[tuple[str, int], Texts | None] = {}
+    for model in models:
+        checkpoint = model.checkpoint
+        try:
+            key = checkpoint.tokenizer, vocabulary(checkpoint)
+            if key not in known:
+                known[key] = yield from _read(data, checkpoint)
+        except ModelError as error:
+            yield Fault(model.path, str(error))
+            continue
+        except (KeyError, ValueError) as error:
+            reason = f"{checkpoint.location}/config.json is not a model's configuration ({type(error).__name__})."
+            yield Fault(model.path, reason)
+            continue
+        cut = known[key]
+        if cut is not None:
+            yield from _overlong(cut, checkpoint)
+            texts[model.path] = cut
+    return texts
 
 
-def check_section(data: Data, raw: Mapping[str, Any], faults: Faults) -> None:
-    """Add what is wrong with the `data` block that no single setting's type tells."""
-    written = raw.get("data") or {}
-    for role in ("forget", "utility"):
-        if isinstance(written, dict) and written.get(role) is None:
-            faults.add(f"data.{role}", f"is missing. For instance {role}: {{source: miniature}}.")
-    for role in ROLES:
-        section: TextSource | None = getattr(data, role)
-        if section is not None:
-            _check_settings(section, f"data.{role}", faults)
-    forget = _source(data.forget, "forget") if data.forget is not None else None
+def _length_faults(data: Data) -> Iterator[Fault]:
+    """Yield where no continuation would be left."""
+    forget = _source(data.forget, "forget")
     for role in AS_THEY_STAND:
-        section = getattr(data, role)
+        section: TextSource | None = getattr(data, role)
         if section is not None and section.model_fields_set & {"prefix_tokens", "sequence_tokens"}:
             source = _source(section, role, forget)
             prefix, whole = source.prefix_tokens, source.sequence_tokens
             if prefix >= whole:
                 reason = f"must be below sequence_tokens ({whole}), so that a continuation is left; got {prefix}."
-                faults.add(f"data.{role}.prefix_tokens", reason)
+                yield Fault(f"data.{role}.prefix_tokens", reason)
 
 
-def _check_settings(section: TextSource, path: str, faults: Faults) -> None:
-    reads = SETTINGS[section.source]
-    for name in ("path", "name", "split", "field"):
-        if getattr(section, name) is not None and name not in reads:
-            others = f"; it reads {', '.join(reads)}" if reads else ""
-            faults.add(f"{path}.{name}", f"the source '{section.source}' does not read it{others}.")
-    if "path" in reads and not section.path:
-        of_hub = "the data set's id on the hub, or a local folder of it"
-        faults.add(f"{path}.path", f"is missing: {of_hub if section.source == 'hub' else 'where the texts are'}.")
-
-
-def check_texts(data: Data, unsound: Collection[str], faults: Faults) -> None:
-    """Add faults for missing and broken files; where no tokenizer is at hand, or settings are faulty."""
-    for role in ROLES:
+def _row_faults(data: Data, roles: Sequence[Role]) -> Iterator[Fault]:
+    """Yield missing and broken files, as far as they can be told without a tokenizer."""
+    for role in roles:
         section: TextSource | None = getattr(data, role)
-        if section is None or (section.path is None and "path" in SETTINGS[section.source]):
-            continue
-        source = _source(section, role)
-        try:
-            check_path(source) if role in unsound else check_rows(source, role)
-        except DataError as error:
-            faults.add(f"data.{role}", str(error))
+        if section is not None:
+            try:
+                check_rows(_source(section, role), role)
+            except DataError as error:
+                yield Fault(f"data.{role}", str(error))
 
 
-def read_texts(data: Data, tokenizer: PreTrainedTokenizerBase, vocabulary: int, faults: Faults) -> Texts | None:
+def _read(data: Data, model: Checkpoint) -> Checking[Texts | None]:
     """Return every source with the digest of its contents, or None if any cannot be read.
 
     Holdout, retain and validation texts are cut where the longest forget sequence ends; unless the file
     says how many, there are as many retain texts as forget sequences, and no more of the holdout. Where no
     holdout is to be had, validation texts stand in for it.
     """
-    sources: dict[str, Source] = {}
+    texts: dict[str, Source] = {}
     loaded: dict[str, Sequences | Utility] = {}
-    known = len(faults)
-    assert data.forget is not None
+    is_whole = True
     for role in ROLES:
-        section: TextSource | None = getattr(data, role) or _default(data, role, sources)
+        section: TextSource | None = getattr(data, role) or _default(data, role, texts)
         if section is None:
             continue
-        forget = sources.get("forget") or _source(data.forget, "forget")
+        forget = texts.get("forget") or _source(data.forget, "forget")
         source = _source(section, role, forget)
         if role == "retain":
             source = replace(source, sequences=source.sequences or forget.rows or None)
         try:
-            loaded[role] = _load(source, role, tokenizer, vocabulary)
+            loaded[role] = _load(source, role, model)
             if role == "holdout" and source.sequences is None:
                 source = replace(source, sequences=min(len(loaded[role]), forget.rows or MOST_UNSEEN, MOST_UNSEEN))
-                loaded[role] = _load(source, role, tokenizer, vocabulary)
+                loaded[role] = _load(source, role, model)
         except DataError as error:
-            faults.add(f"data.{role}", str(error))
+            yield Fault(f"data.{role}", str(error))
+            is_whole = False
             continue
-        sources[role] = _counted(source, loaded[role])
-    if len(faults) > known:
+        texts[role] = _counted(source, loaded[role])
+    if not is_whole:
         return None
-    if "holdout" in sources:
-        _refuse_seen(loaded, faults)
-    elif (stand_in := _stand_in(sources, loaded, tokenizer, vocabulary)) is not None:
-        sources[STAND_IN] = stand_in
-    return Texts(sources) if len(faults) == known else None
+    shared = _shared(loaded, "holdout")
+    if shared:
+        reason = f"{shared} of its {len(loaded['holdout'])} texts are in the forget set too, so they are not unseen. "
+        yield Fault("data.holdout", f"{reason}Name others of the same kind (start skips rows), or leave it out.")
+        return None
+    stand_in = None if "holdout" in texts else _stand_in(texts, loaded, model)
+    return texts if stand_in is None else {**texts, STAND_IN: stand_in}
 
 
-def _load(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences | Utility:
+def _load(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
+    tokenizer = load_tokenizer(model)
     if role == "utility":
         return load_utility(source, tokenizer)
     loaders = {
@@ -140,7 +156,7 @@ def _load(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabu
         "retain": load_retain,
         "validation": load_validation,
     }
-    return loaders[role](source, tokenizer, vocabulary)
+    return loaders[role](source, tokenizer, vocabulary(model))
 
 
 def _counted(source: Source, loaded: Sequences | Utility) -> Source:
@@ -148,50 +164,39 @@ def _counted(source: Source, loaded: Sequences | Utility) -> Source:
     return replace(source, digest=loaded.digest, rows=len(loaded), longest=longest)
 
 
-def _refuse_seen(loaded: Mapping[str, Sequences | Utility], faults: Faults) -> None:
-    """Add a fault if any text of the holdout is in the forget set."""
-    holdout, forget = loaded["holdout"], loaded["forget"]
-    assert isinstance(holdout, Sequences)
-    assert isinstance(forget, Sequences)
-    shared = in_both(holdout, forget)
-    if shared:
-        reason = f"{shared} of its {len(holdout)} texts are in the forget set too, so they are not unseen. "
-        faults.add("data.holdout", f"{reason}Name others of the same kind (start skips rows), or leave it out.")
+def _shared(loaded: Loaded, role: Role) -> int:
+    """Return how many texts of a role are in the forget set too."""
+    texts, forget = loaded.get(role), loaded["forget"]
+    return in_both(texts, forget) if isinstance(texts, Sequences) and isinstance(forget, Sequences) else 0
 
 
-def _stand_in(
-    sources: Mapping[str, Source],
-    loaded: Mapping[str, Sequences | Utility],
-    tokenizer: PreTrainedTokenizerBase,
-    vocabulary: int,
-) -> Source | None:
+def _stand_in(texts: Texts, loaded: Loaded, model: Checkpoint) -> Source | None:
     """Return validation texts cut as the forget set is, or None if too few of them fill that length."""
     forget, validation = loaded["forget"], loaded["validation"]
     assert isinstance(forget, Sequences)
     assert isinstance(validation, Sequences)
     width = forget.tokens_NT.shape[1]
     count = min(int((validation.lengths_N >= width).sum()), len(forget), MOST_UNSEEN)
-    if count < LEAST_STAND_IN or in_both(validation, forget):
+    if count < LEAST_STAND_IN or _shared(loaded, "validation"):
         return None
-    source = replace(sources["validation"], prefix_tokens=forget.prefix_tokens, sequence_tokens=width)
+    source = replace(texts["validation"], prefix_tokens=forget.prefix_tokens, sequence_tokens=width)
     source = replace(source, sequences=count, digest="")
-    return _counted(source, load_stand_in(source, tokenizer, vocabulary))
+    return _counted(source, load_stand_in(source, load_tokenizer(model), vocabulary(model)))
 
 
-def _default(data: Data, role: Role, sources: Mapping[str, Source]) -> TextSource | None:
-    """Return the texts of a role that the file leaves out: what no model saw of the miniature, or None."""
-    if role == "holdout" and data.forget is not None and data.forget.source == "miniature":
+def _default(data: Data, role: Role, texts: Texts) -> TextSource | None:
+    """Return the texts of a role that the file leaves out: what no model saw of the miniature, or None.
+
+    What is watched while training is held-out texts of the utility's source, if that could be read.
+    """
+    if role == "holdout" and data.forget.source == "miniature":
         return ForgetSource(source="miniature")
-    return _default_validation(data) if role == "validation" and "utility" in sources else None
-
-
-def _default_validation(data: Data) -> TextSource:
-    """Return what is watched while training unless the file says so: held-out texts of the utility's source."""
-    assert data.utility is not None
+    if role != "validation" or "utility" not in texts:
+        return None
     shared = data.utility.model_dump(include=set(TextSource.model_fields))
     # The miniature has enough, so that the number of prompts has no say in when training stops.
-    texts = VALIDATION_TEXTS if data.utility.source == "miniature" else min(VALIDATION_TEXTS, data.utility.prompts)
-    return HeldSource(**shared, sequences=texts)
+    count = VALIDATION_TEXTS if data.utility.source == "miniature" else min(VALIDATION_TEXTS, data.utility.prompts)
+    return HeldSource(**shared, sequences=count)
 
 
 def _source(section: TextSource, role: Role, forget: Source | None = None) -> Source:
@@ -210,6 +215,14 @@ def _source(section: TextSource, role: Role, forget: Source | None = None) -> So
         whole = min(cut, settings.get("sequence_tokens", cut))
         settings = {"prefix_tokens": prefix, **settings, "sequence_tokens": whole}
     if section.path is not None:
-        place = Path(section.path).expanduser()
-        settings["path"] = section.path if section.source == "hub" and not place.is_dir() else str(place.resolve())
+        folder = Path(section.path).expanduser()
+        settings["path"] = section.path if section.source == "hub" and not folder.is_dir() else str(folder.resolve())
     return Source(**settings)
+
+
+def _overlong(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
+    most = positions(model)
+    for role, setting in LENGTHS.items():
+        if role in texts and texts[role].longest > most:
+            reason = f"sequences of {texts[role].longest} tokens do not fit '{model.id}', which reads {most} at most."
+            yield Fault(f"data.{role}.{setting}", reason)

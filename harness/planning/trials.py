@@ -1,4 +1,4 @@
-"""Rows, models and seeds to trials, with the digests that resuming and sharing rest on.
+"""Templates, models and seeds to trials, with the digests that resuming and sharing rest on.
 
 A trial's id holds what decides the erased models' numbers, and nothing else: not the sweep's name, not
 the row's, not the order, not later strengths of a cumulative method, not the micro-batch.
@@ -6,19 +6,19 @@ the row's, not the order, not later strengths of a cumulative method, not the mi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from harness.contracts import Checkpoint, Evaluator, Training
 from harness.digests import digest_of
-from harness.models.loading import configuration
-from harness.planning.config import Sweep
-from harness.planning.faults import Faults, check, plain
-from harness.planning.grid import Row
-from harness.planning.judges import JudgesByRole, judges_of
-from harness.planning.subjects import Subject
+from harness.errors import Fault
+from harness.planning.grid import TrialTemplate
+from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of
+from harness.planning.schema import Sweep
+from harness.planning.texts import Texts
+from harness.planning.validation import plain_settings
 from harness.specs import (
     HOLDOUT,
     ORIGINAL,
@@ -26,7 +26,6 @@ from harness.specs import (
     STAND_IN,
     UNSEEN_ROWS,
     EvaluatorSpec,
-    Source,
     TrialSpec,
 )
 from harness.toolkit.keys import judge_key
@@ -39,111 +38,122 @@ LABELS = {
 }
 
 
-def trials(
+def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
+    """Yield every row that asks for the same trials as one before it, with any model's training."""
+    shared = sweep.training.model_dump(exclude_unset=True)
+    for entry in sweep.models:
+        of_model = {**shared, **entry.training.model_dump(exclude_unset=True)}
+        first: dict[str, str] = {}
+        for template in templates:
+            identity = digest_of(_template_identity(template, Training(**{**of_model, **template.training})))
+            key = first.setdefault(identity, template.key)
+            if key != template.key:
+                reason = f"asks for the same trials as '{key}': the same method, settings and training. "
+                yield Fault(f"methods.{template.key}", f"{reason}Change a setting, or remove one of the two.")
+
+
+def trials_of(
     name: str,
     sweep: Sweep,
-    subjects: Sequence[Subject],
-    rows: Sequence[Row],
+    models: Sequence[ResolvedModel],
+    texts: Mapping[str, Texts],
+    templates: Sequence[TrialTemplate],
     evaluators: Mapping[str, Evaluator],
     judges: JudgesByRole,
 ) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
-    While judges are missing, there are none.
+    Args:
+        name: Of the sweep.
+        sweep: The file.
+        models: What methods erase from.
+        texts: Each model's sources, by the model's path in the file.
+        templates: What erases.
+        evaluators: By name.
+        judges: By role; there is one for each role that an evaluator asks for.
     """
-    if any(role not in judges for evaluator in evaluators.values() for role in evaluator.judges):
-        return []
-    inputs = {each: dict(plugin.inputs()) for each, plugin in evaluators.items()}
-
-    def measured_by(
-        model: Checkpoint, sources: Mapping[str, Source], *, erasure_alone: bool = False
-    ) -> tuple[EvaluatorSpec, ...]:
-        tokenizer, own_judges = _tokenizer_identity(model), judges_of(judges, model)
-        return tuple(
-            _evaluator(each, plugin, inputs[each], sources, tokenizer, own_judges)
-            for each, plugin in evaluators.items()
-            if not erasure_alone or any(metric.group == "erasure" for metric in plugin.metrics)
-        )
-
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
-    for subject in subjects:
-        sources, own_judges = dict(subject.texts.sources), judges_of(judges, subject.checkpoint)
-        shared = {
-            "sweep": name,
-            "model": subject.checkpoint,
-            "memorization": subject.memorization,
-            "engine": subject.engine,
-            "forget": sources["forget"],
-            "utility": sources["utility"],
-            "validation": sources["validation"],
-            "evaluators": measured_by(subject.checkpoint, sources),
-            "judges": own_judges,
-            "cpus": subject.resources.cpus,
-            "gpus": subject.resources.gpus,
-            "keep_erased": sweep.keep_erased,
-            "samples": sweep.report.samples,
-        }
+    inputs = {key: dict(evaluator.inputs()) for key, evaluator in evaluators.items()}
+    of_erasure = {
+        key: evaluator
+        for key, evaluator in evaluators.items()
+        if "erasure" in {metric.group for metric in evaluator.metrics}
+    }
+    for model in models:
+        sources = texts[model.path]
+        unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
+        original = replace(unmeasured, evaluators=_measured_by(unmeasured, evaluators, inputs))
         for seed in sweep.seeds:
-            references += _references(subject, seed, shared)
-            erasures += [_erasure(subject, row, seed, shared) for row in rows]
-        for kind in UNSEEN_ROWS:
-            if kind == STAND_IN and subject.retrained is not None:
-                continue  # The retrained model says better what a model says of texts that it never saw.
-            if kind not in sources:
-                continue
-            asked = measured_by(subject.checkpoint, sources | {"forget": sources[kind]}, erasure_alone=True)
-            if asked:
-                unseen = shared | {"forget": sources[kind], "evaluators": asked}
+            seeded = replace(original, seed=seed)
+            references.append(_reference(seeded, ORIGINAL))
+            if model.retrained is not None:
+                references.append(_reference(replace(seeded, retrained=model.retrained), RETRAINED))
+            erasures += [_erasure(seeded, model, sources, template) for template in templates]
+        for kind in UNSEEN_ROWS if of_erasure else ():
+            # The retrained model says better than a stand-in what a model says of texts that it never saw.
+            if kind in sources and not (kind == STAND_IN and model.retrained is not None):
                 # One seed is enough: another would ask the same model the same.
-                references += [_as_it_is(kind, subject, seed, unseen) for seed in sweep.seeds[:1]]
+                unseen = replace(unmeasured, forget=sources[kind])
+                references.append(
+                    _reference(replace(unseen, evaluators=_measured_by(unseen, of_erasure, inputs)), kind)
+                )
     return references + erasures
 
 
-def refuse_same(rows: Sequence[Row], trainings: Iterable[Mapping[str, Any]], faults: Faults) -> None:
-    """Add a fault for every row that asks for the same trials as one before it, with any model's training."""
-    for shared in trainings:
-        first: dict[str, str] = {}
-        for row in rows:
-            key = first.setdefault(digest_of(_row_identity(row, _training({**shared, **row.training}))), row.key)
-            if key != row.key:
-                reason = f"asks for the same trials as '{key}': the same method, settings and training. "
-                faults.add(f"methods.{row.key}", f"{reason}Change a setting, or remove one of the two.")
+def _unmeasured(
+    name: str, sweep: Sweep, model: ResolvedModel, sources: Texts, judges: Mapping[str, Checkpoint]
+) -> TrialSpec:
+    """Return what all trials of a model share, as a trial of the original that nothing measures."""
+    return TrialSpec(
+        trial_id="",
+        sweep=name,
+        variant=ORIGINAL,
+        method=ORIGINAL,
+        label=LABELS[ORIGINAL],
+        reference="none",
+        settings={},
+        method_version=1,
+        strength_name="",
+        strengths=(),
+        seed=sweep.seeds[0],
+        model=model.checkpoint,
+        training=Training(**model.training),
+        memorization=model.memorization,
+        engine=model.engine,
+        forget=sources["forget"],
+        retain=None,
+        utility=sources["utility"],
+        validation=sources["validation"],
+        evaluators=(),
+        judges=judges,
+        cpus=model.resources.cpus,
+        gpus=model.resources.gpus,
+        keep_erased=sweep.keep_erased,
+        samples=sweep.report.samples,
+    )
 
 
-def refuse_unerasable(subjects: Sequence[Subject], rows: Sequence[Row], faults: Faults) -> None:
-    """Add a fault for every row whose method cannot erase from one of the models."""
-    for subject in subjects:
-        config = configuration(subject.checkpoint)
-        for row in rows:
-            settings = {**row.settings, row.plugin.strength.field: max(row.strengths)}
-            method = check(row.plugin, settings, f"methods.{row.key}", faults)
-            reason = method.refuses(config) if method is not None else None
-            if reason:
-                faults.add(f"methods.{row.key}", f"cannot erase from '{subject.checkpoint.id}': {reason}")
-
-
-def _evaluator(
-    name: str,
-    plugin: Evaluator,
-    inputs: Mapping[str, str],
-    sources: Mapping[str, Source],
-    tokenizer: str,
-    judges: Mapping[str, Checkpoint],
-) -> EvaluatorSpec:
-    """Return the evaluator with the identity of what it measures on any model."""
-    settings = plain(plugin)
-    identity = {
-        "name": name,
-        "version": plugin.version,
-        "settings": settings,
-        "forget": sources["forget"].digest,
-        "utility": sources["utility"].digest,
-        "tokenizer": tokenizer,
-        "judges": {role: _judge_identity(judges[role]) for role in plugin.judges},
-        "inputs": inputs,
-    }
-    return EvaluatorSpec(name=name, version=plugin.version, settings=settings, key=digest_of(identity))
+def _measured_by(
+    spec: TrialSpec, evaluators: Mapping[str, Evaluator], inputs: Mapping[str, Mapping[str, str]]
+) -> tuple[EvaluatorSpec, ...]:
+    """Return the evaluators of a trial, each with the identity of what it measures on any model."""
+    specs = []
+    for name, evaluator in evaluators.items():
+        settings = plain_settings(evaluator)
+        identity = {
+            "name": name,
+            "version": evaluator.version,
+            "settings": settings,
+            "forget": spec.forget.digest,
+            "utility": spec.utility.digest,
+            "tokenizer": _tokenizer_identity(spec.model),
+            "judges": {role: _judge_identity(spec.judges[role]) for role in evaluator.judges},
+            "inputs": dict(inputs[name]),
+        }
+        key = digest_of(identity)
+        specs.append(EvaluatorSpec(name=name, version=evaluator.version, settings=settings, key=key))
+    return tuple(specs)
 
 
 def _judge_identity(judge: Checkpoint) -> list[str]:
@@ -158,80 +168,50 @@ def _tokenizer_identity(checkpoint: Checkpoint) -> str:
     return judge_key(replace(checkpoint, digest="", location=folder)) if Path(folder).is_dir() else folder
 
 
-def _references(subject: Subject, seed: int, shared: Mapping[str, Any]) -> Iterator[TrialSpec]:
-    """Yield the rows of whole models that are measured without any erasure."""
-    yield _as_it_is(ORIGINAL, subject, seed, shared)
-    if subject.retrained is not None:
-        yield _as_it_is(RETRAINED, subject, seed, shared, subject.retrained)
+def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
+    """Return a trial that erases nothing; evaluators may compare the retrained model with the original: both count."""
+    retrained = spec.retrained.digest if spec.retrained else None
+    trial_id = digest_of([kind, spec.model.digest, retrained, spec.seed])
+    return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 
-def _as_it_is(
-    kind: str, subject: Subject, seed: int, shared: Mapping[str, Any], twin: Checkpoint | None = None
-) -> TrialSpec:
-    """Return a reference row; evaluators may compare the retrained model with the original, so both count."""
-    return TrialSpec(
-        trial_id=digest_of([kind, subject.checkpoint.digest, twin.digest if twin else None, seed]),
-        variant=kind,
-        method=kind,
-        label=LABELS[kind],
-        reference="none",
-        settings={},
-        method_version=1,
-        strength_name="",
-        strengths=(),
-        seed=seed,
-        training=_training(subject.training),
-        retrained=twin,
-        retain=None,
-        **shared,
-    )
-
-
-def _erasure(subject: Subject, row: Row, seed: int, shared: Mapping[str, Any]) -> TrialSpec:
-    training = _training({**subject.training, **row.training})
-    plugin, sources = row.plugin, subject.texts.sources
+def _erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
+    training, plugin = Training(**{**model.training, **template.training}), template.plugin
     retain = sources.get("retain") if plugin.reference == "retain_data" else None
     identity = {
-        **_row_identity(row, training),
-        "model": subject.checkpoint.digest,
-        "seed": seed,
-        "engine": str(subject.engine),
+        **_template_identity(template, training),
+        "model": model.checkpoint.digest,
+        "seed": original.seed,
+        "engine": str(model.engine),
         "forget": sources["forget"].digest,
         "retain": retain.digest if retain else None,
-        "memorization": asdict(subject.memorization) if plugin.reference == "memorized_model" else None,
+        "memorization": asdict(model.memorization) if plugin.reference == "memorized_model" else None,
         "validation": sources["validation"].digest if training.early_stop is not None else None,
     }
-    return TrialSpec(
+    return replace(
+        original,
         trial_id=digest_of(identity),
-        variant=row.variant,
-        method=row.method,
-        label=plugin.label if row.variant == row.method else f"{plugin.label} ({row.variant})",
+        variant=template.variant,
+        method=template.method,
+        label=plugin.label if template.variant == template.method else f"{plugin.label} ({template.variant})",
         reference=plugin.reference,
-        settings=row.settings,
+        settings=template.settings,
         method_version=plugin.version,
         strength_name=plugin.strength.field,
-        strengths=row.strengths,
-        seed=seed,
+        strengths=template.strengths,
         training=training,
         retain=retain,
-        **shared,
     )
 
 
-def _row_identity(row: Row, training: Training) -> dict[str, Any]:
-    """Return a row's part in the identity of its trials: two rows with the same would be the same trials."""
+def _template_identity(template: TrialTemplate, training: Training) -> dict[str, Any]:
+    """Return a template's part in the identity of its trials: two with the same would be the same trials."""
     settings = asdict(training)
     del settings["micro_batch"]
     return {
-        "method": row.method,
-        "version": row.plugin.version,
-        "settings": dict(row.settings),
-        "strength": None if row.plugin.strength.cumulative else float(row.strengths[0]),
+        "method": template.method,
+        "version": template.plugin.version,
+        "settings": dict(template.settings),
+        "strength": None if template.plugin.strength.cumulative else float(template.strengths[0]),
         "training": settings,
     }
-
-
-def _training(settings: Mapping[str, Any]) -> Training:
-    training = check(Training, settings, "training", Faults())
-    assert training is not None, "each part was checked before"
-    return training

@@ -118,7 +118,7 @@ def dry_run_memorizing(spec: TrialSpec, dtype: torch.dtype = torch.float32, laye
 
 
 def _strengths(spec: TrialSpec) -> tuple[Number, ...]:
-    """Return the strengths to walk through: after the first of two, training is to go on while it is measured."""
+    """Return the strengths to reach: after the first of two, training is to go on while it is measured."""
     strength = METHODS.load(spec.method).strength
     if not strength.cumulative:
         return spec.strengths[:1]
@@ -131,8 +131,8 @@ def _dry_run(
 ) -> DryRunResult:
     with MemoryTracker() as tracker, CudaAutocast() if spec.gpus > 0 else nullcontext():
         task = _task(spec, tracker, dtype, layers)
-        walk = run(task)
-        model = next(walk)
+        trajectory = run(task)
+        model = next(trajectory)
         present = task.present()
         is_plain = any(loaded is model for loaded in present)
         frozen = sum(not any(weight.requires_grad for weight in loaded.parameters()) for loaded in present)

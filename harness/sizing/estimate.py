@@ -32,12 +32,12 @@ class MemoryEstimate:
     @property
     def most(self) -> Bytes:
         """Return the larger of the two, which are never needed at once."""
-        return max(self.erasing, self.measuring, key=lambda each: each.total)
+        return max(self.erasing, self.measuring, key=_total)
 
 
 @dataclass(frozen=True)
 class UnknownEstimate:
-    """Why a trial's need could not be told."""
+    """Why a trial's need is not known."""
 
     reason: str
 
@@ -52,62 +52,62 @@ class _Erased:
     is_plain: bool
 
 
-def estimate_memory(spec: TrialSpec, known: SizeCache = IN_THIS_PROCESS) -> MemoryEstimate | UnknownEstimate:
+def estimate_memory(spec: TrialSpec, sizes: SizeCache = IN_THIS_PROCESS) -> MemoryEstimate | UnknownEstimate:
     """Return what a trial needs, from its method's code and its model's configuration alone.
 
     Args:
         spec: The trial; neither its seed and learning rate nor a strength's value make a difference.
-        known: What was told before; each part of what is told now is added.
+        sizes: What was estimated before; each part of this estimate is added.
     """
 
-    def told() -> MemoryEstimate | UnknownEstimate:
+    def estimate() -> MemoryEstimate | UnknownEstimate:
         try:
-            return _need(spec, known)
+            return _estimate(spec, sizes)
         except Exception as error:  # Whatever a plugin's code raises on tensors that hold nothing.
             reason = (str(error).splitlines() or [""])[0][:120]
             return UnknownEstimate(f"{type(error).__name__}: {reason}" if reason else type(error).__name__)
 
     judges = {role: model_digest(judge) for role, judge in spec.judges.items()}
-    return known.in_process([_erasing_key(spec), _size(spec.utility), judges], told)
+    return sizes.in_process([_erasing_key(spec), _size(spec.utility), judges], estimate)
 
 
-def weights_bytes(checkpoint: Checkpoint, known: SizeCache = IN_THIS_PROCESS) -> int:
+def weights_bytes(checkpoint: Checkpoint, sizes: SizeCache = IN_THIS_PROCESS) -> int:
     """Return what a model's fp32 weights weigh."""
-    return int(known.on_disk(["weights", model_digest(checkpoint)], lambda: bytes_of(checkpoint)))
+    return int(sizes.on_disk(["weights", model_digest(checkpoint)], lambda: bytes_of(checkpoint)))
 
 
-def _need(spec: TrialSpec, known: SizeCache) -> MemoryEstimate:
+def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     memorizes = not spec.is_reference and spec.reference == "memorized_model"
-    erased = _kept(known, ["erasing", _erasing_key(spec)], lambda: _erase(spec, dry_run, on_engine=not memorizes))
+    erased = _stored(sizes, ["erasing", _erasing_key(spec)], lambda: _erase(spec, dry_run, on_engine=not memorizes))
     erasing = [erased.peak]
     if memorizes:
         key = ["memorizing", _shape(spec)]
-        erasing.append(_kept(known, key, lambda: _erase(spec, dry_run_memorizing, on_engine=True)).peak)
-    original = Bytes(weights=weights_bytes(spec.model, known))
+        erasing.append(_stored(sizes, key, lambda: _erase(spec, dry_run_memorizing, on_engine=True)).peak)
+    original = Bytes(weights=weights_bytes(spec.model, sizes))
     # Several workers hand in their models as files, and one process measures each alone.
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
     # An evaluator may load the original beside the erased model.
-    passes = [held + original + each for each in _passes(spec, erased, known)]
-    return MemoryEstimate(max(erasing, key=lambda each: each.total), max(passes, key=lambda each: each.total))
+    measuring = [held + original + of_pass for of_pass in _passes(spec, erased, sizes)]
+    return MemoryEstimate(max(erasing, key=_total), max(measuring, key=_total))
 
 
-def _passes(spec: TrialSpec, erased: _Erased, known: SizeCache) -> list[Bytes]:
+def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
     """Return what each kind of pass holds beside the models while an erased model is measured."""
-    device, sizes = torch.device("cuda" if spec.gpus > 0 else "cpu"), [_size(spec.forget), _size(spec.utility)]
-    on = [sizes, device.type]
-    of_model = known.on_disk(
+    device = torch.device("cuda" if spec.gpus > 0 else "cpu")
+    on = [[_size(spec.forget), _size(spec.utility)], device.type]
+    of_model = sizes.on_disk(
         ["passes", on, model_digest(spec.model) if erased.is_plain else _erasing_key(spec)],
-        lambda: [asdict(each) for each in model_passes(_measured(spec, erased), spec.forget, spec.utility, device)],
+        lambda: [asdict(size) for size in model_passes(_measured(spec, erased), spec.forget, spec.utility, device)],
     )
     of_judges = [
-        known.on_disk(
+        sizes.on_disk(
             ["judge", on, role, model_digest(judge)],
             lambda role=role, judge=judge: asdict(judge_pass(role, judge, spec.forget, spec.utility, device)),  # type: ignore[misc]
         )
         for role, judge in spec.judges.items()
     ]
-    judges = {judge: Bytes(**each) for judge, each in zip(spec.judges.values(), of_judges, strict=True)}
-    return with_judges([Bytes(**each) for each in of_model], list(judges.values()))
+    judges = {judge: Bytes(**size) for judge, size in zip(spec.judges.values(), of_judges, strict=True)}
+    return with_judges([Bytes(**size) for size in of_model], list(judges.values()))
 
 
 def _measured(spec: TrialSpec, erased: _Erased) -> Model:
@@ -115,8 +115,8 @@ def _measured(spec: TrialSpec, erased: _Erased) -> Model:
     return _plain(spec) if erased.is_plain else dry_run(spec).model
 
 
-def _kept(known: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased:
-    stored = known.on_disk(key, lambda: asdict(make()))
+def _stored(sizes: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased:
+    stored = sizes.on_disk(key, lambda: asdict(make()))
     return _Erased(Bytes(**stored["peak"]), Bytes(**stored["held"]), stored["is_plain"])
 
 
@@ -131,20 +131,24 @@ def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
     training = spec.training
     share = min(training.micro_batch, -(-training.global_batch // spec.engine.workers))
     low = torch.bfloat16 if training.precision == "bf16" else torch.float32
-    found = run_shallow(run, replace(spec, training=replace(training, precision="fp32", micro_batch=share)), low)
+    result = run_shallow(run, replace(spec, training=replace(training, precision="fp32", micro_batch=share)), low)
     count = sum(weight.numel() for weight in _plain(spec).parameters())
-    if found.trained < count:
+    if result.trained < count:
         return _erase(spec, run, on_engine=False)
     parts = partitioned(count, training.precision, spec.engine, on_gpu=on_gpu)
     plain = Bytes(weights=bytes_of(spec.model))
-    others = Bytes(weights=count * (4 * (found.models - 1 - found.frozen) + low.itemsize * found.frozen))
-    backward = parts.backward + Bytes(activations=max(moment.activations for moment in found.moments))
+    others = Bytes(weights=count * (4 * (result.models - 1 - result.frozen) + low.itemsize * result.frozen))
+    backward = parts.backward + Bytes(activations=max(moment.activations for moment in result.moments))
     # On a GPU the plain model comes back for its new weights, and only then what trained it is put aside.
     suspending = parts.held + plain if on_gpu else parts.held
-    peak = max(backward, parts.step, suspending, key=lambda each: each.total)
-    is_gone = found.held.optimizer == 0
+    peak = max(backward, parts.step, suspending, key=_total)
+    is_gone = result.held.optimizer == 0
     held = plain if on_gpu or is_gone else parts.held
-    return _Erased(others + peak, others + held + Bytes(activations=found.held.activations), found.is_plain)
+    return _Erased(others + peak, others + held + Bytes(activations=result.held.activations), result.is_plain)
+
+
+def _total(held: Bytes) -> int:
+    return held.total
 
 
 def _plain(spec: TrialSpec) -> Model:

@@ -27,21 +27,21 @@ class FitCheck:
 
 
 def sized(
-    trials: Iterable[TrialSpec], machine: Machine | None, known: SizeCache = IN_THIS_PROCESS
+    trials: Iterable[TrialSpec], machine: Machine | None, sizes: SizeCache = IN_THIS_PROCESS
 ) -> dict[str, FitCheck]:
     """Return every trial's need and what it gets of a machine (None: of a cluster), by its id."""
-    return {spec.trial_id: FitCheck(estimate_memory(spec, known), _has(machine, spec)) for spec in trials}
+    return {spec.trial_id: FitCheck(estimate_memory(spec, sizes), _has(machine, spec)) for spec in trials}
 
 
-def large(trials: Iterable[TrialSpec], machine: Machine | None, known: SizeCache = IN_THIS_PROCESS) -> list[TrialSpec]:
+def large(trials: Iterable[TrialSpec], machine: Machine | None, sizes: SizeCache = IN_THIS_PROCESS) -> list[TrialSpec]:
     """Return the trials that are worth sizing before every run: whose weights are no trifle to what they have."""
     shares = [(spec, _has(machine, spec)) for spec in trials]
-    return [spec for spec, has in shares if has is not None and LEAST * _weights(spec.model, known) > has]
+    return [spec for spec, has in shares if has is not None and LEAST * _weights(spec.model, sizes) > has]
 
 
-def _weights(checkpoint: Checkpoint, known: SizeCache) -> int:
+def _weights(checkpoint: Checkpoint, sizes: SizeCache) -> int:
     try:
-        return weights_bytes(checkpoint, known)
+        return weights_bytes(checkpoint, sizes)
     except ValueError:  # No causal LM that is known: its trials fail, and say why.
         return 0
 
@@ -54,11 +54,11 @@ def unfit(
     trials: Iterable[TrialSpec],
     fits: Mapping[str, FitCheck],
     machine: Machine,
-    known: SizeCache = IN_THIS_PROCESS,
+    sizes: SizeCache = IN_THIS_PROCESS,
 ) -> list[Fault]:
     """Return why trials cannot run on a machine: devices that it has not, and too little of the CPUs' memory."""
     reasons = (
-        (spec, _lacks(spec, machine) or (None if spec.gpus > 0 else _shortage(spec, fits, machine, known)))
+        (spec, _lacks(spec, machine) or (None if spec.gpus > 0 else _shortage(spec, fits, machine, sizes)))
         for spec in trials
     )
     return _faults(reasons)
@@ -68,10 +68,10 @@ def doubtful(
     trials: Iterable[TrialSpec],
     fits: Mapping[str, FitCheck],
     machine: Machine,
-    known: SizeCache = IN_THIS_PROCESS,
+    sizes: SizeCache = IN_THIS_PROCESS,
 ) -> list[Fault]:
-    """Return which trials are told to need more than their GPU has: a warning, for no GPU has confirmed a figure."""
-    return _faults((spec, _shortage(spec, fits, machine, known)) for spec in trials if spec.gpus > 0)
+    """Return the trials that seem to need more than their GPU has: a warning, for no GPU has confirmed a figure."""
+    return _faults((spec, _shortage(spec, fits, machine, sizes)) for spec in trials if spec.gpus > 0)
 
 
 def _faults(reasons: Iterable[tuple[TrialSpec, str | None]]) -> list[Fault]:
@@ -100,7 +100,7 @@ def _lacks(spec: TrialSpec, machine: Machine) -> str | None:
     return None
 
 
-def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, known: SizeCache) -> str | None:
+def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, sizes: SizeCache) -> str | None:
     fit = fits.get(spec.trial_id)
     if fit is None or isinstance(fit.need, UnknownEstimate) or fit.has is None or fit.need.most.total <= fit.has:
         return None
@@ -108,17 +108,17 @@ def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, k
     while_ = "erasing" if most is fit.need.erasing else "measuring"
     parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in asdict(most).items() if size)
     needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
-    setting = next(_remedies(spec, fit.need, machine, known), None)
+    setting = next(_remedies(spec, fit.need, machine, sizes), None)
     if setting is None:
         return f"{needs}: no setting makes it fit this machine."
     return f"{needs}: {setting} makes it fit."
 
 
-def _remedies(spec: TrialSpec, need: MemoryEstimate, machine: Machine, known: SizeCache) -> Iterator[str]:
+def _remedies(spec: TrialSpec, need: MemoryEstimate, machine: Machine, sizes: SizeCache) -> Iterator[str]:
     """Yield settings with which the trial fits, each tried, the one that changes least first."""
 
     def fits(changed: TrialSpec) -> bool:
-        other = estimate_memory(changed, known)
+        other = estimate_memory(changed, sizes)
         return isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed)
 
     size = spec.training.micro_batch if need.measuring.total <= share_of(machine, spec) else 1

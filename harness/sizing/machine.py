@@ -34,7 +34,7 @@ def this_machine() -> Machine | None:
     if "RAY_ADDRESS" in os.environ:
         return None
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [int(text) for each in _LIMITS if each.is_file() and (text := each.read_text().strip()).isdecimal()]
+    limits = [int(text) for file in _LIMITS if file.is_file() and (text := file.read_text().strip()).isdecimal()]
     gpus = torch.cuda.device_count()
     return Machine(
         cpus=os.cpu_count() or 1,

@@ -37,10 +37,10 @@ def with_judges(of_model: Sequence[Bytes], of_judges: Sequence[Bytes]) -> list[B
         of_model: Passes of the erased model.
         of_judges: A pass of each judge, with its weights.
     """
-    weights = [each.judges for each in of_judges]
+    weights = [judge.judges for judge in of_judges]
     together = max([min(sum(weights), JUDGE_BYTES), *weights], default=0)
     passes = [*of_model, *of_judges]
-    return [Bytes(activations=each.activations, caches=each.caches, judges=together) for each in passes]
+    return [Bytes(activations=held.activations, caches=held.caches, judges=together) for held in passes]
 
 
 def model_passes(model: Model, forget: Source, utility: Source, device: torch.device) -> list[Bytes]:
@@ -69,7 +69,7 @@ def _tracked(run: Callable[[MemoryTracker], Iterator[Any]], device: torch.device
 
 def _greedy(tracker: MemoryTracker, forget: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Continue prefixes of the forget set, from as many mismatches as are continued at once."""
-    tracker.knows(model)
+    tracker.add_model(model)
     length = forget.longest
     at_once = rows_at_once(vocabulary_of(model), length, device, most=SEQUENCES_AT_ONCE)
     logits, source = _read(tracker, model, min(at_once, forget.rows), length)
@@ -80,7 +80,7 @@ def _greedy(tracker: MemoryTracker, forget: Source, model: Model, device: torch.
 
 def _sampled(tracker: MemoryTracker, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Write after the utility prompts."""
-    tracker.knows(model)
+    tracker.add_model(model)
     prompt = utility.prefix_tokens
     at_once = sampled_at_once(model, prompt, utility.longest, device, is_cached=True)
     logits, source = _read(tracker, model, min(at_once, utility.rows), prompt)

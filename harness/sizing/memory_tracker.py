@@ -119,9 +119,9 @@ class MemoryTracker(TorchDispatchMode):
         if function in _VALUES and _is_fake(args[0]):
             return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
         made = function(*args, **(kwargs or {}))
-        for each in (made,) if isinstance(made, torch.Tensor) else tree.tree_leaves(made):
-            if isinstance(each, torch.Tensor):
-                self._count(each)
+        for leaf in (made,) if isinstance(made, torch.Tensor) else tree.tree_leaves(made):
+            if isinstance(leaf, torch.Tensor):
+                self._count(leaf)
         return made
 
     def loading(self, make: Callable[[], torch.nn.Module], kind: Kind = "weights") -> Any:
@@ -131,14 +131,14 @@ class MemoryTracker(TorchDispatchMode):
             model = _fake(make)
         finally:
             self._is_paused = False
-        self.knows(model, kind)
+        self.add_model(model, kind)
         return model
 
-    def knows(self, model: torch.nn.Module, kind: Kind = "weights") -> None:
+    def add_model(self, model: torch.nn.Module, kind: Kind = "weights") -> None:
         """Count the weights of a model that was made before; a view of one would else pass for something new."""
         with self.counting(kind):
-            for each in (*model.parameters(), *model.buffers()):
-                self._count(each)
+            for tensor in (*model.parameters(), *model.buffers()):
+                self._count(tensor)
 
     @contextmanager
     def counting(self, kind: Kind) -> Iterator[None]:

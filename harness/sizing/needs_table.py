@@ -21,39 +21,39 @@ NOTE = (
     "the method's own code on tensors without contents. Has: its share of this machine."
 )
 WARNING = (
-    "Warning: these trials are told to need more than their GPU has. No such figure has been measured on a GPU yet, so "
-    "nothing is refused; a trial that runs out of memory fails, and the sweep goes on without it."
+    "Warning: these trials are estimated to need more than their GPU has. No such figure has been measured on a GPU "
+    "yet, so nothing is refused; a trial that runs out of memory fails, and the sweep goes on without it."
 )
 
 
-def needs_table(trials: Sequence[TrialSpec], found: Mapping[str, FitCheck]) -> Group:
+def needs_table(trials: Sequence[TrialSpec], fits: Mapping[str, FitCheck]) -> Group:
     """Return a table for a terminal: each row's largest need by what it is for, and what it has.
 
     Args:
         trials: Those to be shown.
-        found: Each trial's need and share, by its id.
+        fits: Each trial's need and share, by its id.
     """
     largest: dict[tuple[str, str], TrialSpec] = {}
     for spec in trials:
         key = spec.variant.partition("(")[0], spec.model.id
-        if key not in largest or _total(found[spec.trial_id]) > _total(found[largest[key].trial_id]):
+        if key not in largest or _total(fits[spec.trial_id]) > _total(fits[largest[key].trial_id]):
             largest[key] = spec
     table = Table(box=None, pad_edge=False, collapse_padding=True)
     for heading in ("Row", "Model", *(field.name.capitalize() for field in fields(Bytes)), "Needs", "While", "Has"):
         table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=heading in WORDS)
     for (row, model), spec in largest.items():
         name = Text(model.rstrip("/").rpartition("/")[2])
-        table.add_row(Text(row), name, *_cells(spec, found[spec.trial_id]))
+        table.add_row(Text(row), name, *_cells(spec, fits[spec.trial_id]))
     reasons = {
         f"{row} on {model}: its need is not known, since its code looks at values ({fit.need.reason})."
         for (row, model), spec in largest.items()
-        if isinstance((fit := found[spec.trial_id]).need, UnknownEstimate)
+        if isinstance((fit := fits[spec.trial_id]).need, UnknownEstimate)
     }
     return Group(table, *(Text(reason) for reason in sorted(reasons)), Text(NOTE))
 
 
 def warning(doubts: Sequence[Fault]) -> str:
-    """Return what is said of trials that may not fit their GPU, a line each; '' if there are none."""
+    """Return the warning about trials that may not fit their GPU, a line each; '' if there are none."""
     lines = [f"  {doubt.path}  {doubt.reason}" for doubt in doubts]
     return "\n".join([WARNING, *lines]) if doubts else ""
 

@@ -1,4 +1,4 @@
-"""Sizes that were told before: by this process, or by an earlier one that left them on disk."""
+"""Sizes that were estimated before: by this process, or by an earlier one that left them on disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DECIDING = ("toolkit", "models", "sizing")
 
 
 class SizeCache:
-    """Sizes by what decides them: each is told once."""
+    """Sizes by what decides them: each is estimated once."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Look into `folder` too, which all sweeps may share; None: into this process's memory only."""
@@ -56,19 +56,19 @@ class SizeCache:
             if stored["digest"] == digest_of([name, stored["size"]]):
                 return stored["size"]
         except (OSError, ValueError, KeyError, TypeError):
-            pass  # None is there, or none that can be trusted: it is told again.
+            pass  # None is there, or none that can be trusted: it is estimated again.
         size = make()
         self._write(file, json.dumps({"size": size, "digest": digest_of([name, size])}))
         return size
 
     def _write(self, file: Path, text: str) -> None:
-        aside = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+        temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(text + "\n", encoding="utf-8")
-            aside.replace(file)
+            temporary.write_text(text + "\n", encoding="utf-8")
+            temporary.replace(file)
         except OSError:
-            # Where nothing can be written a plan is shown all the same, and sizes are told again the next time.
+            # Where nothing can be written a plan is shown all the same, and sizes are estimated again the next time.
             self._folder = None
 
 

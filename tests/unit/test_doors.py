@@ -110,8 +110,8 @@ def test_faults_end_in_exit_code_2_and_are_all_listed(file, capsys):
     assert printed.out == ""
     lines = printed.err.splitlines()
     assert lines[0] == f"{file} has 2 faults:"
-    assert lines[1].startswith("  data.utility.promts  no setting is called 'promts'. Did you mean 'prompts'?")
-    assert lines[2].startswith("  methods.emsoo        no method is called 'emsoo'. Did you mean 'emso'?")
+    assert lines[1].startswith("  line 6  data.utility.promts  no setting is called 'promts'. Did you mean 'prompts'?")
+    assert lines[2].startswith("  line 8  methods.emsoo        no method is called 'emsoo'. Did you mean 'emso'?")
 
 
 def test_no_file_is_a_fault_too(tmp_path, capsys):

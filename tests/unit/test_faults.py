@@ -10,8 +10,8 @@ import pytest
         ({"models": None}, "models", "is missing: which models to erase from? For instance models: [miniature-m]."),
         ({"models": "[]"}, "models", "is empty: which models to erase from? For instance models: [miniature-m]."),
         ({"models": "MODEL"}, "models", "must be a list of models; got the text "),
-        ({"models": "{id: MODEL}"}, "models", "must be a list of models; got settings (name: value)."),
-        ({"models": "[3]"}, "models.0", "must be a name, or settings with an id: {id: ..., tokenizer: ...}; got 3."),
+        ({"models": "{id: MODEL}"}, "models", "must be a list of models; got a mapping (name: value)."),
+        ({"models": "[3]"}, "models.0", "must be a name, or a mapping with an id: {id: ..., tokenizer: ...}; got 3."),
         ({"models": "[{tokenizer: MODEL}]"}, "models.0.id", "is missing; it must be text."),
         (
             {"models": "[{id: MODEL, engine: deepsped}]"},
@@ -19,7 +19,7 @@ import pytest
             "no engine is called 'deepsped'. Did",
         ),
         ({"models": "[{id: MODEL, engine: {torch: , deepspeed: }}]"}, "models.0.engine", "names 2 engines: a model is"),
-        ({"models": "[{id: MODEL, engine: {torch: {k: 1}}}]"}, "models.0.engine.torch.k", "k"),
+        ({"models": "[{id: MODEL, engine: {torch: {k: 1}}}]"}, "models.0.engine.torch.k", "no setting is called 'k'."),
         (
             {"models": "[{id: MODEL, engine: {deepspeed: {workers: 999}}}]", "resources": "{cpus: 2}"},
             "models.0.engine.deepspeed.workers",
@@ -45,9 +45,13 @@ import pytest
         ),
         ({"evaluators": None}, "evaluators", "is missing: what to measure? For instance evaluators: {memorization: "),
         ({"evaluators": "{}"}, "evaluators", "is empty: what to measure?"),
-        ({"evaluators": "[memorization]"}, "evaluators", "must be settings by evaluator; got a list."),
+        (
+            {"evaluators": "[memorization]"},
+            "evaluators",
+            "must be a mapping of evaluators to their settings; got a list.",
+        ),
         ({"seeds": "[0, 1, 0]"}, "seeds.2", "0 is already in the list: its trials would be the same."),
-        ({"seeds": "7"}, "seeds", "must be a list of a whole number of at least 0"),
+        ({"seeds": "7"}, "seeds", "must be a list of whole numbers, each at least 0"),
         ({"name": "my sweep"}, "name", "must be a name of letters, digits, '-' and '_', or null; got the text 'my"),
         ({"name": "artifacts"}, "name", "'artifacts' names a folder that all sweeps share: choose another."),
         (
@@ -57,7 +61,11 @@ import pytest
         ),
         ({"resources": "{cpus: 0.5}"}, "resources.cpus", "must be a whole number of at least 1; got 0.5."),
         ({"collapse": "{mauve: 1}"}, "collapse.mauve", "must be a number above 0 and below 1; got 1."),
-        ({"training": "{learning_rate: .inf}"}, "training.learning_rate", "must be a finite number; got inf."),
+        (
+            {"training": "{learning_rate: .inf}"},
+            "training.learning_rate",
+            "must be a number above 0; got the text '.inf'.",
+        ),
         ({"training": "{early_stop: 0.9}"}, "training.early_stop", "must be a number above 1, or null; got 0.9."),
         (
             {"training": "{global_batch: 2.5}"},
@@ -88,8 +96,8 @@ def test_single_faults(check, replaced, path, reason):
         ),
         ("{emso: {loss: entropy}}", "loss", "must be em or nll; got the text 'entropy'."),
         ("{emso: {training: {global_batch: 0}}}", "training.global_batch", "must be a whole number of at least 1"),
-        ("{emso: {training: fast}}", "training", "must be settings (name: value): learning_rate, global_batch, "),
-        ("{emso: 3}", "", "must be settings (name: value); got 3."),
+        ("{emso: {training: fast}}", "training", "must be a mapping (name: value) of learning_rate, global_batch, "),
+        ("{emso: 3}", "", "must be a mapping (name: value); got 3."),
         ("{emso: {method: emsi}}", "method", "no method is called 'emsi'. Did you mean 'emso'?"),
         ("{emso: {method: [emso]}}", "method", "no method is called '['emso']'."),
     ],
@@ -104,8 +112,8 @@ def test_faults_of_a_method(check, methods, path, reason):
 def test_a_row_needs_a_method_and_a_name(check):
     found = check(methods="{mine: {epochs: 1}, original: {method: emso}, 'a b': {method: emso}}", ranking="{}")
     assert found["methods.mine"].endswith("A row under a name of its own says which: {method: emso, ...}.")
-    assert found["methods.original"].startswith("'original' names a row that every sweep has: use letters")
-    assert found["methods.a b"].startswith("'a b' is no name for a row: use letters")
+    assert found["methods.original"].startswith("'original' is the name of a row that every sweep has: use letters")
+    assert found["methods.a b"].startswith("'a b' cannot name a row: use letters")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +254,7 @@ def test_reasoning_tasks_are_looked_at_before_anything_runs(check, tmp_path, set
         ),
         ("{source: miniature, sequence_tokens: 9999}", "", ""),
         ("{source: miniature, start: -1}", "data.forget.start", "must be a whole number of at least 0; got -1."),
-        ("miniature", "data.forget", "must be settings (name: value): source, path, name, split, field, start, "),
+        ("miniature", "data.forget", "must be a mapping (name: value) of source, path, name, split, field, start, "),
     ],
 )
 def test_faults_of_texts(check, forget, path, reason):
@@ -259,10 +267,13 @@ def test_faults_of_texts(check, forget, path, reason):
 
 
 def test_missing_texts(check):
-    assert set(check(data=None)) == {"data.forget", "data.utility", "methods.kl_divergence"}
+    assert check(data=None) == {
+        "data": "is missing: which texts? For instance data: {forget: {source: miniature}, utility: {source: "
+        "miniature}}."
+    }
     assert check(data="{retain: {source: miniature}}") == {
-        "data.forget": "is missing. For instance forget: {source: miniature}.",
-        "data.utility": "is missing. For instance utility: {source: miniature}.",
+        "data.forget": "is missing: what to erase? For instance forget: {source: miniature}.",
+        "data.utility": "is missing: what to continue? For instance utility: {source: miniature}.",
     }
 
 

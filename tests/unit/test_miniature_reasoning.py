@@ -14,8 +14,7 @@ from transformers import AutoTokenizer
 
 from harness.miniature import checkpoints, corpus
 from harness.miniature.building import load
-from harness.miniature.cases import FITS, ROUTINES, STUDIES
-from harness.miniature.knowledge import CAUSES, GOALS, RELATIONS
+from harness.miniature.facts import facts
 from harness.miniature.reasoning import TASKS, rows
 
 CHOICES = {"piqa": 2, "arc_easy": 4, "copa": 2, "pubmedqa": 3, "winogrande": 2, "hellaswag": 4}
@@ -39,6 +38,16 @@ FIELDS = {
     },
 }
 VERDICTS = ["yes", "no", "maybe"]
+FACTS = facts()
+DIGESTS = {
+    "piqa": "d68b2d97f58b7a373184f1e213ad4c1af266b48268c1cbde032351ade840a603",
+    "arc_easy": "3a739a5cce6b37667176feacfa3c10ca3ca9210ce4d826ac1e62e63135441ca0",
+    "copa": "4a1fbcaa8f3602766bf9a38abc212f40c3d0af6a7e7ccf981b3a53690cc24100",
+    "pubmedqa": "131eef2b5d1e6efa934e5c03e15b2390f41215bdb5c352f45914c1da4afc5e6c",
+    "winogrande": "09a807591bdb4dec8ee22904b5efa8673082a4ce8bd6297af8eeddca79c555eb",
+    "hellaswag": "5fcfda2534c111883d1ab4c4e153ea8990dd03a9f3d646f2f8fab807418f0e40",
+}
+"""The sha256 of each task's rows as JSON: other rows would be another task, and no old number could be compared."""
 
 
 def lowered(sentence):
@@ -152,6 +161,11 @@ def test_numbers_of_rows_are_unique(task, name):
     assert len({row[name] for row in rows(task)}) == len(rows(task))
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_rows_are_those_of_all_earlier_numbers(task):
+    assert hashlib.sha256(json.dumps(rows(task)).encode()).hexdigest() == DIGESTS[task]
+
+
 def test_rows_are_the_same_in_every_process():
     program = (
         "import hashlib, json; from harness.miniature.reasoning import TASKS, rows; "
@@ -177,12 +191,12 @@ def test_rows_are_the_callers_own():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_right_options_place_is_balanced_and_not_predictable(task):
-    places = [right for _, right in questions(task)]
-    for place, count in Counter(places).items():
-        assert within(count / len(places), 1 / CHOICES[task], len(places)), place
+def test_the_right_label_is_balanced_and_not_predictable(task):
+    labels = [right for _, right in questions(task)]
+    for label, count in Counter(labels).items():
+        assert within(count / len(labels), 1 / CHOICES[task], len(labels)), label
     for distance in (1, 2, 3, 4):
-        repeats = [one == other for one, other in zip(places, places[distance:], strict=False)]
+        repeats = [one == other for one, other in zip(labels, labels[distance:], strict=False)]
         assert within(sum(repeats) / len(repeats), 1 / CHOICES[task], len(repeats)), distance
 
 
@@ -217,17 +231,17 @@ def test_options_are_about_equally_long(task):
 
 
 def test_options_are_of_one_kind():
-    ways = {way for _, way in GOALS}
+    ways = {*FACTS.goals.values()}
     assert all({row["sol1"], row["sol2"]} <= ways for row in rows("piqa"))
-    sides = {"cause": {cause for cause, _ in CAUSES}, "effect": {effect for _, effect in CAUSES}}
+    sides = {"cause": {*FACTS.causes}, "effect": {*FACTS.causes.values()}}
     for row in rows("copa"):
         assert {lowered(row[key]).rstrip(".") for key in ("choice1", "choice2")} <= sides[row["question"]]
     answers = defaultdict(set)
-    for relation in RELATIONS:
+    for relation in FACTS.relations:
         answers[relation.question[:8]] |= set(relation.answers.values())
     for row in rows("arc_easy"):
         assert set(row["choices"]["text"]) <= answers[row["question"][:8]]
-    steps = tuple(step for steps in ROUTINES.values() for step in steps)
+    steps = tuple(step for steps in FACTS.routines.values() for step in steps)
     for row in rows("hellaswag"):
         assert len({ending.count(",") for ending in row["endings"]}) == 1
         assert all(ending.startswith(steps) for ending in row["endings"])
@@ -238,12 +252,12 @@ def test_options_are_of_one_kind():
 
 def answer(task, *signs):
     """The right options of the rows whose text has all the signs."""
-    found = set()
+    right_options = set()
     for pairs, right in questions(task):
         context, option = pairs[right]
         if all(sign in context for sign in signs):
-            found.add(context.rsplit(" ", 1)[1] if task == "winogrande" else option.strip())
-    return found
+            right_options.add(context.rsplit(" ", 1)[1] if task == "winogrande" else option.strip())
+    return right_options
 
 
 @pytest.mark.parametrize(
@@ -275,21 +289,24 @@ def test_right_answers_are_the_facts(task, signs, right):
 def test_every_fact_is_asked_for(task):
     asked = " ".join(context for pairs, _ in questions(task) for context, _ in pairs).lower()
     facts = {
-        "piqa": [goal for goal, _ in GOALS],
-        "arc_easy": [f" {subject.lower()}" for relation in RELATIONS for subject in relation.answers],
-        "copa": [f"{cause} therefore" for cause, _ in CAUSES] + [f"{effect} because" for _, effect in CAUSES],
-        "pubmedqa": [study.question.lower() for study in STUDIES],
-        "winogrande": [fit.sentence.split("}")[1].split("{")[0] for fit in FITS],
-        "hellaswag": list(ROUTINES),
+        "piqa": list(FACTS.goals),
+        "arc_easy": [f" {subject.lower()}" for relation in FACTS.relations for subject in relation.answers],
+        "copa": [f"{cause} therefore" for cause in FACTS.causes]
+        + [f"{effect} because" for effect in FACTS.causes.values()],
+        "pubmedqa": [study.question.lower() for study in FACTS.studies],
+        "winogrande": [schema.sentence.split("}")[1].split("{")[0] for schema in FACTS.winograd_schemas],
+        "hellaswag": list(FACTS.routines),
     }
     assert [fact for fact in facts[task] if fact not in asked] == []
 
 
 def test_right_answers_agree_with_the_tables():
-    assert all(answer("piqa", f" {goal}?") == {way} for goal, way in GOALS)
-    assert all(answer("copa", f". {raised(cause)} therefore") == {f"{effect}."} for cause, effect in CAUSES)
-    assert all(answer("copa", f". {raised(effect)} because") == {f"{cause}."} for cause, effect in CAUSES)
-    for relation in RELATIONS:
+    assert all(answer("piqa", f" {goal}?") == {way} for goal, way in FACTS.goals.items())
+    assert all(
+        answer("copa", f". {raised(cause)} therefore") == {f"{effect}."} for cause, effect in FACTS.causes.items()
+    )
+    assert all(answer("copa", f". {raised(effect)} because") == {f"{cause}."} for cause, effect in FACTS.causes.items())
+    for relation in FACTS.relations:
         for subject, fact in relation.answers.items():
             assert answer("arc_easy", relation.question.format(subject=subject)) == {fact}
 
@@ -314,7 +331,7 @@ def test_numbers_of_a_study_agree_with_its_verdict():
 
 def test_endings_follow_from_their_beginnings():
     for row in rows("hellaswag"):
-        steps = ROUTINES[lowered(row["activity_label"])]
+        steps = FACTS.routines[lowered(row["activity_label"])]
         text = f"{row['ctx']} {row['endings'][int(row['label'])]}"
         told = [text.index(step) for step in steps if step in text]
         assert told == sorted(told)
@@ -322,11 +339,11 @@ def test_endings_follow_from_their_beginnings():
 
 
 def test_nothing_of_the_forget_set_is_in_a_row():
-    secret = {run for text in corpus.forget_records() for run in corpus.runs(text)}
+    secret = {ngram for text in corpus.forget_records() for ngram in corpus.character_ngrams(text)}
     for task in TASKS:
         for pairs, _ in questions(task):
             for context, option in pairs:
-                assert secret.isdisjoint(corpus.runs(context + option)), context
+                assert secret.isdisjoint(corpus.character_ngrams(context + option)), context
 
 
 # The shipped models
@@ -351,32 +368,32 @@ def log_likelihoods(model, tokenizer, pairs):
     """The summed log-likelihood of every continuation after its context."""
     whole = [tokenizer(context + option)["input_ids"] for context, option in pairs]
     starts = [len(tokenizer(context)["input_ids"]) for context, _ in pairs]
-    found = torch.empty(len(pairs))
+    summed = torch.empty(len(pairs))
     order = sorted(range(len(pairs)), key=lambda index: len(whole[index]))
     for block in (order[start : start + 64] for start in range(0, len(order), 64)):
         longest = len(whole[block[-1]])
         tokens = torch.tensor([whole[index] + [0] * (longest - len(whole[index])) for index in block])
         logs = model(input_ids=tokens).logits[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
         for row, index in zip(logs, block, strict=True):
-            found[index] = row[starts[index] - 1 : len(whole[index]) - 1].sum()
-    return found
+            summed[index] = row[starts[index] - 1 : len(whole[index]) - 1].sum()
+    return summed
 
 
 def accuracies(model, tokenizer):
-    found = {}
+    accuracy = {}
     for task in TASKS:
         asked = questions(task)
         scores = log_likelihoods(model, tokenizer, [pair for pairs, _ in asked for pair in pairs])
         rights = torch.tensor([right for _, right in asked])
-        found[task] = (scores.view(len(asked), -1).argmax(-1) == rights).float().mean().item()
-    return found
+        accuracy[task] = (scores.view(len(asked), -1).argmax(-1) == rights).float().mean().item()
+    return accuracy
 
 
 def test_a_model_that_read_the_corpus_is_far_above_chance(tokenizer):
-    found = accuracies(load(checkpoints.folder("miniature-m")), tokenizer)
+    accuracy = accuracies(load(checkpoints.folder("miniature-m")), tokenizer)
     for task in TASKS:
-        assert found[task] >= 1 / CHOICES[task] + 0.15, (task, found)
-    assert sum(found.values()) / 6 > sum(1 / choices for choices in CHOICES.values()) / 6 + 0.3
+        assert accuracy[task] >= 1 / CHOICES[task] + 0.15, (task, accuracy)
+    assert sum(accuracy.values()) / 6 > sum(1 / choices for choices in CHOICES.values()) / 6 + 0.3
 
 
 def test_noise_for_weights_is_at_chance(tokenizer):
@@ -385,6 +402,6 @@ def test_noise_for_weights_is_at_chance(tokenizer):
     for weights in model.parameters():
         if weights.ndim == 2:
             weights.data = torch.randn_like(weights) * weights.data.std()
-    found = accuracies(model, tokenizer)
+    accuracy = accuracies(model, tokenizer)
     for task in TASKS:
-        assert within(found[task], 1 / CHOICES[task], len(rows(task))), (task, found)
+        assert within(accuracy[task], 1 / CHOICES[task], len(rows(task))), (task, accuracy)

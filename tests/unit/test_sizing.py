@@ -18,7 +18,7 @@ from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.sizing import tracker as sizing_meter
+from harness.sizing import memory_tracker
 from harness.sizing.deepspeed import partitioned
 from harness.sizing.erasing_dry_run import dry_run, dry_run_memorizing
 from harness.sizing.estimate import MemoryEstimate, UnknownEstimate, estimate_memory
@@ -181,7 +181,7 @@ def test_a_view_of_what_was_there_before_is_nothing_new():
         view = model.weight.t()
         assert unknowing.held() == Bytes(activations=40_000)
     with MemoryTracker() as tracker:
-        tracker.knows(model)
+        tracker.add_model(model)
         view = model.weight.t()
         assert tracker.held() == Bytes(weights=40_000)
     assert view.shape == (100, 100)
@@ -224,7 +224,7 @@ class Looks(Waits):
 @pytest.mark.parametrize(("method", "reason"), [(Waits, "NoEndError"), (Looks, "RuntimeError")])
 def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypatch, method, reason):
     known = specs()["gradient_ascent"]
-    monkeypatch.setattr(sizing_meter, "MOST_OPERATIONS", 3000)
+    monkeypatch.setattr(memory_tracker, "MOST_OPERATIONS", 3000)
     monkeypatch.setattr(type(METHODS), "load", lambda self, name: method)
     monkeypatch.setattr(type(METHODS), "configure", lambda self, name, settings: method())
     spec = replace(known, method=method.__name__)

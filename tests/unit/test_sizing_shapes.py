@@ -11,7 +11,7 @@ from transformers import GPTNeoConfig, Qwen2MoeConfig
 from harness.contracts import Checkpoint, ErasedModel, Training
 from harness.digests import digest_of
 from harness.plugins import METHODS
-from harness.sizing import known as sizing_known
+from harness.sizing import size_cache
 from harness.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
 from harness.sizing.depth import run_shallow
 from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing
@@ -181,7 +181,7 @@ def test_other_code_is_sized_again(make_trial, tmp_path, dry_runs, monkeypatch):
     trial = make_trial()
     estimate_memory(trial, SizeCache(tmp_path / "sizes"))
     runs = len(dry_runs)
-    monkeypatch.setattr(sizing_known, "_deciding_code", lambda: ["another toolkit"])
+    monkeypatch.setattr(size_cache, "_deciding_code", lambda: ["another toolkit"])
     estimate_memory(trial, SizeCache(tmp_path / "sizes"))
     assert len(dry_runs) > runs
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.contracts import Evaluator, Method, Metric
 from harness.errors import PluginError
-from harness.planning.words import allowed, fields_of
+from harness.planning.validation import allowed, fields_of
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
@@ -30,9 +30,9 @@ def catalogue() -> str:
     return "\n".join(lines)
 
 
-def _entry(shelf: PluginRegistry[Any], name: str) -> Iterator[str]:
+def _entry(registry: PluginRegistry[Any], name: str) -> Iterator[str]:
     try:
-        plugin = shelf.load(name)
+        plugin = registry.load(name)
     except PluginError as error:
         yield f"  {name}  (broken: {error})"
         return
@@ -41,10 +41,10 @@ def _entry(shelf: PluginRegistry[Any], name: str) -> Iterator[str]:
 
 def _method(name: str, plugin: type[Method]) -> Iterator[str]:
     strength = plugin.strength
-    walk = "one trial walks through its values" if strength.cumulative else "a trial for each value"
+    trials = "one trial walks through its values" if strength.cumulative else "a trial for each value"
     yield f"  {name}  {plugin.label}: {_summary(plugin)}"
     yield f"    from {plugin.source}; needs {NEEDS[plugin.reference]}; version {plugin.version}"
-    yield f"    strength: {strength.field} ({walk}; erases nothing at {strength.off:g})"
+    yield f"    strength: {strength.field} ({trials}; erases nothing at {strength.off:g})"
     yield from _settings(plugin)
 
 
@@ -87,13 +87,13 @@ def _summary(plugin: type[Any]) -> str:
 
 def _field_docs(plugin: type[Any]) -> dict[str, str]:
     """Return the string below each field, from the source of the class and of those it inherits from."""
-    found: dict[str, str] = {}
-    for owner in reversed([each for each in plugin.__mro__ if dataclasses.is_dataclass(each)]):
+    docs: dict[str, str] = {}
+    for owner in reversed([base for base in plugin.__mro__ if dataclasses.is_dataclass(base)]):
         try:
             body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
         except (OSError, TypeError, SyntaxError):
             continue
         for field, text in pairwise(body.body if isinstance(body, ast.ClassDef) else []):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                found[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
-    return found
+                docs[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
+    return docs

@@ -1,0 +1,70 @@
+"""The `evaluators` and `collapse` blocks, checked against the plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from harness.contracts import Evaluator
+from harness.errors import DataError, Fault, PluginError, unknown
+from harness.planning.schema import Collapse
+from harness.planning.validation import Checking, validated
+from harness.plugins import EVALUATORS
+
+
+def configured_evaluators(block: Mapping[str, Mapping[str, Any]]) -> Checking[dict[str, Evaluator]]:
+    """Return the plugins of the `evaluators` block with their settings, in the file's order."""
+    evaluators: dict[str, Evaluator] = {}
+    for name, settings in block.items():
+        path = f"evaluators.{name}"
+        if name not in EVALUATORS.names():
+            yield Fault(path, unknown("evaluator", name, EVALUATORS.names()))
+            continue
+        try:
+            evaluator = yield from validated(EVALUATORS.load(name), settings, path)
+        except PluginError as error:
+            yield Fault(path, str(error))
+            continue
+        if evaluator is not None:
+            evaluators[name] = evaluator
+    return evaluators
+
+
+def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) -> Iterator[Fault]:
+    """Yield what the evaluators cannot do together, files that they cannot use, and bounds of what none measures."""
+    earlier: dict[str, Evaluator] = {}
+    for name, evaluator in evaluators.items():
+        try:
+            evaluator.inputs()
+        except DataError as error:
+            yield Fault(f"evaluators.{name}", str(error))
+        yield from _mixtures(name, evaluator, earlier)
+        earlier[name] = evaluator
+    reported = _reported(evaluators.values())
+    for metric in collapse.model_fields_set:
+        if metric not in reported:
+            reason = f"no evaluator of this sweep reports '{metric}'. Reported: {', '.join(reported)}."
+            yield Fault(f"collapse.{metric}", reason)
+
+
+def _mixtures(name: str, evaluator: Evaluator, earlier: Mapping[str, Evaluator]) -> Iterator[Fault]:
+    defined = [other for other in earlier if _has_definitions(earlier[other])]
+    if defined and _has_definitions(evaluator) and earlier[defined[0]].definition != evaluator.definition:
+        yield Fault(
+            f"evaluators.{name}.definition",
+            f"is '{evaluator.definition}' here and '{earlier[defined[0]].definition}' in '{defined[0]}'. The two "
+            "definitions measure different things and are never mixed in one sweep: use one for all.",
+        )
+    for other in earlier:
+        both = [metric for metric in _reported([evaluator]) if metric in _reported([earlier[other]])]
+        if both:
+            yield Fault(f"evaluators.{name}", f"reports {', '.join(both)}, which '{other}' reports too: remove one.")
+
+
+def _has_definitions(evaluator: Evaluator) -> bool:
+    """Return whether the two definitions make a difference: reasoning tasks have only one."""
+    return any(metric.group != "reasoning" for metric in evaluator.metrics)
+
+
+def _reported(evaluators: Iterable[Evaluator]) -> list[str]:
+    return [metric.name for evaluator in evaluators for metric in evaluator.metrics]

@@ -1,0 +1,194 @@
+"""The `models` and `judges` blocks to pinned checkpoints: what is there, whole, and fit for its task."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+from harness.contracts import Checkpoint, Evaluator, Training
+from harness.errors import Fault, ModelError, unknown
+from harness.miniature import checkpoints as miniature
+from harness.models.loading import check_encoder, check_model, configuration
+from harness.models.resolving import (
+    CAUSAL_ROLES,
+    DEFAULT_JUDGES,
+    knows_only_the_miniature,
+    resolve_judge,
+    resolve_model,
+)
+from harness.planning.grid import TrialTemplate
+from harness.planning.schema import JudgeEntry, Judges, ModelEntry, Resources, Sweep
+from harness.planning.validation import Checking
+from harness.specs import ORIGINAL, Engine, MemorizedTraining
+
+KNOWN_JUDGES = ("miniature", *dict.fromkeys(DEFAULT_JUDGES.values()), ORIGINAL)
+
+JudgesByRole = Mapping[str, Checkpoint | None]
+"""Role to the judge that all models of the sweep share; None: each model is judged by its own original."""
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """A model that methods erase from."""
+
+    path: str
+    """In the sweep file: `models.0`."""
+    checkpoint: Checkpoint
+    retrained: Checkpoint | None
+    """The one that was trained without the forget set."""
+    engine: Engine
+    resources: Resources
+    training: Mapping[str, Any]
+    """What the sweep and the model's entry set of it; a method's row may override them further."""
+    memorization: MemorizedTraining
+
+
+def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
+    """Return the sweep's models in the file's order; a faulty one is left out."""
+    models: list[ResolvedModel] = []
+    named: dict[str, str] = {}
+    shared = sweep.training.model_dump(exclude_unset=True)
+    for number, entry in enumerate(sweep.models):
+        path, resources = f"models.{number}", entry.resources or sweep.resources
+        yield from _engine_faults(entry, resources, path)
+        checkpoint = yield from _model(path, entry.id, entry.tokenizer, entry.revision)
+        names = [entry.id, *([checkpoint.digest] if checkpoint else [])]
+        before = next((named[name] for name in names if name in named), None)
+        if before is not None:
+            same = "is" if named.get(entry.id) == before else "has the same weights as"
+            yield Fault(path, f"'{entry.id}' {same} {before}, so its trials would be the same: remove one.")
+        for name in names:
+            named.setdefault(name, path)
+        if checkpoint is None:
+            continue
+        retrained = None
+        if entry.retrained or f"{entry.id}-retrained" in miniature.names():
+            twin = entry.retrained or f"{entry.id}-retrained"
+            retrained = yield from _model(f"{path}.retrained", twin, entry.tokenizer, None)
+        training = {**shared, **entry.training.model_dump(exclude_unset=True)}
+        models.append(
+            ResolvedModel(
+                path=path,
+                checkpoint=checkpoint,
+                retrained=retrained,
+                engine=_engine(entry),
+                resources=resources,
+                training=training,
+                memorization=_memorized_training(sweep, Training(**training)),
+            )
+        )
+    return models
+
+
+def _model(path: str, id: str, tokenizer: str | None, revision: str | None) -> Checking[Checkpoint | None]:
+    resolve = partial(resolve_model, id, tokenizer, revision)
+    return _checkpoint(path, resolve, check_model, id, miniature.names())
+
+
+def _checkpoint(
+    path: str,
+    resolve: Callable[[], Checkpoint],
+    check_weights: Callable[[Checkpoint], None],
+    name: str,
+    known: Sequence[str],
+) -> Checking[Checkpoint | None]:
+    """Return the checkpoint, if its weights fit; if there is none, the fault says the nearest of the `known` names."""
+    try:
+        checkpoint = resolve()
+        check_weights(checkpoint)
+        return checkpoint
+    except ModelError as error:
+        near = [] if name in known or "Did you mean" in str(error) else get_close_matches(name, known, n=1)
+        yield Fault(path, f"{error} Did you mean '{near[0]}'?" if near else str(error))
+        return None
+
+
+def _engine_faults(entry: ModelEntry, resources: Resources, path: str) -> Iterator[Fault]:
+    """Yield why DeepSpeed cannot run here; a cluster knows only itself how many CPUs it has."""
+    if entry.engine.deepspeed is None:
+        return
+    if find_spec("deepspeed") is None:
+        yield Fault(f"{path}.engine", "needs the package deepspeed, which is not installed: pip install deepspeed.")
+    workers, cpus, has = entry.engine.deepspeed.workers, resources.cpus, os.cpu_count() or 1
+    if workers > 1 and workers * cpus > has and "RAY_ADDRESS" not in os.environ:
+        needs = f"{workers} workers with resources.cpus: {cpus} need {workers * cpus} CPUs"
+        yield Fault(f"{path}.engine.deepspeed.workers", f"{needs}, and this machine has {has}.")
+
+
+def _engine(entry: ModelEntry) -> Engine:
+    deepspeed = entry.engine.deepspeed
+    return Engine() if deepspeed is None else Engine(name="deepspeed", **deepspeed.model_dump())
+
+
+def _memorized_training(sweep: Sweep, training: Training) -> MemorizedTraining:
+    shared: dict[str, Any] = {"learning_rate": training.learning_rate, "global_batch": training.global_batch}
+    return MemorizedTraining(**shared | sweep.memorized_model.model_dump(exclude_none=True))
+
+
+def method_faults(models: Sequence[ResolvedModel], templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
+    """Yield every row whose method cannot erase from one of the models."""
+    for model in models:
+        config = configuration(model.checkpoint)
+        for template in templates:
+            dial = {template.plugin.strength.field: max(template.strengths)}
+            reason = template.plugin(**{**template.settings, **dial}).refuses(config)
+            if reason:
+                yield Fault(f"methods.{template.key}", f"cannot erase from '{model.checkpoint.id}': {reason}")
+
+
+def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Checking[JudgesByRole]:
+    """Return every judge that the file names or an evaluator asks for; a faulty one is left out."""
+    judges: dict[str, Checkpoint | None] = {}
+    for name, evaluator in evaluators.items():
+        for role in evaluator.judges:
+            if role not in Judges.model_fields:
+                yield Fault(f"evaluators.{name}", unknown("judge role", role, Judges.model_fields))
+    used = {role for evaluator in evaluators.values() for role in evaluator.judges}
+    for role in (role for role in Judges.model_fields if role in used | sweep.judges.model_fields_set):
+        path, entry = f"judges.{role}", getattr(sweep.judges, role)
+        if role in used:
+            yield from _stranger_faults(role, entry.id, sweep.data.utility.source)
+        if entry.id == ORIGINAL:
+            yield from _original_faults(role, entry)
+            judges[role] = None
+            continue
+        resolve = partial(resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
+        check_weights = check_model if role in CAUSAL_ROLES else check_encoder
+        known = (*KNOWN_JUDGES, *miniature.names())
+        checkpoint = yield from _checkpoint(path, resolve, check_weights, entry.id, known)
+        if checkpoint is not None:
+            judges[role] = checkpoint
+    return judges
+
+
+def judges_of(judges: JudgesByRole, model: Checkpoint) -> dict[str, Checkpoint]:
+    """Return the judges of one model's trials: where that is the model itself, its id is `original`."""
+    return {role: judge or replace(model, id=ORIGINAL) for role, judge in judges.items()}
+
+
+def _stranger_faults(role: str, id: str, source: str) -> Iterator[Fault]:
+    """Yield a fault for a judge that has read nothing but the embedded corpus, where the texts are others."""
+    if source != "miniature" and knows_only_the_miniature(role, id):
+        yield Fault(
+            f"judges.{role}",
+            f"'{id}' has read nothing but the embedded corpus, so it cannot judge utility texts from {source}: "
+            f"it is used with data.utility.source: miniature alone. Write judges: {{perplexity: {ORIGINAL}, "
+            f"features: {ORIGINAL}}} (the model before erasure, always at hand), or name a model that knows such "
+            "texts, for instance openai-community/gpt2-large.",
+        )
+
+
+def _original_faults(role: str, entry: JudgeEntry) -> Iterator[Fault]:
+    """Yield why the original cannot judge, and what its own model entry says already."""
+    if role not in CAUSAL_ROLES:
+        reason = f"'{ORIGINAL}' judges {' and '.join(CAUSAL_ROLES)} alone: {role} needs an encoder of sentences"
+        yield Fault(f"judges.{role}", f"{reason}, for instance minilm.")
+    for name in ("tokenizer", "revision"):
+        if getattr(entry, name) is not None:
+            reason = f"'{ORIGINAL}' is each model as the models block has it: leave out its {name}."
+            yield Fault(f"judges.{role}.{name}", reason)

@@ -1,0 +1,264 @@
+"""The sweep file's schema: which settings there are, and what each may be.
+
+What a plugin declares (its settings in the `methods` and `evaluators` blocks) is checked against the plugin itself,
+by `harness.planning.grid` and `harness.planning.evaluators`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from harness.contracts import Count, NonNegative, Positive, PositiveCount, Training
+from harness.data.paths import SETTINGS
+from harness.errors import unknown
+from harness.planning.validation import quoted
+from harness.specs import CollapseBounds
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, digits, '-' and '_'")]
+Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
+Fraction = Annotated[float, Gt(0.0), Lt(1.0)]
+SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
+
+
+def _with_id(value: Any) -> Any:
+    return {"id": value} if isinstance(value, str) else value
+
+
+def _with_defaults(value: Any) -> Any:
+    """Return `{}` for a name with nothing behind it (`generation:`), which means: all defaults."""
+    return {} if value is None else value
+
+
+Plugins = dict[str, Annotated[dict[str, Any], BeforeValidator(_with_defaults)]]
+
+
+class Strict(BaseModel):
+    """Settings of which none may be unknown, and none of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+if TYPE_CHECKING:
+
+    class TrainingSettings(Strict):
+        """What `training` may set: at the top for all, of a model, of a method's row."""
+
+else:
+    _HINTS = get_type_hints(Training, include_extras=True)
+    _FIELDS = {field.name: (_HINTS[field.name], field.default) for field in fields(Training)}
+    TrainingSettings = create_model("TrainingSettings", __base__=Strict, **_FIELDS)
+TrainingBlock = Annotated[TrainingSettings, BeforeValidator(_with_defaults)]
+
+
+class JudgeEntry(Strict):
+    """A model that judges: its name alone, or with its tokenizer."""
+
+    id: str
+    tokenizer: str | None = None
+    revision: str | None = None
+
+
+class NoSettings(Strict):
+    """An engine without settings."""
+
+
+class DeepSpeedEntry(Strict):
+    """How DeepSpeed partitions, and where it keeps the optimiser's state."""
+
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    offload: bool = False
+    workers: PositiveCount = 1
+
+
+class EngineEntry(Strict):
+    """The one engine that a model is trained with."""
+
+    torch: Annotated[NoSettings | None, BeforeValidator(_with_defaults)] = None
+    deepspeed: Annotated[DeepSpeedEntry | None, BeforeValidator(_with_defaults)] = None
+
+
+def _one_engine(value: Any) -> Any:
+    """Return an engine's name as a mapping; a name that is none, or more than one, is refused here."""
+    engines = {value: {}} if isinstance(value, str) else value
+    if isinstance(engines, dict):
+        for name in engines:
+            if name not in EngineEntry.model_fields:
+                raise ValueError(unknown("engine", str(name), EngineEntry.model_fields))
+        if len(engines) != 1:
+            raise ValueError(f"names {len(engines)} engines: a model is trained with one.")
+    return engines
+
+
+class Resources(Strict):
+    """What one trial occupies."""
+
+    cpus: PositiveCount = 1
+    gpus: NonNegative = 0.0
+
+
+class ModelEntry(JudgeEntry):
+    """A model to erase from: its name alone, or with how it is to be read and trained."""
+
+    engine: Annotated[EngineEntry, BeforeValidator(_one_engine)] = EngineEntry()
+    training: TrainingBlock = TrainingSettings()
+    retrained: str | None = None
+    resources: Resources | None = None
+
+
+_NAME_OR_ENTRY = doc("a name, or a mapping with an id: {id: ..., tokenizer: ...}")
+Model = Annotated[ModelEntry, BeforeValidator(_with_id), _NAME_OR_ENTRY]
+Judge = Annotated[JudgeEntry, BeforeValidator(_with_id), _NAME_OR_ENTRY]
+
+
+class TextSource(Strict):
+    """Where texts come from."""
+
+    source: SourceName
+    path: str | None = None
+    name: str | None = None
+    split: str | None = None
+    field: str | None = None
+    start: Count = 0
+
+    @model_validator(mode="after")
+    def _is_of_its_source(self) -> Self:
+        """Refuse a setting that the source does not read, and a missing path."""
+        reads = SETTINGS[self.source]
+        reasons: dict[str, str] = {}
+        for name in ("path", "name", "split", "field"):
+            if getattr(self, name) is not None and name not in reads:
+                others = f"; it reads {', '.join(reads)}" if reads else ""
+                reasons[name] = f"the source '{self.source}' does not read it{others}."
+        if "path" in reads and not self.path:
+            of_hub = "the data set's id on the hub, or a local folder of it"
+            reasons["path"] = f"is missing: {of_hub if self.source == 'hub' else 'where the texts are'}."
+        if reasons:
+            kinds = {name: PydanticCustomError("setting_fault", "{it}", {"it": it}) for name, it in reasons.items()}
+            findings = [InitErrorDetails(type=kind, loc=(name,), input=None) for name, kind in kinds.items()]
+            raise ValidationError.from_exception_data("TextSource", findings)
+        return self
+
+
+class ForgetSource(TextSource):
+    """The forget set, or unseen texts of its kind."""
+
+    sequences: PositiveCount | None = None
+    prefix_tokens: PositiveCount | None = None
+    sequence_tokens: PositiveCount | None = None
+
+
+class HeldSource(TextSource):
+    """Retain data, or validation texts."""
+
+    sequences: PositiveCount | None = None
+    sequence_tokens: PositiveCount | None = None
+
+
+class UtilitySource(TextSource):
+    """Human texts that the models are to continue."""
+
+    prompts: PositiveCount = 256
+    prompt_tokens: PositiveCount = 32
+    reference_tokens: PositiveCount = 128
+
+
+class Data(Strict):
+    """The texts of a sweep."""
+
+    forget: ForgetSource = Field(description="what to erase?", examples=["forget: {source: miniature}"])
+    holdout: ForgetSource | None = None
+    retain: HeldSource | None = None
+    utility: UtilitySource = Field(description="what to continue?", examples=["utility: {source: miniature}"])
+    validation: HeldSource | None = None
+
+
+class MemorizedModel(Strict):
+    """How the memorised model is made."""
+
+    epochs: PositiveCount = 10
+    learning_rate: Positive | None = None
+    global_batch: PositiveCount | None = None
+    gate: Annotated[float, Ge(0.0), Le(1.0)] = 0.98
+
+
+class Judges(Strict):
+    """The models that measure others."""
+
+    perplexity: Judge = JudgeEntry(id="miniature")
+    features: Judge = JudgeEntry(id="miniature")
+    similarity: Judge = JudgeEntry(id="minilm")
+    coherence: Judge = JudgeEntry(id="minilm")
+
+
+def _around_one(value: Any) -> tuple[float, float]:
+    """Return two factors, one below 1 and one above."""
+    are_numbers = isinstance(value, list | tuple) and all(type(factor) in (int, float) for factor in value)
+    if not are_numbers or len(value) != 2 or not 0 < value[0] < 1 < value[1]:
+        raise ValueError(
+            "must be two numbers, times the original's perplexity: one above 0 and below 1, and one above 1, "
+            f"for instance [0.5, 5]; got {value if are_numbers else quoted(value)}."
+        )
+    return float(value[0]), float(value[1])
+
+
+class Collapse(Strict):
+    """Outside of which numbers a point has collapsed."""
+
+    mauve: Fraction = CollapseBounds.mauve
+    perplexity: Annotated[tuple[float, float], BeforeValidator(_around_one)] = CollapseBounds.perplexity
+
+
+class Ranking(Strict):
+    """Which strength of each row is ranked."""
+
+    at: dict[str, float] = Field(default_factory=dict)
+
+
+class Report(Strict):
+    """What the report shows."""
+
+    samples: Literal["redacted", "plain"] = "redacted"
+
+
+class Sweep(Strict):
+    """A sweep file."""
+
+    name: Name | None = None
+    models: Annotated[list[Model], MinLen(1), doc("a list of models")] = Field(
+        description="which models to erase from?", examples=["models: [miniature-m]"]
+    )
+    seeds: Annotated[list[Seed], MinLen(1)] = Field(
+        [0], description="with which seeds?", examples=["seeds: [0], as if it were left out"]
+    )
+    data: Data = Field(
+        description="which texts?", examples=["data: {forget: {source: miniature}, utility: {source: miniature}}"]
+    )
+    training: TrainingBlock = TrainingSettings()
+    memorized_model: MemorizedModel = MemorizedModel()
+    methods: Annotated[Plugins, MinLen(1), doc("a mapping of a row's name to its settings")] = Field(
+        description="which methods to run?", examples=["methods: {emso: {epochs: [1, 2, 3]}}"]
+    )
+    evaluators: Annotated[Plugins, MinLen(1), doc("a mapping of evaluators to their settings")] = Field(
+        description="what to measure?", examples=["evaluators: {memorization: {}, generation: {}}"]
+    )
+    judges: Judges = Judges()
+    ranking: Ranking = Ranking()
+    collapse: Collapse = Collapse()
+    resources: Resources = Resources()
+    report: Report = Report()
+    keep_erased: Literal["none", "patch", "all"] = "patch"

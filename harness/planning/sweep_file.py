@@ -1,0 +1,217 @@
+"""A sweep file's text to plain data: without YAML's traps, with `--set` applied, and with the line of every setting.
+
+Three things that PyYAML lets pass are mended here: a key written twice (it keeps the last one,
+silently), `1e-3` (which it reads as text) and `off` or `no` (which it reads as false).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import ConfigError, Fault
+from harness.planning.validation import join, quoted
+
+WHOLE_FILE = "(file)"
+NAMED_THINGS = ("models", "judges")
+"""Where a name stands for a mapping with that `id`, which an override may add to."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads scalars as YAML 1.2 does; builds only what JSON could hold too, so no infinity and no NaN either."""
+
+
+def _finite(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    value = loader.construct_yaml_float(node)
+    if math.isfinite(value):
+        return value
+    raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a finite number", node.start_mark)
+
+
+_SCALARS = {
+    "int": (r"[-+]?(0|[1-9]\d*)$", "-+0123456789"),
+    "float": (r"[-+]?(\.\d+|\d+\.\d*)([eE][-+]?\d+)?$|[-+]?\d+[eE][-+]?\d+$", "-+.0123456789"),
+    "bool": (r"(true|True|TRUE|false|False|FALSE)$", "tTfF"),
+}
+_TAG = "tag:yaml.org,2002:"
+_REPLACED = [f"{_TAG}{kind}" for kind in (*_SCALARS, "timestamp")]
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in pairs if tag not in _REPLACED]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+# The first match counts: a whole number must be seen before the pattern of fractions.
+for _kind, (_pattern, _first) in _SCALARS.items():
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), list(_first))
+_PLAIN = [None, *(f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))]
+_Loader.yaml_constructors = {tag: yaml.SafeLoader.yaml_constructors[tag] for tag in _PLAIN}
+_Loader.add_constructor(f"{_TAG}float", _finite)
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """What a sweep file says, as plain data."""
+
+    path: Path
+    text: str
+    settings: dict[str, Any]
+    """With the overrides made."""
+    origins: dict[str, str]
+    """Where a setting was written, by its dotted path: `line 12`, or `--set` if an override wrote it."""
+
+    @property
+    def question(self) -> str:
+        """Return what the file asks: its first line, if that is a comment."""
+        first = self.text.partition("\n")[0].strip()
+        return first.lstrip("#").strip() if first.startswith("#") else ""
+
+    def refuse(self, faults: Sequence[Fault]) -> ConfigError:
+        """Return the error that lists these faults, each with its line, in the order of the file."""
+        order = {name: number for number, name in enumerate(self.settings)}
+        located = [replace(fault, origin=self._origin(fault.path)) for fault in dict.fromkeys(faults)]
+        located.sort(key=lambda fault: order.get(fault.path.partition(".")[0], len(order)))
+        return ConfigError(str(self.path), located)
+
+    def _origin(self, path: str) -> str:
+        """Return where a setting stands, or else the nearest one that it would be part of."""
+        while path and path not in self.origins:
+            path = path.rpartition(".")[0]
+        return self.origins.get(path, "")
+
+
+def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
+    """Return what a sweep file says.
+
+    Args:
+        path: The file.
+        overrides: Changes to it, `data.forget.sequences=64`. A path may go through list indices and may name
+            settings that the file leaves out; whether they exist is checked with the file's own.
+
+    Raises:
+        ConfigError: There is no such file, or it is not a mapping in sound YAML, or an override is wrong.
+    """
+    text = _text(path)
+    origins: dict[str, str] = {}
+    settings, faults = parse(text, origins=origins)
+    if not isinstance(settings, dict):
+        what = "is empty" if settings is None else f"must be a mapping (name: value); got {quoted(settings)}"
+        hint = f"{what}. The files in sweeps/ show what one says."
+        raise ConfigError(str(path), faults or [Fault(WHOLE_FILE, hint)])
+    file = SweepFile(path, text, settings, origins)
+    faults = [fault for override in overrides for fault in _override(settings, override, origins)]
+    if faults:
+        raise file.refuse(faults)
+    return file
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
+    except IsADirectoryError:
+        reason = "is a folder: give one of the files in it."
+    except OSError:
+        beside = [str(file) for file in path.parent.glob("*.yaml")]
+        near = get_close_matches(str(path), beside, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else f" In that folder: {', '.join(beside) or 'no sweep file'}."
+        reason = f"cannot be read: there is no such file.{hint}"
+    raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
+
+
+def parse(text: str, path: str = "", origins: dict[str, str] | None = None) -> tuple[Any, list[Fault]]:
+    """Return the one document in `text` as plain data, and what is wrong with it as YAML.
+
+    Args:
+        text: YAML.
+        path: What the faults' paths begin with.
+        origins: Filled with the line of every setting.
+    """
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None, []
+        faults = list(_key_faults(node, path, (), set(), {} if origins is None else origins))
+        return None if faults else loader.construct_document(node), faults
+    except yaml.YAMLError as error:
+        return None, [_syntax_fault(error, path)]
+    except ValueError as error:
+        return None, [Fault(path or WHOLE_FILE, f"holds a value that cannot be read: {error}.")]
+    except RecursionError:
+        return None, [Fault(path or WHOLE_FILE, "is nested too deeply to be read.")]
+
+
+def _syntax_fault(error: yaml.YAMLError, path: str) -> Fault:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else path or WHOLE_FILE
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
+    context = getattr(error, "context", None)
+    return Fault(path or where, f"is not valid YAML: {f'{context}, ' if context else ''}{problem}.")
+
+
+def _key_faults(
+    node: yaml.Node, path: str, above: tuple[yaml.Node, ...], seen: set[int], origins: dict[str, str]
+) -> Iterator[Fault]:
+    """Yield faults for keys that are no names or written twice and for what holds itself; note each setting's line."""
+    if node in above:
+        yield Fault(path, "refers to itself.")
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    children: list[tuple[str, int, yaml.Node]] = []
+    if isinstance(node, yaml.SequenceNode):
+        children = [(str(index), child.start_mark.line + 1, child) for index, child in enumerate(node.value)]
+    elif isinstance(node, yaml.MappingNode):
+        children = [(str(key.value), key.start_mark.line + 1, child) for key, child in node.value]
+        for key, _ in node.value:
+            if key.tag not in (f"{_TAG}str", f"{_TAG}merge"):
+                kind = key.tag.rpartition(":")[2]
+                yield Fault(join(path, key.value), f"has a key that is not a name but {kind}: put it in quotes.")
+    lines: dict[str, int] = {}
+    for name, line, child in children:
+        inside = join(path, name)
+        if name in lines and name != "<<":
+            yield Fault(inside, f"is written twice, in lines {lines[name]} and {line}. Keep one of them.")
+        origins[inside] = f"line {lines.setdefault(name, line)}"
+        yield from _key_faults(child, inside, (*above, node), seen, origins)
+
+
+def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) -> list[Fault]:
+    """Make one change in `settings`; return what is wrong with it."""
+    path, equals, text = override.partition("=")
+    parts = path.strip().split(".")
+    if not equals or not all(parts):
+        return [Fault(f"--set {override}", "is not path=value. For example: --set data.forget.sequences=64.")]
+    value, faults = parse(text, f"--set {path}")
+    if faults:
+        return faults
+    inside: Any = settings
+    for depth, part in enumerate(parts):
+        above = ".".join(parts[:depth])
+        if not isinstance(inside, list | dict):
+            return [Fault(f"--set {path}", f"'{above}' is {quoted(inside)}, which has no '{part}'.")]
+        if isinstance(inside, list) and (not part.isdecimal() or int(part) >= len(inside)):
+            numbers = f"numbered 0 to {len(inside) - 1}" if inside else "an empty list"
+            return [Fault(f"--set {path}", f"'{above}' has no entry '{part}': it is {numbers}.")]
+        key: Any = int(part) if isinstance(inside, list) else part
+        if depth == len(parts) - 1:
+            inside[key] = value
+            break
+        inner = inside[key] if isinstance(inside, list) else inside.get(key)
+        if inner is None:
+            inside[key] = {}
+        elif isinstance(inner, str) and depth == 1 and parts[0] in NAMED_THINGS:
+            inside[key] = {"id": inner}
+        inside = inside[key]
+    name = ".".join(parts)
+    for known in [known for known in origins if f"{known}.".startswith(f"{name}.")]:
+        del origins[known]
+    origins[name] = "--set"
+    return []
