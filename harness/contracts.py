@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, T
 
 from annotated_types import Ge, Gt
 
+from harness.metric import Group as Group
+from harness.metric import Metric as Metric
+
 if TYPE_CHECKING:
     import numpy as np
     import torch
@@ -33,7 +36,6 @@ Definition = Literal["exact", "table"]
 """`exact`: the mended formulas. `table`: what the published tables were almost certainly made with."""
 Reference = Literal["none", "retain_data", "memorized_model"]
 """What a method needs besides the model and the forget set: the paper's three groups."""
-Group = Literal["erasure", "generation", "reasoning"]
 LossRegion = Literal["all", "continuation"]
 Precision = Literal["fp32", "bf16"]
 
@@ -41,39 +43,6 @@ Count = Annotated[int, Ge(0)]
 PositiveCount = Annotated[int, Ge(1)]
 NonNegative = Annotated[float, Ge(0.0)]
 Positive = Annotated[float, Gt(0.0)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """One number that an evaluator reports, with all that ranking and figures need to know."""
-
-    name: str
-    better: Literal["lower", "higher"]
-    unit: str
-    low: float
-    high: float
-    """`inf` where there is no bound."""
-    group: Group
-    source: str
-    """Paper and equation."""
-    title: str
-    """As a figure's axis says it: `EL_3`, `Perplexity`."""
-    ranked: bool = True
-    """False: shown beside the ranked metrics of its group, and not counted again."""
-    column: int = 100
-    """Tables have their metrics by rising `column`; of equal ones, the first measured first."""
-    axis: int | None = None
-    """Drawn in trade-off figures, in this order: erasure upwards, generation across. The terminal shows these alone."""
-    headline: bool = False
-    """Told in the report's sentence on what the best method paid."""
-    noise: float | None = None
-    """The difference that one seed cannot tell from none: a number, or a share where there is no upper bound."""
-    trusted_from: int = 0
-    """How many generated texts it needs; the report warns where there were fewer."""
-    judge: str | None = None
-    """The role of the judge that it comes from, one of `Evaluator.judges`."""
-    collapse: Literal["mauve", "perplexity", "repetition"] | None = None
-    """What tells a collapse: a value outside the sweep file's bound of this name, or a share of repeated n-grams."""
 
 
 @dataclass(frozen=True)
