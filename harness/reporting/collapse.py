@@ -105,7 +105,8 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = 
         columns=list(COLUMNS),
         dtype=object,
     )
-    return table.assign(**{name: flags[name] for name in COLUMNS})
+    flagged: pd.DataFrame = table.assign(**{name: flags[name] for name in COLUMNS})
+    return flagged
 
 
 def _flags(
