@@ -53,8 +53,8 @@ def run(file, results, *arguments):
 
 
 def table(results):
-    found = pd.read_csv(results / "tiny" / "table.csv")
-    return found[NUMBERS].sort_values(["variant", "strength", "seed"]).reset_index(drop=True)
+    frame = pd.read_csv(results / "tiny" / "table.csv")
+    return frame[NUMBERS].sort_values(["variant", "strength", "seed"]).reset_index(drop=True)
 
 
 def records(results, kind):

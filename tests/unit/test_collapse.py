@@ -46,8 +46,8 @@ def test_all_10_red_cells_of_the_paper_and_none_of_the_11_others(bounds, missed)
     with PUBLISHED.open(newline="") as file:
         stated = {(row["model"], row["method"]): row["collapsed"] for row in csv.DictReader(file) if row["collapsed"]}
     table = flag(published().assign(collapsed=None), bounds)
-    found = {(row["model"], row["method"]): row["collapsed"] for _, row in table.iterrows() if row["ranked"]}
-    assert found == {key: value == "true" and key not in missed for key, value in stated.items()}
+    flags = {(row["model"], row["method"]): row["collapsed"] for _, row in table.iterrows() if row["ranked"]}
+    assert flags == {key: value == "true" and key not in missed for key, value in stated.items()}
     assert sorted(stated.values()) == ["false"] * 11 + ["true"] * 10
 
 
@@ -232,10 +232,10 @@ def test_no_original_no_mauve_no_verdict():
 
 def test_flags_are_set_anew_and_the_numbers_stay():
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0)).assign(collapsed=True, collapse_class="gibberish")
-    found = flag(table)
-    assert found["collapsed"].tolist() == [False]
+    flags = flag(table)
+    assert flags["collapsed"].tolist() == [False]
     assert table["collapsed"].tolist() == [True]
-    assert math.isclose(found["mauve"].iloc[0], 0.8)
+    assert math.isclose(flags["mauve"].iloc[0], 0.8)
 
 
 def test_an_empty_table_stays_empty():

@@ -37,7 +37,7 @@ def test_collate_writes_beside_a_table_only_when_told(tmp_path, capsys):
     assert collate.main([str(path)]) == 0
     assert {file.name for file in tmp_path.iterdir()} == {"table.csv", "table.metrics.yaml"}
     assert collate.main([str(path), "--out", str(tmp_path / "out")]) == 0
-    assert {each.name for each in (tmp_path / "out").iterdir()} == {"ranking.csv", "table.md", "table.tex"}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"ranking.csv", "table.md", "table.tex"}
     assert str(tmp_path / "out" / "ranking.csv") in capsys.readouterr().out
 
 

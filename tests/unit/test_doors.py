@@ -71,15 +71,15 @@ def measured(jobs, folders, watch, fails=()):
             watch(Event(job=job.name, kind="failed", message="it went wrong"))
             continue
         for strength in spec.points():
-            for each in spec.evaluators:
-                metrics = EVALUATORS.configure(each.name, dict(each.settings)).metrics
+            for evaluator in spec.evaluators:
+                metrics = EVALUATORS.configure(evaluator.name, dict(evaluator.settings)).metrics
                 journal.append(
                     Measurement(
                         trial_id=spec.trial_id,
                         point_id=spec.point_id(strength),
                         strength=strength,
-                        evaluator=each.name,
-                        key=each.key,
+                        evaluator=evaluator.name,
+                        key=evaluator.key,
                         definition="exact",
                         numbers={metric.name: numbers(metric) for metric in metrics},
                         metrics=tuple(vars(metric) for metric in metrics),
@@ -186,8 +186,8 @@ def test_neither_a_plan_nor_a_fault_imports_ray_or_mlflow(file, tmp_path):
         f"codes = [main([{str(file)!r}, '--plan', '--results', {str(tmp_path)!r}]), main(['none.yaml'])]; "
         "print(codes, sorted({'ray', 'mlflow', 'pandas', 'datasets', 'sentence_transformers'} & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines()[-1] == "[0, 2] []"
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[0, 2] []"
 
 
 def test_importing_lethe_imports_nothing_until_it_is_asked_for():

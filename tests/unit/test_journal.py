@@ -72,12 +72,12 @@ def same(one, other):
     return repr(one) == repr(other)
 
 
-@pytest.mark.parametrize("place", range(6))
-def test_a_record_comes_back_as_it_was(tmp_path, every_kind, place):
-    record = every_kind[place]
+@pytest.mark.parametrize("index", range(6))
+def test_a_record_comes_back_as_it_was(tmp_path, every_kind, index):
+    record = every_kind[index]
     Journal(tmp_path).append(record)
-    [found] = Journal(tmp_path).read("t1")
-    assert same(found, record)
+    [record_read] = Journal(tmp_path).read("t1")
+    assert same(record_read, record)
 
 
 def test_every_line_is_json_for_everybody(tmp_path, every_kind):
@@ -91,8 +91,8 @@ def test_every_line_is_json_for_everybody(tmp_path, every_kind):
 
 def test_numpy_numbers_are_taken_as_floats(tmp_path, measured):
     Journal(tmp_path).append(measured(1, numbers={"el_3": np.float32(0.5), "ma": np.float64(0.1)}))
-    [found] = Journal(tmp_path).read("t1")
-    assert found.numbers == {"el_3": 0.5, "ma": 0.1}
+    [record_read] = Journal(tmp_path).read("t1")
+    assert record_read.numbers == {"el_3": 0.5, "ma": 0.1}
 
 
 def test_what_json_cannot_hold_is_named_and_nothing_is_written(tmp_path):
@@ -113,7 +113,7 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path, started):
         complete = end >= len(data) - 1  # Only the line's end is missing: nothing is lost.
         assert journal.read("t1") == ([STOPPED, FAILED] if complete else [STOPPED])
         journal.append(started)
-        assert [type(each) for each in journal.read("t1")] == (
+        assert [type(record) for record in journal.read("t1")] == (
             [Stopped, Failed, Started] if complete else [Stopped, Started]
         )
 
@@ -133,9 +133,9 @@ def test_any_changed_byte_of_a_middle_line_drops_it_and_warns_once(tmp_path, cap
     data = path.read_bytes()
     start = data.index(b"\n") + 1
     end = data.index(b"\n", start)
-    for place in range(start, end):
-        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        assert [type(each) for each in Journal(tmp_path).read("t1")] == [Stopped, Point], place
+    for index in range(start, end):
+        path.write_bytes(data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :])
+        assert [type(record) for record in Journal(tmp_path).read("t1")] == [Stopped, Point], index
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         reader = Journal(tmp_path)
@@ -192,7 +192,7 @@ def test_trials_are_written_side_by_side_from_threads_and_processes(tmp_path):
     journal = Journal(tmp_path)
     assert journal.trial_ids() == ("p0", "p1", "t0", "t1")
     for trial_id in journal.trial_ids():
-        assert [each.strength for each in journal.read(trial_id)] == list(range(20))
+        assert [record.strength for record in journal.read(trial_id)] == list(range(20))
 
 
 def _try_to_hold(folder, said):
@@ -264,7 +264,9 @@ ALL = "started m1 g1 m2 g2 m3 g3"
 )
 def test_what_remains_and_how_a_trial_stands(spec, written, records, missing, state):
     trial = trial_results(spec, written(records))
-    lacking = {strength: "".join(each.name[0] for each in evaluators) for strength, evaluators in trial.remaining}
+    lacking = {
+        strength: "".join(evaluator.name[0] for evaluator in evaluators) for strength, evaluators in trial.remaining
+    }
     assert (lacking, trial.status) == (missing, state)
     assert bool(trial.failure) == (state == "failed")
 

@@ -43,12 +43,12 @@ def judged_by(perplexity, features="OTHER"):
 
 @pytest.mark.parametrize("name", ["miniature", "default", "miniature-judge", "miniature-l"])
 def test_a_judge_of_the_embedded_corpus_is_refused_other_texts(check, foreign, name):
-    found = check(data=foreign, judges=judged_by(name))
-    assert list(found) == ["judges.perplexity"]
-    assert found["judges.perplexity"].startswith(
+    outcome = check(data=foreign, judges=judged_by(name))
+    assert list(outcome) == ["judges.perplexity"]
+    assert outcome["judges.perplexity"].startswith(
         f"'{name}' has read nothing but the embedded corpus, so it cannot judge utility texts from jsonl"
     )
-    assert "Write judges: {perplexity: original, features: original}" in found["judges.perplexity"]
+    assert "Write judges: {perplexity: original, features: original}" in outcome["judges.perplexity"]
     assert check(judges=judged_by(name)) == {}, "its own texts it may judge"
 
 
@@ -65,13 +65,13 @@ def test_other_judges_are_not_refused_other_texts(check, foreign):
 
 
 def test_the_original_judges_perplexity_and_features_alone(check):
-    found = check(judges="{perplexity: original, features: original, similarity: original, coherence: OTHER}")
-    assert found == {
+    outcome = check(judges="{perplexity: original, features: original, similarity: original, coherence: OTHER}")
+    assert outcome == {
         "judges.similarity": "'original' judges perplexity and features alone: similarity needs an encoder of "
         "sentences, for instance minilm."
     }
-    found = check(judges="{perplexity: {id: original, tokenizer: MODEL}, similarity: OTHER, coherence: OTHER}")
-    assert found == {
+    outcome = check(judges="{perplexity: {id: original, tokenizer: MODEL}, similarity: OTHER, coherence: OTHER}")
+    assert outcome == {
         "judges.perplexity.tokenizer": "'original' is each model as the models block has it: leave out its tokenizer."
     }
     assert "Did you mean 'original'?" in check(judges=judged_by("orignal"))["judges.perplexity"]
@@ -83,22 +83,24 @@ def planned(world, sound, tmp_path):
         file = tmp_path / "own.yaml"
         text = sound.lstrip().replace("models: [{id: MODEL, retrained: OTHER}]", "models: [MODEL, OTHER]")
         file.write_text(text.replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
-        return plan(file, [each.replace("OTHER", str(world / "OTHER")) for each in changes])
+        return plan(file, [change.replace("OTHER", str(world / "OTHER")) for change in changes])
 
     return run
 
 
-def keys(found, evaluator):
-    return {(spec.model.id, each.key) for spec in found.trials for each in spec.evaluators if each.name == evaluator}
+def keys(outcome, evaluator):
+    return {
+        (spec.model.id, asked.key) for spec in outcome.trials for asked in spec.evaluators if asked.name == evaluator
+    }
 
 
 def test_each_model_is_judged_by_itself(planned):
-    found = planned(f"judges={OWN}")
-    assert len({spec.model for spec in found.trials}) == 2
-    for spec in found.trials:
+    outcome = planned(f"judges={OWN}")
+    assert len({spec.model for spec in outcome.trials}) == 2
+    for spec in outcome.trials:
         assert spec.judges["perplexity"] == spec.judges["features"] == replace(spec.model, id="original")
         assert spec.judges["coherence"].id.endswith("OTHER")
-    assert Plan.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert Plan.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
 
 
 def test_the_identity_says_that_the_original_judged(planned, world):
@@ -123,7 +125,8 @@ def test_what_measuring_needs_is_told_for_the_original_as_for_the_same_model_nam
     own = replace(spec, judges={"perplexity": replace(spec.model, id="original")})
     device = torch.device("cpu")
     needs = [
-        judge_pass("perplexity", each.judges["perplexity"], each.forget, each.utility, device) for each in (spec, own)
+        judge_pass("perplexity", judged.judges["perplexity"], judged.forget, judged.utility, device)
+        for judged in (spec, own)
     ]
     assert needs[0] == needs[1]
     assert needs[0].judges > 0
@@ -147,14 +150,14 @@ def measured_once(tmp_path_factory):
 
 @pytest.mark.parametrize("definition", ["exact", "table"])
 def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definition):
-    task, found = measured_once(definition=definition)
+    task, outcome = measured_once(definition=definition)
     judge, written = CausalJudge(task.spec.model), task.generations(definition)
     joined = [prompt + text for prompt, text in zip(written.prompts, written.references, strict=True)]
     # `table` has the prompt's own tokens in a perplexity.
     alone = judge.read(written.prompts, written.references)
     read = judge.read([""] * len(joined), joined) if definition == "table" else alone
     plain = math.exp(np.mean([value for row in read.nll for value in row]))
-    noted = found.notes["human_perplexity"]
+    noted = outcome.notes["human_perplexity"]
     assert noted["features"] == pytest.approx(plain, rel=1e-5)
     if definition == "exact":
         assert noted["perplexity"] == noted["features"]
@@ -195,7 +198,7 @@ def reached(make_row, make_measurement):
 def test_a_judge_is_told_once_for_each_model_and_role(reached):
     noted = {"perplexity": 25.12, "features": 31.0}
     points = [reached("emso", noted, 99.0), reached("original", noted), reached("original", noted, model="n")]
-    assert [str(each) for each in human_readings(points, INFO)] == [
+    assert [str(reading) for reading in human_readings(points, INFO)] == [
         "m: the judge of perplexity (J) gives the human continuations a perplexity of 25.1, and what the original "
         "wrote one of 20.0.",
         "m: the judge of features (J) gives the human continuations a perplexity of 31.0.",

@@ -29,7 +29,7 @@ def said(make_row, make_plan, make_point, make_measurement, make_ranked):
         models=("m",),
         recited=0.9,
     ):
-        trials, found = [], {}
+        trials, records_of = [], {}
         for model in models:
             for seed in seeds:
                 for name in ("original", *([control] if control else []), *variants):
@@ -46,14 +46,14 @@ def said(make_row, make_plan, make_point, make_measurement, make_ranked):
                     told = {"standard_errors": {"ma": 0.01}}
                     last = 1 if (name, seed) in stops else 2
                     records = []
-                    for strength in [each for each in spec.points() if each is None or each <= last]:
+                    for strength in [point for point in spec.points() if point is None or point <= last]:
                         records.append(make_point(spec, strength, notes=notes))
                         records.append(make_measurement(spec, strength, numbers=numbers, notes=told))
                     if (name, seed) in stops:
                         records.append(Stopped(trial_id=spec.trial_id, strength=1, reason="too perplexing"))
                     trials.append(spec)
-                    found[spec.trial_id] = records
-        results, ranked = make_ranked(make_plan(*trials), found)
+                    records_of[spec.trial_id] = records
+        results, ranked = make_ranked(make_plan(*trials), records_of)
         return limits(results.measured, ranked)
 
     return run

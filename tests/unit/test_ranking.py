@@ -118,39 +118,39 @@ def test_collapsed_rows_are_shown_and_not_ranked():
     flagged = table.assign(
         collapsed=[False, True], collapse_class=["healthy", "degenerate"], collapse_reason=["", "mauve"]
     )
-    found = ranked(flagged)
-    assert found.loc["b", list(RANKS)].tolist() == ["", "", ""]
-    assert found.loc["b", "unranked"] == "collapsed (degenerate: mauve)"
-    assert found.loc["a", list(RANKS)].tolist() == ["1", "1", "1"]
-    assert list(found.index) == ["a", "b"]
+    ranking = ranked(flagged)
+    assert ranking.loc["b", list(RANKS)].tolist() == ["", "", ""]
+    assert ranking.loc["b", "unranked"] == "collapsed (degenerate: mauve)"
+    assert ranking.loc["a", list(RANKS)].tolist() == ["1", "1", "1"]
+    assert list(ranking.index) == ["a", "b"]
 
 
 def test_a_missing_number_costs_the_group_and_says_so():
     table = points(("a", 0.1, 0.5, 20.0, np.nan), ("b", 0.2, 0.6, 30.0, 0.5), ("c", 0.3, 0.7, 40.0, 0.4))
-    found = ranked(table)
-    assert found.loc["a", list(RANKS)].tolist() == ["1", "", ""]
-    assert found.loc["a", "unranked"] == "not measured: mauve"
-    assert found.loc["b", list(RANKS)].tolist() == ["2", "1", "1"]
-    assert found.loc["b", "unranked"] == ""
+    ranking = ranked(table)
+    assert ranking.loc["a", list(RANKS)].tolist() == ["1", "", ""]
+    assert ranking.loc["a", "unranked"] == "not measured: mauve"
+    assert ranking.loc["b", list(RANKS)].tolist() == ["2", "1", "1"]
+    assert ranking.loc["b", "unranked"] == ""
 
 
 def test_an_unknown_collapse_is_neither_yes_nor_no():
-    found = ranked(points(("a", 0.1, 0.5, 20.0, np.nan), collapsed=None, collapse_class="unknown"))
-    assert found.loc["a", "collapsed"] is None
-    assert found.loc["a", "collapse_class"] == "unknown"
+    ranking = ranked(points(("a", 0.1, 0.5, 20.0, np.nan), collapsed=None, collapse_class="unknown"))
+    assert ranking.loc["a", "collapsed"] is None
+    assert ranking.loc["a", "collapse_class"] == "unknown"
 
 
 def test_an_infinite_perplexity_is_the_worst_and_not_a_hole():
-    found = ranked(points(("a", 0.1, 0.5, np.inf, 0.9), ("b", 0.2, 0.6, 30.0, 0.9)))
-    assert found["rank_generation"].to_dict() == {"a": "2", "b": "1"}
+    ranking = ranked(points(("a", 0.1, 0.5, np.inf, 0.9), ("b", 0.2, 0.6, 30.0, 0.9)))
+    assert ranking["rank_generation"].to_dict() == {"a": "2", "b": "1"}
 
 
 def test_models_are_ranked_apart():
     one = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5))
     other = points(("a", 0.9, 0.9, 90.0, 0.1), ("b", 0.2, 0.6, 30.0, 0.5), model="n")
-    found = rank(pd.concat([one, other]), known(one)).ranking.set_index(["model", "variant"])
-    assert found.loc[("m", "a"), "rank_average"] == "1"
-    assert found.loc[("n", "a"), "rank_average"] == "2"
+    ranking = rank(pd.concat([one, other]), known(one)).ranking.set_index(["model", "variant"])
+    assert ranking.loc[("m", "a"), "rank_average"] == "1"
+    assert ranking.loc[("n", "a"), "rank_average"] == "2"
 
 
 def test_mixed_definitions_are_refused_by_name():
@@ -195,9 +195,9 @@ def seeded(a, b):
 
 def test_the_mean_over_seeds_is_ranked():
     # Seed by seed `a` is better twice; the mean is what counts, and there `b` is.
-    found = ranked(seeded([0.1, 0.1, 0.9], [0.2, 0.2, 0.2]))
-    assert found["rank_erasure"].to_dict() == {"a": "2", "b": "1"}
-    assert found.loc["a", "seeds"] == 3
+    ranking = ranked(seeded([0.1, 0.1, 0.9], [0.2, 0.2, 0.2]))
+    assert ranking["rank_erasure"].to_dict() == {"a": "2", "b": "1"}
+    assert ranking.loc["a", "seeds"] == 3
 
 
 def test_rank_intervals_are_wide_where_seeds_disagree_and_tight_where_they_agree():
@@ -219,11 +219,11 @@ def test_a_variant_that_collapsed_on_one_seed_is_not_ranked():
     table["collapsed"] = [False, True, False, False, False, False]
     table["collapse_class"] = ["healthy", "gibberish", *["healthy"] * 4]
     table["collapse_reason"] = ["", "perplexity", *[""] * 4]
-    found = ranked(table)
-    assert found.loc["a", "rank_average"] == ""
-    assert found.loc["a", "rank_average_low"] == ""
-    assert found.loc["a", "unranked"] == "collapsed on 1 of 3 seeds (gibberish: perplexity)"
-    assert found.loc["b", "rank_average"] == "1"
+    ranking = ranked(table)
+    assert ranking.loc["a", "rank_average"] == ""
+    assert ranking.loc["a", "rank_average_low"] == ""
+    assert ranking.loc["a", "unranked"] == "collapsed on 1 of 3 seeds (gibberish: perplexity)"
+    assert ranking.loc["b", "rank_average"] == "1"
 
 
 def test_a_seed_that_was_not_run_is_left_out_and_a_hole_in_one_that_was_is_not():

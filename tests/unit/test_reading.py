@@ -23,13 +23,13 @@ def declare(path, text=None):
 
 
 def test_a_published_table_is_filled():
-    found, _ = read_table(PUBLISHED)
-    assert set(LEADING + TRAILING) <= set(found.columns)
-    assert found["variant"].equals(found["method"])
-    assert found.loc[found["method"] == "original", "ranked"].tolist() == [False] * 3
-    assert found["ranked"].sum() == 21
-    assert found["rank_average"][2] == "=2"
-    assert found["ma"][0] == 0.789
+    frame, _ = read_table(PUBLISHED)
+    assert set(LEADING + TRAILING) <= set(frame.columns)
+    assert frame["variant"].equals(frame["method"])
+    assert frame.loc[frame["method"] == "original", "ranked"].tolist() == [False] * 3
+    assert frame["ranked"].sum() == 21
+    assert frame["rank_average"][2] == "=2"
+    assert frame["ma"][0] == 0.789
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_empty_cells_are_nan(tmp_path):
     path = tmp_path / "some.csv"
     path.write_text("model,method,ma,seed,peak_memory_bytes\nm,emso,,,\n", encoding="utf-8")
     declare(path)
-    found = read_table(path)[0].iloc[0]
-    assert math.isnan(found["ma"])
-    assert found["seed"] == 0
-    assert found["peak_memory_bytes"] is pd.NA
+    frame = read_table(path)[0].iloc[0]
+    assert math.isnan(frame["ma"])
+    assert frame["seed"] == 0
+    assert frame["peak_memory_bytes"] is pd.NA
 
 
 @pytest.mark.parametrize("name", ["emso_main_table", "emso_ablation", "emso_num_blocks", "di_original_models"])

@@ -32,9 +32,9 @@ ORIGINAL = row("original", 0.8)
 def test_each_row_has_its_accuracies_and_their_change():
     table = pd.DataFrame([row("emso", 0.75, strength=2.0), row("ga", 0.5, strength=1.0, collapsed=True), ORIGINAL])
     [rows] = answers(table, INFO).values()
-    assert [each.variant for each in rows] == ["original", "emso", "ga"]
-    assert [each.strength for each in rows] == ["", "epochs 2", "epochs 1"]
-    assert [each.collapsed for each in rows] == [False, False, True]
+    assert [answered.variant for answered in rows] == ["original", "emso", "ga"]
+    assert [answered.strength for answered in rows] == ["", "epochs 2", "epochs 1"]
+    assert [answered.collapsed for answered in rows] == [False, False, True]
     assert rows[0].accuracies[0] == Accuracy(0.8, 0.05, 0.0)
     assert rows[1].accuracies[0].change == pytest.approx(-0.05)
     assert math.isnan(rows[1].accuracies[1].error)
@@ -42,7 +42,7 @@ def test_each_row_has_its_accuracies_and_their_change():
 
 def test_only_ranked_points_are_shown():
     table = pd.DataFrame([ORIGINAL, row("emso", 0.7, strength=1.0, ranked=False), row("emso", 0.6, strength=2.0)])
-    assert [each.strength for each in answers(table, INFO)["m"]] == ["", "epochs 2"]
+    assert [answered.strength for answered in answers(table, INFO)["m"]] == ["", "epochs 2"]
 
 
 def test_several_seeds_have_an_interval_and_not_a_tasks_own_error():
@@ -72,7 +72,7 @@ def test_without_reasoning_tasks_there_is_nothing_to_draw():
 
 def test_a_bar_for_each_row_and_task_in_a_panel_for_each_model():
     rows = [ORIGINAL, row("emso", 0.7), row("ga", 0.5, collapsed=True)]
-    figure = bars(pd.DataFrame([*rows, *({**each, "model": "n"} for each in rows)]), INFO)
+    figure = bars(pd.DataFrame([*rows, *({**cells, "model": "n"} for cells in rows)]), INFO)
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["m", "n"]
     for ax in figure.axes:
         heights = [patch.get_height() for patch in ax.patches]

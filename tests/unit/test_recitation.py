@@ -106,9 +106,13 @@ def test_each_model_is_judged_by_its_own_rows():
     recites = rows(("original", 0.95, 0.01), ("holdout", 0.31, 0.01), model="one")
     does_not = rows(("original", 0.31, 0.01), ("holdout", 0.31, 0.01), model="two")
     frame = pd.concat([recites, does_not, does_not.assign(model="three")])
-    found = recitations(frame, known(frame))
-    assert {model: each.recites for model, each in found.items()} == {"one": True, "two": False, "three": False}
-    [sentence] = said_first(found)
+    by_model = recitations(frame, known(frame))
+    assert {model: recitation.recites for model, recitation in by_model.items()} == {
+        "one": True,
+        "two": False,
+        "three": False,
+    }
+    [sentence] = said_first(by_model)
     assert sentence.startswith(f"two, three: {NOTHING}")
 
 
@@ -117,7 +121,7 @@ def sweep(make_row, make_plan, make_point, make_measurement):
     """Return a maker of a sweep's plan and records: the original's MA, and what else there is to compare with."""
 
     def make(ma=0.9, holdout=0.3, seeds=(0,), models=("miniature-m",), errors=True):
-        trials, found = [], {}
+        trials, records_of = [], {}
         for model in models:
             for seed in seeds:
                 given = {"original": ma, "emso": ma / 2, "gradient_ascent": ma / 3}
@@ -134,8 +138,8 @@ def sweep(make_row, make_plan, make_point, make_measurement):
                     for strength in spec.points():
                         records.append(make_measurement(spec, strength, "all", numbers=numbers, notes=notes))
                     trials.append(spec)
-                    found[spec.trial_id] = records
-        return make_plan(*trials), found
+                    records_of[spec.trial_id] = records
+        return make_plan(*trials), records_of
 
     return make
 
@@ -225,7 +229,7 @@ def test_intervals_of_ranks_go_with_the_ranks(sweep, shown, tmp_path):
 def test_collapse_stays_the_reason_of_what_collapsed(sweep, shown, tmp_path):
     plan, records = sweep(ma=0.3)
     name = "gradient_ascent-miniature-m-0"
-    worse = [replace(each, numbers=dict(each.numbers) | {"mauve": 0.01}) for each in records[name][1:]]
+    worse = [replace(record, numbers=dict(record.numbers) | {"mauve": 0.01}) for record in records[name][1:]]
     shown(plan, records | {name: worse}, tmp_path)
     reasons = {row["method"]: row["unranked"] for row in ranking(tmp_path)}
     assert reasons["emso"] == "nothing to erase"

@@ -68,7 +68,7 @@ def spec(make_trial):
 def records(spec, point, measured):
     """All that the trial leaves."""
     numbers = {1: {"el_3": 0.1, "ma": 0.5}, 2: {"el_3": 0.2, "ma": 0.5}}
-    return [started(spec), *(each for s in numbers for each in (point(spec, s), measured(spec, s, numbers[s])))]
+    return [started(spec), *(record for s in numbers for record in (point(spec, s), measured(spec, s, numbers[s])))]
 
 
 @pytest.fixture(scope="session")
@@ -135,12 +135,12 @@ def everything(root):
 
 def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, records):
     sync(root, make_sweep(spec), {"t1": records}, collapsed={"t1": "degenerate"})
-    found = runs(root)
-    assert found["sweep"]["tags"]["mlflow.runName"] == "tradeoff"
-    assert found["sweep"]["tags"]["mlflow.note.content"] == "What does each method pay?"
-    trial = found["t1"]
+    live = runs(root)
+    assert live["sweep"]["tags"]["mlflow.runName"] == "tradeoff"
+    assert live["sweep"]["tags"]["mlflow.note.content"] == "What does each method pay?"
+    trial = live["t1"]
     assert trial["status"] == "FINISHED"
-    assert trial["tags"]["mlflow.parentRunId"] == found["sweep"]["id"]
+    assert trial["tags"]["mlflow.parentRunId"] == live["sweep"]["id"]
     said = {"method": "emso", "variant": "full_em", "model": "miniature-m", "collapsed": "degenerate"}
     said |= {"status": "done", "stop_reason": "none", "definition": "exact", "not_finite": "none"}
     said |= {"version.torch": "2.13.0", "mlflow.runName": "full_em miniature-m seed 7"}
@@ -227,8 +227,8 @@ def test_a_sync_that_was_cut_off_in_a_write_is_completed(
 def test_what_is_not_a_finite_number_is_named_and_not_logged(root, sync, make_trial, make_sweep, measured):
     spec = make_trial(strengths=(1,))
     numbers = {"mauve": NAN, "perplexity": INF, "rep_2": -INF, "div_3": 0.0}
-    found = [started(spec), measured(spec, 1, numbers, group="generation")]
-    sync(root, make_sweep(spec), {"t1": found})
+    kept_records = [started(spec), measured(spec, 1, numbers, group="generation")]
+    sync(root, make_sweep(spec), {"t1": kept_records})
     trial = runs(root)["t1"]
     assert [metric for metric in trial["metrics"] if metric[0].startswith("generation")] == [
         ("generation/div_3", 1, 0.0)
@@ -241,9 +241,9 @@ def test_no_text_of_a_sample_a_note_or_an_error_gets_in(root, make_results, make
     stopped = Stopped(trial_id="t1", strength=1, reason="validation perplexity")
     failed = Failed(trial_id="t1", error=f"ValueError: {SECRET}", log=(SECRET,))
     untyped = Failed(trial_id="t2", error=f"{SECRET}: it was", log=(SECRET,))
-    found = {"t1": [*records[:2], stopped, failed], "t2": [untyped]}
+    kept_records = {"t1": [*records[:2], stopped, failed], "t2": [untyped]}
     tracker = Tracker(root)
-    tracker.sync(make_results(make_sweep(spec, make_trial(trial_id="t2")), found))
+    tracker.sync(make_results(make_sweep(spec, make_trial(trial_id="t2")), kept_records))
     table = root / "table.csv"
     table.write_text("el_3\n0.1\n")
     tracker.finish([table])
@@ -281,8 +281,8 @@ def test_a_new_evaluator_adds_to_the_run_and_a_changed_one_replaces_it(
     sync(root, make_sweep(spec), {"t1": records})
     first = runs(root)["t1"]
     more = replace(spec, evaluators=(*spec.evaluators, EvaluatorSpec(name="mine", version=1, settings={}, key="mine")))
-    found = [*records, measured(more, 1, {"fluency": 0.7}, "mine", "generation")]
-    sync(root, make_sweep(more), {"t1": found})
+    kept_records = [*records, measured(more, 1, {"fluency": 0.7}, "mine", "generation")]
+    sync(root, make_sweep(more), {"t1": kept_records})
     second = runs(root)["t1"]
     assert second["id"] == first["id"]
     assert set(second["metrics"]) - set(first["metrics"]) == {
@@ -290,8 +290,8 @@ def test_a_new_evaluator_adds_to_the_run_and_a_changed_one_replaces_it(
         ("measure_seconds/mine", 1, 0.5),
     }
     changed = make_trial(key="el_sequences: 128")
-    found += [measured(changed, 1, {"el_3": 0.9}, definition="table")]
-    sync(root, make_sweep(changed), {"t1": found})
+    kept_records += [measured(changed, 1, {"el_3": 0.9}, definition="table")]
+    sync(root, make_sweep(changed), {"t1": kept_records})
     third = runs(root)["t1"]
     assert third["id"] != first["id"]
     assert (first["tags"]["definition"], third["tags"]["definition"]) == ("exact", "table")
@@ -306,8 +306,11 @@ def test_the_step_is_the_epoch_or_else_the_strengths_place(
     root, sync, strengths, steps, make_trial, make_sweep, point, measured
 ):
     spec = make_trial(strengths=strengths)
-    found = [started(spec), *(each for s in steps for each in (point(spec, s), measured(spec, s, {"ma": 0.5})))]
-    sync(root, make_sweep(spec), {"t1": found})
+    kept_records = [
+        started(spec),
+        *(record for s in steps for record in (point(spec, s), measured(spec, s, {"ma": 0.5}))),
+    ]
+    sync(root, make_sweep(spec), {"t1": kept_records})
     metrics = runs(root)["t1"]["metrics"]
     assert [step for name, step, _ in metrics if name == "erasure/ma"] == sorted(steps.values())
     strength = {value: step for name, step, value in metrics if name == "strength"}
@@ -317,8 +320,11 @@ def test_the_step_is_the_epoch_or_else_the_strengths_place(
 def test_a_strength_that_comes_later_takes_no_others_step(root, sync, make_trial, make_sweep, point, measured):
     for strengths in ((0.5, 1.5), (0.5, 1.0, 1.5)):
         spec = make_trial(strengths=strengths)
-        found = [started(spec), *(each for s in strengths for each in (point(spec, s), measured(spec, s, {"ma": s})))]
-        sync(root, make_sweep(spec), {"t1": found})
+        kept_records = [
+            started(spec),
+            *(record for s in strengths for record in (point(spec, s), measured(spec, s, {"ma": s}))),
+        ]
+        sync(root, make_sweep(spec), {"t1": kept_records})
     metrics = runs(root)["t1"]["metrics"]
     assert [metric[1:] for metric in metrics if metric[0] == "erasure/ma"] == [(0, 0.5), (1, 1.5), (2, 1.0)]
 
@@ -351,8 +357,8 @@ def test_the_report_is_attached_unless_it_shows_plain_texts(
     for name in ("report.html", "table.csv"):
         (root / name).write_text(name)
     tracker.finish([root / "report.html", root / "table.csv", root / "missing.png"])
-    found = {path.name for path in (root / "mlartifacts").rglob("*") if path.is_file()}
-    assert found == {"table.csv", *(["report.html"] if attached else [])}
+    attached_files = {path.name for path in (root / "mlartifacts").rglob("*") if path.is_file()}
+    assert attached_files == {"table.csv", *(["report.html"] if attached else [])}
 
 
 @pytest.mark.parametrize(
