@@ -134,7 +134,8 @@ def _flags(
 def _original(table: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
     of_model = (table["method"] == ORIGINAL) & (table["model"] == row["model"])
     of_seed = of_model & (table["seed"] == row["seed"])
-    return table[of_seed if of_seed.any() else of_model]
+    originals: pd.DataFrame = table[of_seed if of_seed.any() else of_model]
+    return originals
 
 
 def all_reasons(reasons: Iterable[str]) -> str:

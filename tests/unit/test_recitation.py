@@ -4,6 +4,7 @@ import csv
 import math
 import re
 from dataclasses import replace
+from io import StringIO
 
 import pandas as pd
 import pytest
@@ -154,7 +155,7 @@ def shown(make_ranked):
         (folder / "table.metrics.yaml").write_text(declarations(ranked.info))
         write_tables(ranked, plan.question, folder)
         report = page(results, ranked, {"tradeoff": b""})
-        console = Console(width=100, record=True, file=(folder / "terminal").open("w"))
+        console = Console(width=100, record=True, file=StringIO())
         console.print(ranking_table(ranked))
         terminal = " ".join(console.export_text().split())
         main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</header>") :])).strip()
