@@ -423,20 +423,20 @@ def test_importing_the_tracker_does_not_import_mlflow():
 def test_the_dashboard_serves_the_runs_on_this_machine_alone(root, sync, make_sweep, spec, records):
     sync(root, make_sweep(spec), {"t1": records})
     code = "import sys, pathlib, harness.records.tracking as t; t.serve_dashboard(pathlib.Path(sys.argv[1]), 5917)"
-    server = subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=root, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        assert "http://127.0.0.1:5917/#/experiments/1/runs?" in server.stdout.readline()
-        for _ in range(120):
-            try:
-                with urllib.request.urlopen("http://127.0.0.1:5917/health", timeout=5) as answer:
-                    assert answer.read() == b"OK"
-                break
-            except OSError:
-                time.sleep(0.5)
-        else:
-            pytest.fail("no answer")
-    finally:
-        server.terminate()
-        server.wait()
+    command = [sys.executable, "-c", code, str(root)]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            assert "http://127.0.0.1:5917/#/experiments/1/runs?" in server.stdout.readline()
+            for _ in range(120):
+                try:
+                    with urllib.request.urlopen("http://127.0.0.1:5917/health", timeout=5) as answer:
+                        assert answer.read() == b"OK"
+                    break
+                except OSError:
+                    time.sleep(0.5)
+            else:
+                pytest.fail("no answer")
+        finally:
+            server.terminate()
     assert not (root / "mlruns").exists()
