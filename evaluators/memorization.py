@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,10 +59,10 @@ class Memorization(Evaluator):
         share = partial(erasure_metric, unit="fraction", high=1.0)
         tokens = partial(erasure_metric, unit="tokens", high=math.inf, ranked=False)
         return (
-            share(f"el_{self.n}", f"EL_{self.n}", PAPER),
-            share("ma", "MA", PAPER),
-            share("ss", "SS", PAPER, low=-1.0),
-            tokens("exact_match", "Exact match", "EMSO paper, section 4.4"),
+            share(f"el_{self.n}", f"EL_{self.n}", PAPER, column=1, axis=2),
+            share("ma", "MA", PAPER, column=2, axis=1, headline=True),
+            share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity"),
+            tokens("exact_match", "Exact match", "EMSO paper, section 4.4", column=4),
             tokens("exact_match_original", "Exact match with the original", "EMSO paper, figure 5"),
             share("ma_all", "MA (all positions)", "Tirumala et al., arXiv:2205.10770", ranked=False),
         )
@@ -181,21 +182,9 @@ class Memorization(Evaluator):
         return tuple(Sample("forget", *text) for text in texts)
 
 
-def erasure_metric(
-    name: str, title: str, source: str, *, unit: str, high: float, low: float = 0.0, ranked: bool = True
-) -> Metric:
+def erasure_metric(name: str, title: str, source: str, *, low: float = 0.0, **others: Any) -> Metric:
     """Return a metric that is better when lower."""
-    return Metric(
-        name=name,
-        title=title,
-        source=source,
-        unit=unit,
-        low=low,
-        high=high,
-        ranked=ranked,
-        better="lower",
-        group="erasure",
-    )
+    return Metric(name=name, title=title, source=source, low=low, better="lower", group="erasure", **others)
 
 
 def after_prefix(continuations: Continuations) -> list[list[int]]:

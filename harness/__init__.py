@@ -1,6 +1,27 @@
 """Lethe's harness: runs any method against any evaluator, and names neither.
 
+    from harness import load_results, run_sweep
+
+    results = run_sweep("sweeps/tradeoff.yaml")
+
 Reading order: `contracts` (the words), `plugins` (names to classes), `planning` (a sweep file
 to trials), `execution.trial` (one trial: erase, then measure), `records` (what is kept),
-`reporting` (what is shown). The doors are `sweep`, `collate`, `pretrain` and `cli`.
+`reporting` (what is shown). The doors are `sweep`, `collate`, `pretrain`, `cli` and `library`.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.library import SweepResults, load_results
+    from harness.sweep import run_sweep
+
+__all__ = ["SweepResults", "load_results", "run_sweep"]
+_MODULES = {"SweepResults": "harness.library", "load_results": "harness.library", "run_sweep": "harness.sweep"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: all of it would take seconds."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'harness' has no attribute '{name}'")
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,31 +1,65 @@
-"""`lethe`: one command with verbs, each of which is also a module to run with `python -m`."""
+"""`lethe`: one command with verbs, most of which are also modules to run with `python -m`."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import cast
 
 from harness.errors import LetheError, ModelError
 
 Verb = Callable[[Sequence[str]], int]
 
-MODULES = {
-    "sweep": ("harness.sweep", "run what is missing of a sweep, and write its report"),
-    "prefetch": ("harness.prefetch", "fetch every model and data set of the hub that a sweep names"),
-    "collate": ("harness.collate", "make tables and report again, from a journal or a table.csv"),
-    "pretrain": ("harness.pretrain", "rebuild the miniature's checkpoints from nothing"),
+VERBS = {
+    "sweep": ("harness.sweep:main", "run what is missing of a sweep, and write its report"),
+    "prefetch": ("harness.prefetch:main", "fetch every model and data set of the hub that a sweep names"),
+    "collate": ("harness.collate:main", "make tables and report again, from a journal or a table.csv"),
+    "pretrain": ("harness.pretrain:main", "rebuild the miniature's checkpoints from nothing"),
+    "plugins": ("harness.cli:plugins", "print every method and evaluator with its settings, and every metric"),
+    "patch": ("harness.cli:patch", "write an erased model that a sweep kept as a patch, as a checkpoint folder"),
+    "dashboard": ("harness.cli:dashboard", "browse the runs of all sweeps in MLflow, on 127.0.0.1"),
 }
-"""Verbs that are modules of their own, imported only when used."""
+"""Where each verb is, imported only when used, and what it does."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `lethe VERB ...` and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    parser = _parser()
+    if not arguments[0].startswith("-") and arguments[0] not in VERBS:
+        near = get_close_matches(arguments[0], VERBS, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        print(f"lethe has no verb '{arguments[0]}'.{hint}\n\n{parser.format_help()}", file=sys.stderr)
+        return 2
+    verb, rest = parser.parse_known_args(arguments)
+    module, _, function = VERBS[verb.name][0].partition(":")
+    run: Verb = getattr(import_module(module), function)
+    try:
+        return run(rest)
+    except LetheError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    layout = partial(argparse.HelpFormatter, max_help_position=16, width=100)
+    usage = "lethe VERB [ARGS]"
+    parser = argparse.ArgumentParser(
+        prog="lethe", usage=usage, epilog="lethe VERB --help says more.", formatter_class=layout
+    )
+    verbs = parser.add_subparsers(dest="name", metavar="VERB [ARGS]", required=True, title="verbs")
+    for name, (_, about) in VERBS.items():
+        verbs.add_parser(name, help=about, add_help=False)  # What follows a verb is its own to read.
+    return parser
 
 
 def plugins(argv: Sequence[str]) -> int:
     """Print every method and evaluator with its settings, and every metric."""
-    argparse.ArgumentParser(prog="lethe plugins", description=plugins.__doc__).parse_args(argv)
+    _verb_parser("plugins").parse_args(argv)
     from harness.catalogue import catalogue
 
     print(catalogue())
@@ -33,19 +67,19 @@ def plugins(argv: Sequence[str]) -> int:
 
 
 def dashboard(argv: Sequence[str]) -> int:
-    """Serve MLflow's dashboard of all sweeps on 127.0.0.1."""
-    parser = argparse.ArgumentParser(prog="lethe dashboard", description=dashboard.__doc__)
+    """Serve MLflow's page of all sweeps on 127.0.0.1."""
+    parser = _verb_parser("dashboard")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all sweeps' results")
-    parser.add_argument("--port", type=int, default=5000)
+    parser.add_argument("--port", type=int, default=5000, help="where the page is served: http://127.0.0.1:PORT")
     arguments = parser.parse_args(argv)
-    from harness.records.tracking import dashboard as serve
+    from harness.records.tracking import serve_dashboard
 
-    serve(arguments.results, arguments.port)
+    serve_dashboard(arguments.results, arguments.port)
 
 
 def patch(argv: Sequence[str]) -> int:
     """Write an erased model that a sweep kept as a patch, as a checkpoint folder."""
-    parser = argparse.ArgumentParser(prog="lethe patch", description=patch.__doc__)
+    parser = _verb_parser("patch")
     parser.add_argument("patch", type=Path, help="the patch: results/artifacts/erased/<point id>, as table.csv has it")
     parser.add_argument("--model", required=True, help="the original: a miniature's name, a folder or a hub id")
     parser.add_argument("--tokenizer", help="the original's tokenizer folder, if it is not with the model")
@@ -64,36 +98,9 @@ def patch(argv: Sequence[str]) -> int:
     return 0
 
 
-VERBS: dict[str, Verb] = {"plugins": plugins, "patch": patch, "dashboard": dashboard}
-"""Verbs that are a few lines each."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `lethe VERB ...` and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    verb = arguments.pop(0) if arguments else "--help"
-    if verb in ("-h", "--help"):
-        print(_usage())
-        return 0
-    try:
-        if verb in MODULES:
-            return cast(Verb, importlib.import_module(MODULES[verb][0]).main)(arguments)
-        if verb in VERBS:
-            return VERBS[verb](arguments)
-    except LetheError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    near = get_close_matches(verb, [*MODULES, *VERBS], n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    print(f"lethe has no verb '{verb}'.{hint}\n\n{_usage()}", file=sys.stderr)
-    return 2
-
-
-def _usage() -> str:
-    about = {name: text for name, (_, text) in MODULES.items()}
-    about |= {name: (verb.__doc__ or "").rstrip(".").lower() for name, verb in VERBS.items()}
-    lines = [f"  {name:<10} {text}" for name, text in about.items()]
-    return "\n".join(["usage: lethe VERB ...", *lines, "", "lethe VERB --help says more."])
+def _verb_parser(name: str) -> argparse.ArgumentParser:
+    about = VERBS[name][1]
+    return argparse.ArgumentParser(prog=f"lethe {name}", description=f"{about[0].upper()}{about[1:]}.")
 
 
 if __name__ == "__main__":

@@ -15,14 +15,12 @@ import pandas as pd
 
 from harness.errors import DataError, LetheError
 from harness.records.journal import Journal
+from harness.records.results import read_results
 from harness.reporting.collapse import flag
-from harness.reporting.facts import Facts, known_facts, metric_facts
-from harness.reporting.ranking import RANKS, rank
-from harness.reporting.table import read_table, table
-from harness.reporting.terminal import console, ranking_table
+from harness.reporting.ranking import RANKS, RankedTable, rank
+from harness.reporting.table import read_table
+from harness.reporting.texts import console, ranking_table
 from harness.reporting.write import write, write_tables
-
-MISSING = "does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         if not options.path.exists():
-            raise DataError(f"{options.path} {MISSING}")
+            raise DataError(
+                f"{options.path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
+            )
         written = (_folder if options.path.is_dir() else _csv)(options.path, options.out)
     except LetheError as error:
         print(error, file=sys.stderr)
@@ -46,37 +46,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _folder(path: Path, out: Path | None) -> list[Path]:
     """Make everything again from the journal of a results folder."""
     journal = Journal(path / "journal")
-    plan = journal.read_plan()
-    records = {spec.trial_id: journal.read(spec.trial_id) for spec in plan.trials}
-    written = write(plan, records, out or path)
-    _show(table(plan, records), metric_facts(plan, records))
+    ranked, written = write(read_results(journal.read_plan(), journal), out or path)
+    console().print(ranking_table(ranked))
     return written
 
 
 def _csv(path: Path, out: Path | None) -> list[Path]:
     """Rank a table alone; its collapse flags are set anew unless it has their classes."""
-    given = read_table(path)
-    found = given if given["collapse_class"].any() else flag(given)
-    facts = known_facts(found.columns)
-    ranking = _show(found, facts)
-    _compare(given, found, ranking)
-    return write_tables(found, ranking, facts, path.stem, out) if out else []
+    stated, info = read_table(path)
+    has_classes = stated["collapse_class"].any()
+    ranked = rank(stated if has_classes else flag(stated, info), info)
+    console().print(ranking_table(ranked))
+    if not has_classes:
+        _compare(stated, ranked)
+    return write_tables(ranked, path.stem, out) if out else []
 
 
-def _show(found: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    ranking = rank(found, facts)
-    console().print(ranking_table(found, ranking, facts))
-    return ranking
-
-
-def _compare(given: pd.DataFrame, found: pd.DataFrame, ranking: pd.DataFrame) -> None:
+def _compare(stated: pd.DataFrame, ours: RankedTable) -> None:
     """Say how far the ranks and flags that a published table states agree with ours."""
-    names = [name for name in RANKS if name in given.columns]
-    both = given.merge(ranking, on=["model", "variant"], suffixes=("", "_ours"))
-    ranks = [one == ours for name in names for one, ours in zip(both[name], both[f"{name}_ours"], strict=True) if one]
-    flags = found["collapsed"].eq(given["collapsed"])[given["collapsed"].notna()]
+    names = [name for name in RANKS if name in stated.columns]
+    both = stated.merge(ours.ranking, on=["model", "variant"], suffixes=("", "_ours"))
+    ranks = [
+        theirs == own for name in names for theirs, own in zip(both[name], both[f"{name}_ours"], strict=True) if theirs
+    ]
+    flags = ours.table["collapsed"].eq(stated["collapsed"])[stated["collapsed"].notna()]
     for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
-        if same and given is not found:
+        if same:
             print(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
 
 

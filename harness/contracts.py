@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, T
 
 from annotated_types import Ge, Gt
 
+from harness.metric import Group as Group
+from harness.metric import Metric as Metric
+
 if TYPE_CHECKING:
     import numpy as np
     import torch
@@ -34,7 +37,6 @@ Definition = Literal["exact", "table"]
 """`exact`: the mended formulas. `table`: what the published tables were almost certainly made with."""
 Reference = Literal["none", "retain_data", "memorized_model"]
 """What a method needs besides the model and the forget set: the paper's three groups."""
-Group = Literal["erasure", "generation", "reasoning"]
 LossRegion = Literal["all", "continuation"]
 Precision = Literal["fp32", "bf16"]
 
@@ -42,25 +44,6 @@ Count = Annotated[int, Ge(0)]
 PositiveCount = Annotated[int, Ge(1)]
 NonNegative = Annotated[float, Ge(0.0)]
 Positive = Annotated[float, Gt(0.0)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """One number that an evaluator reports, with all that ranking and figures need to know."""
-
-    name: str
-    better: Literal["lower", "higher"]
-    unit: str
-    low: float
-    high: float
-    """`inf` where there is no bound."""
-    group: Group
-    source: str
-    """Paper and equation."""
-    title: str
-    """As a figure's axis says it: `EL_3`, `Perplexity`."""
-    ranked: bool = True
-    """False: shown beside the ranked metrics of its group, and not counted again."""
 
 
 @dataclass(frozen=True)

@@ -12,36 +12,38 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
 from harness.errors import ConfigError, LetheError
 from harness.planning.describe import describe
 from harness.planning.plan import plan
-from harness.records.journal import Journal, Status, status
-from harness.specs import Failed, Plan, Record, TrialSpec
+from harness.records.journal import Journal
+from harness.records.results import read_results, trial_results
+from harness.specs import Plan, TrialSpec
 
 if TYPE_CHECKING:
     from harness.execution.jobs import Event, Executor, Folders, Job, Watcher
+    from harness.library import SweepResults
     from harness.records.tracking import Tracker
+    from harness.reporting.ranking import RankedTable
 
-Records = dict[str, list[Record]]
+ExecutorName = Literal["ray", "inline"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     arguments = _parser().parse_args(argv)
-    results = arguments.results.resolve()
+    choice = {"overrides": arguments.set, "only": arguments.only, "results": arguments.results}
     try:
-        planned = plan(arguments.file, arguments.set, arguments.only)
-        folders = _folders(results, planned)
         if arguments.plan:
-            return _show(str(arguments.file), planned, folders)
-        with Journal(folders.results / "journal").held():
-            return _run(str(arguments.file), planned, arguments.executor, folders)
+            _show_plan(arguments.file, **choice)
+            return 0
+        return _tell(run_sweep(arguments.file, executor=arguments.executor, **choice))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -72,33 +74,82 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _show(file: str, planned: Plan, folders: Folders) -> int:
+def run_sweep(
+    file: str | PathLike[str],
+    *,
+    overrides: Sequence[str] = (),
+    only: Sequence[str] = (),
+    executor: ExecutorName = "ray",
+    results: str | PathLike[str] = "results",
+) -> SweepResults:
+    """Run what is missing of a sweep, write its report, and return all that it has measured.
+
+    Args:
+        file: The sweep file.
+        overrides: Settings changed, as for `--set`: `seeds=[0,1]`.
+        only: Trials chosen, as for `--only`: `method=emso`.
+        executor: `ray`, or `inline`: in this process, one trial after the other.
+        results: The folder of all sweeps' results.
+
+    Raises:
+        ConfigError: The sweep file is wrong, or a trial cannot run on this machine; it lists every fault.
+        DataError: Another run of this sweep is at work, or its numbers cannot be ranked together.
+    """
+    planned = plan(Path(file), overrides, only)
+    folders = _folders(results, planned)
+    with Journal(folders.results / "journal").held():
+        return _run(Path(file), planned, executor, folders)
+
+
+def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) -> SweepResults:
+    from harness.execution.jobs import jobs_for
+    from harness.execution.progress import Progress
+    from harness.library import SweepResults
+    from harness.records.tracking import Tracker
+    from harness.reporting.write import write
+
+    journal, tracker = Journal(folders.results / "journal"), Tracker(folders.results.parent)
+    before = read_results(planned, journal)
+    _refuse_unfit(file, [trial.spec for trial in before.unfinished])
+    journal.write_plan(planned)
+    threading.Thread(target=tracker.prepare, daemon=True).start()
+    if jobs := jobs_for(before, folders):
+        with Progress(jobs) as progress:
+            _executor(executor)(jobs, folders, _tracked(progress, planned, jobs, journal, tracker))
+    measured = read_results(planned, journal)
+    ranked, written = write(measured, folders.results)
+    tracker.sync(measured, _collapse_classes(ranked))
+    tracker.finish(written)
+    return SweepResults(folders.results, measured, ranked)
+
+
+def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], results: str | PathLike[str]) -> None:
     from harness.execution.jobs import jobs_for
     from harness.sizing.fit_check import doubtful, sized, unfit
     from harness.sizing.machine import this_machine
     from harness.sizing.needs_table import needs_table, warning
     from harness.sizing.size_cache import SizeCache, cache_folder
 
-    found = Console()
-    found = found if found.is_terminal else Console(width=120)
-    records = _records(planned, Journal(folders.results / "journal"))
-    states = _states(planned, records)
-    memorize = [job for job in jobs_for(planned, records, folders) if job.kind == "memorize"]
-    found.print(describe(planned, states, len(memorize)))
+    planned = plan(file, overrides, only)
+    folders = _folders(results, planned)
+    measured = read_results(planned, Journal(folders.results / "journal"))
+    to_memorize = sum(job.kind == "memorize" for job in jobs_for(measured, folders))
+    terminal = Console()
+    console = terminal if terminal.is_terminal else Console(width=120)
+    console.print(describe(planned, measured.statuses, to_memorize))
     machine, known = this_machine(), SizeCache(cache_folder())
     needs = sized(planned.trials, machine, known)
-    found.print()
-    found.print(needs_table(planned.trials, needs))
+    console.print()
+    console.print(needs_table(planned.trials, needs))
     if machine is not None:
-        left = _left(planned, states)
+        left = [trial.spec for trial in measured.unfinished]
         if doubts := doubtful(left, needs, machine, known):
-            found.print(warning(doubts), style="yellow", markup=False, highlight=False)
+            console.print(warning(doubts), style="yellow", markup=False, highlight=False)
         if refused := unfit(left, needs, machine, known):
-            raise ConfigError(file, refused)
-    return 0
+            raise ConfigError(str(file), refused)
 
 
-def _refuse_unfit(file: str, trials: Sequence[TrialSpec], folders: Folders) -> None:
+def _refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
     """Stop before anything starts if a trial cannot run here; small models are not looked at closely."""
     from harness.sizing.fit_check import doubtful, large, sized, unfit
     from harness.sizing.machine import this_machine
@@ -112,54 +163,30 @@ def _refuse_unfit(file: str, trials: Sequence[TrialSpec], folders: Folders) -> N
     if doubts := doubtful(trials, needs, machine, known):
         print(warning(doubts), file=sys.stderr)
     if refused := unfit(trials, needs, machine, known):
-        raise ConfigError(file, refused)
+        raise ConfigError(str(file), refused)
 
 
-def _states(planned: Plan, records: Records) -> dict[str, Status]:
-    return {spec.trial_id: status(spec, records[spec.trial_id]) for spec in planned.trials}
-
-
-def _left(planned: Plan, states: Mapping[str, Status]) -> list[TrialSpec]:
-    return [spec for spec in planned.trials if states[spec.trial_id] != "done"]
-
-
-def _folders(results: Path, planned: Plan) -> Folders:
+def _folders(results: str | PathLike[str], planned: Plan) -> Folders:
     from harness.execution.jobs import Folders
 
-    return Folders(results=results / planned.sweep, artifacts=results / "artifacts")
-
-
-def _run(file: str, planned: Plan, executor: str, folders: Folders) -> int:
-    from harness.execution.jobs import jobs_for
-    from harness.execution.progress import Progress
-    from harness.records.tracking import Tracker
-
-    journal, tracker = Journal(folders.results / "journal"), Tracker(folders.results.parent)
-    records = _records(planned, journal)
-    _refuse_unfit(file, _left(planned, _states(planned, records)), folders)
-    journal.write_plan(planned)
-    threading.Thread(target=tracker.prepare, daemon=True).start()
-    jobs = jobs_for(planned, records, folders)
-    if jobs:
-        with Progress(jobs) as progress:
-            _executor(executor)(jobs, folders, _tracked(progress, planned, jobs, journal, tracker))
-    return _report(planned, journal, tracker, folders)
+    root = Path(results).resolve()
+    return Folders(results=root / planned.sweep, artifacts=root / "artifacts")
 
 
 def _tracked(watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracker: Tracker) -> Watcher:
     """Return a watcher that also brings MLflow up to date whenever a trial is over."""
-    trials = {job.name: job.spec.trial_id for job in jobs if job.kind == "trial"}
+    specs = {job.name: job.spec for job in jobs if job.kind == "trial"}
 
     def watched(event: Event) -> None:
         watch(event)
-        if event.kind in ("finished", "failed") and event.job in trials:
-            trial_id = trials[event.job]
-            tracker.log_point(planned, trial_id, journal.read(trial_id))
+        if event.kind in ("finished", "failed") and event.job in specs:
+            spec = specs[event.job]
+            tracker.log_trial(planned, trial_results(spec, journal.read(spec.trial_id)))
 
     return watched
 
 
-def _executor(name: str) -> Executor:
+def _executor(name: ExecutorName) -> Executor:
     if name == "inline":
         from harness.execution.job_queue import run_inline
 
@@ -169,31 +196,23 @@ def _executor(name: str) -> Executor:
     return run_with_ray
 
 
-def _report(planned: Plan, journal: Journal, tracker: Tracker, folders: Folders) -> int:
-    from harness.reporting.facts import metric_facts
-    from harness.reporting.ranking import rank
-    from harness.reporting.table import table
-    from harness.reporting.terminal import console, ranking_table
-    from harness.reporting.write import write
-
-    records = _records(planned, journal)
-    found, facts = table(planned, records), metric_facts(planned, records)
-    classes = found.groupby("trial_id")["collapse_class"].agg(lambda each: ", ".join(each.dropna().unique()))
-    written = write(planned, records, folders.results)
-    tracker.sync(planned, records, {str(trial_id): words for trial_id, words in classes.items() if words})
-    tracker.finish(written)
-    console().print(ranking_table(found, rank(found, facts), facts))
-    states = _states(planned, records)
-    unfinished = _left(planned, states)
-    for spec in unfinished:
-        why = next((f": {each.error}" for each in reversed(records[spec.trial_id]) if isinstance(each, Failed)), "")
-        print(f"{states[spec.trial_id]}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){why}")
-    print(f"The report: {folders.results / 'report.html'}")
-    return 1 if unfinished else 0
+def _collapse_classes(ranked: RankedTable) -> dict[str, str]:
+    """Return the classes of each trial's points, as far as any have one."""
+    by_trial = ranked.table.groupby("trial_id")["collapse_class"]
+    classes = {str(trial_id): ", ".join(names.dropna().unique()) for trial_id, names in by_trial}
+    return {trial_id: names for trial_id, names in classes.items() if names}
 
 
-def _records(planned: Plan, journal: Journal) -> Records:
-    return {spec.trial_id: journal.read(spec.trial_id) for spec in planned.trials}
+def _tell(outcome: SweepResults) -> int:
+    """Print the ranking, what is unfinished and where the report is; return the exit code."""
+    from harness.reporting.texts import console, ranking_table
+
+    console().print(ranking_table(outcome.ranked))
+    for trial in outcome.unfinished:
+        spec, reason = trial.spec, f": {trial.failure.error}" if trial.failure else ""
+        print(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
+    print(f"The report: {outcome.report}")
+    return 1 if outcome.unfinished else 0
 
 
 if __name__ == "__main__":

@@ -28,7 +28,10 @@ from harness.execution.jobs import Folders, Job
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS, METHODS
-from harness.reporting.facts import known_fact
+from harness.records.results import Results, trial_results
+from harness.reporting.metric_info import metric_info
+from harness.reporting.ranking import rank
+from harness.reporting.table import table
 from harness.specs import (
     CollapseBounds,
     Engine,
@@ -211,7 +214,40 @@ def make_point():
 
 
 @pytest.fixture(scope="session")
-def make_measurement():
+def declared():
+    """Return what the shipped evaluators declare of each of the named metrics, whatever its n is."""
+
+    def metric(name):
+        n = int(re.search(r"\d*$", name).group() or 3)
+        settings = {"memorization": {"n": n}, "generation": {"rep": n, "div": n}}
+        metrics = [m for evaluator in settings for m in EVALUATORS.configure(evaluator, settings[evaluator]).metrics]
+        return next(m for m in metrics if m.name == name)
+
+    return lambda *names: [metric(name) for name in names]
+
+
+@pytest.fixture(scope="session")
+def make_results():
+    """Return a maker of a plan's results from the records of its trials, by their ids."""
+    return lambda plan, records: Results(
+        plan, tuple(trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials)
+    )
+
+
+@pytest.fixture(scope="session")
+def make_ranked(make_results):
+    """Return a maker of a plan's results and their ranked table, from the records of its trials, by their ids."""
+
+    def make(plan, records):
+        results = make_results(plan, records)
+        info = metric_info(results)
+        return results, rank(table(results, info), info)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_measurement(declared):
     """Return a maker of measurements, under the key that the trial asks of the evaluator."""
 
     def make(spec, strength=None, evaluator="memorization", numbers=None, **changes):
@@ -220,7 +256,7 @@ def make_measurement():
         fields = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
         fields |= {"evaluator": evaluator, "key": keys.get(evaluator), "definition": "exact", "numbers": numbers}
         if "metrics" not in changes:
-            fields["metrics"] = tuple(asdict(known_fact(name)) for name in numbers)
+            fields["metrics"] = tuple(asdict(metric) for metric in declared(*numbers))
         return Measurement(**fields | {"samples": (), "notes": {}, "seconds": 2.0} | changes)
 
     return make

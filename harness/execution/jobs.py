@@ -7,7 +7,7 @@ ever waits in a slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -15,8 +15,9 @@ from typing import Literal, Protocol
 from harness.contracts import Json
 from harness.execution.memorized import MEMORIZED, memorized_key
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal, remaining
-from harness.specs import Failed, PlainData, Plan, Record, TrialSpec
+from harness.records.journal import Journal
+from harness.records.results import Results
+from harness.specs import Failed, PlainData, TrialSpec
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,15 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
     watch(Event(job=job.name, kind="failed", message=error))
 
 
-def jobs_for(plan: Plan, records: Mapping[str, Sequence[Record]], folders: Folders) -> list[Job]:
-    """Return the jobs that finish a plan: nothing for what the journal holds, memorised models first.
+def jobs_for(results: Results, folders: Folders) -> list[Job]:
+    """Return the jobs that finish a sweep: nothing for what the journal holds, memorised models first.
 
     Args:
-        plan: Every trial of the sweep.
-        records: What the journal holds of each trial, by trial id.
+        results: What the journal says of every trial.
         folders: Where artifacts may exist already.
     """
     artifacts = Artifacts(folders.artifacts)
-    unfinished = [spec for spec in plan.trials if remaining(spec, records.get(spec.trial_id, ()))]
+    unfinished = [trial.spec for trial in results.unfinished]
     memorize: dict[str, Job] = {}
     trials = []
     for spec in unfinished:

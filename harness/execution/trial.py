@@ -14,12 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 
 import torch
 
 from harness.contracts import (
-    Checkpoint,
     Definition,
     ErasedModel,
     Evaluation,
@@ -40,10 +38,11 @@ from harness.execution.memory import PeakMemory, memory_counters, release_free_m
 from harness.execution.redaction import sample_for_report
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
-from harness.models.patch import apply_patch, save_patch
+from harness.models.patch import load_erased, save_patch
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal, remaining
+from harness.records.journal import Journal
+from harness.records.results import trial_results
 from harness.specs import EvaluatorSpec, Measurement, Point, Started, Stopped
 from harness.toolkit.pair import PairModel
 
@@ -104,7 +103,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     """Erase and measure what the journal lacks of a trial."""
     spec, journal = job.spec, Journal(folders.results / "journal")
     records = journal.read(spec.trial_id)
-    work = list(remaining(spec, records))
+    work = list(trial_results(spec, records).remaining)
     known = {record.point_id for record in records if isinstance(record, Point)}
     journal.append(Started(trial_id=spec.trial_id, spec=spec.to_json(), versions=versions()))
     trial = _RunningTrial(job, folders, watch, journal, total=sum(len(evaluators) for _, evaluators in work))
@@ -163,19 +162,12 @@ class _RunningTrial:
         if wanted and all(kept):
             for strength, folder in zip(wanted, kept, strict=True):
                 assert folder is not None
-                yield ErasedModel(strength, self._load_kept(folder).to(device))
+                yield ErasedModel(strength, load_erased(spec.model, folder).to(device))
             return
         settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
         for erasure in erase(spec, self.artifacts, wanted, settings, self.progress):
             self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
             yield erasure.erased
-
-    def _load_kept(self, folder: Path) -> Model:
-        patch = folder / "patch.safetensors"
-        if patch.is_file():
-            return apply_patch(load_model(self.spec.model), self.spec.model.digest, patch)
-        # Without a digest: the artifact's own were compared when it was found.
-        return load_model(Checkpoint(f"{self.spec.model.id} (erased)", str(folder), self.spec.model.tokenizer, ""))
 
     def keep(self, erased: ErasedModel, strength: Number | None, seconds: float, *, is_new: bool) -> None:
         """Check the erased model, journal the point, and keep the model if the sweep wants that."""

@@ -59,6 +59,19 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
     return original
 
 
+def load_erased(original: Checkpoint, folder: Path) -> Model:
+    """Return the erased model that a sweep kept in `folder`, as a patch of `original` or whole.
+
+    Raises:
+        ModelError: The patch belongs to another original.
+    """
+    patch = folder / "patch.safetensors"
+    if patch.is_file():
+        return apply_patch(load_model(original), original.digest, patch)
+    # Without a digest: the artifact's own were compared when it was found.
+    return load_model(Checkpoint(f"{original.id} (erased)", str(folder), original.tokenizer, ""))
+
+
 def export_patched(original: Checkpoint, patch: Path, out: Path) -> None:
     """Write the original with `patch` applied, and its tokenizer, to the new folder `out`.
 

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from harness.records.journal import Status
+from harness.records.results import Status
 from harness.specs import UNSEEN_ROWS, Plan, TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}

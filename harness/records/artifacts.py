@@ -11,16 +11,13 @@ that it carries, is named, removed and built again, and never used.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import json
-import os
 import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,12 +26,12 @@ from safetensors.numpy import load_file, save_file
 
 from harness.digests import difference, digest_of, folder_digests
 from harness.errors import PluginError
+from harness.files import locked, sync
 
 ABOUT = "about.json"
 """In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""
 _ARRAYS = "arrays.safetensors"
 _BUILDING = ".building-"
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def _to_stderr(message: str) -> None:
@@ -64,7 +61,7 @@ class Artifacts:
             return None
         if not damage(folder, kind, key):
             return folder
-        with _lock(self.root / kind, key):
+        with locked(_lock_file(self.root / kind, key)):
             return self._intact(kind, key)
 
     def build(self, kind: str, key: str, make: Callable[[Path], None]) -> Path:
@@ -97,11 +94,10 @@ class Artifacts:
             kind: Such as `workers`; a folder's name.
             key: A digest of what it is for; a folder's name.
         """
-        shelf = self.root / kind
-        shelf.mkdir(parents=True, exist_ok=True)
-        with _lock(shelf, key) as locked:
-            _remove_leftovers(shelf, held=key if locked else None)
-            folder = shelf / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
+        kind_folder = self.root / kind
+        with locked(_lock_file(kind_folder, key)) as is_locked:
+            _remove_leftovers(kind_folder, held=key if is_locked else None)
+            folder = kind_folder / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
             folder.mkdir()
             try:
                 yield folder
@@ -112,10 +108,9 @@ class Artifacts:
         folder = self.root / kind / key
         if folder.exists() and not damage(folder, kind, key):
             return folder
-        shelf = self.root / kind
-        shelf.mkdir(parents=True, exist_ok=True)
-        with _lock(shelf, key) as locked:
-            _remove_leftovers(shelf, held=key if locked else None)
+        kind_folder = self.root / kind
+        with locked(_lock_file(kind_folder, key)) as is_locked:
+            _remove_leftovers(kind_folder, held=key if is_locked else None)
             return self._intact(kind, key) or self._make(kind, key, parts, make)
 
     def _intact(self, kind: str, key: str) -> Path | None:
@@ -128,7 +123,7 @@ class Artifacts:
             return folder
         # Aside first: nobody may find it half removed. Whoever dies here leaves what a dead builder does.
         aside = self.root / kind / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
-        with contextlib.suppress(FileNotFoundError):  # Without locks, another may have been first.
+        with suppress(FileNotFoundError):  # Without locks, another may have been first.
             folder.rename(aside)
             shutil.rmtree(aside, ignore_errors=True)
         self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
@@ -147,7 +142,8 @@ class Artifacts:
                 "files": folder_digests(building),
             }
             (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-            _sync(building)
+            for path in (*building.rglob("*"), building):
+                sync(path)
             _rename(building, self.root / kind / key)
         finally:
             shutil.rmtree(building, ignore_errors=True)
@@ -183,44 +179,20 @@ def _numbers(name: str, array: np.ndarray) -> np.ndarray:
     return np.array(array, order="C")
 
 
-@contextmanager
-def _lock(shelf: Path, key: str, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the key's lock; the value says whether it is really held.
-
-    It is not where the file system has no locks: then several may build, and the first rename wins.
-    """
-    locks = shelf / ".locks"
-    locks.mkdir(exist_ok=True)
-    with (locks / key).open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if wait and error.errno not in _NO_LOCKS:
-                raise
-            yield False
-        else:
-            yield True
+def _lock_file(kind_folder: Path, key: str) -> Path:
+    return kind_folder / ".locks" / key
 
 
-def _remove_leftovers(shelf: Path, *, held: str | None) -> None:
+def _remove_leftovers(kind_folder: Path, *, held: str | None) -> None:
     """Remove what dead builders left: whatever is being built by others has its lock taken."""
-    for path in shelf.glob(f"{_BUILDING}*"):
+    for path in kind_folder.glob(f"{_BUILDING}*"):
         key = path.name.removeprefix(_BUILDING).rpartition(".")[0]
         if key == held:
             shutil.rmtree(path, ignore_errors=True)
             continue
-        with _lock(shelf, key, wait=False) as free:
-            if free:
+        with suppress(BlockingIOError), locked(_lock_file(kind_folder, key), wait=False) as is_locked:
+            if is_locked:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _rename(building: Path, final: Path) -> None:

@@ -10,24 +10,21 @@ is `{"float": "nan"}`; infinity is `{"float": "inf"}` or `{"float": "-inf"}` in 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from harness.contracts import Json, Number
+from harness.contracts import Json
 from harness.errors import DataError, PluginError
-from harness.specs import EvaluatorSpec, Failed, Measurement, Plan, Point, Record, Started, Stopped, TrialSpec
-
-Status = Literal["done", "failed", "missing"]
-Remaining = tuple[tuple[Number | None, tuple[EvaluatorSpec, ...]], ...]
+from harness.files import locked, sync, write_whole
+from harness.specs import Failed, Measurement, Plan, Point, Record, Started, Stopped
 
 _LOG = logging.getLogger(__name__)
 _KINDS: dict[str, type[Record]] = {
@@ -54,10 +51,9 @@ class Journal:
         Raises:
             DataError: Another run holds it.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".in-use").open("ab") as lock:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.enter_context(locked(self.folder / ".in-use", wait=False))
             except BlockingIOError:
                 raise DataError(
                     f"another run of this sweep is writing to {self.folder.parent}. Wait until it ends, or stop it: "
@@ -86,7 +82,7 @@ class Journal:
         finally:
             os.close(file)
         if is_new:
-            _sync_folder(self.folder)
+            sync(self.folder)
 
     def read(self, trial_id: str) -> list[Record]:
         """Return a trial's records, oldest first; none if it was never started.
@@ -115,15 +111,8 @@ class Journal:
 
     def write_plan(self, plan: Plan) -> None:
         """Write `plan.json` anew: whole, or not at all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(_encode(plan.to_json(), "plan"), indent=1, allow_nan=False) + "\n"
-        temporary = self.folder / f".plan.{os.getpid()}.tmp"
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._plan)
-        _sync_folder(self.folder)
+        write_whole(self._plan, text, durable=True)
 
     def read_plan(self) -> Plan:
         """Return the plan of the last run.
@@ -150,57 +139,12 @@ class Journal:
             _LOG.warning("%s, line %d is broken and left out: what it recorded is done again.", path, number)
 
 
-def measurements(records: Iterable[Record]) -> dict[tuple[str, str], Measurement]:
-    """Return the measurements by point id and evaluator key; of duplicates, the last."""
-    return {(each.point_id, each.key): each for each in records if isinstance(each, Measurement)}
-
-
-def reachable(spec: TrialSpec, records: Iterable[Record]) -> tuple[Number | None, ...]:
-    """Return the strengths that this trial has or will have a point at, rising.
-
-    Nothing beyond the strength where a trajectory stopped is among them. That strength itself is,
-    asked for or not, once the journal holds its model as a `Point`.
-    """
-    records = list(records)
-    stops = [each.strength for each in records if isinstance(each, Stopped)]
-    if not stops:
-        return spec.points()
-    stop = stops[-1]
-    reached = tuple(each for each in spec.strengths if each <= stop)
-    is_cut = len(reached) < len(spec.strengths)
-    has_point = any(isinstance(each, Point) and each.strength == stop for each in records)
-    return (*reached, stop) if is_cut and has_point and stop not in reached else reached
-
-
-def remaining(spec: TrialSpec, records: Iterable[Record]) -> Remaining:
-    """Return what is still to be measured: each reachable strength with the evaluators it lacks."""
-    records = list(records)
-    done = measurements(records)
-    found = []
-    for strength in reachable(spec, records):
-        point = spec.point_id(strength)
-        missing = tuple(each for each in spec.evaluators if (point, each.key) not in done)
-        if missing:
-            found.append((strength, missing))
-    return tuple(found)
-
-
-def status(spec: TrialSpec, records: Iterable[Record]) -> Status:
-    """Return `done`, `failed` if the last attempt raised and something remains, else `missing`."""
-    records = list(records)
-    if not remaining(spec, records):
-        return "done"
-    attempts = [each for each in records if isinstance(each, Started | Failed)]
-    return "failed" if attempts and isinstance(attempts[-1], Failed) else "missing"
-
-
 def _line_of(record: Record) -> bytes:
     kind = type(record).__name__.lower()
     body: dict[str, Json] = {"kind": kind}
-    for each in fields(record):
-        value = getattr(record, each.name)
-        encode = _encode_numbers if (kind, each.name) == ("measurement", "numbers") else _encode
-        body[each.name] = encode(value, f"{kind}.{each.name}")
+    for name in [field.name for field in fields(record)]:
+        encode = _encode_numbers if (kind, name) == ("measurement", "numbers") else _encode
+        body[name] = encode(getattr(record, name), f"{kind}.{name}")
     text = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     return text[:-1] + _tail(text) + b"\n"
 
@@ -236,9 +180,9 @@ def _encode(value: Any, path: str) -> Json:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, Mapping):
-        return {str(name): _encode(each, f"{path}.{name}") for name, each in value.items()}
+        return {str(name): _encode(item, f"{path}.{name}") for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_encode(each, f"{path}[{index}]") for index, each in enumerate(value)]
+        return [_encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
     raise PluginError(
         f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which the journal cannot hold. "
         "Allowed: str, int, float, bool, None, and lists and dictionaries of these."
@@ -254,15 +198,7 @@ def _decode(value: Json) -> Any:
     if isinstance(value, dict):
         if len(value) == 1 and value.get("float") in ("nan", "inf", "-inf"):
             return float(value["float"])
-        return {name: _decode(each) for name, each in value.items()}
+        return {name: _decode(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_decode(each) for each in value]
+        return [_decode(item) for item in value]
     return value
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

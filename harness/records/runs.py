@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from harness.contracts import Json, Number
-from harness.records.journal import measurements, reachable, status
-from harness.specs import Failed, Point, Record, Started, Stopped, TrialSpec
+from harness.records.results import TrialResults
+from harness.specs import TrialSpec
 
 Metrics = dict[tuple[str, int], float]
 """By name and step."""
@@ -33,20 +33,17 @@ def commit_tag() -> dict[str, str]:
         return {}
     command = ["git", "-C", str(root), "rev-parse", "HEAD"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return {}
-    return {"mlflow.source.git.commit": found.stdout.strip()}
+    return {"mlflow.source.git.commit": answer.stdout.strip()}
 
 
-def tags_of(spec: TrialSpec, records: Sequence[Record]) -> dict[str, str]:
+def tags_of(trial: TrialResults) -> dict[str, str]:
     """Return the tags of a trial's run: what may change while it runs, and what is searched for."""
-    asked = {each.key for each in spec.evaluators}
-    definitions = {each.definition for each in measurements(records).values() if each.key in asked}
-    starts = [each for each in records if isinstance(each, Started)]
-    stops = [each.reason for each in records if isinstance(each, Stopped)]
-    errors = [_type_of(each.error) for each in records if isinstance(each, Failed)]
-    state = status(spec, records)
+    spec = trial.spec
+    definitions = {measurement.definition for point in trial.points for measurement in point.measurements}
+    versions = trial.versions[-1] if trial.versions else {}
     dial = f"{spec.strength_name}={spec.strengths[0]}" if len(spec.strengths) == 1 else ""
     return {
         "mlflow.runName": " ".join(filter(None, [spec.variant, dial, spec.model.id, f"seed {spec.seed}"])),
@@ -54,10 +51,10 @@ def tags_of(spec: TrialSpec, records: Sequence[Record]) -> dict[str, str]:
         "kind": "trial",
         "model": spec.model.id,
         "definition": ", ".join(sorted(definitions)) or "none",
-        "status": state,
-        "stop_reason": stops[-1] if stops else "none",
-        "error": errors[-1] if errors and state == "failed" else "none",
-        **{f"version.{name}": version for name, version in (starts[-1].versions if starts else {}).items()},
+        "status": trial.status,
+        "stop_reason": trial.stop.reason if trial.stop else "none",
+        "error": _type_of(trial.failure.error) if trial.failure else "none",
+        **{f"version.{name}": version for name, version in versions.items()},
     }
 
 
@@ -77,15 +74,15 @@ def params_of(spec: TrialSpec) -> dict[str, str]:
 
 def _type_of(error: str) -> str:
     """Return the exception's type alone: an outside plugin's message may quote what it worked on."""
-    found = re.match(r"[A-Za-z_][\w.]*(?=:|$)", error)
-    return found.group() if found else "see the journal"
+    exception = re.match(r"[A-Za-z_][\w.]*(?=:|$)", error)
+    return exception.group() if exception else "see the journal"
 
 
 def _flat(path: str, value: Json) -> dict[str, Json]:
     if not isinstance(value, Mapping):
         return {path: value}
-    parts = [_flat(f"{path}.{name}", each) for name, each in value.items()]
-    return {name: each for part in parts for name, each in part.items()}
+    parts = [_flat(f"{path}.{name}", item) for name, item in value.items()]
+    return {name: item for part in parts for name, item in part.items()}
 
 
 def _legal(name: str) -> str:
@@ -93,39 +90,32 @@ def _legal(name: str) -> str:
     return re.sub(r"[^\w\-./: ]", "_", name)
 
 
-def metrics_of(spec: TrialSpec, records: Sequence[Record], held: Metrics) -> tuple[Metrics, list[str]]:
+def metrics_of(trial: TrialResults, held: Metrics) -> tuple[Metrics, list[str]]:
     """Return what the journal says of a trial, and the names of what is not a finite number."""
-    strengths = reachable(spec, records)
-    steps = {spec.point_id(each): step for each, step in _steps(strengths, held).items()}
-    found: dict[tuple[str, int], float] = {}
-    for each in records:
-        if isinstance(each, Point) and each.point_id in steps:
-            step = steps[each.point_id]
-            if each.strength is not None:
-                found["strength", step] = each.strength
-            found["erase_seconds", step] = each.erase_seconds
-            if each.peak_memory_bytes is not None:
-                found["peak_memory_bytes", step] = each.peak_memory_bytes
-    asked = {each.key for each in spec.evaluators}
-    for (point, key), each in measurements(records).items():
-        if point in steps and key in asked:
-            step = steps[point]
-            groups = {metric["name"]: metric["group"] for metric in each.metrics}
-            found[f"measure_seconds/{each.evaluator}", step] = each.seconds
-            found |= {(f"{groups[name]}/{name}", step): value for name, value in each.numbers.items()}
-    lost = [f"{name} at step {step}" for (name, step), value in found.items() if not math.isfinite(value)]
-    finite = {(_legal(name), step): float(v) for (name, step), v in found.items() if math.isfinite(v)}
+    steps = _steps([point.strength for point in trial.points], held)
+    values: dict[tuple[str, int], float] = {}
+    for point in trial.points:
+        step = steps[point.strength]
+        if point.made:
+            costs = {name: getattr(point.made, name) for name in ("strength", "erase_seconds", "peak_memory_bytes")}
+            values |= {(name, step): cost for name, cost in costs.items() if cost is not None}
+        for measurement in point.measurements:
+            groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
+            values[f"measure_seconds/{measurement.evaluator}", step] = measurement.seconds
+            values |= {(f"{groups[name]}/{name}", step): value for name, value in measurement.numbers.items()}
+    lost = [f"{name} at step {step}" for (name, step), value in values.items() if not math.isfinite(value)]
+    finite = {(_legal(name), step): float(v) for (name, step), v in values.items() if math.isfinite(v)}
     return finite, sorted(lost)
 
 
 def _steps(strengths: Sequence[Number | None], held: Metrics) -> dict[Number | None, int]:
-    """Return each strength's step: itself if all are whole (epochs), else its place in order of arrival."""
-    steps: dict[Number | None, int] = {each: each for each in strengths if isinstance(each, int)}
+    """Return each strength's step: itself if all are whole (epochs), else its rank in order of arrival."""
+    steps: dict[Number | None, int] = {strength: strength for strength in strengths if isinstance(strength, int)}
     if len(steps) == len(strengths):
         return steps
     steps = {value: step for (name, step), value in held.items() if name == "strength"}
-    for each in strengths:
-        steps.setdefault(each, max(steps.values(), default=-1) + 1)
+    for strength in strengths:
+        steps.setdefault(strength, max(steps.values(), default=-1) + 1)
     return steps
 
 

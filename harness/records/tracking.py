@@ -16,15 +16,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.errors import DataError
-from harness.records.journal import status
+from harness.records.results import Results, TrialResults
 from harness.records.runs import Metrics, commit_tag, contradicts, metrics_of, params_of, tags_of
-from harness.specs import UNSEEN_ROWS, Plan, Record, TrialSpec
+from harness.specs import UNSEEN_ROWS, Plan, TrialSpec
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -71,36 +71,30 @@ class Tracker:
             known = self._client.get_experiment_by_name(EXPERIMENT)
             if known and known.lifecycle_stage == "deleted":
                 self._client.restore_experiment(known.experiment_id)
-            place = None if self._is_remote else _artifacts(self.root)
+            location = None if self._is_remote else _artifacts(self.root)
             create = self._client.create_experiment
-            self._experiment = known.experiment_id if known else create(EXPERIMENT, place)
+            self._experiment = known.experiment_id if known else create(EXPERIMENT, location)
 
-    def sync(
-        self,
-        plan: Plan,
-        records: Mapping[str, Sequence[Record]],
-        collapsed: Mapping[str, str] | None = None,
-    ) -> None:
+    def sync(self, results: Results, collapsed: Mapping[str, str] | None = None) -> None:
         """Make MLflow equal to the journal: write what is missing there, and nothing twice.
 
         Args:
-            plan: The sweep.
-            records: The journal's records by trial id; trials without any get no run.
+            results: What the journal says of the sweep; trials that were not begun get no run.
             collapsed: What the tag `collapsed` of a trial is to say, by trial id, once that is known.
         """
         with self._lock:
             self.prepare()
-            self._open(plan)
-            for spec in plan.trials:
-                if records.get(spec.trial_id):
-                    self._sync_trial(spec, records[spec.trial_id], (collapsed or {}).get(spec.trial_id))
+            self._open(results.plan)
+            for trial in results.trials:
+                if trial.is_begun:
+                    self._sync_trial(trial, (collapsed or {}).get(trial.spec.trial_id))
 
-    def log_point(self, plan: Plan, trial_id: str, records: Sequence[Record]) -> None:
+    def log_trial(self, plan: Plan, trial: TrialResults) -> None:
         """Write what is new in one trial, while the sweep is running: a trouble with MLflow is only told."""
         try:
-            self.sync(plan, {trial_id: records})
+            self.sync(Results(plan, (trial,)))
         except Exception as error:  # The journal has it, and `sync` at the end tries again.
-            _LOG.warning("MLflow did not take trial %s: %s: %s", trial_id, type(error).__name__, error)
+            _LOG.warning("MLflow did not take trial %s: %s: %s", trial.spec.trial_id, type(error).__name__, error)
 
     def finish(self, paths: Iterable[Path]) -> None:
         """End the synced sweep's run, and attach the files among `paths` that exist.
@@ -113,8 +107,8 @@ class Tracker:
             for path in paths:
                 if path.exists() and not (path.suffix == ".html" and self._plan.samples == "plain"):
                     self._client.log_artifact(self._sweep.run_id, str(path))
-            held = [self._trials.get(spec.trial_id) for spec in self._plan.trials]
-            ends = {each.status if each else "RUNNING" for each in held}
+            runs = [self._trials.get(spec.trial_id) for spec in self._plan.trials]
+            ends = {run.status if run else "RUNNING" for run in runs}
             failed = "FAILED" if "FAILED" in ends else "FINISHED"
             self._end(self._sweep, "KILLED" if "RUNNING" in ends else failed)
 
@@ -134,9 +128,10 @@ class Tracker:
         assert self._sweep is not None
         self._end(self._sweep, "RUNNING")
 
-    def _sync_trial(self, spec: TrialSpec, records: Sequence[Record], collapsed: str | None) -> None:
+    def _sync_trial(self, trial: TrialResults, collapsed: str | None) -> None:
+        spec = trial.spec
         held = self._trials.get(spec.trial_id)
-        metrics, lost = metrics_of(spec, records, held.metrics if held else {})
+        metrics, lost = metrics_of(trial, held.metrics if held else {})
         if held and contradicts(held.metrics, metrics):
             # Measured numbers cannot be changed in MLflow; another evaluator setting makes a new run.
             self._client.delete_run(held.run_id)
@@ -149,9 +144,9 @@ class Tracker:
         if not held.has_inputs:
             self._client.log_inputs(held.run_id, _inputs(spec))
             held.has_inputs = True
-        tags = {**tags_of(spec, records), **({"collapsed": collapsed} if collapsed else {})}
+        tags = {**tags_of(trial), **({"collapsed": collapsed} if collapsed else {})}
         self._write(held, metrics, params_of(spec), {**tags, "not_finite": ", ".join(lost) or "none"})
-        self._end(held, _RUN_STATUS[status(spec, records)])
+        self._end(held, _RUN_STATUS[trial.status])
 
     def _create(self, tags: Mapping[str, str]) -> _Held:
         run = self._client.create_run(self._experiment, tags=dict(tags), run_name=tags.get("mlflow.runName"))
@@ -164,7 +159,7 @@ class Tracker:
             status=run.info.status,
             tags=dict(run.data.tags),
             params=set(run.data.params),
-            metrics={(each.key, each.step): each.value for history in histories for each in history},
+            metrics={(entry.key, entry.step): entry.value for history in histories for entry in history},
             has_inputs=bool(run.inputs and run.inputs.dataset_inputs),
         )
 
@@ -202,7 +197,7 @@ class Tracker:
         held.status = run_status
 
 
-def dashboard(results_root: Path, port: int = 5000) -> NoReturn:
+def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     """Become MLflow's web server for these results, on 127.0.0.1 alone.
 
     Raises:
@@ -215,10 +210,10 @@ def dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     if known:  # MLflow's own front page is that of chat traces.
         page = f"#/experiments/{known.experiment_id}/runs?workflowType=machine_learning"
         print(f"The runs, in a moment: http://127.0.0.1:{port}/{page}", flush=True)
-    place = ["--backend-store-uri", _database(root), "--artifacts-destination", _artifacts(root)]
+    stores = ["--backend-store-uri", _database(root), "--artifacts-destination", _artifacts(root)]
     server = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    command = [sys.executable, "-m", "mlflow", "server", *place, *server]
+    command = [sys.executable, "-m", "mlflow", "server", *stores, *server]
     os.execve(sys.executable, command, {**os.environ, **quiet})
 
 

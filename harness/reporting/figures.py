@@ -17,44 +17,48 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from harness.contracts import Metric
-from harness.reporting.curves import Curve, Spot, better_corner, curves, looks, panels
-from harness.reporting.facts import Facts
+from harness.reporting.aggregate import seed_count
+from harness.reporting.curves import Curve, CurvePoint, better_corner, curves, panels, styles
 from harness.reporting.layout import split_title
-from harness.reporting.placement import along, place
-from harness.reporting.seeds import seed_count
-from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
+from harness.reporting.metric_info import MetricInfo
+from harness.reporting.placement import along, label_centres
+from harness.specs import ORIGINAL, RETRAINED
 
-Looks = dict[str, tuple[str, str]]
+Styles = dict[str, tuple[str, str]]
+"""Variant to its colour and marker."""
 
 INK, FAINT, RED = "#222222", "#8a8a8a", "#d62728"
-_REFERENCE_LOOKS = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
+_REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
 _HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
 _LABEL_POINTS = 6.5
 
 
-def tradeoff(table: pd.DataFrame, facts: Facts) -> Figure:
+def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
     """Return the paper's Figure 4: memorisation against fluency, a curve through each method's strengths.
 
     One model fills two rows of two panels; several get a row of panels each. A table without any
     point that can be drawn gives a figure that says so.
     """
-    planes, models = panels(table, facts), list(table["model"].unique())
+    planes, models = panels(info), list(table["model"].unique())
     drawn = [curves(table, model, x.name, y.name) for model in models for x, y in planes]
     if not any(drawn):
-        return _nothing()
+        figure = Figure(figsize=(6.0, 1.5))
+        nothing = "Nothing to draw yet: no point has both a memorization and a fluency metric."
+        figure.text(0.5, 0.5, nothing, ha="center")
+        return figure
     one = len(models) == 1 and len(planes) == 4
     rows, columns = (2, 2) if one else (len(models), len(planes))
     figure = Figure(figsize=(8.4, 7.2) if one else (3.7 * columns, 3.4 * rows + 0.9), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    styles = _looks(table)
+    of_variant = styles(table)
     for ax, (x, y), of_plane in zip(axes, planes * len(models), drawn, strict=True):
-        _panel(ax, of_plane, x, y, styles)
+        _draw_plane(ax, of_plane, x, y, of_variant)
     for ax, model in zip(axes[:: len(planes)], models, strict=True):
-        ax.set_title(plain(model), loc="left", fontsize=10, fontweight="bold", color=INK)
-    _legend(figure, list(chain.from_iterable(drawn)), styles, columns, _note(table))
+        ax.set_title(without_mathtext(model), loc="left", fontsize=10, fontweight="bold", color=INK)
+    _curve_legend(figure, list(chain.from_iterable(drawn)), of_variant, columns, _note(table))
     figure.draw_without_rendering()  # Lays the panels out, so that labels know where points will be.
     for ax, of_plane in zip(axes, drawn, strict=True):
-        _label_points(ax, of_plane, styles)
+        _label_points(ax, of_plane, of_variant)
     return figure
 
 
@@ -67,26 +71,14 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
     return file.getvalue()
 
 
-def _nothing() -> Figure:
-    figure = Figure(figsize=(6.0, 1.5))
-    figure.text(0.5, 0.5, "Nothing to draw yet: no point has both a memorization and a fluency metric.", ha="center")
-    return figure
-
-
 def _note(table: pd.DataFrame) -> str:
-    references = " and ".join(name for name in _REFERENCE_LOOKS if name in set(table["method"]))
+    references = " and ".join(name for name in _REFERENCE_STYLES if name in set(table["method"]))
     guides = f" Dotted: the {references} model." if references else ""
     bars = " Bars: 95 % interval over the seeds." if seed_count(table) > 1 else ""
     return f"Beside a point: its strength.{guides}{bars}"
 
 
-def _looks(table: pd.DataFrame) -> Looks:
-    erased = table[~table["method"].isin(REFERENCE_ROWS)]
-    is_itself = erased["variant"] == erased["method"]
-    return looks(erased.loc[is_itself, "variant"], erased.loc[~is_itself, "variant"])
-
-
-def _panel(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: Looks) -> None:
+def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: Styles) -> None:
     ax.set_xlabel(_title(x), fontsize=10, color=INK)
     ax.set_ylabel(_title(y), fontsize=10, color=INK)
     ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5, color=FAINT)
@@ -109,42 +101,42 @@ def _panel(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: Lo
 
 
 def _draw_reference(ax: Axes, curve: Curve) -> None:
-    marker, size, colour = _REFERENCE_LOOKS[curve.method]
-    spot = curve.spots[0]
+    marker, size, colour = _REFERENCE_STYLES[curve.method]
+    (point,) = curve.points
     style: dict[str, Any] = {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.9}
-    ax.plot(spot.x, spot.y, marker, markersize=size, zorder=6, **style)
-    for guide, at in ((ax.axvline, spot.x), (ax.axhline, spot.y)):
+    ax.plot(point.x, point.y, marker, markersize=size, zorder=6, **style)
+    for guide, at in ((ax.axvline, point.x), (ax.axhline, point.y)):
         guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
 
 
 def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
-    xs, ys = [spot.x for spot in curve.spots], [spot.y for spot in curve.spots]
+    xs, ys = [point.x for point in curve.points], [point.y for point in curve.points]
     ax.plot(xs, ys, color=colour, linewidth=1.5, alpha=0.75, zorder=3)
-    for spot in curve.spots:
-        _draw_intervals(ax, spot, colour)
-        style = _HOLLOW if spot.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
-        ax.plot(spot.x, spot.y, marker, markersize=6.5, zorder=4, **style)
+    for point in curve.points:
+        _draw_intervals(ax, point, colour)
+        style = _HOLLOW if point.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
+        ax.plot(point.x, point.y, marker, markersize=6.5, zorder=4, **style)
 
 
-def _draw_intervals(ax: Axes, spot: Spot, colour: str) -> None:
+def _draw_intervals(ax: Axes, point: CurvePoint, colour: str) -> None:
     """Draw the 95 % intervals without letting them stretch the axes: two seeds give very wide ones."""
-    for right, up in ((spot.x_half, 0.0), (0.0, spot.y_half)):
+    for right, up in ((point.x_half, 0.0), (0.0, point.y_half)):
         if math.isfinite(right + up):
-            xs, ys = (spot.x - right, spot.x + right), (spot.y - up, spot.y + up)
+            xs, ys = (point.x - right, point.x + right), (point.y - up, point.y + up)
             ax.add_artist(Line2D(xs, ys, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
 
 
-def _legend(figure: Figure, drawn: Sequence[Curve], styles: Looks, columns: int, note: str) -> None:
+def _curve_legend(figure: Figure, drawn: Sequence[Curve], styles: Styles, columns: int, note: str) -> None:
     handles = []
     for curve in sorted({curve.variant: curve for curve in drawn}.values(), key=lambda curve: not curve.is_reference):
         if curve.is_reference:
-            marker, size, colour = _REFERENCE_LOOKS[curve.method]
+            marker, size, colour = _REFERENCE_STYLES[curve.method]
             style: dict[str, Any] = {"marker": marker, "markersize": size * 0.75, "linestyle": ""}
         else:
             colour, marker = styles[curve.variant]
             style = {"marker": marker, "markersize": 6, "linewidth": 1.5}
-        handles.append(Line2D([], [], color=colour, label=plain(curve.label), **style))
-    if any(spot.collapsed for curve in drawn for spot in curve.spots):
+        handles.append(Line2D([], [], color=colour, label=without_mathtext(curve.label), **style))
+    if any(point.collapsed for curve in drawn for point in curve.points):
         handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **_HOLLOW))
     figure.legend(
         handles=handles,
@@ -160,31 +152,34 @@ def _legend(figure: Figure, drawn: Sequence[Curve], styles: Looks, columns: int,
     )
 
 
-def plain(text: str) -> str:
+def without_mathtext(text: str) -> str:
     """Return text in which a dollar sign starts no formula."""
     return text.replace("$", r"\$")
 
 
 def _title(metric: Metric) -> str:
     name, subscript = split_title(metric.title)
-    name = plain(name)
+    name = without_mathtext(name)
     return (f"{name}$_{{{subscript}}}$" if subscript else name) + (" (log scale)" if math.isinf(metric.high) else "")
 
 
-def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: Looks) -> None:
+def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: Styles) -> None:
     """Write each point's strength beside it where there is room; the ends of a curve come first.
 
     The only point of a variant gets the variant's name instead.
     """
     pixels = ax.figure.dpi / 72
-    here = {spot: tuple(ax.transData.transform((spot.x, spot.y))) for curve in of_plane for spot in curve.spots}
-    lines = [along([here[spot] for spot in curve.spots], step=2 * pixels) for curve in of_plane]
-    labelled = [(curve, spot) for curve in of_plane for spot in curve.spots if not curve.is_reference]
-    labelled.sort(key=lambda pair: pair[1] not in (pair[0].spots[0], pair[0].spots[-1]))
-    texts = [f"{spot.strength:g}" if len(curve.spots) > 1 else plain(curve.label[:14]) for curve, spot in labelled]
+    at = {point: tuple(ax.transData.transform((point.x, point.y))) for curve in of_plane for point in curve.points}
+    lines = [along([at[point] for point in curve.points], step=2 * pixels) for curve in of_plane]
+    labelled = [(curve, point) for curve in of_plane for point in curve.points if not curve.is_reference]
+    labelled.sort(key=lambda pair: pair[1] not in (pair[0].points[0], pair[0].points[-1]))
+    texts = [
+        f"{point.strength:g}" if len(curve.points) > 1 else without_mathtext(curve.label[:14])
+        for curve, point in labelled
+    ]
     sizes = [(0.66 * _LABEL_POINTS * len(text) * pixels, _LABEL_POINTS * pixels) for text in texts]
-    anchors = [here[spot] for _, spot in labelled]
-    centres = place(anchors, sizes, list(here.values()), 3.5 * pixels, list(chain.from_iterable(lines)))
+    anchors = [at[point] for _, point in labelled]
+    centres = label_centres(anchors, sizes, list(at.values()), 3.5 * pixels, list(chain.from_iterable(lines)))
     for (curve, _), text, centre in zip(labelled, texts, centres, strict=True):
         if centre is not None:
             x, y = ax.transData.inverted().transform(centre)

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.reporting.table import Reached
+from harness.contracts import Metric
+from harness.records.results import PointResults
+from harness.reporting.metric_info import MetricInfo, in_sentence
 from harness.specs import ORIGINAL
 
 UNKNOWN_LANGUAGE = 1000.0
@@ -22,6 +24,8 @@ class HumanReading:
     model: str
     role: str
     judge: str
+    metric: Metric | None
+    """What comes from this judge, if it was measured."""
     perplexity: float
     """Of the human continuations, by the formula of the role's metric."""
     original: float
@@ -34,24 +38,36 @@ class HumanReading:
         return f"{said}{_rounded(self.perplexity)}{own}."
 
 
-def human_readings(points: Sequence[Reached]) -> list[HumanReading]:
+def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[HumanReading]:
     """Return what each model's judges make of human text, as evaluators noted it under `human_perplexity`.
 
     The note is a mapping of a judge's role to a perplexity. It is the same for every point of a model,
     so each is told once.
     """
-    found: dict[tuple[str, str], HumanReading] = {}
+    readings: dict[tuple[str, str], HumanReading] = {}
     for point in sorted(points, key=lambda point: point.spec.method != ORIGINAL):
         for measurement in point.measurements:
             noted = measurement.notes.get("human_perplexity")
             for role, perplexity in noted.items() if isinstance(noted, dict) else ():
-                own = measurement.numbers.get(role, math.nan) if point.spec.method == ORIGINAL else math.nan
-                reading = HumanReading(point.spec.model.id, role, point.spec.judges[role].id, float(perplexity), own)
-                found.setdefault((reading.model, role), reading)
-    return [reading for reading in found.values() if not math.isnan(reading.perplexity)]
+                judged = [metric for metric in info.values() if metric.judge == role]
+                own = [
+                    measurement.numbers.get(metric.name, math.nan) for metric in judged if metric.unit == "perplexity"
+                ]
+                readings.setdefault(
+                    (point.spec.model.id, role),
+                    HumanReading(
+                        model=point.spec.model.id,
+                        role=role,
+                        judge=point.spec.judges[role].id,
+                        metric=judged[0] if judged else None,
+                        perplexity=float(perplexity),
+                        original=own[0] if own and point.spec.method == ORIGINAL else math.nan,
+                    ),
+                )
+    return [reading for reading in readings.values() if not math.isnan(reading.perplexity)]
 
 
-def doubtful(readings: Sequence[HumanReading]) -> list[str]:
+def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
     """Return a warning for each judge whose reading of human text is out of reason.
 
     A judge that knows a language gives human text a perplexity of some tens (the embedded one, of its own
@@ -65,14 +81,14 @@ def doubtful(readings: Sequence[HumanReading]) -> list[str]:
     warned = []
     for reading in readings:
         if reading.perplexity > UNKNOWN_LANGUAGE:
-            reason = "it does not know this language"
+            reason = "It does not know this language"
         elif reading.perplexity > UNLIKE_HUMANS * reading.original:
-            reason = "it knows how the original writes, and not how people do"
+            reason = "It knows how the original writes, and not how people do"
         else:
             continue
-        metric = "MAUVE" if reading.role == "features" else reading.role
+        metric = in_sentence(reading.metric) if reading.metric else "what it judges"
         remedy = f"Name one that does in the sweep file (judges.{reading.role})"
-        warned.append(f"{reading} {reason[0].upper()}{reason[1:]}, so {metric} says little here. {remedy}.")
+        warned.append(f"{reading} {reason}, so {metric} says little here. {remedy}.")
     return warned
 
 

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import pandas as pd
 
 from harness.contracts import Metric
+from harness.reporting.aggregate import mean_and_interval, ranked_rows, strengths
 from harness.reporting.collapse import verdict
-from harness.reporting.facts import RANKED_GROUPS, Facts, ranked_metrics
-from harness.reporting.ranking import RANKS, competition_ranks
-from harness.reporting.seeds import mean_and_interval, ranked_rows, strengths
+from harness.reporting.metric_info import RANKED_GROUPS, metrics_in
+from harness.reporting.ranking import RANKS, RankedTable, competition_ranks
 from harness.specs import REFERENCE_ROWS
 
 NOTHING = "–"
@@ -43,7 +43,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One variant of one model, over all its seeds."""
 
     variant: str
@@ -67,7 +67,7 @@ class Section:
 
     title: str
     meaning: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ModelTable:
     metrics: tuple[Metric, ...]
     sections: tuple[Section, ...]
     """The first holds the reference rows and has no title."""
-    best_first: tuple[Row, ...]
+    best_first: tuple[TableRow, ...]
     """The other rows, in the ranking's order."""
 
     def groups(self) -> list[tuple[str, int]]:
@@ -86,50 +86,49 @@ class ModelTable:
         names = [metric.group for metric in self.metrics]
         return [(GROUP_TITLES[name], names.count(name)) for name in dict.fromkeys(names)]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TableRow]:
         """Return the rows of all sections."""
         return [row for section in self.sections for row in section.rows]
 
 
-def model_tables(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> list[ModelTable]:
+def model_tables(ranked: RankedTable) -> list[ModelTable]:
     """Return the main table of every model: reference rows on top, then the ranked points by group."""
-    metrics = ranked_metrics(facts, *RANKED_GROUPS) or ranked_metrics(facts, "reasoning")
-    ranked = ranked_rows(table)
-    found = []
-    for model in table["model"].unique():
-        of_model = [frame[frame["model"] == model] for frame in (table, ranked, ranking)]
-        found.append(_model_table(model, metrics, *of_model))
-    return found
+    metrics = metrics_in(ranked.info, *RANKED_GROUPS) or metrics_in(ranked.info, "reasoning")
+    frames = ranked.table, ranked_rows(ranked.table), ranked.ranking
+    return [
+        _model_table(model, metrics, *(frame[frame["model"] == model] for frame in frames))
+        for model in ranked.table["model"].unique()
+    ]
 
 
 def _model_table(
     model: str, metrics: Sequence[Metric], table: pd.DataFrame, ranked: pd.DataFrame, ranking: pd.DataFrame
 ) -> ModelTable:
     of_references = [table[table["method"] == name] for name in REFERENCE_ROWS]
-    references = [_row(seeds, metrics, {}, {}) for seeds in of_references if len(seeds)]
+    references = [_table_row(seeds, metrics, {}, {}) for seeds in of_references if len(seeds)]
     marks = {} if ranking["recited"].eq(False).any() else _marks(ranked, metrics)
-    rows: dict[str, Row] = {}
-    by_reference: dict[str, list[Row]] = {name: [] for name in SECTIONS}
+    rows: dict[str, TableRow] = {}
+    by_reference: dict[str, list[TableRow]] = {name: [] for name in SECTIONS}
     for variant, seeds in ranked.groupby("variant", sort=False):
         ranks = dict(ranking[ranking["variant"] == variant].iloc[0])
-        rows[str(variant)] = _row(seeds, metrics, marks, ranks)
+        rows[str(variant)] = _table_row(seeds, metrics, marks, ranks)
         by_reference.setdefault(ranks["reference"], []).append(rows[str(variant)])
     sections = [Section("", "", tuple(references))]
-    sections += [Section(*SECTIONS.get(name, ("", "")), tuple(found)) for name, found in by_reference.items()]
+    sections += [Section(*SECTIONS.get(name, ("", "")), tuple(group)) for name, group in by_reference.items()]
     best_first = tuple(rows[variant] for variant in ranking["variant"])
-    return ModelTable(model, tuple(metrics), tuple(each for each in sections if each.rows), best_first)
+    return ModelTable(model, tuple(metrics), tuple(section for section in sections if section.rows), best_first)
 
 
-def _row(
+def _table_row(
     seeds: pd.DataFrame, metrics: Sequence[Metric], marks: Mapping[tuple[str, str], Mark], ranks: Mapping[str, Any]
-) -> Row:
+) -> TableRow:
     """Return the row of a variant; `ranks` is its row of the ranking, empty for a reference row."""
     first = seeds.iloc[0]
-    return Row(
+    return TableRow(
         variant=first["variant"],
         label=first["label"],
         strength=f"{ranks.get('strength_name', '')} {ranks.get('strength', '')}".strip(),
-        cells=tuple(Cell(_mean(seeds[m.name], m), marks.get((first["variant"], m.name), "")) for m in metrics),
+        cells=tuple(Cell(_mean_text(seeds[m.name], m), marks.get((first["variant"], m.name), "")) for m in metrics),
         ranks=tuple(_rank_text(ranks, name) for name in RANKS),
         collapsed=bool(seeds["collapsed"].eq(True).any()),
         verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", "")),
@@ -137,7 +136,7 @@ def _row(
     )
 
 
-def _mean(values: pd.Series, metric: Metric) -> str:
+def _mean_text(values: pd.Series, metric: Metric) -> str:
     """Return `mean ± half` of a metric over the seeds; the mean alone where there is no interval."""
     mean, half = mean_and_interval(list(values))
     return number(mean, metric) + ("" if math.isnan(half) else f" ± {number(half, metric)}")
@@ -186,8 +185,8 @@ def split_title(title: str) -> tuple[str, str]:
         >>> split_title("EL_3"), split_title("MAUVE"), split_title("my_score")
         (('EL', '3'), ('MAUVE', ''), ('my_score', ''))
     """
-    found = re.fullmatch(r"(.+)_(\d+)", title)
-    return (found[1], found[2]) if found else (title, "")
+    parts = re.fullmatch(r"(.+)_(\d+)", title)
+    return (parts[1], parts[2]) if parts else (title, "")
 
 
 def strength_text(name: str, value: float) -> str:

@@ -11,23 +11,23 @@ Box = tuple[float, float, float, float]
 _SIDES = ((1, 1), (-1, 1), (1, -1), (-1, -1), (1.35, 0), (-1.35, 0), (0, 1.4), (0, -1.4))
 
 
-def place(
+def label_centres(
     anchors: Sequence[Pair], sizes: Sequence[Pair], points: Sequence[Pair], radius: float, lines: Sequence[Pair] = ()
 ) -> list[Pair | None]:
     """Return each label's centre, or None where there is no room for it; the first come first.
 
     A label lies beside its anchor and covers none of the `points`, each of size 2 `radius`; it covers
-    the places `lines` only if it has no other room.
+    what is on `lines` only if it has no other room.
 
     Example:
         The second label finds its own side free; the third, at the same point as the first, another one:
 
-        >>> place([(0, 0), (50, 0), (0, 0)], [(8, 6)] * 3, [(0, 0), (50, 0)], radius=3)
+        >>> label_centres([(0, 0), (50, 0), (0, 0)], [(8, 6)] * 3, [(0, 0), (50, 0)], radius=3)
         [(7.0, 6.0), (57.0, 6.0), (-7.0, 6.0)]
     """
     taken = [_box(point, (2 * radius, 2 * radius)) for point in points]
     crossed = [_box(point, (0.0, 0.0)) for point in lines]
-    found: list[Pair | None] = []
+    chosen_centres: list[Pair | None] = []
     for (x, y), (width, height) in zip(anchors, sizes, strict=True):
         reach = (width / 2 + radius, height / 2 + radius)
         centres = [(x + right * reach[0], y + up * reach[1]) for right, up in _SIDES]
@@ -36,22 +36,22 @@ def place(
         chosen = next(iter(clear or free), None)
         if chosen is not None:
             taken.append(_box(chosen, (width, height)))
-        found.append(chosen)
-    return found
+        chosen_centres.append(chosen)
+    return chosen_centres
 
 
 def along(points: Sequence[Pair], step: float) -> list[Pair]:
-    """Return places on the line through `points`, at most `step` apart.
+    """Return points of the line through `points`, at most `step` apart.
 
     Example:
         >>> along([(0, 0), (4, 0)], step=2)
         [(0.0, 0.0), (2.0, 0.0), (4.0, 0.0)]
     """
-    found = []
+    path = []
     for (x, y), (to_x, to_y) in pairwise(points):
         parts = max(1, math.ceil(math.hypot(to_x - x, to_y - y) / step))
-        found += [(x + (to_x - x) * part / parts, y + (to_y - y) * part / parts) for part in range(parts + 1)]
-    return found
+        path += [(x + (to_x - x) * part / parts, y + (to_y - y) * part / parts) for part in range(parts + 1)]
+    return path
 
 
 def _box(centre: Pair, size: Pair) -> Box:

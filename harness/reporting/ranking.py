@@ -11,19 +11,21 @@ Array letters: B bootstrap draws, S seeds, R rows (variants of one model), M met
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from harness.contracts import Metric
 from harness.errors import DataError
+from harness.reporting.aggregate import CONFIDENCE, ranked_rows, strengths, worst_class
 from harness.reporting.collapse import all_reasons, verdict
-from harness.reporting.facts import RANKED_GROUPS, Facts, ranked_metrics
-from harness.reporting.recitation import recitations
-from harness.reporting.seeds import CONFIDENCE, ranked_rows, strengths, worst_class
+from harness.reporting.metric_info import RANKED_GROUPS, MetricInfo, metrics_in
+from harness.reporting.recitation import Recitation, recitations
 
 Floats = NDArray[np.float64]
 
@@ -37,6 +39,17 @@ NOTHING_TO_ERASE = "nothing to erase"
 """Why nothing is ranked of a model that does not recite the forget set."""
 
 
+@dataclass(frozen=True)
+class RankedTable:
+    """A table and what was made of it: made once, and passed on to all that show it."""
+
+    table: pd.DataFrame
+    info: MetricInfo
+    ranking: pd.DataFrame
+    """A row for every model and variant: its ranks, and why it lacks one."""
+    recitations: Mapping[str, Recitation]
+
+
 def competition_ranks(scores_R: Floats) -> Floats:
     """Return the rank of every score along the last axis; 1 is the lowest. NaN has no rank: NaN.
 
@@ -46,9 +59,7 @@ def competition_ranks(scores_R: Floats) -> Floats:
     """
     # Means that are equal on paper may differ in their last bit.
     alike_R = np.where(np.abs(scores_R) < 1e6, np.round(np.clip(scores_R, -1e6, 1e6), 12), scores_R)
-    better = (alike_R[..., None, :] < alike_R[..., :, None]).sum(axis=-1)
-    ranks: Floats = np.where(np.isnan(scores_R), np.nan, better + 1.0)
-    return ranks
+    return np.asarray(rankdata(alike_R, method="min", axis=-1, nan_policy="omit"), dtype=np.float64)
 
 
 def group_ranks(scores_RM: Floats) -> Floats:
@@ -86,8 +97,8 @@ def printed(ranks: Sequence[float]) -> list[str]:
     return ["" if np.isnan(rank) else "=" * (known.count(rank) > 1) + f"{rank:.0f}" for rank in ranks]
 
 
-def rank(table: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """Return one row for every model and variant: its ranks, and why it lacks one.
+def rank(table: pd.DataFrame, info: MetricInfo) -> RankedTable:
+    """Return the table with one row for every model and variant: its ranks, and why it lacks one.
 
     Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed on any
     seed is shown and not ranked; nothing is, of a model that recites nothing (`recited`).
@@ -97,35 +108,38 @@ def rank(table: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     Raises:
         DataError: The table mixes definitions, or holds two ranked rows of one variant and seed.
     """
-    _refuse_mixed_definitions(table, facts)
-    recites = {model: found.recites for model, found in recitations(table, facts).items()}
-    by_model = ranked_rows(table).groupby("model", sort=False)
-    ranked = [_rank_model(rows, facts, recites[str(model)]) for model, rows in by_model]
-    return pd.concat([pd.DataFrame(columns=COLUMNS, dtype=object), *ranked], ignore_index=True)
+    _refuse_mixed_definitions(table, info)
+    by_model = recitations(table, info)
+    rankings = [
+        _rank_model(rows, info, by_model[str(model)].recites)
+        for model, rows in ranked_rows(table).groupby("model", sort=False)
+    ]
+    ranking = pd.concat([pd.DataFrame(columns=COLUMNS, dtype=object), *rankings], ignore_index=True)
+    return RankedTable(table, info, ranking, by_model)
 
 
-def _refuse_mixed_definitions(table: pd.DataFrame, facts: Facts) -> None:
+def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
     """Raise if not all ranked numbers have one definition, naming a row of each."""
-    names = [metric.name for metric in ranked_metrics(facts, *RANKED_GROUPS)]
-    found: dict[str, str] = {}
+    names = [metric.name for metric in metrics_in(info, *RANKED_GROUPS)]
+    examples: dict[str, str] = {}
     for _, row in table[table[names].notna().any(axis=1)].iterrows():
         for definition in str(row["definition"]).split("+"):
-            found.setdefault(definition or "(not stated)", f"{row['variant']} on {row['model']}")
-    if len(found) > 1:
-        (one, here), (other, there), *_ = found.items()
+            examples.setdefault(definition or "(not stated)", f"{row['variant']} on {row['model']}")
+    if len(examples) > 1:
+        (one, here), (other, there), *_ = examples.items()
         raise DataError(
             f"the table mixes the definitions '{one}' ({here}) and '{other}' ({there}). Their numbers mean "
             "different things and cannot be ranked together: measure everything with one definition."
         )
 
 
-def _rank_model(rows: pd.DataFrame, facts: Facts, recites: bool | None) -> pd.DataFrame:
+def _rank_model(rows: pd.DataFrame, info: MetricInfo, recites: bool | None) -> pd.DataFrame:
     """Return the ranking of one model's variants, best first, the unranked last."""
     variants = [group for _, group in rows.groupby("variant", sort=False)]
-    ranking = pd.DataFrame([_identity(group, facts) for group in variants])
+    ranking = pd.DataFrame([_identity(group, info) for group in variants])
     seeds = sorted(rows["seed"].unique())
-    run_SR = np.array([[(group["seed"] == each).any() for group in variants] for each in seeds], dtype=float)
-    groups = [ranked_metrics(facts, name) for name in RANKED_GROUPS]
+    run_SR = np.array([[(group["seed"] == seed).any() for group in variants] for seed in seeds], dtype=float)
+    groups = [metrics_in(info, name) for name in RANKED_GROUPS]
     scores = [np.stack([_scores(group, metrics, seeds) for group in variants], axis=1) for metrics in groups]
     ranks_3R = _ranks(scores, run_SR, np.ones((1, len(seeds))))[0]
     ranking["recited"] = recites
@@ -140,10 +154,10 @@ def _rank_model(rows: pd.DataFrame, facts: Facts, recites: bool | None) -> pd.Da
     return ranking.iloc[np.lexsort((ranks_3R[0], ranks_3R[2], ranking["collapsed"].eq(True)))]
 
 
-def _identity(rows: pd.DataFrame, facts: Facts) -> dict[str, Any]:
+def _identity(rows: pd.DataFrame, info: MetricInfo) -> dict[str, Any]:
     """Return all of a variant's row in the ranking but the ranks; `rows` are its seeds."""
     first, worst, collapsed = rows.iloc[0], worst_class(list(rows["collapse_class"])), rows["collapsed"].eq(True)
-    lacking = [metric.name for metric in ranked_metrics(facts, *RANKED_GROUPS) if rows[metric.name].isna().any()]
+    lacking = [metric.name for metric in metrics_in(info, *RANKED_GROUPS) if rows[metric.name].isna().any()]
     reason = all_reasons(rows["collapse_reason"])
     unranked = f"not measured: {', '.join(lacking)}" if lacking else ""
     if collapsed.any():
@@ -185,9 +199,9 @@ def _ranks(scores: Sequence[Floats], run_SR: Floats, weights_BS: Floats) -> Floa
 def _add_intervals(ranking: pd.DataFrame, ranks_B3R: Floats) -> None:
     """Set `rank_*_low` and `rank_*_high` to the bounds of 95 % of the drawn ranks; '' where unranked."""
     tail = (1 - CONFIDENCE) / 2
-    for place, name in enumerate(RANKS):
+    for index, name in enumerate(RANKS):
         for bound, share in (("low", tail), ("high", 1 - tail)):
             ranking[f"{name}_{bound}"] = [
                 f"{np.nanquantile(drawn_B, share, method='inverted_cdf'):.0f}" if rank else ""
-                for rank, drawn_B in zip(ranking[name], ranks_B3R[:, place].T, strict=True)
+                for rank, drawn_B in zip(ranking[name], ranks_B3R[:, index].T, strict=True)
             ]

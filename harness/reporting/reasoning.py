@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from harness.contracts import Metric
-from harness.reporting.curves import looks
-from harness.reporting.facts import Facts, ranked_metrics
-from harness.reporting.figures import FAINT, INK, RED, plain
+from harness.reporting.aggregate import mean_and_interval, ranked_rows, strengths
+from harness.reporting.curves import styles
+from harness.reporting.figures import FAINT, INK, RED, without_mathtext
 from harness.reporting.layout import NOTHING, number
-from harness.reporting.seeds import mean_and_interval, ranked_rows, strengths
+from harness.reporting.metric_info import MetricInfo, metrics_in
 from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED, UNSEEN_ROWS
 
 _REFERENCE_COLOURS = {ORIGINAL: "#111111", RETRAINED: "#9a9a9a"}
@@ -45,29 +45,26 @@ class Answers:
     accuracies: tuple[Accuracy, ...]
 
 
-def answers(table: pd.DataFrame, facts: Facts) -> dict[str, list[Answers]]:
+def answers(table: pd.DataFrame, info: MetricInfo) -> dict[str, list[Answers]]:
     """Return each model's rows, the references first; empty if the sweep measured no reasoning task."""
-    tasks = ranked_metrics(facts, "reasoning")
+    tasks = metrics_in(info, "reasoning")
     table = table[~table["method"].isin(UNSEEN_ROWS)]
     if not tasks or not len(table):
         return {}
     is_reference = table["method"].isin(REFERENCE_ROWS)
     shown = pd.concat([table[is_reference], ranked_rows(table[~is_reference])])
-    return {str(model): _of_model(rows, tasks) for model, rows in shown.groupby("model", sort=False)}
+    return {str(model): _answers_of(rows, tasks) for model, rows in shown.groupby("model", sort=False)}
 
 
 def lines(rows: Sequence[Answers], tasks: Sequence[Metric]) -> list[list[str]]:
     """Return a model's rows as cells, below a line of titles: `0.812 ± 0.031 (−0.012)`."""
-    found = [["Method", "Strength", *(task.title for task in tasks)]]
+    cells = [["Method", "Strength", *(task.title for task in tasks)]]
     for row in rows:
+        shares = [f"{number(accuracy.mean)} ± {number(accuracy.error)}" for accuracy in row.accuracies]
+        changes = ["" if row.variant == ORIGINAL else f" ({signed(accuracy.change)})" for accuracy in row.accuracies]
         label = f"{row.label} †" if row.collapsed else row.label
-        found.append([label, row.strength, *(_cell(each, row.variant) for each in row.accuracies)])
-    return found
-
-
-def _cell(accuracy: Accuracy, variant: str) -> str:
-    change = "" if variant == ORIGINAL else f" ({signed(accuracy.change)})"
-    return f"{number(accuracy.mean)} ± {number(accuracy.error)}{change}"
+        cells.append([label, row.strength, *map("".join, zip(shares, changes, strict=True))])
+    return cells
 
 
 def signed(change: float) -> str:
@@ -80,17 +77,17 @@ def signed(change: float) -> str:
     return NOTHING if math.isnan(change) else f"{change:+.3f}".replace("-", "−")
 
 
-def _of_model(rows: pd.DataFrame, tasks: Sequence[Metric]) -> list[Answers]:
+def _answers_of(rows: pd.DataFrame, tasks: Sequence[Metric]) -> list[Answers]:
     originals = rows[rows["method"] == ORIGINAL]
     before = {task.name: mean_and_interval(list(originals[task.name]))[0] for task in tasks}
-    found = []
+    answered = []
     for variant, seeds in rows.groupby("variant", sort=False):
         first = seeds.iloc[0]
         accuracies = tuple(_accuracy(seeds, task.name, before[task.name]) for task in tasks)
         strength = f"{first['strength_name']} {strengths(list(seeds['strength']))}".strip()
         collapsed = bool(seeds["collapsed"].eq(True).any())
-        found.append(Answers(str(variant), str(first["label"]), strength, collapsed, accuracies))
-    return sorted(found, key=lambda each: each.variant not in REFERENCE_ROWS)
+        answered.append(Answers(str(variant), str(first["label"]), strength, collapsed, accuracies))
+    return sorted(answered, key=lambda row: row.variant not in REFERENCE_ROWS)
 
 
 def _accuracy(seeds: pd.DataFrame, name: str, before: float) -> Accuracy:
@@ -101,36 +98,35 @@ def _accuracy(seeds: pd.DataFrame, name: str, before: float) -> Accuracy:
     return Accuracy(mean, half, mean - before)
 
 
-def bars(table: pd.DataFrame, facts: Facts) -> Figure | None:
+def bars(table: pd.DataFrame, info: MetricInfo) -> Figure | None:
     """Return a panel of grouped bars for each model: a group for each task, a bar for each row; None without tasks.
 
     Source: EMSO paper, section 4.2 (a radar there; its legend has the means).
     """
-    by_model, tasks = answers(table, facts), ranked_metrics(facts, "reasoning")
+    by_model, tasks = answers(table, info), metrics_in(info, "reasoning")
     if not by_model:
         return None
     figure = Figure(figsize=(11.0, 2.7 * len(by_model) + 0.9), layout="constrained")
     axes = list(figure.subplots(len(by_model), 1, squeeze=False, sharex=True).flat)
-    erased = {row.variant for rows in by_model.values() for row in rows} - set(REFERENCE_ROWS)
-    colours = {name: colour for name, (colour, _) in looks(erased).items()} | _REFERENCE_COLOURS
+    colours = {variant: colour for variant, (colour, _) in styles(table).items()} | _REFERENCE_COLOURS
     for ax, (model, rows) in zip(axes, by_model.items(), strict=True):
-        _panel(ax, rows, colours)
-        ax.set_title(plain(model), loc="left", fontsize=10, fontweight="bold", color=INK)
+        _draw_bars(ax, rows, colours)
+        ax.set_title(without_mathtext(model), loc="left", fontsize=10, fontweight="bold", color=INK)
     axes[-1].set_xticks(range(len(tasks)), [task.title for task in tasks], fontsize=9.5, color=INK)
-    _legend(figure, by_model, colours)
+    _bar_legend(figure, by_model, colours)
     return figure
 
 
-def _panel(ax: Axes, rows: Sequence[Answers], colours: dict[str, str]) -> None:
+def _draw_bars(ax: Axes, rows: Sequence[Answers], colours: dict[str, str]) -> None:
     width = 0.84 / len(rows)
-    for place, row in enumerate(rows):
-        at = [task - 0.42 + width * (place + 0.5) for task in range(len(row.accuracies))]
+    for index, row in enumerate(rows):
+        at = [task - 0.42 + width * (index + 0.5) for task in range(len(row.accuracies))]
         heights = [accuracy.mean for accuracy in row.accuracies]
         errors = [0.0 if math.isnan(accuracy.error) else accuracy.error for accuracy in row.accuracies]
-        look: dict[str, Any] = {"color": colours[row.variant]}
+        style: dict[str, Any] = {"color": colours[row.variant]}
         if row.collapsed:
-            look = {"color": "white", "edgecolor": RED, "hatch": "////", "linewidth": 0.8}
-        ax.bar(at, heights, width * 0.9, yerr=errors, error_kw={"elinewidth": 0.8, "ecolor": FAINT}, zorder=2, **look)
+            style = {"color": "white", "edgecolor": RED, "hatch": "////", "linewidth": 0.8}
+        ax.bar(at, heights, width * 0.9, yerr=errors, error_kw={"elinewidth": 0.8, "ecolor": FAINT}, zorder=2, **style)
         if row.collapsed:
             ax.plot(at, [0.02] * len(at), "o", color=colours[row.variant], markersize=3.2, zorder=3)
     if rows[0].variant == ORIGINAL:
@@ -145,9 +141,9 @@ def _panel(ax: Axes, rows: Sequence[Answers], colours: dict[str, str]) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(figure: Figure, by_model: dict[str, list[Answers]], colours: dict[str, str]) -> None:
+def _bar_legend(figure: Figure, by_model: dict[str, list[Answers]], colours: dict[str, str]) -> None:
     named = {row.variant: row.label for rows in by_model.values() for row in rows}
-    handles = [Patch(color=colours[variant], label=plain(label)) for variant, label in named.items()]
+    handles = [Patch(color=colours[variant], label=without_mathtext(label)) for variant, label in named.items()]
     if any(row.collapsed for rows in by_model.values() for row in rows):
         handles.append(Patch(facecolor="white", edgecolor=RED, hatch="////", label="collapsed"))
     figure.legend(

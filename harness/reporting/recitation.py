@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.contracts import Metric
-from harness.reporting.facts import Facts, ranked_metrics
+from harness.reporting.metric_info import MetricInfo, metrics_in
 from harness.reporting.table import STANDARD_ERROR
 from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN
 
@@ -61,32 +61,31 @@ def is_beyond(original: Share, control: Share) -> bool:
     return difference > FLOOR and difference > STANDARD_ERRORS * math.hypot(original[1], control[1])
 
 
-def recitations(table: pd.DataFrame, facts: Facts) -> dict[str, Recitation]:
+def recitations(table: pd.DataFrame, info: MetricInfo) -> dict[str, Recitation]:
     """Return for each model of a table whether its original recites the forget set.
 
     It does if any ranked erasure metric that is lower the better, and that comes with a standard error, is
     beyond the same metric of every control. Validation texts count only where there is no other control.
     """
-    asked = [metric for metric in ranked_metrics(facts, "erasure") if metric.better == "lower"]
+    asked = [metric for metric in metrics_in(info, "erasure") if metric.better == "lower"]
     by_model = table.groupby("model", sort=False)
     if not asked:
         return {str(model): Recitation(None, "") for model, _ in by_model}
-    return {str(model): _of_model(rows, asked) for model, rows in by_model}
+    return {str(model): _recitation(rows, asked) for model, rows in by_model}
 
 
-def said_first(table: pd.DataFrame, facts: Facts) -> list[str]:
+def said_first(by_model: Mapping[str, Recitation]) -> list[str]:
     """Return what must be read before any rank, each sentence once, with its models where there are several."""
     sentences: dict[str, list[str]] = {}
-    found = recitations(table, facts)
-    for model, recitation in found.items():
+    for model, recitation in by_model.items():
         if recitation.said_first:
             sentences.setdefault(recitation.said_first, []).append(model)
     return [
-        f"{', '.join(models)}: {sentence}" if len(found) > 1 else sentence for sentence, models in sentences.items()
+        f"{', '.join(models)}: {sentence}" if len(by_model) > 1 else sentence for sentence, models in sentences.items()
     ]
 
 
-def _of_model(rows: pd.DataFrame, asked: Sequence[Metric]) -> Recitation:
+def _recitation(rows: pd.DataFrame, asked: Sequence[Metric]) -> Recitation:
     shares = {kind: _shares(rows[rows["method"] == kind], asked) for kind in (ORIGINAL, *CONTROLS)}
     comparable = {kind: shares[ORIGINAL].keys() & shares[kind].keys() for kind in CONTROLS}
     controls = [kind for kind in CONTROLS if comparable[kind]]
@@ -115,14 +114,14 @@ def _of_model(rows: pd.DataFrame, asked: Sequence[Metric]) -> Recitation:
 
 def _shares(rows: pd.DataFrame, asked: Sequence[Metric]) -> dict[str, Share]:
     """Return each metric's mean over the seeds, and the mean of its standard errors: seeds share the texts."""
-    found = {}
+    shares = {}
     for metric in asked:
         error = STANDARD_ERROR.format(metric.name)
         if error in rows.columns:
             share = float(rows[metric.name].mean(skipna=False)), float(rows[error].mean(skipna=False))
             if all(map(math.isfinite, share)):
-                found[metric.name] = share
-    return found
+                shares[metric.name] = share
+    return shares
 
 
 def _figures(shares: Mapping[str, Mapping[str, Share]], kind: str, asked: Sequence[Metric]) -> str:

@@ -7,30 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.records.journal import status
-from harness.reporting.collapse import verdict
-from harness.reporting.facts import Facts, Records, ranked_metrics
+from harness.records.results import PointResults, Results, TrialResults
+from harness.reporting.aggregate import seed_count
+from harness.reporting.collapse import rules_in_words, verdict
 from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
+from harness.reporting.limits import warnings
+from harness.reporting.metric_info import metrics_in
+from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.recitation import said_first
-from harness.reporting.seeds import seed_count
-from harness.reporting.summary import caption, outcome, warnings
-from harness.reporting.table import Reached, failures, reached, reached_all
-from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS, Plan, Started, TrialSpec
+from harness.reporting.summary import caption, outcome
+from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS, Plan
 
 
-def page(
-    plan: Plan,
-    records: Records,
-    table: pd.DataFrame,
-    ranking: pd.DataFrame,
-    facts: Facts,
-    pictures: Mapping[str, bytes],
-) -> str:
+def page(results: Results, ranked: RankedTable, pictures: Mapping[str, bytes]) -> str:
     """Return the report of a sweep, as far as it has come; one without any finished trial too.
 
     `pictures` are SVGs: `tradeoff`, and `reasoning` if its tasks were measured.
@@ -47,39 +40,40 @@ def page(
         strength_text=strength_text,
         verdict=verdict,
     )
-    environment.filters.update(duration=duration, memory=memory)
-    points = reached_all(plan, records)
+    environment.filters.update(duration=duration_text, memory=memory_text)
+    points, table = results.measured, ranked.table
     return environment.get_template("report.html.j2").render(
-        plan=plan,
+        plan=results.plan,
         caption=caption(table),
         definition=", ".join(sorted(set(table["definition"]) - {""})) or NOTHING,
-        said_first=said_first(table, facts),
-        outcome=outcome(table, ranking, facts),
-        warnings=warnings(plan, records, table),
-        judging=human_readings(points),
+        said_first=said_first(ranked.recitations),
+        outcome=outcome(ranked),
+        warnings=warnings(results, ranked),
+        judging=human_readings(points, ranked.info),
         has_retrained=bool((table["method"] == RETRAINED).any()),
+        collapse=rules_in_words(ranked.info, results.plan.collapse),
         pictures={name: b64encode(svg).decode() for name, svg in pictures.items()},
-        tasks=ranked_metrics(facts, "reasoning"),
-        answers=answers(table, facts),
-        tables=model_tables(table, ranking, facts),
-        metrics=list(facts.values()),
+        tasks=metrics_in(ranked.info, "reasoning"),
+        answers=answers(table, ranked.info),
+        tables=model_tables(ranked),
+        metrics=list(ranked.info.values()),
         points={str(model): rows for model, rows in table.groupby("model", sort=False)},
         seeds=seed_count(table),
         blocks=_blocks(points),
-        samples=_samples(points, table),
-        costs=[_cost(spec, records) for spec in plan.trials],
-        failures=failures(plan, records),
-        versions=_versions(records),
-        digests=_digests(plan),
-        settings=_settings(plan),
+        samples=_samples(points, set(table.loc[table["ranked"], "point_id"])),
+        costs=[_cost(trial) for trial in results.trials],
+        failed=[trial for trial in results.trials if trial.failure],
+        versions=_versions(results),
+        digests=_digests(results.plan),
+        settings=_settings(results.plan),
     )
 
 
-def duration(seconds: float | None) -> str:
+def duration_text(seconds: float | None) -> str:
     """Return a time that a person can read at a glance.
 
     Example:
-        >>> duration(3.52), duration(130), duration(3700), duration(None)
+        >>> duration_text(3.52), duration_text(130), duration_text(3700), duration_text(None)
         ('3.5 s', '2 min 10 s', '1 h 1 min', '–')
     """
     if seconds is None:
@@ -90,11 +84,11 @@ def duration(seconds: float | None) -> str:
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {round(seconds) % 60} s"
 
 
-def memory(count: int | None) -> str:
+def memory_text(count: int | None) -> str:
     """Return a number of bytes that a person can read at a glance; none measured is a dash.
 
     Example:
-        >>> memory(912_680_550), memory(3 * 2**30), memory(0)
+        >>> memory_text(912_680_550), memory_text(3 * 2**30), memory_text(0)
         ('870 MiB', '3.0 GiB', '–')
     """
     if not count:
@@ -102,16 +96,16 @@ def memory(count: int | None) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-def _blocks(points: Sequence[Reached]) -> list[dict[str, Any]]:
+def _blocks(points: Sequence[PointResults]) -> list[dict[str, Any]]:
     """Return, for each trial that chose blocks, those of every strength."""
-    found: dict[str, dict[str, Any]] = {}
+    trials: dict[str, dict[str, Any]] = {}
     for point in points:
-        chosen = point.point.notes.get("selected_blocks") if point.point else None
+        chosen = point.made.notes.get("selected_blocks") if point.made else None
         if isinstance(chosen, list | tuple) and point.strength is not None:
-            trial = found.setdefault(point.spec.trial_id, {"spec": point.spec, "rows": []})
+            trial = trials.setdefault(point.spec.trial_id, {"spec": point.spec, "rows": []})
             strength = strength_text(point.spec.strength_name, float(point.strength))
-            trial["rows"].append((strength, [_block(each) for each in chosen]))
-    return list(found.values())
+            trial["rows"].append((strength, [_block(block) for block in chosen]))
+    return list(trials.values())
 
 
 def _block(chosen: Any) -> tuple[str, str]:
@@ -122,73 +116,70 @@ def _block(chosen: Any) -> tuple[str, str]:
     return str(chosen.get("block", "")), f"M = {score:.2e}" if isinstance(score, float) else ""
 
 
-def _samples(points: Sequence[Reached], table: pd.DataFrame) -> list[dict[str, Any]]:
+def _samples(points: Sequence[PointResults], ranked: set[str]) -> list[dict[str, Any]]:
     """Return what the models wrote, side by side: each prompt once, with every ranked point's text."""
-    ranked = set(table.loc[table["ranked"], "point_id"])
     first_seed = min((point.spec.seed for point in points), default=0)
-    found: dict[tuple[str, str, str, int], dict[str, Any]] = {}
+    groups: dict[tuple[str, str, str, int], dict[str, Any]] = {}
     for point in points:
         spec = point.spec
-        is_shown = spec.is_reference or spec.point_id(point.strength) in ranked
-        is_shown = is_shown and spec.seed == first_seed and spec.method not in UNSEEN_ROWS
-        for measurement in point.measurements if is_shown else ():
-            for place, sample in enumerate(measurement.samples):
-                key = (spec.model.id, sample["kind"], measurement.evaluator, place)
+        is_chosen = spec.is_reference or spec.point_id(point.strength) in ranked
+        is_chosen = is_chosen and spec.seed == first_seed and spec.method not in UNSEEN_ROWS
+        for measurement in point.measurements if is_chosen else ():
+            for index, sample in enumerate(measurement.samples):
+                key = (spec.model.id, sample["kind"], measurement.evaluator, index)
                 group = {"model": spec.model.id, "kind": sample["kind"], "first": sample, "texts": []}
-                found.setdefault(key, group)["texts"].append((spec.label, sample["generated"]))
-    return list(found.values())
+                groups.setdefault(key, group)["texts"].append((spec.label, sample["generated"]))
+    return list(groups.values())
 
 
-def _cost(spec: TrialSpec, records: Records) -> dict[str, Any]:
-    points = reached(spec, records)
-    made = [point.point for point in points if point.point]
+def _cost(trial: TrialResults) -> dict[str, Any]:
+    made = [point.made for point in trial.measured if point.made]
+    seconds = [measurement.seconds for point in trial.measured for measurement in point.measurements]
     return {
-        "spec": spec,
-        "status": status(spec, records.get(spec.trial_id, ())),
-        "points": f"{len(points)} of {len(spec.points())}",
+        "spec": trial.spec,
+        "status": trial.status,
+        "points": f"{len(trial.measured)} of {len(trial.spec.points())}",
         "erase_seconds": max((point.erase_seconds for point in made), default=None),
-        "measure_seconds": sum(each.seconds for point in points for each in point.measurements) if points else None,
+        "measure_seconds": sum(seconds) if seconds else None,
         "memory": max((point.peak_memory_bytes for point in made if point.peak_memory_bytes), default=None),
     }
 
 
-def _versions(records: Records) -> dict[str, list[str]]:
+def _versions(results: Results) -> dict[str, list[str]]:
     """Return each package with the versions that the trials ran with: more than one if they changed."""
-    found: dict[str, set[str]] = {}
-    for started in [each for trial in records.values() for each in trial if isinstance(each, Started)]:
-        for package, version in started.versions.items():
-            found.setdefault(package, set()).add(version)
-    return {package: sorted(found[package]) for package in sorted(found)}
+    versions: dict[str, set[str]] = {}
+    for package, version in [pair for trial in results.trials for ran in trial.versions for pair in ran.items()]:
+        versions.setdefault(package, set()).add(version)
+    return {package: sorted(versions[package]) for package in sorted(versions)}
 
 
 def _digests(plan: Plan) -> list[tuple[str, str, str]]:
     """Return what was read, each thing once: its role, its name and its digest."""
-    found = []
+    inputs = []
     for spec in plan.trials:
         read = {"model": spec.model, "retrained model": spec.retrained}
         read |= {f"judge of {role}": checkpoint for role, checkpoint in spec.judges.items()}
-        found += [(role, each.id, each.digest) for role, each in read.items() if each]
+        inputs += [(role, checkpoint.id, checkpoint.digest) for role, checkpoint in read.items() if checkpoint]
         first = {HOLDOUT: "holdout", STAND_IN: "stand-in"}.get(spec.method, "forget")
         texts = {first: spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
         for role, source in texts.items():
             if source:
                 name = " ".join(filter(None, (source.source, source.path, source.name)))
-                found.append((f"{role} texts", name, source.digest))
-    return list(dict.fromkeys(found))
+                inputs.append((f"{role} texts", name, source.digest))
+    return list(dict.fromkeys(inputs))
 
 
 def _settings(plan: Plan) -> list[tuple[str, str]]:
     """Return every setting, defaults included: each distinct set once."""
-    found: set[tuple[str, str]] = set()
+    settings: list[tuple[str, Mapping[str, Any]]] = []
     for spec in plan.trials:
-        for evaluator in spec.evaluators:
-            found.add((f"evaluator {evaluator.name} (version {evaluator.version})", _listed(evaluator.settings)))
+        settings += [
+            (f"evaluator {evaluator.name} (version {evaluator.version})", evaluator.settings)
+            for evaluator in spec.evaluators
+        ]
         if not spec.is_reference:
-            found.add((f"method {spec.variant} (version {spec.method_version})", _listed(spec.settings)))
-            found.add(("training", _listed(asdict(spec.training))))
-            found.add(("memorized model", _listed(asdict(spec.memorization))))
-    return sorted(found)
-
-
-def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in settings.items()) or "no settings"
+            settings.append((f"method {spec.variant} (version {spec.method_version})", spec.settings))
+            settings.append(("training", asdict(spec.training)))
+            settings.append(("memorized model", asdict(spec.memorization)))
+    lines = {(name, ", ".join(f"{key}: {value}" for key, value in values.items())) for name, values in settings}
+    return sorted((name, text or "no settings") for name, text in lines)

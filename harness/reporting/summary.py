@@ -1,24 +1,15 @@
-"""The outcome of a sweep in plain sentences, and what a reader must be warned of."""
+"""The outcome of a sweep in plain sentences, and what stands under every table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 
-from harness.records.journal import status
-from harness.reporting.collapse import REPEATS, repetitions, verdict
-from harness.reporting.facts import Facts, Records, metric_facts
-from harness.reporting.judging import doubtful, human_readings
-from harness.reporting.layout import NOTHING, number, strength_text
-from harness.reporting.limits import limits
-from harness.reporting.ranking import NOTHING_TO_ERASE
-from harness.reporting.seeds import ranked_rows, seed_count
-from harness.reporting.table import Reached, failures, reached_all
-from harness.specs import ORIGINAL, UNSEEN_ROWS, Plan, TrialSpec
-
-TRUSTED_PROMPTS = 256
-"""MAUVE from fewer generations is not trusted."""
+from harness.reporting.aggregate import ranked_rows, seed_count
+from harness.reporting.collapse import verdict
+from harness.reporting.layout import NOTHING, number
+from harness.reporting.metric_info import MetricInfo
+from harness.reporting.ranking import NOTHING_TO_ERASE, RankedTable
+from harness.specs import ORIGINAL
 
 DEFINITIONS = {
     "exact": "Definition: exact (the formulas, mended where they slip, on all the evidence).",
@@ -38,13 +29,15 @@ def caption(table: pd.DataFrame) -> str:
     return " ".join(stated or [DEFINITIONS[""]]) + "".join(judged) + seeds
 
 
-def outcome(table: pd.DataFrame, ranking: pd.DataFrame, facts: Facts) -> list[tuple[str, list[str]]]:
+def outcome(ranked: RankedTable) -> list[tuple[str, list[str]]]:
     """Return for each model a few sentences: who ranks where, what the first one paid, who collapsed."""
-    by_model = ranking.groupby("model", sort=False)
-    return [(str(model), _of_model(table[table["model"] == model], ranks, facts)) for model, ranks in by_model]
+    return [
+        (str(model), _sentences(ranked.table[ranked.table["model"] == model], ranks, ranked.info))
+        for model, ranks in ranked.ranking.groupby("model", sort=False)
+    ]
 
 
-def _of_model(rows: pd.DataFrame, ranks: pd.DataFrame, facts: Facts) -> list[str]:
+def _sentences(rows: pd.DataFrame, ranks: pd.DataFrame, info: MetricInfo) -> list[str]:
     has_rank, has_collapsed = ranks["rank_average"] != "", ranks["collapsed"].eq(True)
     ranked, collapsed, others = ranks[has_rank], ranks[has_collapsed], ranks[~has_rank & ~has_collapsed]
     sentences = []
@@ -52,12 +45,12 @@ def _of_model(rows: pd.DataFrame, ranks: pd.DataFrame, facts: Facts) -> list[str
         sentences.append("Nothing is ranked: there is nothing to erase.")
         others = others[others["unranked"] != NOTHING_TO_ERASE]
     if len(ranked):
-        places = [f"{row['rank_average']}\u00a0{_named(row)}" for _, row in ranked.iterrows()]
+        order = [f"{row['rank_average']}\u00a0{_named(row)}" for _, row in ranked.iterrows()]
         first = ranked.iloc[0]
         if not ranks["recited"].eq(True).any():
             sentences.append("The ranks stand under a reserve: nothing shows that there is anything to erase.")
-        sentences.append(f"Average rank: {' · '.join(places)}.")
-        sentences.append(f"{first['label']}, from the original model: {_change(rows, first['variant'], facts)}.")
+        sentences.append(f"Average rank: {' · '.join(order)}.")
+        sentences.append(f"{first['label']}, from the original model: {_change(rows, first['variant'], info)}.")
     if len(collapsed):
         names = [
             f"{row['label']} ({verdict(row['collapse_class'], row['collapse_reason'])})"
@@ -74,77 +67,12 @@ def _named(row: pd.Series) -> str:
     return f"{row['label']} ({strength})" if strength else str(row["label"])
 
 
-def _change(rows: pd.DataFrame, variant: str, facts: Facts) -> str:
+def _change(rows: pd.DataFrame, variant: str, info: MetricInfo) -> str:
     """Return `MA 0.95 → 0.47, …`: from the original to the variant's ranked point."""
     original = rows[rows["method"] == ORIGINAL]
     chosen = ranked_rows(rows[rows["variant"] == variant])
     changes = []
-    for metric in [metric for metric in facts.values() if metric.name in ("ma", "mauve", "perplexity")]:
-        before, after = (number(each[metric.name].mean(skipna=False), metric) for each in (original, chosen))
+    for metric in [metric for metric in info.values() if metric.headline]:
+        before, after = (number(seeds[metric.name].mean(skipna=False), metric) for seeds in (original, chosen))
         changes.append(f"{metric.title} {before} → {after}")
     return ", ".join(changes) or NOTHING
-
-
-def warnings(plan: Plan, records: Records, table: pd.DataFrame) -> list[str]:
-    """Return everything that limits what the numbers can carry; `table` is that of the same records."""
-    points = reached_all(plan, records)
-    missing = [spec for spec in plan.trials if status(spec, records.get(spec.trial_id, ())) == "missing"]
-    return [
-        *(f"{_trial(spec)} failed: {failed.error}" for spec, failed in failures(plan, records)),
-        *([f"{len(missing)} of {len(plan.trials)} trials are not finished."] if missing else []),
-        *_untrusted_mauve(points),
-        *doubtful(human_readings(points)),
-        *_unknown_health(table[~table["method"].isin(UNSEEN_ROWS)]),
-        *_doubtful_health(table),
-        *limits(points, table, metric_facts(plan, records)),
-        *_noted(points),
-    ]
-
-
-def _trial(spec: TrialSpec) -> str:
-    return f"{spec.label} on {spec.model.id}, seed {spec.seed},"
-
-
-def _untrusted_mauve(points: Sequence[Reached]) -> list[str]:
-    counts = set()
-    for point in points:
-        for measurement in point.measurements:
-            if "mauve" in measurement.numbers:
-                counts.add(measurement.notes.get("prompts", point.spec.utility.sequences))
-    few = [count for count in counts if isinstance(count, int) and count < TRUSTED_PROMPTS]
-    if not few:
-        return []
-    return [
-        f"MAUVE comes from {min(few)} prompts: under {TRUSTED_PROMPTS} it is not to be trusted, nor are collapse flags."
-    ]
-
-
-def _unknown_health(table: pd.DataFrame) -> list[str]:
-    """Return how many points cannot be called healthy or collapsed, and what they lack."""
-    unknown = table[table["collapsed"].isna()]
-    titles = {"mauve": "MAUVE", "perplexity": "perplexity"}
-    lacking = [title for name, title in titles.items() if name not in table or unknown[name].isna().any()]
-    lack = f"have no {' or '.join(lacking)}" if lacking else "have no original to be held against"
-    return [f"{len(unknown)} of {len(table)} points {lack}: whether they collapsed is unknown."] if len(unknown) else []
-
-
-def _doubtful_health(table: pd.DataFrame) -> list[str]:
-    """Return the ranked points that are called healthy and repeat themselves: neither rule looks at rep_n."""
-    healthy = ranked_rows(table[table["collapse_class"] == "healthy"])
-    return [
-        f"{row['label']} ({strength_text(row['strength_name'], row['strength'])}) on {row['model']}, seed "
-        f"{row['seed']}, has a {name} of {number(value)}, yet neither MAUVE nor perplexity calls it collapsed."
-        for name, values in repetitions(healthy).items()
-        for (_, row), value in zip(healthy.iterrows(), values, strict=True)
-        if value > REPEATS
-    ]
-
-
-def _noted(points: Sequence[Reached]) -> list[str]:
-    """Return what methods and evaluators warned of (the notes' key `warnings`): each once, with its trials."""
-    found: dict[str, dict[str, None]] = {}
-    for point in points:
-        for notes in [point.point.notes if point.point else {}, *(each.notes for each in point.measurements)]:
-            for warning in notes.get("warnings", ()):
-                found.setdefault(str(warning), {})[f"{point.spec.label} on {point.spec.model.id}"] = None
-    return [f"{'; '.join(trials)}: {warning}" for warning, trials in found.items()]

@@ -1,12 +1,21 @@
-"""The main table as Markdown and as LaTeX, in the paper's layout."""
+"""The main table as Markdown, as LaTeX in the paper's layout, and for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from harness.contracts import Metric
-from harness.reporting.layout import ARROWS, NOTHING, RANK_TITLES, Cell, ModelTable, split_title
+from harness.reporting.layout import ARROWS, NOTHING, RANK_TITLES, Cell, ModelTable, TableRow, model_tables, split_title
+from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import Answers, lines
+from harness.reporting.recitation import said_first
+from harness.reporting.summary import caption
+from harness.specs import REFERENCE_ROWS
 
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|"} | {"<": "&lt;", "\n": " "})
 _LATEX = str.maketrans(
@@ -15,6 +24,8 @@ _LATEX = str.maketrans(
     | {"±": r"$\pm$", "–": "--", "↓": r"$\downarrow$", "↑": r"$\uparrow$"}
 )
 _RED = "[rgb]{1,0.7,0.7}"
+_TERMINAL_WIDTH = 100
+_TERMINAL_STYLES = {"best": "bold", "second": "underline", "": ""}
 
 
 def latex_escape(text: str) -> str:
@@ -121,3 +132,56 @@ def _latex_rows(table: ModelTable, columns: int) -> Iterator[str]:
             ranks = ["N/A" if rank == NOTHING else latex_escape(rank) for rank in row.ranks]
             yield " & ".join([title, label, *cells, *ranks]) + r" \\"
             title = ""
+
+
+def console() -> Console:
+    """Return a console that has room for the table, in a pipe too."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=_TERMINAL_WIDTH)
+
+
+def ranking_table(ranked: RankedTable) -> Table:
+    """Return every model's ranked rows, best first, below its reference rows; collapsed ones in red.
+
+    Above it stands what must be read before any rank.
+
+    Shown are the metrics of the trade-off figure; with several seeds their means alone.
+    """
+    tables = model_tables(ranked)
+    terminal_table = Table(
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        collapse_padding=True,
+        title=Text("\n".join(said_first(ranked.recitations))) or None,
+        title_style="bold",
+        title_justify="left",
+        caption=caption(ranked.table),
+        caption_justify="left",
+    )
+    terminal_table.add_column("Method", max_width=28, overflow="fold")
+    for metric in tables[0].metrics if tables else ():
+        if metric.axis is not None:
+            terminal_table.add_column(metric.title, justify="right")
+    for title in RANK_TITLES:
+        terminal_table.add_column(title, justify="center")
+    terminal_table.add_column("State")
+    for table in tables:
+        if len(tables) > 1:
+            terminal_table.add_row(Text(table.model, style="bold"))
+        references = [row for row in table.rows() if row.variant in REFERENCE_ROWS]
+        for row in [*references, *table.best_first]:
+            terminal_table.add_row(*_terminal_cells(table, row), style="red" if row.collapsed else None)
+        terminal_table.add_section()
+    return terminal_table
+
+
+def _terminal_cells(table: ModelTable, row: TableRow) -> list[Text]:
+    name = f"{row.label}, {row.strength}" if row.strength else row.label
+    numbers = [
+        Text(cell.text.split(" ±")[0], style=_TERMINAL_STYLES[cell.mark])
+        for metric, cell in zip(table.metrics, row.cells, strict=True)
+        if metric.axis is not None
+    ]
+    ranks = [Text("" if rank == NOTHING else rank) for rank in row.ranks]
+    note = row.note if row.note and not row.collapsed else row.verdict
+    return [Text(name), *numbers, *ranks, Text(note)]

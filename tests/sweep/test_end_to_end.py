@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
+from harness import load_results, run_sweep
+from harness.errors import DataError
 from harness.records.journal import Journal
 from harness.specs import Failed, Measurement, Started
 from harness.sweep import main
@@ -49,8 +53,8 @@ def run(file, results, *arguments):
 
 
 def table(results):
-    found = pd.read_csv(results / "tiny" / "table.csv")
-    return found[NUMBERS].sort_values(["variant", "strength", "seed"]).reset_index(drop=True)
+    frame = pd.read_csv(results / "tiny" / "table.csv")
+    return frame[NUMBERS].sort_values(["variant", "strength", "seed"]).reset_index(drop=True)
 
 
 def records(results, kind):
@@ -178,6 +182,46 @@ def test_an_addition_runs_only_that(change, trials, measurements, sweep_file, un
     assert run(sweep_file, results, "--set", change, *at) == 0
     assert len(records(results, Started)) - before[0] == trials
     assert len(records(results, Measurement)) - before[1] == measurements
+
+
+def test_the_page_on_the_library_runs_as_it_is_written(undisturbed, tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), flags=re.DOTALL)
+    assert [text for kind, text in blocks if kind == "yaml"] == [SWEEP]
+    shutil.copytree(undisturbed, tmp_path / "results")
+    (tmp_path / "tiny.yaml").write_text(SWEEP)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for code in [text for kind, text in blocks if kind == "python"]:
+        exec(code, names)
+    assert len(names["points"]) == 7
+    assert set(names["ranks"]["label"]) == {"EMSO", "TA", "GA"}
+    printed = capsys.readouterr().out
+    assert "ma: MA, lower is better (EMSO paper, section 4.1.3)" in printed
+    assert re.search(r"^EMSO \[\(1.0, .*\), \(2.0, .*\)\]$", printed, flags=re.MULTILINE)
+    original = names["results"].model(names["results"].table.query("variant == 'original'")["point_id"].item())
+    changed = [not torch.equal(*pair) for pair in zip(names["erased"].parameters(), original.parameters(), strict=True)]
+    assert 0 < sum(changed) <= 4, "two blocks in each of two epochs"
+    assert names["results"].report.is_file()
+
+
+def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undisturbed, tmp_path):
+    results = tmp_path / "results"
+    shutil.copytree(undisturbed, results)
+    loaded = load_results(results / "tiny")
+    [point] = loaded.table.query("variant == 'task_arithmetic'")["point_id"]
+    with pytest.raises(DataError, match=r"keep_erased: patch\. Say keep_erased: all, remove") as caught:
+        loaded.model(point)
+    journal = Path(re.search(r"remove (\S+\.jsonl)", str(caught.value)).group(1))
+    journal.unlink()
+    again = run_sweep(sweep_file, overrides=["keep_erased=all"], executor="inline", results=results)
+    assert again.model(point).config.model_type == "gpt_neo"
+    assert again.table["ma"].tolist() == loaded.table["ma"].tolist()
+    [original] = again.table.query("variant == 'original'")["point_id"]
+    assert again.model(original).num_parameters() == again.model(point).num_parameters()
+    with pytest.raises(DataError, match="no measured point of this sweep is called 'nothing'"):
+        again.model("nothing")
+    with pytest.raises(DataError, match=r"measured no metric called 'mauve'\. It has el_3, ma"):
+        again.curves("miniature-s", x="mauve", y="ma")
 
 
 def test_a_plan_counts_the_memorised_models_that_are_missing(sweep_file, undisturbed, tmp_path, capsys):

@@ -2,17 +2,31 @@
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from harness.reporting.collapse import collapse_class, flag, outside
+from evaluators.generation import Generation
+from evaluators.memorization import Memorization
+from harness.reporting.collapse import collapse_class, rules_in_words, side
+from harness.reporting.collapse import flag as flag_by
+from harness.reporting.metric_info import in_column_order
 from harness.reporting.table import read_table
 from harness.specs import CollapseBounds
 
 PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
+SHIPPED = in_column_order([*Memorization().metrics, *Generation().metrics])
 NAN = float("nan")
+
+
+def flag(table, bounds=None, info=SHIPPED):
+    return flag_by(table, {name: metric for name, metric in info.items() if name in table.columns}, bounds)
+
+
+def published():
+    return read_table(PUBLISHED)[0]
 
 
 NO_PERPLEXITY_RULE = CollapseBounds(perplexity=(0.0, math.inf))
@@ -31,14 +45,14 @@ def test_all_10_red_cells_of_the_paper_and_none_of_the_11_others(bounds, missed)
     """By either rule, and by MAUVE alone; perplexity alone misses one, which repeats itself."""
     with PUBLISHED.open(newline="") as file:
         stated = {(row["model"], row["method"]): row["collapsed"] for row in csv.DictReader(file) if row["collapsed"]}
-    table = flag(read_table(PUBLISHED).assign(collapsed=None), bounds)
-    found = {(row["model"], row["method"]): row["collapsed"] for _, row in table.iterrows() if row["ranked"]}
-    assert found == {key: value == "true" and key not in missed for key, value in stated.items()}
+    table = flag(published().assign(collapsed=None), bounds)
+    flags = {(row["model"], row["method"]): row["collapsed"] for _, row in table.iterrows() if row["ranked"]}
+    assert flags == {key: value == "true" and key not in missed for key, value in stated.items()}
     assert sorted(stated.values()) == ["false"] * 11 + ["true"] * 10
 
 
 def test_the_reasons_of_the_papers_10_red_cells():
-    table = flag(read_table(PUBLISHED))
+    table = flag(published())
     reasons = table.loc[table["collapsed"].eq(True), "collapse_reason"]
     assert sorted(reasons) == ["mauve", *["mauve and perplexity"] * 9]
     assert set(table.loc[table["collapsed"].eq(False), "collapse_reason"]) == {""}
@@ -46,7 +60,7 @@ def test_the_reasons_of_the_papers_10_red_cells():
 
 def test_the_papers_two_classes():
     """Section 4.2: GD on 1.3B and 2.7B is gibberish, the other collapsed models are degenerate."""
-    table = flag(read_table(PUBLISHED))
+    table = flag(published())
     gibberish = table[table["collapse_class"] == "gibberish"]
     assert set(zip(gibberish["model"], gibberish["method"], strict=True)) == {
         ("gpt-neo-1.3b", "gradient_difference"),
@@ -56,29 +70,33 @@ def test_the_papers_two_classes():
 
 
 def test_originals_are_healthy():
-    table = flag(read_table(PUBLISHED))
+    table = flag(published())
     assert set(table.loc[table["method"] == "original", "collapse_class"]) == {"healthy"}
 
 
 @pytest.mark.parametrize(
-    ("mauve", "expected"), [(0.0, True), (0.199, True), (0.2, False), (0.8, False), (1.0, False), (NAN, None)]
+    ("mauve", "expected"),
+    [(0.0, "below"), (0.199, "below"), (0.2, "inside"), (0.8, "inside"), (1.0, "inside"), (NAN, None)],
 )
 def test_a_quarter_of_the_originals_mauve(mauve, expected):
-    assert outside(mauve, 0.8, CollapseBounds().mauve) is expected
+    assert side(mauve, 0.8, CollapseBounds().mauve) == expected
 
 
 @pytest.mark.parametrize(
     ("perplexity", "expected"),
-    [(9.9, True), (10.0, False), (20.0, False), (100.0, False), (100.1, True), (math.inf, True), (NAN, None)],
+    [
+        *((9.9, "below"), (10.0, "inside"), (20.0, "inside"), (100.0, "inside")),
+        *((100.1, "above"), (math.inf, "above"), (NAN, None)),
+    ],
 )
 def test_half_to_five_times_the_originals_perplexity(perplexity, expected):
-    assert outside(perplexity, 20.0, *CollapseBounds().perplexity) is expected
+    assert side(perplexity, 20.0, *CollapseBounds().perplexity) == expected
 
 
 @pytest.mark.parametrize("original", [NAN, math.inf])
 def test_an_original_that_cannot_be_compared_with_leaves_it_unknown(original):
-    assert outside(0.01, original, 0.25) is None
-    assert outside(20.0, original, 0.5, 5.0) is None
+    assert side(0.01, original, 0.25) is None
+    assert side(20.0, original, 0.5, 5.0) is None
 
 
 HEALTHY, LOW_MAUVE, HIGH_PERPLEXITY = (0.8, 20.0), (0.1, 20.0), (0.8, 101.0)
@@ -123,41 +141,60 @@ def test_the_bounds_are_the_sweeps():
 @pytest.mark.parametrize("n", [2, 3, 10])
 def test_a_model_that_repeats_itself_is_degenerate_whatever_n_was_measured(n):
     rows = ("m", "original", 0, 0.8, 0.1, 20.0), ("m", "loops", 0, 0.1, 0.9, 20.0), ("m", "babbles", 0, 0.1, 0.1, 20.0)
-    table = table_of(*rows).rename(columns={"rep_2": f"rep_{n}"})
-    assert flag(table)["collapse_class"].tolist() == ["healthy", "degenerate", "gibberish"]
-    assert flag(table.rename(columns={f"rep_{n}": "rep_words"}))["collapse_class"][1] == "gibberish"
+    table, info = table_of(*rows).rename(columns={"rep_2": f"rep_{n}"}), in_column_order(Generation(rep=n).metrics)
+    assert flag(table, info=info)["collapse_class"].tolist() == ["healthy", "degenerate", "gibberish"]
+    undeclared = {name: metric for name, metric in info.items() if name != f"rep_{n}"}
+    assert flag(table, info=undeclared)["collapse_class"][1] == "gibberish", "no name says what a metric is"
+
+
+def test_what_collapse_looks_at_is_what_declares_it():
+    mauve, perplexity = (replace(SHIPPED[name], name=f"my_{name}") for name in ("mauve", "perplexity"))
+    table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, 0.1, 101.0))
+    mine = table.rename(columns={"mauve": "my_mauve", "perplexity": "my_perplexity"})
+    reasons = flag(mine, info={metric.name: metric for metric in (mauve, perplexity)})["collapse_reason"]
+    assert reasons.tolist() == ["", "my_mauve and my_perplexity"]
+    assert flag(mine)["collapse_class"].tolist() == ["unknown", "unknown"]
+
+
+def test_the_rules_in_words():
+    said = "its MAUVE is below 0.3 times the original's, or its perplexity is outside 0.5 to 5 times the original's"
+    assert rules_in_words(SHIPPED, CollapseBounds(mauve=0.3)) == said
+    assert rules_in_words({}, CollapseBounds()) == ""
 
 
 def test_of_several_repetitions_the_worst_counts():
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, 0.1, 20.0)).assign(rep_4=[0.0, 0.9])
-    assert flag(table)["collapse_class"].tolist() == ["healthy", "degenerate"]
+    info = SHIPPED | {"rep_4": replace(SHIPPED["rep_2"], name="rep_4")}
+    assert flag(table, info=info)["collapse_class"].tolist() == ["healthy", "degenerate"]
 
 
 @pytest.mark.parametrize(
     ("repetition", "perplexity", "expected"),
     [
-        (0.51, 100.0, "degenerate"),
-        (0.50, 100.0, "gibberish"),
+        (0.51, 101.0, "degenerate"),
+        (0.50, 101.0, "gibberish"),
         (0.05, 9.9, "degenerate"),
         (0.05, 10.0, "gibberish"),
         (NAN, 9.9, "degenerate"),
-        (NAN, 100.0, "gibberish"),
+        (NAN, 101.0, "gibberish"),
         (0.05, NAN, "gibberish"),
         (NAN, NAN, "unknown"),
     ],
 )
 def test_classes_at_their_thresholds(repetition, perplexity, expected):
-    assert collapse_class(True, repetition, perplexity, original_perplexity=20.0) == expected
+    table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, repetition, perplexity))
+    assert flag(table)["collapse_class"][1] == expected
 
 
-def test_too_predictable_is_below_the_sweeps_bound():
-    assert collapse_class(True, 0.05, 13.9, 20.0, low=0.7) == "degenerate"
-    assert collapse_class(True, 0.05, 14.1, 20.0, low=0.7) == "gibberish"
+@pytest.mark.parametrize(("perplexity", "expected"), [(13.9, "degenerate"), (14.1, "gibberish")])
+def test_too_predictable_is_below_the_sweeps_bound(perplexity, expected):
+    table = table_of(("m", "original", 0, 0.8, 0.1, 20.0), ("m", "emso", 0, 0.1, 0.05, perplexity))
+    assert flag(table, CollapseBounds(perplexity=(0.7, 5.0)))["collapse_class"][1] == expected
 
 
 def test_only_a_collapsed_model_has_a_class_of_collapse():
-    assert collapse_class(False, 0.99, 1.0, 20.0) == "healthy"
-    assert collapse_class(None, 0.99, 1.0, 20.0) == "unknown"
+    assert collapse_class(False, 0.99, too_predictable=True) == "healthy"
+    assert collapse_class(None, 0.99, too_predictable=True) == "unknown"
 
 
 def table_of(*rows):
@@ -195,10 +232,10 @@ def test_no_original_no_mauve_no_verdict():
 
 def test_flags_are_set_anew_and_the_numbers_stay():
     table = table_of(("m", "original", 0, 0.8, 0.1, 20.0)).assign(collapsed=True, collapse_class="gibberish")
-    found = flag(table)
-    assert found["collapsed"].tolist() == [False]
+    flags = flag(table)
+    assert flags["collapsed"].tolist() == [False]
     assert table["collapsed"].tolist() == [True]
-    assert math.isclose(found["mauve"].iloc[0], 0.8)
+    assert math.isclose(flags["mauve"].iloc[0], 0.8)
 
 
 def test_an_empty_table_stays_empty():

@@ -23,6 +23,7 @@ def test_collate_prints_the_published_ranks_and_flags(capsys):
 def test_collate_notices_when_a_file_states_another_rank(tmp_path, capsys):
     text = PUBLISHED.read_text().replace("0.572,0.610,1,1,1,false", "0.572,0.610,2,1,1,true")
     (tmp_path / "other.csv").write_text(text)
+    (tmp_path / "other.metrics.yaml").write_bytes(PUBLISHED.with_suffix(".metrics.yaml").read_bytes())
     assert collate.main([str(tmp_path / "other.csv")]) == 0
     printed = capsys.readouterr().out
     assert "32 of the 33 ranks" in printed
@@ -32,10 +33,11 @@ def test_collate_notices_when_a_file_states_another_rank(tmp_path, capsys):
 def test_collate_writes_beside_a_table_only_when_told(tmp_path, capsys):
     path = tmp_path / "table.csv"
     path.write_bytes(PUBLISHED.read_bytes())
+    path.with_suffix(".metrics.yaml").write_bytes(PUBLISHED.with_suffix(".metrics.yaml").read_bytes())
     assert collate.main([str(path)]) == 0
-    assert list(tmp_path.iterdir()) == [path]
+    assert {file.name for file in tmp_path.iterdir()} == {"table.csv", "table.metrics.yaml"}
     assert collate.main([str(path), "--out", str(tmp_path / "out")]) == 0
-    assert {each.name for each in (tmp_path / "out").iterdir()} == {"ranking.csv", "table.md", "table.tex"}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"ranking.csv", "table.md", "table.tex"}
     assert str(tmp_path / "out" / "ranking.csv") in capsys.readouterr().out
 
 
@@ -45,11 +47,13 @@ def test_collate_writes_beside_a_table_only_when_told(tmp_path, capsys):
         ("none", "does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."),
         ("empty", "plan.json. Run the sweep first"),
         ("wrong.csv", "lacks 'model', 'method'"),
+        ("bare.csv", "there is no bare.metrics.yaml beside it"),
     ],
 )
 def test_collate_on_a_wrong_path_ends_with_2_and_says_why(tmp_path, capsys, name, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "wrong.csv").write_text("variant,ma\nemso,0.1\n")
+    (tmp_path / "bare.csv").write_text("model,method,ma\nm,emso,0.1\n")
     assert collate.main([str(tmp_path / name)]) == 2
     said = capsys.readouterr()
     assert message in said.err

@@ -117,14 +117,17 @@ def test_a_damaged_memorised_model_is_built_again_by_the_trial_that_finds_it(mak
     assert run(spec) == (before, [], ["erased model"])
 
 
-def test_damage_that_is_there_when_the_sweep_starts_is_a_job_of_its_own(make_trial, make_plan, run, tmp_path, capsys):
+def test_damage_that_is_there_when_the_sweep_starts_is_a_job_of_its_own(
+    make_trial, make_plan, make_results, run, tmp_path, capsys
+):
     spec = make_trial("task_arithmetic", "memorized_model", "gamma", 0.5)
     run(spec)
     folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
-    assert [job.kind for job in jobs_for(make_plan(spec), {}, folders)] == ["trial"]
+    nothing = make_results(make_plan(spec), {})
+    assert [job.kind for job in jobs_for(nothing, folders)] == ["trial"]
     folder = folders.artifacts / "memorized" / memorized_key(spec)
     flip(folder / "model.safetensors")
-    assert [job.kind for job in jobs_for(make_plan(spec), {}, folders)] == ["memorize", "trial"]
+    assert [job.kind for job in jobs_for(nothing, folders)] == ["memorize", "trial"]
     assert f"{folder} was damaged (model.safetensors is not what was written)" in capsys.readouterr().err
     assert not folder.exists()
 

@@ -46,10 +46,10 @@ class Tracker:
     def prepare(self):
         pass
 
-    def log_point(self, plan, trial_id, records):
-        Tracker.calls.append(f"log_point {len(records)}")
+    def log_trial(self, plan, trial):
+        Tracker.calls.append(f"log_trial {trial.status} {len(trial.measured)}")
 
-    def sync(self, plan, records, collapsed):
+    def sync(self, results, collapsed):
         Tracker.calls.append(f"sync {sorted(set(collapsed.values()))}")
 
     def finish(self, paths):
@@ -71,15 +71,15 @@ def measured(jobs, folders, watch, fails=()):
             watch(Event(job=job.name, kind="failed", message="it went wrong"))
             continue
         for strength in spec.points():
-            for each in spec.evaluators:
-                metrics = EVALUATORS.configure(each.name, dict(each.settings)).metrics
+            for evaluator in spec.evaluators:
+                metrics = EVALUATORS.configure(evaluator.name, dict(evaluator.settings)).metrics
                 journal.append(
                     Measurement(
                         trial_id=spec.trial_id,
                         point_id=spec.point_id(strength),
                         strength=strength,
-                        evaluator=each.name,
-                        key=each.key,
+                        evaluator=evaluator.name,
+                        key=evaluator.key,
                         definition="exact",
                         numbers={metric.name: numbers(metric) for metric in metrics},
                         metrics=tuple(vars(metric) for metric in metrics),
@@ -135,7 +135,7 @@ def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
     assert printed.endswith(f"The report: {tmp_path}/results/doors/report.html\n")
     written = {path.name for path in (tmp_path / "results" / "doors").iterdir()}
     assert written >= {"journal", "table.csv", "ranking.csv", "table.md", "table.tex", "report.html", "tradeoff.png"}
-    assert sorted(Tracker.calls[:3]) == ["log_point 2", "log_point 3", "log_point 5"]
+    assert sorted(Tracker.calls[:3]) == ["log_trial done 1", "log_trial done 1", "log_trial done 2"]
     assert Tracker.calls[3] == "sync ['healthy']"
     assert Tracker.calls[-1].startswith("finish ['ranking.csv', 'report.html', 'table.csv'")
 
@@ -186,15 +186,28 @@ def test_neither_a_plan_nor_a_fault_imports_ray_or_mlflow(file, tmp_path):
         f"codes = [main([{str(file)!r}, '--plan', '--results', {str(tmp_path)!r}]), main(['none.yaml'])]; "
         "print(codes, sorted({'ray', 'mlflow', 'pandas', 'datasets', 'sentence_transformers'} & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines()[-1] == "[0, 2] []"
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[0, 2] []"
+
+
+def test_importing_lethe_imports_nothing_until_it_is_asked_for():
+    script = (
+        "import sys, harness; before = set(sys.modules); harness.load_results; "
+        "print(sorted({'pandas', 'torch', 'harness.library'} & before), hasattr(harness, 'nothing'))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["[]", "False"]
 
 
 def test_lethe_lists_its_verbs(capsys):
-    assert cli.main([]) == cli.main(["--help"]) == 0
+    for arguments in ([], ["--help"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        assert ended.value.code == 0
     usage = capsys.readouterr().out
     for verb in ("sweep", "collate", "plugins", "dashboard", "pretrain"):
-        assert f"\n  {verb} " in usage
+        assert f"\n    {verb} " in usage
+    assert max(map(len, usage.splitlines())) <= 100
     assert cli.main(["sweeep"]) == 2
     assert capsys.readouterr().err.startswith("lethe has no verb 'sweeep'. Did you mean 'sweep'?\n")
 

@@ -1,17 +1,23 @@
 """The trade-off figure: what it draws, and that it survives what it cannot draw."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from harness.reporting.curves import PALETTE, better_corner, curves, looks, panels
-from harness.reporting.facts import known_facts
+from evaluators.generation import Generation
+from evaluators.memorization import Memorization
+from evaluators.reasoning import Reasoning
+from harness.reporting.curves import STYLES, better_corner, curves, panels, styles
 from harness.reporting.figures import rendered, tradeoff
-from harness.reporting.placement import along, place
+from harness.reporting.metric_info import in_column_order
+from harness.reporting.placement import along, label_centres
+from harness.reporting.reasoning import bars
 
+SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")
 ROWS = (
     ("original", np.nan, 0, 0.3, 0.95, 20.0, 0.8, False),
@@ -20,7 +26,7 @@ ROWS = (
     ("emso", 1, 0, 0.2, 0.8, 21.0, 0.75, False),
     ("gradient_ascent", 1, 0, 0.0, 0.0, 1.5, 0.01, True),
 )
-SHIPPED = (
+SHIPPED_METHODS = (
     *("contrastive_decoding", "deliberate_imagination", "emso", "gradient_ascent", "gradient_difference"),
     *("kl_divergence", "task_arithmetic"),
 )
@@ -32,8 +38,12 @@ def frame(*rows, model="m"):
     return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper())
 
 
+def known(table):
+    return {name: metric for name, metric in SHIPPED.items() if name in table.columns}
+
+
 def drawn(table):
-    return tradeoff(table, known_facts(table.columns))
+    return tradeoff(table, known(table))
 
 
 def titles(figure):
@@ -43,8 +53,8 @@ def titles(figure):
 def markers(ax):
     """The points of a panel: (x, y, face, edge), guide lines and curves left out."""
     lines = [line for line in ax.lines if line.get_marker() not in ("None", "", None)]
-    looks_of = [(line, to_hex(line.get_markerfacecolor()), to_hex(line.get_markeredgecolor())) for line in lines]
-    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0]), face, edge) for line, face, edge in looks_of]
+    faces = [(line, to_hex(line.get_markerfacecolor()), to_hex(line.get_markeredgecolor())) for line in lines]
+    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0]), face, edge) for line, face, edge in faces]
 
 
 def test_four_panels_as_in_the_paper():
@@ -91,19 +101,19 @@ def test_points_carry_their_strength_and_an_only_point_its_name():
 
 def test_a_curve_runs_through_its_strengths_in_order():
     (emso,) = [curve for curve in curves(frame(*ROWS), "m", "mauve", "ma") if curve.variant == "emso"]
-    assert [spot.strength for spot in emso.spots] == [1.0, 2.0]
-    assert [spot.x for spot in emso.spots] == [0.75, 0.7]
-    assert all(math.isnan(spot.x_half) for spot in emso.spots)
+    assert [point.strength for point in emso.points] == [1.0, 2.0]
+    assert [point.x for point in emso.points] == [0.75, 0.7]
+    assert all(math.isnan(point.x_half) for point in emso.points)
 
 
 def test_seeds_become_a_mean_with_an_interval():
     table = frame(("emso", 1, 0, 0.2, 0.8, 20.0, 0.7, False), ("emso", 1, 1, 0.2, 0.6, 20.0, 0.7, True))
     (emso,) = curves(table, "m", "mauve", "ma")
-    (spot,) = emso.spots
-    assert spot.y == pytest.approx(0.7)
-    assert spot.y_half == pytest.approx(12.7062 * 0.1, rel=1e-4)  # t of 1 degree · 0.1414 / sqrt(2)
-    assert spot.x_half == pytest.approx(0.0, abs=1e-12)
-    assert spot.collapsed
+    (point,) = emso.points
+    assert point.y == pytest.approx(0.7)
+    assert point.y_half == pytest.approx(12.7062 * 0.1, rel=1e-4)  # t of 1 degree · 0.1414 / sqrt(2)
+    assert point.x_half == pytest.approx(0.0, abs=1e-12)
+    assert point.collapsed
     low, high = drawn(table).axes[0].get_ylim()
     assert high - low < 1, "an interval stretched the axis"
 
@@ -111,9 +121,9 @@ def test_seeds_become_a_mean_with_an_interval():
 def test_holes_are_left_out_and_their_curve_goes_on():
     rows = [*ROWS, ("emso", 3, 0, 0.1, 0.5, np.nan, np.nan, None), ("emso", 4, 0, 0.1, 0.4, np.inf, 0.6, None)]
     (emso,) = [curve for curve in curves(frame(*rows), "m", "mauve", "ma") if curve.variant == "emso"]
-    assert [spot.strength for spot in emso.spots] == [1.0, 2.0, 4.0]
+    assert [point.strength for point in emso.points] == [1.0, 2.0, 4.0]
     (emso,) = [curve for curve in curves(frame(*rows), "m", "perplexity", "ma") if curve.variant == "emso"]
-    assert [spot.strength for spot in emso.spots] == [1.0, 2.0]
+    assert [point.strength for point in emso.points] == [1.0, 2.0]
     assert rendered(drawn(frame(*rows)), "png").startswith(b"\x89PNG")
 
 
@@ -133,11 +143,12 @@ def test_a_model_without_points_leaves_its_panels_empty():
     assert rendered(figure, "svg").startswith(b"<?xml")
 
 
-def test_panels_are_those_whose_metrics_were_measured():
-    facts = known_facts(["ma", "el_10", "mauve", "rep_2"])
-    table = frame(*ROWS).rename(columns={"el_3": "el_10"}).drop(columns="perplexity")
-    assert [(x.name, y.name) for x, y in panels(table, facts)] == [("mauve", "ma"), ("mauve", "el_10")]
+def test_panels_are_those_whose_metrics_were_measured_and_declare_an_axis():
+    table = frame(*ROWS).rename(columns={"el_3": "el_10"}).drop(columns="perplexity").assign(rep_2=0.1)
+    assert [(x.name, y.name) for x, y in panels(known(table))] == [("mauve", "ma"), ("mauve", "el_10")]
     assert len(drawn(table).axes) == 2
+    mine = replace(SHIPPED["rep_2"], name="mine", axis=1)
+    assert [x.name for x, _ in panels({**known(table), "mine": mine})] == ["mauve", "mine"] * 2
 
 
 def test_a_label_with_a_dollar_sign_is_no_formula():
@@ -150,33 +161,43 @@ def test_the_same_table_gives_the_same_bytes(kind):
     assert rendered(drawn(frame(*ROWS)), kind) == rendered(drawn(frame(*ROWS)), kind)
 
 
-def test_shipped_methods_have_colours_of_their_own_whoever_else_is_there():
-    whole = looks(SHIPPED)
-    assert len({colour for colour, _ in whole.values()}) == 7
-    for name in SHIPPED:
-        assert looks([name], ["full_em", "random_em"])[name] == whole[name]
+def test_shipped_methods_have_colours_of_their_own_in_every_figure_of_a_report():
+    rows = [(name, 1, 0, 0.1, 0.5, 20.0, 0.7, False) for name in SHIPPED_METHODS]
+    table = frame(*ROWS[:2], *rows).assign(ranked=True, strength_name="epochs", piqa=0.5)
+    colours = {variant: colour for variant, (colour, _) in styles(table).items()}
+    assert list(colours) == list(SHIPPED_METHODS), "the first in the sweep has the first colour"
+    assert len(set(colours.values())) == 7
+    info = {"piqa": next(metric for metric in Reasoning(tasks=("piqa",)).metrics if metric.name == "piqa")}
+    for figure in (drawn(table), bars(table, info)):
+        handles = figure.legends[0].legend_handles
+        shown = {
+            text.get_text().lower(): handle for text, handle in zip(figure.legends[0].get_texts(), handles, strict=True)
+        }
+        for name in SHIPPED_METHODS:
+            handle = shown[name]
+            colour = handle.get_color() if hasattr(handle, "get_color") else handle.get_facecolor()
+            assert to_hex(colour).lower() == colours[name].lower()
 
 
 def test_more_variants_than_colours_still_look_different():
-    many = looks([], [f"variant_{index}" for index in range(3 * len(PALETTE))])
-    assert len(set(many.values())) == 3 * len(PALETTE)
+    many = [(f"variant_{index}", 1, 0, 0.1, 0.5, 20.0, 0.7, False) for index in range(3 * len(STYLES))]
+    assert len(set(styles(frame(*many)).values())) == 3 * len(STYLES)
 
 
 def test_the_arrow_follows_the_metrics():
-    facts = known_facts(["ma", "mauve", "perplexity", "div_3"])
-    assert better_corner(facts["mauve"], facts["div_3"]) == "↗"
-    assert better_corner(facts["perplexity"], facts["div_3"]) == "↖"
+    assert better_corner(SHIPPED["mauve"], SHIPPED["div_3"]) == "↗"
+    assert better_corner(SHIPPED["perplexity"], SHIPPED["div_3"]) == "↖"
 
 
 def test_a_label_without_room_is_dropped_and_one_with_room_is_not():
     crowd = [(x, y) for x in range(-20, 21, 5) for y in range(-20, 21, 5)]
-    assert place([(0, 0)], [(8, 6)], crowd, radius=3) == [None]
-    assert place([(0, 0)], [(8, 6)], [(0, 0)], radius=3) == [(7.0, 6.0)]
+    assert label_centres([(0, 0)], [(8, 6)], crowd, radius=3) == [None]
+    assert label_centres([(0, 0)], [(8, 6)], [(0, 0)], radius=3) == [(7.0, 6.0)]
 
 
 def test_a_label_keeps_off_lines_while_it_can():
     line = along([(0, 0), (20, 20)], step=1)
-    (centre,) = place([(0, 0)], [(8, 6)], [(0, 0)], radius=3, lines=line)
+    (centre,) = label_centres([(0, 0)], [(8, 6)], [(0, 0)], radius=3, lines=line)
     assert centre == (-7.0, 6.0)
     everywhere = [(x, y) for x in range(-20, 21) for y in range(-20, 21)]
-    assert place([(0, 0)], [(8, 6)], [(0, 0)], radius=3, lines=everywhere) == [(7.0, 6.0)]
+    assert label_centres([(0, 0)], [(8, 6)], [(0, 0)], radius=3, lines=everywhere) == [(7.0, 6.0)]

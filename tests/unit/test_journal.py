@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from harness.errors import DataError, PluginError
-from harness.records.journal import Journal, measurements, reachable, remaining, status
+from harness.records.journal import Journal
+from harness.records.results import read_results, trial_results
 from harness.specs import CollapseBounds, Failed, Point, Started, Stopped
 
 NAN, INF = float("nan"), float("inf")
@@ -71,12 +72,12 @@ def same(one, other):
     return repr(one) == repr(other)
 
 
-@pytest.mark.parametrize("place", range(6))
-def test_a_record_comes_back_as_it_was(tmp_path, every_kind, place):
-    record = every_kind[place]
+@pytest.mark.parametrize("index", range(6))
+def test_a_record_comes_back_as_it_was(tmp_path, every_kind, index):
+    record = every_kind[index]
     Journal(tmp_path).append(record)
-    [found] = Journal(tmp_path).read("t1")
-    assert same(found, record)
+    [record_read] = Journal(tmp_path).read("t1")
+    assert same(record_read, record)
 
 
 def test_every_line_is_json_for_everybody(tmp_path, every_kind):
@@ -90,8 +91,8 @@ def test_every_line_is_json_for_everybody(tmp_path, every_kind):
 
 def test_numpy_numbers_are_taken_as_floats(tmp_path, measured):
     Journal(tmp_path).append(measured(1, numbers={"el_3": np.float32(0.5), "ma": np.float64(0.1)}))
-    [found] = Journal(tmp_path).read("t1")
-    assert found.numbers == {"el_3": 0.5, "ma": 0.1}
+    [record_read] = Journal(tmp_path).read("t1")
+    assert record_read.numbers == {"el_3": 0.5, "ma": 0.1}
 
 
 def test_what_json_cannot_hold_is_named_and_nothing_is_written(tmp_path):
@@ -112,7 +113,7 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path, started):
         complete = end >= len(data) - 1  # Only the line's end is missing: nothing is lost.
         assert journal.read("t1") == ([STOPPED, FAILED] if complete else [STOPPED])
         journal.append(started)
-        assert [type(each) for each in journal.read("t1")] == (
+        assert [type(record) for record in journal.read("t1")] == (
             [Stopped, Failed, Started] if complete else [Stopped, Started]
         )
 
@@ -132,9 +133,9 @@ def test_any_changed_byte_of_a_middle_line_drops_it_and_warns_once(tmp_path, cap
     data = path.read_bytes()
     start = data.index(b"\n") + 1
     end = data.index(b"\n", start)
-    for place in range(start, end):
-        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        assert [type(each) for each in Journal(tmp_path).read("t1")] == [Stopped, Point], place
+    for index in range(start, end):
+        path.write_bytes(data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :])
+        assert [type(record) for record in Journal(tmp_path).read("t1")] == [Stopped, Point], index
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         reader = Journal(tmp_path)
@@ -163,19 +164,16 @@ def test_a_trial_without_records_and_the_ids_of_those_with(tmp_path, plan):
     assert journal.trial_ids() == ("a", "t1")
 
 
-def test_of_duplicates_the_last_wins_and_other_keys_stay(measured):
+def test_of_duplicates_the_last_wins_and_other_keys_are_left_out(spec, measured):
     records = [
         measured(1, numbers={"el_3": 0.1}),
         measured(2, numbers={"el_3": 0.2}),
         measured(1, numbers={"el_3": 0.3}),
         measured(1, numbers={"el_3": 0.4}, key="new"),
     ]
-    found = measurements(records)
-    assert {(each.strength, each.key): each.numbers["el_3"] for each in found.values()} == {
-        (1, "memorization-key"): 0.3,
-        (2, "memorization-key"): 0.2,
-        (1, "new"): 0.4,
-    }
+    points = trial_results(spec, records).measured
+    numbers = {point.strength: [measurement.numbers["el_3"] for measurement in point.measurements] for point in points}
+    assert numbers == {1: [0.3], 2: [0.2]}
 
 
 def _append_many(folder, trial_id, count):
@@ -194,7 +192,7 @@ def test_trials_are_written_side_by_side_from_threads_and_processes(tmp_path):
     journal = Journal(tmp_path)
     assert journal.trial_ids() == ("p0", "p1", "t0", "t1")
     for trial_id in journal.trial_ids():
-        assert [each.strength for each in journal.read(trial_id)] == list(range(20))
+        assert [record.strength for record in journal.read(trial_id)] == list(range(20))
 
 
 def _try_to_hold(folder, said):
@@ -265,11 +263,12 @@ ALL = "started m1 g1 m2 g2 m3 g3"
     ],
 )
 def test_what_remains_and_how_a_trial_stands(spec, written, records, missing, state):
-    found = {
-        strength: "".join(each.name[0] for each in evaluators)
-        for strength, evaluators in remaining(spec, written(records))
+    trial = trial_results(spec, written(records))
+    lacking = {
+        strength: "".join(evaluator.name[0] for evaluator in evaluators) for strength, evaluators in trial.remaining
     }
-    assert (found, status(spec, written(records))) == (missing, state)
+    assert (lacking, trial.status) == (missing, state)
+    assert bool(trial.failure) == (state == "failed")
 
 
 @pytest.mark.parametrize(
@@ -278,6 +277,7 @@ def test_what_remains_and_how_a_trial_stands(spec, written, records, missing, st
         ((1, 3, 5), "", (1, 3, 5)),
         ((1, 3, 5), "stopped", (1,)),
         ((1, 3, 5), "p2 stopped", (1, 2)),
+        ((1, 3, 5), "m2 stopped", (1, 2)),
         ((1, 2, 5), "p2 stopped", (1, 2)),
         ((1,), "p2 stopped", (1,)),
         ((1, 2), "p2 stopped", (1, 2)),
@@ -285,17 +285,30 @@ def test_what_remains_and_how_a_trial_stands(spec, written, records, missing, st
     ],
 )
 def test_where_a_trajectory_stopped_is_its_last_point(make_spec, written, strengths, records, reached):
-    assert reachable(make_spec(strengths=strengths), written(records)) == reached
+    trial = trial_results(make_spec(strengths=strengths), written(records))
+    assert tuple(point.strength for point in trial.points) == reached
+    assert [point.strength for point in trial.points if point.stop_reason] == [2] * (2 in reached and "stop" in records)
 
 
 def test_a_new_evaluator_measures_the_point_where_a_trajectory_stopped(make_spec, written):
     spec = make_spec(strengths=(1, 3, 5), evaluators={"memorization": "memorization-key"})
-    assert [strength for strength, _ in remaining(spec, written("started p2 m1 stopped"))] == [2]
-    assert remaining(spec, written("started p2 m1 stopped m2")) == ()
+    assert [strength for strength, _ in trial_results(spec, written("started p2 m1 stopped")).remaining] == [2]
+    assert trial_results(spec, written("started p2 m1 stopped m2")).remaining == ()
 
 
 def test_a_reference_row_has_one_point(make_spec):
-    spec = make_spec(strengths=())
-    [(strength, evaluators)] = remaining(spec, [])
+    [(strength, evaluators)] = trial_results(make_spec(strengths=()), []).remaining
     assert strength is None
     assert len(evaluators) == 2
+
+
+def test_results_are_read_once_for_the_whole_sweep(tmp_path, plan, written):
+    journal = Journal(tmp_path)
+    for record in written("started m1 g1 m2 failed"):
+        journal.append(record)
+    results = read_results(plan, journal)
+    assert results.statuses == {"t1": "failed", "t2": "missing"}
+    assert [point.strength for point in results.measured] == [1, 2]
+    assert [trial.is_begun for trial in results.trials] == [True, False]
+    assert results.trials[0].failure == FAILED
+    assert results.trials[0].versions == ({"torch": "2.13.0"},)

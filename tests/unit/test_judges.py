@@ -15,14 +15,16 @@ from harness.models.loading import load_model
 from harness.planning.hub_contents import hub_contents
 from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
-from harness.reporting.judging import doubtful, human_readings
-from harness.reporting.summary import caption, warnings
-from harness.reporting.table import Reached, table
+from harness.records.results import PointResults
+from harness.reporting.judging import human_readings, judge_warnings
+from harness.reporting.limits import warnings
+from harness.reporting.summary import caption
 from harness.sizing.measuring_dry_run import judge_pass
 from harness.specs import Plan
 from harness.testing import small_spec
 from harness.toolkit.scoring import CausalJudge
 
+INFO = {metric.name: metric for metric in Generation().metrics}
 OWN = "{perplexity: original, features: original, similarity: OTHER, coherence: OTHER}"
 
 
@@ -41,12 +43,12 @@ def judged_by(perplexity, features="OTHER"):
 
 @pytest.mark.parametrize("name", ["miniature", "default", "miniature-judge", "miniature-l"])
 def test_a_judge_of_the_embedded_corpus_is_refused_other_texts(check, foreign, name):
-    found = check(data=foreign, judges=judged_by(name))
-    assert list(found) == ["judges.perplexity"]
-    assert found["judges.perplexity"].startswith(
+    outcome = check(data=foreign, judges=judged_by(name))
+    assert list(outcome) == ["judges.perplexity"]
+    assert outcome["judges.perplexity"].startswith(
         f"'{name}' has read nothing but the embedded corpus, so it cannot judge utility texts from jsonl"
     )
-    assert "Write judges: {perplexity: original, features: original}" in found["judges.perplexity"]
+    assert "Write judges: {perplexity: original, features: original}" in outcome["judges.perplexity"]
     assert check(judges=judged_by(name)) == {}, "its own texts it may judge"
 
 
@@ -63,13 +65,13 @@ def test_other_judges_are_not_refused_other_texts(check, foreign):
 
 
 def test_the_original_judges_perplexity_and_features_alone(check):
-    found = check(judges="{perplexity: original, features: original, similarity: original, coherence: OTHER}")
-    assert found == {
+    outcome = check(judges="{perplexity: original, features: original, similarity: original, coherence: OTHER}")
+    assert outcome == {
         "judges.similarity": "'original' judges perplexity and features alone: similarity needs an encoder of "
         "sentences, for instance minilm."
     }
-    found = check(judges="{perplexity: {id: original, tokenizer: MODEL}, similarity: OTHER, coherence: OTHER}")
-    assert found == {
+    outcome = check(judges="{perplexity: {id: original, tokenizer: MODEL}, similarity: OTHER, coherence: OTHER}")
+    assert outcome == {
         "judges.perplexity.tokenizer": "'original' is each model as the models block has it: leave out its tokenizer."
     }
     assert "Did you mean 'original'?" in check(judges=judged_by("orignal"))["judges.perplexity"]
@@ -81,22 +83,24 @@ def planned(world, sound, tmp_path):
         file = tmp_path / "own.yaml"
         text = sound.lstrip().replace("models: [{id: MODEL, retrained: OTHER}]", "models: [MODEL, OTHER]")
         file.write_text(text.replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
-        return plan(file, [each.replace("OTHER", str(world / "OTHER")) for each in changes])
+        return plan(file, [change.replace("OTHER", str(world / "OTHER")) for change in changes])
 
     return run
 
 
-def keys(found, evaluator):
-    return {(spec.model.id, each.key) for spec in found.trials for each in spec.evaluators if each.name == evaluator}
+def keys(outcome, evaluator):
+    return {
+        (spec.model.id, asked.key) for spec in outcome.trials for asked in spec.evaluators if asked.name == evaluator
+    }
 
 
 def test_each_model_is_judged_by_itself(planned):
-    found = planned(f"judges={OWN}")
-    assert len({spec.model for spec in found.trials}) == 2
-    for spec in found.trials:
+    outcome = planned(f"judges={OWN}")
+    assert len({spec.model for spec in outcome.trials}) == 2
+    for spec in outcome.trials:
         assert spec.judges["perplexity"] == spec.judges["features"] == replace(spec.model, id="original")
         assert spec.judges["coherence"].id.endswith("OTHER")
-    assert Plan.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert Plan.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
 
 
 def test_the_identity_says_that_the_original_judged(planned, world):
@@ -121,7 +125,8 @@ def test_what_measuring_needs_is_told_for_the_original_as_for_the_same_model_nam
     own = replace(spec, judges={"perplexity": replace(spec.model, id="original")})
     device = torch.device("cpu")
     needs = [
-        judge_pass("perplexity", each.judges["perplexity"], each.forget, each.utility, device) for each in (spec, own)
+        judge_pass("perplexity", judged.judges["perplexity"], judged.forget, judged.utility, device)
+        for judged in (spec, own)
     ]
     assert needs[0] == needs[1]
     assert needs[0].judges > 0
@@ -145,14 +150,14 @@ def measured_once(tmp_path_factory):
 
 @pytest.mark.parametrize("definition", ["exact", "table"])
 def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definition):
-    task, found = measured_once(definition=definition)
+    task, outcome = measured_once(definition=definition)
     judge, written = CausalJudge(task.spec.model), task.generations(definition)
     joined = [prompt + text for prompt, text in zip(written.prompts, written.references, strict=True)]
     # `table` has the prompt's own tokens in a perplexity.
     alone = judge.score(written.prompts, written.references)
     read = judge.score([""] * len(joined), joined) if definition == "table" else alone
     plain = math.exp(np.mean([value for row in read.nll for value in row]))
-    noted = found.notes["human_perplexity"]
+    noted = outcome.notes["human_perplexity"]
     assert noted["features"] == pytest.approx(plain, rel=1e-5)
     if definition == "exact":
         assert noted["perplexity"] == noted["features"]
@@ -185,7 +190,7 @@ def reached(make_row, make_measurement):
         spec = make_row(variant, strengths, judges=judges, model=Checkpoint(model, "/m", "/m", "0"))
         (strength,) = spec.points()
         noted = {"notes": {"human_perplexity": human}, "numbers": {"perplexity": perplexity, "mauve": 0.8}}
-        return Reached(spec, strength, None, (make_measurement(spec, strength, "generation", **noted),), "")
+        return PointResults(spec, strength, None, (make_measurement(spec, strength, "generation", **noted),), "")
 
     return make
 
@@ -193,7 +198,7 @@ def reached(make_row, make_measurement):
 def test_a_judge_is_told_once_for_each_model_and_role(reached):
     noted = {"perplexity": 25.12, "features": 31.0}
     points = [reached("emso", noted, 99.0), reached("original", noted), reached("original", noted, model="n")]
-    assert [str(each) for each in human_readings(points)] == [
+    assert [str(reading) for reading in human_readings(points, INFO)] == [
         "m: the judge of perplexity (J) gives the human continuations a perplexity of 25.1, and what the original "
         "wrote one of 20.0.",
         "m: the judge of features (J) gives the human continuations a perplexity of 31.0.",
@@ -201,7 +206,7 @@ def test_a_judge_is_told_once_for_each_model_and_role(reached):
         "wrote one of 20.0.",
         "n: the judge of features (J) gives the human continuations a perplexity of 31.0.",
     ]
-    assert human_readings([reached("original", {"perplexity": math.nan})]) == []
+    assert human_readings([reached("original", {"perplexity": math.nan})], INFO) == []
 
 
 @pytest.mark.parametrize(
@@ -217,18 +222,21 @@ def test_a_judge_is_told_once_for_each_model_and_role(reached):
     ],
 )
 def test_a_judge_that_finds_human_text_odd_is_warned_of(reached, human, original, said):
-    warned = doubtful(human_readings([reached("original", human, original)]))
+    warned = judge_warnings(human_readings([reached("original", human, original)], INFO))
     assert [said in warning for warning in warned] == ([True] if said else [])
 
 
-def test_warnings_and_captions_say_it(reached, make_plan):
+def test_a_judge_whose_metric_was_not_measured_is_told_of_too(reached):
+    [reading] = human_readings([reached("original", {"features": 2000.0})], {})
+    assert "so what it judges says little here" in judge_warnings([reading])[0]
+
+
+def test_warnings_and_captions_say_it(reached, make_plan, make_ranked):
     (point,) = [reached("original", {"perplexity": 1500.0, "features": 1500.0}, judge="original")]
-    plan, records = make_plan(point.spec), {point.spec.trial_id: list(point.measurements)}
-    found = table(plan, records)
-    assert "Judge of perplexity and features: the original model itself." in caption(found)
-    assert sum("does not know this language" in warning.lower() for warning in warnings(plan, records, found)) == 2
+    results, ranked = make_ranked(make_plan(point.spec), {point.spec.trial_id: list(point.measurements)})
+    assert "Judge of perplexity and features: the original model itself." in caption(ranked.table)
+    assert sum("does not know this language" in warning.lower() for warning in warnings(results, ranked)) == 2
     (fitting,) = [reached("original", {"perplexity": 25.0})]
-    plan, records = make_plan(fitting.spec), {fitting.spec.trial_id: list(fitting.measurements)}
-    found = table(plan, records)
-    assert "Judge" not in caption(found)
-    assert not any("judge" in warning for warning in warnings(plan, records, found))
+    results, ranked = make_ranked(make_plan(fitting.spec), {fitting.spec.trial_id: list(fitting.measurements)})
+    assert "Judge" not in caption(ranked.table)
+    assert not any("judge" in warning for warning in warnings(results, ranked))

@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.contracts import Checkpoint, Training
-from harness.reporting.facts import metric_facts
 from harness.reporting.limits import limits
-from harness.reporting.table import reached_all, table
 from harness.specs import Stopped
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
@@ -16,7 +14,7 @@ STOPPED, WHOLE = "ended by the early stop", "every epoch is one step on all of t
 
 
 @pytest.fixture
-def said(make_row, make_plan, make_point, make_measurement):
+def said(make_row, make_plan, make_point, make_measurement, make_ranked):
     """Return what limits a sweep of `variants` (name to the changes of its numbers), which all were trained."""
 
     def run(
@@ -31,7 +29,7 @@ def said(make_row, make_plan, make_point, make_measurement):
         models=("m",),
         recited=0.9,
     ):
-        trials, found = [], {}
+        trials, records_of = [], {}
         for model in models:
             for seed in seeds:
                 for name in ("original", *([control] if control else []), *variants):
@@ -48,15 +46,15 @@ def said(make_row, make_plan, make_point, make_measurement):
                     told = {"standard_errors": {"ma": 0.01}}
                     last = 1 if (name, seed) in stops else 2
                     records = []
-                    for strength in [each for each in spec.points() if each is None or each <= last]:
+                    for strength in [point for point in spec.points() if point is None or point <= last]:
                         records.append(make_point(spec, strength, notes=notes))
                         records.append(make_measurement(spec, strength, numbers=numbers, notes=told))
                     if (name, seed) in stops:
                         records.append(Stopped(trial_id=spec.trial_id, strength=1, reason="too perplexing"))
                     trials.append(spec)
-                    found[spec.trial_id] = records
-        plan = make_plan(*trials)
-        return limits(reached_all(plan, found), table(plan, found), metric_facts(plan, found))
+                    records_of[spec.trial_id] = records
+        results, ranked = make_ranked(make_plan(*trials), records_of)
+        return limits(results.measured, ranked)
 
     return run
 

@@ -7,13 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from evaluators.generation import Generation
+from evaluators.memorization import Memorization
 from harness.errors import DataError
 from harness.reporting.collapse import flag
-from harness.reporting.facts import known_facts
+from harness.reporting.metric_info import in_column_order
 from harness.reporting.ranking import RANKS, average_ranks, competition_ranks, group_ranks, printed, rank
 from harness.reporting.table import read_table
 
 PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
+SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 
 
 def points(*rows, **columns):
@@ -25,17 +28,20 @@ def points(*rows, **columns):
     return frame.assign(**filled).assign(**columns)
 
 
-def ranked(table, **options):
-    return rank(table, known_facts(table.columns), **options).set_index("variant")
+def known(table):
+    return {name: metric for name, metric in SHIPPED.items() if name in table.columns}
+
+
+def ranked(table):
+    return rank(table, known(table)).ranking.set_index("variant")
 
 
 def test_all_33_printed_ranks_of_the_paper():
     with PUBLISHED.open(newline="") as file:
         stated = {(row["model"], row["method"]): row for row in csv.DictReader(file)}
-    table = flag(read_table(PUBLISHED))
-    found = rank(table, known_facts(table.columns))
+    table, info = read_table(PUBLISHED)
     compared = 0
-    for _, row in found.iterrows():
+    for _, row in rank(flag(table, info), info).ranking.iterrows():
         for name in RANKS:
             assert row[name] == stated[row["model"], row["method"]][name], (row["model"], row["method"], name)
             compared += row[name] != ""
@@ -43,7 +49,7 @@ def test_all_33_printed_ranks_of_the_paper():
 
 
 def test_the_papers_ranks_need_collapsed_rows_left_out():
-    table = read_table(PUBLISHED).assign(collapsed=False)
+    table = read_table(PUBLISHED)[0].assign(collapsed=False)
     small = ranked(table[table["model"] == "gpt-neo-125m"])
     assert small.loc["gradient_ascent", "rank_erasure"] == "1"
     assert small.loc["emso", "rank_erasure"] == "4"
@@ -112,39 +118,39 @@ def test_collapsed_rows_are_shown_and_not_ranked():
     flagged = table.assign(
         collapsed=[False, True], collapse_class=["healthy", "degenerate"], collapse_reason=["", "mauve"]
     )
-    found = ranked(flagged)
-    assert found.loc["b", list(RANKS)].tolist() == ["", "", ""]
-    assert found.loc["b", "unranked"] == "collapsed (degenerate: mauve)"
-    assert found.loc["a", list(RANKS)].tolist() == ["1", "1", "1"]
-    assert list(found.index) == ["a", "b"]
+    ranking = ranked(flagged)
+    assert ranking.loc["b", list(RANKS)].tolist() == ["", "", ""]
+    assert ranking.loc["b", "unranked"] == "collapsed (degenerate: mauve)"
+    assert ranking.loc["a", list(RANKS)].tolist() == ["1", "1", "1"]
+    assert list(ranking.index) == ["a", "b"]
 
 
 def test_a_missing_number_costs_the_group_and_says_so():
     table = points(("a", 0.1, 0.5, 20.0, np.nan), ("b", 0.2, 0.6, 30.0, 0.5), ("c", 0.3, 0.7, 40.0, 0.4))
-    found = ranked(table)
-    assert found.loc["a", list(RANKS)].tolist() == ["1", "", ""]
-    assert found.loc["a", "unranked"] == "not measured: mauve"
-    assert found.loc["b", list(RANKS)].tolist() == ["2", "1", "1"]
-    assert found.loc["b", "unranked"] == ""
+    ranking = ranked(table)
+    assert ranking.loc["a", list(RANKS)].tolist() == ["1", "", ""]
+    assert ranking.loc["a", "unranked"] == "not measured: mauve"
+    assert ranking.loc["b", list(RANKS)].tolist() == ["2", "1", "1"]
+    assert ranking.loc["b", "unranked"] == ""
 
 
 def test_an_unknown_collapse_is_neither_yes_nor_no():
-    found = ranked(points(("a", 0.1, 0.5, 20.0, np.nan), collapsed=None, collapse_class="unknown"))
-    assert found.loc["a", "collapsed"] is None
-    assert found.loc["a", "collapse_class"] == "unknown"
+    ranking = ranked(points(("a", 0.1, 0.5, 20.0, np.nan), collapsed=None, collapse_class="unknown"))
+    assert ranking.loc["a", "collapsed"] is None
+    assert ranking.loc["a", "collapse_class"] == "unknown"
 
 
 def test_an_infinite_perplexity_is_the_worst_and_not_a_hole():
-    found = ranked(points(("a", 0.1, 0.5, np.inf, 0.9), ("b", 0.2, 0.6, 30.0, 0.9)))
-    assert found["rank_generation"].to_dict() == {"a": "2", "b": "1"}
+    ranking = ranked(points(("a", 0.1, 0.5, np.inf, 0.9), ("b", 0.2, 0.6, 30.0, 0.9)))
+    assert ranking["rank_generation"].to_dict() == {"a": "2", "b": "1"}
 
 
 def test_models_are_ranked_apart():
     one = points(("a", 0.1, 0.5, 20.0, 0.9), ("b", 0.2, 0.6, 30.0, 0.5))
     other = points(("a", 0.9, 0.9, 90.0, 0.1), ("b", 0.2, 0.6, 30.0, 0.5), model="n")
-    found = rank(pd.concat([one, other]), known_facts(one.columns)).set_index(["model", "variant"])
-    assert found.loc[("m", "a"), "rank_average"] == "1"
-    assert found.loc[("n", "a"), "rank_average"] == "2"
+    ranking = rank(pd.concat([one, other]), known(one)).ranking.set_index(["model", "variant"])
+    assert ranking.loc[("m", "a"), "rank_average"] == "1"
+    assert ranking.loc[("n", "a"), "rank_average"] == "2"
 
 
 def test_mixed_definitions_are_refused_by_name():
@@ -178,8 +184,8 @@ def test_rows_that_are_not_ranked_do_not_appear():
 
 def test_an_empty_table_has_an_empty_ranking():
     table = points()
-    assert list(rank(table, known_facts(table.columns)).columns[-1:]) == ["unranked"]
-    assert len(rank(table, known_facts(table.columns))) == 0
+    assert list(rank(table, known(table)).ranking.columns[-1:]) == ["unranked"]
+    assert len(rank(table, known(table)).ranking) == 0
 
 
 def seeded(a, b):
@@ -189,9 +195,9 @@ def seeded(a, b):
 
 def test_the_mean_over_seeds_is_ranked():
     # Seed by seed `a` is better twice; the mean is what counts, and there `b` is.
-    found = ranked(seeded([0.1, 0.1, 0.9], [0.2, 0.2, 0.2]))
-    assert found["rank_erasure"].to_dict() == {"a": "2", "b": "1"}
-    assert found.loc["a", "seeds"] == 3
+    ranking = ranked(seeded([0.1, 0.1, 0.9], [0.2, 0.2, 0.2]))
+    assert ranking["rank_erasure"].to_dict() == {"a": "2", "b": "1"}
+    assert ranking.loc["a", "seeds"] == 3
 
 
 def test_rank_intervals_are_wide_where_seeds_disagree_and_tight_where_they_agree():
@@ -213,11 +219,11 @@ def test_a_variant_that_collapsed_on_one_seed_is_not_ranked():
     table["collapsed"] = [False, True, False, False, False, False]
     table["collapse_class"] = ["healthy", "gibberish", *["healthy"] * 4]
     table["collapse_reason"] = ["", "perplexity", *[""] * 4]
-    found = ranked(table)
-    assert found.loc["a", "rank_average"] == ""
-    assert found.loc["a", "rank_average_low"] == ""
-    assert found.loc["a", "unranked"] == "collapsed on 1 of 3 seeds (gibberish: perplexity)"
-    assert found.loc["b", "rank_average"] == "1"
+    ranking = ranked(table)
+    assert ranking.loc["a", "rank_average"] == ""
+    assert ranking.loc["a", "rank_average_low"] == ""
+    assert ranking.loc["a", "unranked"] == "collapsed on 1 of 3 seeds (gibberish: perplexity)"
+    assert ranking.loc["b", "rank_average"] == "1"
 
 
 def test_a_seed_that_was_not_run_is_left_out_and_a_hole_in_one_that_was_is_not():
@@ -232,3 +238,9 @@ def test_means_that_are_equal_on_paper_tie():
     one, other = (0.1 + 0.2) / 3, 0.3 / 3
     assert one != other
     assert competition_ranks(np.array([one, other, one + 1e-9])).tolist() == [1, 1, 3]
+
+
+def test_infinite_scores_are_ranked_and_rows_apart():
+    scores = np.array([[np.inf, 1e300, -1e300, 2e6], [np.nan, 1.0, np.nan, 1.0]])
+    np.testing.assert_array_equal(competition_ranks(scores), [[4, 3, 1, 2], [np.nan, 1, np.nan, 1]])
+    assert competition_ranks(np.empty((2, 0))).shape == (2, 0)

@@ -1,25 +1,35 @@
 """A table.csv read back: what is filled in, and what it must have."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from evaluators.generation import Generation
+from evaluators.memorization import Memorization
 from harness.errors import DataError
+from harness.reporting.metric_info import read_declarations
 from harness.reporting.table import LEADING, TRAILING, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
 
 
+def declare(path, text=None):
+    """Say what the metrics of a table are, as the published one does."""
+    declared = PUBLISHED.with_suffix(".metrics.yaml").read_text(encoding="utf-8")
+    path.with_suffix(".metrics.yaml").write_text(declared if text is None else text, encoding="utf-8")
+
+
 def test_a_published_table_is_filled():
-    found = read_table(PUBLISHED)
-    assert set(LEADING + TRAILING) <= set(found.columns)
-    assert found["variant"].equals(found["method"])
-    assert found.loc[found["method"] == "original", "ranked"].tolist() == [False] * 3
-    assert found["ranked"].sum() == 21
-    assert found["rank_average"][2] == "=2"
-    assert found["ma"][0] == 0.789
+    frame, _ = read_table(PUBLISHED)
+    assert set(LEADING + TRAILING) <= set(frame.columns)
+    assert frame["variant"].equals(frame["method"])
+    assert frame.loc[frame["method"] == "original", "ranked"].tolist() == [False] * 3
+    assert frame["ranked"].sum() == 21
+    assert frame["rank_average"][2] == "=2"
+    assert frame["ma"][0] == 0.789
 
 
 @pytest.mark.parametrize(
@@ -27,7 +37,7 @@ def test_a_published_table_is_filled():
     [
         ("variant,ma\nemso,0.1\n", "lacks 'model', 'method'. Its columns are 'variant', 'ma'."),
         ("model,ma\nm,0.1\n", "lacks 'method'."),
-        ("model,method,score\nm,emso,1\n", "no metric that is known, such as 'ma' or 'mauve'"),
+        ("model,method,score\nm,emso,1\n", "none of the metrics declared beside it (el_3, ma, ss, perplexity"),
         ("model,method,ma\nm,emso,0.5\nm,ga,many\n", "line 3, column 'ma': 'many' is not a number"),
         ("model,method,ma,seed\nm,emso,0.5,1.5\n", "line 2, column 'seed': '1.5' is not a whole number"),
         ("model,method,ma,collapsed\nm,emso,0.5,maybe\n", "line 2, column 'collapsed': 'maybe' is not true or false"),
@@ -37,6 +47,7 @@ def test_a_published_table_is_filled():
 def test_a_wrong_table_is_named_exactly(tmp_path, text, message):
     path = tmp_path / "some.csv"
     path.write_text(text, encoding="utf-8")
+    declare(path)
     with pytest.raises(DataError) as caught:
         read_table(path)
     assert str(path) in str(caught.value)
@@ -54,7 +65,59 @@ def test_a_missing_file_and_one_that_is_no_text(tmp_path):
 def test_empty_cells_are_nan(tmp_path):
     path = tmp_path / "some.csv"
     path.write_text("model,method,ma,seed,peak_memory_bytes\nm,emso,,,\n", encoding="utf-8")
-    found = read_table(path).iloc[0]
-    assert math.isnan(found["ma"])
-    assert found["seed"] == 0
-    assert found["peak_memory_bytes"] is pd.NA
+    declare(path)
+    frame = read_table(path)[0].iloc[0]
+    assert math.isnan(frame["ma"])
+    assert frame["seed"] == 0
+    assert frame["peak_memory_bytes"] is pd.NA
+
+
+@pytest.mark.parametrize("name", ["emso_main_table", "emso_ablation", "emso_num_blocks", "di_original_models"])
+def test_published_metrics_are_declared_in_the_order_of_columns(name):
+    path = PUBLISHED.with_name(f"{name}.csv")
+    declared = read_declarations(path)
+    assert list(declared) == sorted(declared, key=lambda metric: declared[metric].column)
+    columns = set(pd.read_csv(path).columns)
+    assert columns - declared.keys() <= {
+        *("model", "method", "variant", "reference", "runs", "num_blocks", "collapsed"),
+        *("rank_erasure", "rank_generation", "rank_average"),
+    }
+    assert declared.keys() <= columns
+
+
+def test_the_published_metrics_are_those_that_are_measured_today():
+    shipped = {metric.name: metric for metric in (*Memorization().metrics, *Generation().metrics)}
+    told_elsewhere = {"source": "", "noise": None, "trusted_from": 0, "judge": None}
+    for metric in read_declarations(PUBLISHED).values():
+        assert replace(metric, **told_elsewhere) == replace(shipped[metric.name], **told_elsewhere)
+
+
+def test_a_copy_of_a_sweeps_table_may_have_any_name(tmp_path):
+    copy = tmp_path / "copy.csv"
+    copy.write_text("model,method,ma\nm,emso,0.5\n", encoding="utf-8")
+    declare(tmp_path / "table.csv")
+    assert list(read_table(copy)[1]) == ["ma"]
+    declare(copy, PUBLISHED.with_suffix(".metrics.yaml").read_text().replace("name: ma\n", "name: ma\n  noise: 0.5\n"))
+    assert read_table(copy)[1]["ma"].noise == 0.5, "its own comes first"
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (None, "there is no some.metrics.yaml beside it. For a sweep's table, give its results folder"),
+        ("[", "cannot be read"),
+        ("el_3: 1", "is no list of metrics"),
+        ("- {name: ma, better: Lower}", "is no list of metrics: 0.better: Input should be 'lower' or 'higher'"),
+        ("- {name: ma, hedline: true}", "a metric has no hedline. It may have name, better, unit"),
+    ],
+)
+def test_a_table_whose_metrics_nobody_declares_is_refused(tmp_path, declared, message):
+    path = tmp_path / "some.csv"
+    path.write_text("model,method,ma\nm,emso,0.5\n", encoding="utf-8")
+    if declared is not None:
+        rest = ", unit: fraction, low: 0, high: 1, group: erasure, source: s, title: MA}"
+        better = "" if "better" in declared else ", better: lower"
+        declare(path, declared.replace("}", better + rest))
+    with pytest.raises(DataError) as caught:
+        read_table(path)
+    assert message in str(caught.value)

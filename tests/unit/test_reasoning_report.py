@@ -5,21 +5,17 @@ import math
 import pandas as pd
 import pytest
 
-from harness.contracts import Metric
-from harness.reporting.facts import known_fact
+from evaluators.memorization import Memorization
+from evaluators.reasoning import Reasoning
 from harness.reporting.figures import rendered
 from harness.reporting.layout import model_tables
+from harness.reporting.metric_info import in_column_order
 from harness.reporting.ranking import rank
 from harness.reporting.reasoning import Accuracy, answers, bars
 from harness.reporting.texts import reasoning_markdown
 
-
-def fact(name, ranked):
-    about = {"unit": "fraction", "low": 0.0, "high": 1.0, "group": "reasoning", "source": "", "better": "higher"}
-    return Metric(name=name, title=name.upper(), ranked=ranked, **about)
-
-
-FACTS = {name: fact(name, ranked=not name.endswith("_stderr")) for name in ("piqa", "reasoning", "piqa_stderr")}
+DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}
+INFO = {name: DECLARED[name] for name in ("piqa", "reasoning", "piqa_stderr")}
 
 
 def row(variant, piqa, seed=0, strength=math.nan, **changes):
@@ -35,10 +31,10 @@ ORIGINAL = row("original", 0.8)
 
 def test_each_row_has_its_accuracies_and_their_change():
     table = pd.DataFrame([row("emso", 0.75, strength=2.0), row("ga", 0.5, strength=1.0, collapsed=True), ORIGINAL])
-    [rows] = answers(table, FACTS).values()
-    assert [each.variant for each in rows] == ["original", "emso", "ga"]
-    assert [each.strength for each in rows] == ["", "epochs 2", "epochs 1"]
-    assert [each.collapsed for each in rows] == [False, False, True]
+    [rows] = answers(table, INFO).values()
+    assert [answered.variant for answered in rows] == ["original", "emso", "ga"]
+    assert [answered.strength for answered in rows] == ["", "epochs 2", "epochs 1"]
+    assert [answered.collapsed for answered in rows] == [False, False, True]
     assert rows[0].accuracies[0] == Accuracy(0.8, 0.05, 0.0)
     assert rows[1].accuracies[0].change == pytest.approx(-0.05)
     assert math.isnan(rows[1].accuracies[1].error)
@@ -46,12 +42,12 @@ def test_each_row_has_its_accuracies_and_their_change():
 
 def test_only_ranked_points_are_shown():
     table = pd.DataFrame([ORIGINAL, row("emso", 0.7, strength=1.0, ranked=False), row("emso", 0.6, strength=2.0)])
-    assert [each.strength for each in answers(table, FACTS)["m"]] == ["", "epochs 2"]
+    assert [answered.strength for answered in answers(table, INFO)["m"]] == ["", "epochs 2"]
 
 
 def test_several_seeds_have_an_interval_and_not_a_tasks_own_error():
     table = pd.DataFrame([ORIGINAL, {**ORIGINAL, "seed": 1, "piqa": 0.9}, row("emso", 0.6), row("emso", 0.7, seed=1)])
-    [original, emso] = answers(table, FACTS)["m"]
+    [original, emso] = answers(table, INFO)["m"]
     assert emso.accuracies[0].change == pytest.approx(0.65 - 0.85)
     assert emso.accuracies[0].error == pytest.approx(12.7062 * 0.1 / 2, rel=1e-4)  # t of one degree of freedom
     assert original.accuracies[0].error == pytest.approx(emso.accuracies[0].error)
@@ -59,14 +55,14 @@ def test_several_seeds_have_an_interval_and_not_a_tasks_own_error():
 
 def test_a_task_that_was_not_measured_is_a_gap_and_not_zero():
     table = pd.DataFrame([ORIGINAL, row("emso", math.nan)])
-    accuracy = answers(table, FACTS)["m"][1].accuracies[0]
+    accuracy = answers(table, INFO)["m"][1].accuracies[0]
     assert math.isnan(accuracy.mean)
     assert math.isnan(accuracy.change)
-    assert bars(table, FACTS) is not None
+    assert bars(table, INFO) is not None
 
 
 def test_without_an_original_there_is_no_change():
-    assert math.isnan(answers(pd.DataFrame([row("emso", 0.7)]), FACTS)["m"][0].accuracies[0].change)
+    assert math.isnan(answers(pd.DataFrame([row("emso", 0.7)]), INFO)["m"][0].accuracies[0].change)
 
 
 def test_without_reasoning_tasks_there_is_nothing_to_draw():
@@ -76,7 +72,7 @@ def test_without_reasoning_tasks_there_is_nothing_to_draw():
 
 def test_a_bar_for_each_row_and_task_in_a_panel_for_each_model():
     rows = [ORIGINAL, row("emso", 0.7), row("ga", 0.5, collapsed=True)]
-    figure = bars(pd.DataFrame([*rows, *({**each, "model": "n"} for each in rows)]), FACTS)
+    figure = bars(pd.DataFrame([*rows, *({**cells, "model": "n"} for cells in rows)]), INFO)
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["m", "n"]
     for ax in figure.axes:
         heights = [patch.get_height() for patch in ax.patches]
@@ -89,16 +85,16 @@ def test_a_bar_for_each_row_and_task_in_a_panel_for_each_model():
 
 def test_the_main_table_leaves_reasoning_to_its_own():
     table = pd.DataFrame([{**ORIGINAL, "ma": 0.9}, {**row("emso", 0.7), "ma": 0.5}])
-    facts = {"ma": known_fact("ma"), **FACTS}
-    [shown] = model_tables(table, rank(table, facts), facts)
+    ma = next(metric for metric in Memorization().metrics if metric.name == "ma")
+    [shown] = model_tables(rank(table, in_column_order([*INFO.values(), ma])))
     assert [metric.name for metric in shown.metrics] == ["ma"]
-    [alone] = model_tables(table, rank(table, FACTS), FACTS)
+    [alone] = model_tables(rank(table, INFO))
     assert [metric.name for metric in alone.metrics] == ["piqa", "reasoning"]
 
 
 def test_the_accuracies_as_markdown():
     table = pd.DataFrame([ORIGINAL, row("emso", 0.75, strength=2.0), row("g|a", 0.5, collapsed=True)])
-    text = reasoning_markdown(answers(table, FACTS), [FACTS["piqa"], FACTS["reasoning"]])
+    text = reasoning_markdown(answers(table, INFO), [INFO["piqa"], INFO["reasoning"]])
     assert "| ORIGINAL |  | 0.800 ± 0.050 | 0.400 ± – |" in text
     assert "| EMSO | epochs 2 | 0.750 ± 0.050 (−0.050) | 0.375 ± – (−0.025) |" in text
     assert "| G\\|A † | epochs | 0.500 ± 0.050 (−0.300) |" in text

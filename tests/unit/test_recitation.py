@@ -1,25 +1,26 @@
 """Nothing to erase: the rule at its edges, and that it is said before any rank, wherever ranks stand."""
 
 import csv
-import io
 import math
 import re
 from dataclasses import replace
+from io import StringIO
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
+from evaluators.generation import Generation
+from evaluators.memorization import Memorization
 from harness import collate
 from harness.contracts import Checkpoint
-from harness.reporting.facts import known_facts, metric_facts
-from harness.reporting.ranking import rank
+from harness.reporting.metric_info import declarations, in_column_order
 from harness.reporting.recitation import is_beyond, recitations, said_first
 from harness.reporting.report import page
-from harness.reporting.table import table
-from harness.reporting.terminal import ranking_table
+from harness.reporting.texts import ranking_table
 from harness.reporting.write import table_csv, write_tables
 
+SHIPPED = in_column_order([*Memorization().metrics, *Generation().metrics])
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
 NOTHING, UNKNOWN = "Nothing to erase, so nothing is ranked", "Whether there is anything to erase is not known"
 
@@ -31,9 +32,13 @@ def rows(*given, model="m"):
     return frame.assign(model=model, seed=0, variant=frame["method"], ranked=False)
 
 
+def known(table):
+    return {name: metric for name, metric in SHIPPED.items() if name in table.columns}
+
+
 def of(*given):
     frame = rows(*given)
-    return recitations(frame, known_facts(frame.columns))["m"]
+    return recitations(frame, known(frame))["m"]
 
 
 @pytest.mark.parametrize(
@@ -91,10 +96,10 @@ def test_the_sentence_says_against_what_and_how_much():
 def test_numbers_without_standard_errors_or_of_higher_is_better_decide_nothing():
     frame = rows(("original", 0.09, 0.01), ("holdout", 0.10, 0.01))
     published = frame[["model", "method", "ma", "el_3"]]
-    assert recitations(published, known_facts(published.columns))["m"].recites is None
-    facts = {name: replace(fact, better="higher") for name, fact in known_facts(frame.columns).items()}
-    assert recitations(frame, facts)["m"].said_first == "", "nobody asks what is recited"
-    unranked = {name: replace(fact, ranked=False) for name, fact in known_facts(frame.columns).items()}
+    assert recitations(published, known(published))["m"].recites is None
+    higher = {name: replace(metric, better="higher") for name, metric in known(frame).items()}
+    assert recitations(frame, higher)["m"].said_first == "", "nobody asks what is recited"
+    unranked = {name: replace(metric, ranked=False) for name, metric in known(frame).items()}
     assert recitations(frame, unranked)["m"].recites is None
 
 
@@ -102,9 +107,13 @@ def test_each_model_is_judged_by_its_own_rows():
     recites = rows(("original", 0.95, 0.01), ("holdout", 0.31, 0.01), model="one")
     does_not = rows(("original", 0.31, 0.01), ("holdout", 0.31, 0.01), model="two")
     frame = pd.concat([recites, does_not, does_not.assign(model="three")])
-    found = recitations(frame, known_facts(frame.columns))
-    assert {model: each.recites for model, each in found.items()} == {"one": True, "two": False, "three": False}
-    [sentence] = said_first(frame, known_facts(frame.columns))
+    by_model = recitations(frame, known(frame))
+    assert {model: recitation.recites for model, recitation in by_model.items()} == {
+        "one": True,
+        "two": False,
+        "three": False,
+    }
+    [sentence] = said_first(by_model)
     assert sentence.startswith(f"two, three: {NOTHING}")
 
 
@@ -113,7 +122,7 @@ def sweep(make_row, make_plan, make_point, make_measurement):
     """Return a maker of a sweep's plan and records: the original's MA, and what else there is to compare with."""
 
     def make(ma=0.9, holdout=0.3, seeds=(0,), models=("miniature-m",), errors=True):
-        trials, found = [], {}
+        trials, records_of = [], {}
         for model in models:
             for seed in seeds:
                 given = {"original": ma, "emso": ma / 2, "gradient_ascent": ma / 3}
@@ -130,24 +139,29 @@ def sweep(make_row, make_plan, make_point, make_measurement):
                     for strength in spec.points():
                         records.append(make_measurement(spec, strength, "all", numbers=numbers, notes=notes))
                     trials.append(spec)
-                    found[spec.trial_id] = records
-        return make_plan(*trials), found
+                    records_of[spec.trial_id] = records
+        return make_plan(*trials), records_of
 
     return make
 
 
-def shown(plan, records, folder):
-    """Everything that a reader may open first."""
-    frame, facts = table(plan, records), metric_facts(plan, records)
-    ranks = rank(frame, facts)
-    (folder / "table.csv").write_text(table_csv(frame))
-    write_tables(frame, ranks, facts, plan.question, folder)
-    report = page(plan, records, frame, ranks, facts, {"tradeoff": b""})
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(ranking_table(frame, ranks, facts))
-    terminal = " ".join(console.export_text().split())
-    main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</header>") :])).strip()
-    return main, terminal, (folder / "table.md").read_text(), (folder / "table.tex").read_text()
+@pytest.fixture
+def shown(make_ranked):
+    """Return a maker of everything that a reader may open first."""
+
+    def make(plan, records, folder):
+        results, ranked = make_ranked(plan, records)
+        (folder / "table.csv").write_text(table_csv(ranked.table))
+        (folder / "table.metrics.yaml").write_text(declarations(ranked.info))
+        write_tables(ranked, plan.question, folder)
+        report = page(results, ranked, {"tradeoff": b""})
+        console = Console(width=100, record=True, file=StringIO())
+        console.print(ranking_table(ranked))
+        terminal = " ".join(console.export_text().split())
+        main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</header>") :])).strip()
+        return main, terminal, (folder / "table.md").read_text(), (folder / "table.tex").read_text()
+
+    return make
 
 
 def ranking(folder):
@@ -155,7 +169,7 @@ def ranking(folder):
         return list(csv.DictReader(file))
 
 
-def test_a_model_that_recites_nothing_is_said_first_and_ranked_nowhere(sweep, tmp_path):
+def test_a_model_that_recites_nothing_is_said_first_and_ranked_nowhere(sweep, shown, tmp_path):
     main, terminal, markdown, latex = shown(*sweep(ma=0.3), tmp_path)
     assert main.startswith(NOTHING)
     assert terminal.startswith(NOTHING)
@@ -170,7 +184,7 @@ def test_a_model_that_recites_nothing_is_said_first_and_ranked_nowhere(sweep, tm
         assert (row["recited"], row["unranked"]) == ("false", "nothing to erase")
 
 
-def test_a_model_that_recites_is_ranked_and_nothing_comes_first(sweep, tmp_path):
+def test_a_model_that_recites_is_ranked_and_nothing_comes_first(sweep, shown, tmp_path):
     main, terminal, markdown, latex = shown(*sweep(), tmp_path)
     for text in (main, terminal, markdown, latex):
         assert "othing to erase" not in text
@@ -182,7 +196,7 @@ def test_a_model_that_recites_is_ranked_and_nothing_comes_first(sweep, tmp_path)
 
 
 @pytest.mark.parametrize("options", [{"holdout": None}, {"errors": False}])
-def test_where_nothing_tells_the_ranks_stay_and_are_marked(options, sweep, tmp_path):
+def test_where_nothing_tells_the_ranks_stay_and_are_marked(options, sweep, shown, tmp_path):
     main, terminal, markdown, latex = shown(*sweep(ma=0.3, **options), tmp_path)
     assert main.startswith(UNKNOWN)
     assert terminal.startswith(UNKNOWN)
@@ -194,7 +208,7 @@ def test_where_nothing_tells_the_ranks_stay_and_are_marked(options, sweep, tmp_p
     assert [row["rank_erasure"] for row in ranking(tmp_path)] == ["1", "2"]
 
 
-def test_other_models_of_the_sweep_are_ranked_as_usual(sweep, tmp_path, make_plan):
+def test_other_models_of_the_sweep_are_ranked_as_usual(sweep, shown, tmp_path, make_plan):
     plan, records = sweep(models=("one",))
     other, others = sweep(ma=0.3, models=("two",))
     main, *_ = shown(make_plan(*plan.trials, *other.trials), records | others, tmp_path)
@@ -207,31 +221,31 @@ def test_other_models_of_the_sweep_are_ranked_as_usual(sweep, tmp_path, make_pla
     ]
 
 
-def test_intervals_of_ranks_go_with_the_ranks(sweep, tmp_path):
+def test_intervals_of_ranks_go_with_the_ranks(sweep, shown, tmp_path):
     shown(*sweep(ma=0.3, seeds=(0, 1)), tmp_path)
     for row in ranking(tmp_path):
         assert {value for name, value in row.items() if name.startswith("rank_")} == {""}
 
 
-def test_collapse_stays_the_reason_of_what_collapsed(sweep, tmp_path):
+def test_collapse_stays_the_reason_of_what_collapsed(sweep, shown, tmp_path):
     plan, records = sweep(ma=0.3)
     name = "gradient_ascent-miniature-m-0"
-    worse = [replace(each, numbers=dict(each.numbers) | {"mauve": 0.01}) for each in records[name][1:]]
+    worse = [replace(record, numbers=dict(record.numbers) | {"mauve": 0.01}) for record in records[name][1:]]
     shown(plan, records | {name: worse}, tmp_path)
     reasons = {row["method"]: row["unranked"] for row in ranking(tmp_path)}
     assert reasons["emso"] == "nothing to erase"
     assert reasons["gradient_ascent"].startswith("collapsed")
 
 
-def test_the_row_of_unseen_texts_has_erasure_numbers_alone_and_confuses_nothing(sweep, tmp_path):
+def test_the_row_of_unseen_texts_has_erasure_numbers_alone_and_confuses_nothing(sweep, shown, make_ranked, tmp_path):
     plan, records = sweep(seeds=(0, 1))
-    frame = table(plan, records)
+    frame = make_ranked(plan, records)[1].table
     [row] = frame[frame["method"] == "holdout"].to_dict("records")
     assert (row["ma"], row["el_3"]) == (0.3, pytest.approx(0.1))
     assert all(math.isnan(row[name]) for name in ("perplexity", "mauve"))
     assert (row["collapsed"], row["collapse_class"], row["ranked"]) == (None, "", False)
     without = sweep(seeds=(0, 1), holdout=None)
-    plain = table(*without)
+    plain = make_ranked(*without)[1].table
     kept = frame[frame["method"] != "holdout"].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, plain)
     main, *_ = shown(plan, records, tmp_path)
@@ -239,7 +253,7 @@ def test_the_row_of_unseen_texts_has_erasure_numbers_alone_and_confuses_nothing(
     assert "over 2 seeds" in main
 
 
-def test_ones_own_table_tells_the_same_as_the_journal(sweep, tmp_path, capsys):
+def test_ones_own_table_tells_the_same_as_the_journal(sweep, shown, tmp_path, capsys):
     shown(*sweep(ma=0.3), tmp_path)
     assert collate.main([str(tmp_path / "table.csv")]) == 0
     assert " ".join(capsys.readouterr().out.split()).startswith(NOTHING)

@@ -15,18 +15,27 @@ from harness import collate
 from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.journal import Journal
-from harness.reporting.facts import metric_facts
+from harness.records.results import Results, trial_results
 from harness.reporting.layout import model_tables
+from harness.reporting.limits import warnings
+from harness.reporting.metric_info import metric_info
 from harness.reporting.ranking import rank
 from harness.reporting.report import page
-from harness.reporting.summary import warnings
 from harness.reporting.table import table
-from harness.reporting.terminal import ranking_table
-from harness.reporting.texts import latex, latex_escape, markdown, markdown_escape
+from harness.reporting.texts import latex, latex_escape, markdown, markdown_escape, ranking_table
 from harness.reporting.write import write
 from harness.specs import CollapseBounds, Failed, Measurement, Started, Stopped
 
-FILES = {"table.csv", "ranking.csv", "table.md", "table.tex", "tradeoff.png", "tradeoff.pdf", "report.html"}
+FILES = {
+    "table.csv",
+    "table.metrics.yaml",
+    "ranking.csv",
+    "table.md",
+    "table.tex",
+    "tradeoff.png",
+    "tradeoff.pdf",
+    "report.html",
+}
 GOOD = {"el_3": 0.3, "ma": 0.9, "ss": 0.6, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 EVIL = "</pre><script>alert('x')</script><img src=http://evil.example/x>"
 
@@ -47,12 +56,12 @@ def records(make_point, make_measurement):
     """Return a maker of everything that a trial leaves that reached all its strengths."""
 
     def make(spec, notes=None, samples=(), prompts=256, **numbers):
-        found = [Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2.13.0"})]
+        kept = [Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2.13.0"})]
         told = {"numbers": GOOD | numbers, "samples": tuple(samples), "notes": {"prompts": prompts}, "seconds": 5.0}
         for strength in spec.points():
-            found += [make_point(spec, strength, erase_seconds=75.0, peak_memory_bytes=2**30, notes=notes or {})]
-            found += [make_measurement(spec, strength, "all", **told)]
-        return found
+            kept += [make_point(spec, strength, erase_seconds=75.0, peak_memory_bytes=2**30, notes=notes or {})]
+            kept += [make_measurement(spec, strength, "all", **told)]
+        return kept
 
     return make
 
@@ -93,16 +102,24 @@ def usual(records, original, emso, ascent):
     return make
 
 
-def report(some_plan, some_records):
-    frame, facts = table(some_plan, some_records), metric_facts(some_plan, some_records)
-    return page(
-        some_plan, some_records, frame, rank(frame, facts), facts, {"tradeoff": b"<svg/>", "reasoning": b"<svg/>"}
-    )
+def results_of(plan, records):
+    return Results(plan, tuple(trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials))
 
 
-def visible(found):
+def ranked_of(plan, records):
+    results = results_of(plan, records)
+    info = metric_info(results)
+    return rank(table(results, info), info)
+
+
+def report(plan, records):
+    pictures = {"tradeoff": b"<svg/>", "reasoning": b"<svg/>"}
+    return page(results_of(plan, records), ranked_of(plan, records), pictures)
+
+
+def visible(shown):
     """The words of a page, without tags, its picture and its style."""
-    without = re.sub(r"<style>.*?</style>|data:image[^\"]*", "", found, flags=re.DOTALL)
+    without = re.sub(r"<style>.*?</style>|data:image[^\"]*", "", shown, flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", without)))
 
 
@@ -119,17 +136,17 @@ class Tags(HTMLParser):
 
 
 def test_everything_is_written_and_nothing_else_is_left(tmp_path, plan, usual):
-    written = write(plan, usual(), tmp_path / "new" / "s")
+    _, written = write(results_of(plan, usual()), tmp_path / "new" / "s")
     assert {path.name for path in written} == FILES
     assert {path.name for path in (tmp_path / "new" / "s").iterdir()} == FILES
     assert all(path.stat().st_size for path in written)
 
 
 def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
-    write(plan, usual(), tmp_path)
-    found = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert not re.search(r"https?:|//[a-z]|@import|url\(", found)
-    tags = Tags(found).found
+    write(results_of(plan, usual()), tmp_path)
+    shown = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", shown)
+    tags = Tags(shown).found
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in tags}
     assert [attributes["src"][:26] for tag, attributes in tags if tag == "img"] == ["data:image/svg+xml;base64,"]
 
@@ -137,10 +154,10 @@ def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
 def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent, records, usual):
     samples = [{"kind": "utility", "prompt": EVIL, "generated": EVIL, "reference": EVIL}]
     evil = make_plan(replace(original, label=EVIL), emso, ascent, question=EVIL, file=EVIL, overrides=(EVIL,))
-    found = usual(samples=samples)
-    found["emso-0"] = [*records(emso, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)]
-    found["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
-    shown = report(evil, found)
+    kept = usual(samples=samples)
+    kept["emso-0"] = [*records(emso, notes={"selected_blocks": [EVIL], "warnings": [EVIL]}, samples=samples)]
+    kept["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
+    shown = report(evil, kept)
     tags = Tags(shown).found
     assert "script" not in {tag for tag, _ in tags}
     assert [tag for tag, _ in tags].count("img") == 1
@@ -149,9 +166,9 @@ def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent,
 
 
 def test_the_page_says_what_happened(plan, usual):
-    found = usual()
-    found["emso-0"].append(Stopped(trial_id="emso-0", strength=2, reason="perplexity 30 is above 1.03 x 20"))
-    words = visible(report(plan, found))
+    kept = usual()
+    kept["emso-0"].append(Stopped(trial_id="emso-0", strength=2, reason="perplexity 30 is above 1.03 x 20"))
+    words = visible(report(plan, kept))
     for said in (
         "What does it cost?",
         "3 of 3 done",
@@ -192,14 +209,14 @@ def test_collapsed_rows_are_red_and_no_others_are(plan, usual):
 
 
 def test_samples_stand_side_by_side_for_ranked_points_alone(make_plan, original, emso, records):
-    found = {"original-0": records(original, samples=[sample("as it was")])}
-    found["emso-0"] = records(emso, samples=[sample("erased")])
-    words = visible(report(make_plan(original, emso), found))
+    kept = {"original-0": records(original, samples=[sample("as it was")])}
+    kept["emso-0"] = records(emso, samples=[sample("erased")])
+    words = visible(report(make_plan(original, emso), kept))
     assert words.count("as it was") == 1
     assert words.count("erased") == 1, "only the ranked one of two points"
     assert "Original as it was" in words
     assert "Texts of the forget set are redacted" in words
-    assert "redacted" not in visible(report(make_plan(original, emso, samples="plain"), found))
+    assert "redacted" not in visible(report(make_plan(original, emso, samples="plain"), kept))
 
 
 def sample(text):
@@ -208,7 +225,7 @@ def sample(text):
 
 def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan, original, emso):
     failed = Failed(trial_id="emso-0", error="TrialError: the loss is NaN", log=("File x", "NaN at step 3"))
-    write(make_plan(original, emso), {"emso-0": [failed]}, tmp_path)
+    write(results_of(make_plan(original, emso), {"emso-0": [failed]}), tmp_path)
     words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert {path.name for path in tmp_path.iterdir()} == FILES
     assert "No point that can be ranked has been measured yet." in words
@@ -224,8 +241,8 @@ def test_mauve_from_few_prompts_is_not_trusted(make_plan, original, records):
     assert not warned(make_plan(original), {"original-0": records(original, prompts=256)})
 
 
-def warned(some_plan, found):
-    return warnings(some_plan, found, table(some_plan, found))
+def warned(some_plan, kept):
+    return warnings(results_of(some_plan, kept), ranked_of(some_plan, kept))
 
 
 @pytest.mark.parametrize(
@@ -240,13 +257,13 @@ def warned(some_plan, found):
 )
 def test_a_healthy_verdict_against_the_other_numbers_is_doubted(numbers, doubt, make_plan, original, emso, records):
     told = warned(make_plan(original, emso), {"original-0": records(original), "emso-0": records(emso, **numbers)})
-    found = [sentence for sentence in told if sentence.endswith("yet neither MAUVE nor perplexity calls it collapsed.")]
-    assert [doubt in warning for warning in found] == [True] if doubt else found == []
+    doubts = [sentence for sentence in told if sentence.endswith("neither MAUVE nor perplexity calls it collapsed.")]
+    assert [doubt in warning for warning in doubts] == [True] if doubt else doubts == []
 
 
 def test_a_missing_mauve_is_told(make_plan, original, emso, records):
-    found = {"original-0": records(original), "emso-0": records(emso, mauve=float("nan"))}
-    assert "2 of 3 points have no MAUVE: whether they collapsed is unknown." in warned(make_plan(original, emso), found)
+    kept = {"original-0": records(original), "emso-0": records(emso, mauve=float("nan"))}
+    assert "2 of 3 points have no MAUVE: whether they collapsed is unknown." in warned(make_plan(original, emso), kept)
 
 
 def test_a_missing_perplexity_or_original_is_told(make_plan, original, emso, records):
@@ -258,38 +275,40 @@ def test_a_missing_perplexity_or_original_is_told(make_plan, original, emso, rec
 
 
 def test_what_perplexity_alone_flags_is_shown_with_its_reason(make_plan, original, emso, records):
-    found = {"original-0": records(original), "emso-0": records(emso, perplexity=101.0)}
-    words = visible(report(make_plan(original, emso), found))
+    kept = {"original-0": records(original), "emso-0": records(emso, perplexity=101.0)}
+    words = visible(report(make_plan(original, emso), kept))
     assert "Collapsed, so shown and not ranked: EMSO (gibberish: perplexity)." in words
-    assert "its perplexity outside 0.5 to 5 times the original's" in words
+    assert "its perplexity is outside 0.5 to 5 times the original's" in words
     assert words.count("gibberish: perplexity") == 4, "the sentence, the ranking, and both points"
 
 
 def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, emso, usual):
-    found = usual()
-    found["emso-0"] = [replace(r, definition="table") if isinstance(r, Measurement) else r for r in found["emso-0"]]
+    kept = usual()
+    kept["emso-0"] = [replace(r, definition="table") if isinstance(r, Measurement) else r for r in kept["emso-0"]]
     with pytest.raises(DataError, match=r"'exact' \(original on miniature-m\) and 'table' \(emso on miniature-m\)"):
-        write(make_plan(original, emso), found, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"table.csv"}
+        write(results_of(make_plan(original, emso), kept), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"table.csv", "table.metrics.yaml"}
 
 
 def test_seeds_show_mean_and_interval(make_plan, original, emso, records, usual):
     trials = [
         replace(spec, seed=seed, trial_id=f"{spec.method}-{seed}") for spec in (original, emso) for seed in (0, 1)
     ]
-    found = {spec.trial_id: records(spec, ma=0.5 + 0.1 * spec.seed) for spec in trials}
-    words = visible(report(make_plan(*trials), found))
-    frame, facts = table(make_plan(*trials), found), metric_facts(make_plan(*trials), found)
+    kept = {spec.trial_id: records(spec, ma=0.5 + 0.1 * spec.seed) for spec in trials}
+    words = visible(report(make_plan(*trials), kept))
     assert "0.550 ± 0.635" in words  # 12.706 · 0.0707 / sqrt(2)
     assert "Mean ± 95 % interval over 2 seeds" in words
     assert "1 (1–1)" in words
-    assert r"0.550 $\pm$ 0.635" in latex(model_tables(frame, rank(frame, facts), facts), "")
+    assert r"0.550 $\pm$ 0.635" in latex(model_tables(ranked_of(make_plan(*trials), kept)), "")
     assert "±" not in visible(report(make_plan(original, emso), usual()))
 
 
 def test_ranking_csv(tmp_path, make_plan, trial, original, emso, ascent, records, usual):
     twin = trial("twin", (1, 2))
-    write(make_plan(original, emso, twin, ascent), usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}, tmp_path)
+    write(
+        results_of(make_plan(original, emso, twin, ascent), usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}),
+        tmp_path,
+    )
     rows = list(csv.DictReader(StringIO((tmp_path / "ranking.csv").read_text())))
     assert [(row["method"], row["rank_average"], row["collapsed"]) for row in rows] == [
         ("emso", "=1", "false"),
@@ -301,15 +320,14 @@ def test_ranking_csv(tmp_path, make_plan, trial, original, emso, ascent, records
 
 @pytest.fixture
 def tables(make_plan, trial, plan, records, usual):
-    """The usual sweep with a second variant that has not collapsed: its table, its ranking and its facts."""
+    """The usual sweep with a second variant that has not collapsed: its ranked table."""
     second = trial("b_c", label="B_C & 5%", reference="retain_data")
-    some_plan, found = make_plan(*plan.trials, second), usual() | {"b_c-0": records(second, ma=0.6, mauve=0.6)}
-    frame, facts = table(some_plan, found), metric_facts(some_plan, found)
-    return frame, rank(frame, facts), facts
+    some_plan, kept = make_plan(*plan.trials, second), usual() | {"b_c-0": records(second, ma=0.6, mauve=0.6)}
+    return ranked_of(some_plan, kept)
 
 
 def test_latex_has_the_papers_layout(tables):
-    text = latex(model_tables(*tables), "What_? 100 %")
+    text = latex(model_tables(tables), "What_? 100 %")
     assert r"\multicolumn{3}{c}{\textbf{Memorization}}" in text
     assert r"EL$_{3}$ $\downarrow$ & MA $\downarrow$ & SS $\downarrow$" in text
     assert r"\caption{What\_? 100 \% The best" in text
@@ -331,8 +349,7 @@ def test_latex_escapes_what_latex_would_read_and_nothing_else():
 
 
 def test_best_and_second_are_marked_among_what_has_not_collapsed(tables):
-    frame, ranking, facts = tables
-    (only,) = model_tables(frame, ranking, facts)
+    (only,) = model_tables(tables)
     marks = {row.label: [cell.mark for cell in row.cells] for row in only.rows()}
     assert marks["Original"] == [""] * 6
     assert marks["GA_1"] == [""] * 6, "collapsed numbers are never best, however low"
@@ -341,14 +358,12 @@ def test_best_and_second_are_marked_among_what_has_not_collapsed(tables):
 
 
 def test_a_lone_variant_is_not_the_best_of_anything(plan, usual):
-    found = usual()
-    frame, facts = table(plan, found), metric_facts(plan, found)
-    (only,) = model_tables(frame, rank(frame, facts), facts)
+    (only,) = model_tables(ranked_of(plan, usual()))
     assert {cell.mark for row in only.rows() for cell in row.cells} == {""}
 
 
 def test_markdown_keeps_its_columns(tables):
-    text = markdown(model_tables(*tables), "a | b_c", "caption")
+    text = markdown(model_tables(tables), "a | b_c", "caption")
     assert text.startswith("# a \\| b\\_c\n")
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {3 + 6 + 3 + 2}
@@ -358,7 +373,7 @@ def test_markdown_keeps_its_columns(tables):
 
 
 def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch, make_plan, plan, original, emso, usual):
-    write(make_plan(original, emso), usual(), tmp_path)
+    write(results_of(make_plan(original, emso), usual()), tmp_path)
     before = (tmp_path / "table.csv").read_bytes()
 
     def torn(path, content):
@@ -368,26 +383,25 @@ def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch, make_plan
 
     monkeypatch.setattr(Path, "write_bytes", torn)
     with pytest.raises(OSError, match="no space left"):
-        write(plan, usual(), tmp_path)
+        write(results_of(plan, usual()), tmp_path)
     assert (tmp_path / "table.csv").read_bytes() == before
 
 
 def test_the_terminal_table_fits_100_columns(capsys, tables):
-    frame, _, facts = tables
-    frame["label"] = frame["label"].replace("EMSO", "a rather long name for a variant")
-    Console(width=100).print(ranking_table(frame, rank(frame, facts), facts))
+    label = tables.table["label"].replace("EMSO", "a rather long name for a variant")
+    Console(width=100).print(ranking_table(rank(tables.table.assign(label=label), tables.info)))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
     assert not any("…" in line for line in lines)
 
 
 def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys, plan, usual):
-    found = usual()
+    kept = usual()
     journal = Journal(tmp_path / "s" / "journal")
     journal.write_plan(plan)
-    for record in [each for trial_records in found.values() for each in trial_records]:
+    for record in [record for trial_records in kept.values() for record in trial_records]:
         journal.append(record)
-    write(plan, found, tmp_path / "direct")
+    write(results_of(plan, kept), tmp_path / "direct")
     assert collate.main([str(tmp_path / "s")]) == 0
     assert "EMSO, epochs 2" in capsys.readouterr().out
     for name in FILES:
@@ -395,6 +409,6 @@ def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys,
 
 
 def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):
-    write(make_plan(original, emso, collapse=CollapseBounds(mauve=0.95)), usual(), tmp_path)
+    write(results_of(make_plan(original, emso, collapse=CollapseBounds(mauve=0.95)), usual()), tmp_path)
     assert collate.main([str(tmp_path / "table.csv")]) == 0
     assert "gibberish" in capsys.readouterr().out

@@ -6,10 +6,14 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
+from evaluators.generation import Generation
+from evaluators.reasoning import Reasoning
 from harness.contracts import Checkpoint
 from harness.errors import DataError
-from harness.reporting.facts import known_fact, metric_facts
-from harness.reporting.table import LEADING, TRAILING, failures, read_table, table
+from harness.records.results import Results, trial_results
+from harness.reporting.metric_info import declarations, metric_info
+from harness.reporting.table import LEADING, TRAILING, read_table
+from harness.reporting.table import table as make_table
 from harness.reporting.write import table_csv
 from harness.specs import CollapseBounds, Failed, Started, Stopped
 
@@ -51,7 +55,7 @@ def walked(make_point, measured):
 
     def make(spec, *, until=99, **numbers):
         records = [Started(trial_id=spec.trial_id, spec=spec.to_json())]
-        for strength in [each for each in spec.points() if each is None or each <= until]:
+        for strength in [point for point in spec.points() if point is None or point <= until]:
             records += [make_point(spec, strength)]
             records += [measured(spec, strength, name, numbers.get(name)) for name in NUMBERS]
         return records
@@ -63,45 +67,55 @@ def failed(spec):
     return Failed(trial_id=spec.trial_id, error="TrialError: NaN", log=("line",))
 
 
+def results_of(plan, records):
+    trials = [trial_results(spec, records.get(spec.trial_id, ())) for spec in plan.trials]
+    return Results(plan, tuple(trials))
+
+
+def table(plan, records):
+    results = results_of(plan, records)
+    return make_table(results, metric_info(results))
+
+
 def rows(plan, records):
     return table(plan, records).set_index(["variant", "strength"])
 
 
 def test_columns_are_the_designs_in_its_order_with_only_what_was_declared(make_plan, original, walked):
-    found = table(make_plan(original), {original.trial_id: walked(original)})
-    assert list(found.columns) == [*LEADING, "el_3", "ma", "perplexity", "rep_2", "mauve", *TRAILING]
+    frame = table(make_plan(original), {original.trial_id: walked(original)})
+    assert list(frame.columns) == [*LEADING, "el_3", "ma", "perplexity", "rep_2", "mauve", *TRAILING]
 
 
-def test_further_metrics_come_after_the_nine(make_plan, original, measured):
+def test_metrics_stand_where_their_declarations_say_and_others_after_them(make_plan, original, measured):
     records = [measured(original, numbers={"ma_all": 0.5, "el_10": 0.2, "ma": 0.9})]
-    found = table(make_plan(original), {original.trial_id: records})
-    assert list(found.columns) == [*LEADING, "ma", "ma_all", "el_10", *TRAILING]
+    frame = table(make_plan(original), {original.trial_id: records})
+    assert list(frame.columns) == [*LEADING, "el_10", "ma", "ma_all", *TRAILING]
 
 
 def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measured, walked):
     plan = make_plan(original, emso)
-    records = {each.trial_id: walked(each) for each in plan.trials}
+    records = {spec.trial_id: walked(spec) for spec in plan.trials}
     records[emso.trial_id].append(measured(emso, 2, numbers={"el_3": 0.1, "ma": 0.5}))
-    found = table(plan, records)
-    assert found["variant"].tolist() == ["original", "emso", "emso", "emso"]
-    assert found["strength"].tolist()[1:] == [1.0, 2.0, 3.0]
-    assert math.isnan(found["strength"][0])
-    assert found["ma"].tolist() == [0.9, 0.9, 0.5, 0.9]
-    row = found.iloc[1]
+    frame = table(plan, records)
+    assert frame["variant"].tolist() == ["original", "emso", "emso", "emso"]
+    assert frame["strength"].tolist()[1:] == [1.0, 2.0, 3.0]
+    assert math.isnan(frame["strength"][0])
+    assert frame["ma"].tolist() == [0.9, 0.9, 0.5, 0.9]
+    row = frame.iloc[1]
     assert row[["sweep", "model", "method", "label"]].tolist() == ["s", "m", "emso", "EMSO"]
     assert row[["reference", "strength_name", "definition"]].tolist() == ["none", "epochs", "exact"]
     assert row[["engine", "precision"]].tolist() == ["torch", "fp32"]
     assert row[["erase_seconds", "measure_seconds", "peak_memory_bytes"]].tolist() == [1.0, 4.0, 7]
     assert row["point_id"] == emso.point_id(1)
-    assert found["reference"][0] == ""
+    assert frame["reference"][0] == ""
 
 
 def test_a_metric_that_a_point_lacks_is_nan_and_never_0(make_plan, original, emso, make_point, measured, walked):
     records = {original.trial_id: walked(original), emso.trial_id: [make_point(emso, 1), measured(emso, 1)]}
-    found = rows(make_plan(original, emso), records)
-    assert math.isnan(found.loc[("emso", 1.0), "mauve"])
-    assert found.loc[("emso", 1.0), "ma"] == 0.9
-    assert found.loc[("emso", 1.0), "collapse_class"] == "unknown"
+    frame = rows(make_plan(original, emso), records)
+    assert math.isnan(frame.loc[("emso", 1.0), "mauve"])
+    assert frame.loc[("emso", 1.0), "ma"] == 0.9
+    assert frame.loc[("emso", 1.0), "collapse_class"] == "unknown"
 
 
 def test_a_point_that_no_evaluator_saw_is_no_row(make_plan, emso, make_point, measured):
@@ -112,8 +126,8 @@ def test_a_point_that_no_evaluator_saw_is_no_row(make_plan, emso, make_point, me
 def test_measurements_that_the_sweep_no_longer_asks_for_are_left_out(make_plan, emso, measured):
     old = measured(emso, 1, key="memorization-old", numbers={"ma": 0.1})
     beyond = measured(emso, 9, numbers={"ma": 0.2})
-    found = table(make_plan(emso), {emso.trial_id: [old, measured(emso, 1), beyond], "gone": [old]})
-    assert found["ma"].tolist() == [0.9]
+    frame = table(make_plan(emso), {emso.trial_id: [old, measured(emso, 1), beyond], "gone": [old]})
+    assert frame["ma"].tolist() == [0.9]
 
 
 def test_a_point_erased_again_keeps_its_first_cost(make_plan, emso, make_point, measured):
@@ -123,7 +137,7 @@ def test_a_point_erased_again_keeps_its_first_cost(make_plan, emso, make_point, 
 
 def test_a_cumulative_method_is_ranked_at_the_last_strength_reached(make_plan, original, emso, walked):
     plan = make_plan(original, emso)
-    whole = table(plan, {each.trial_id: walked(each) for each in plan.trials})
+    whole = table(plan, {spec.trial_id: walked(spec) for spec in plan.trials})
     assert whole["ranked"].tolist() == [False, False, False, True]
     cut = table(plan, {original.trial_id: walked(original), emso.trial_id: walked(emso, until=2)})
     assert cut["ranked"].tolist() == [False, False, True]
@@ -131,17 +145,17 @@ def test_a_cumulative_method_is_ranked_at_the_last_strength_reached(make_plan, o
 
 def test_any_other_method_is_ranked_where_the_sweep_says(make_plan, trial, walked):
     gammas = [trial("ta", (gamma,)) for gamma in (0.04, 0.05, 0.1)]
-    records = {each.trial_id: walked(each) for each in gammas}
-    found = rows(make_plan(*gammas, ranked_at={"ta": 0.05}), records)
-    assert found["ranked"].to_dict() == {("ta", 0.04): False, ("ta", 0.05): True, ("ta", 0.1): False}
+    records = {spec.trial_id: walked(spec) for spec in gammas}
+    frame = rows(make_plan(*gammas, ranked_at={"ta": 0.05}), records)
+    assert frame["ranked"].to_dict() == {("ta", 0.04): False, ("ta", 0.05): True, ("ta", 0.1): False}
     assert not table(make_plan(*gammas, ranked_at={"ta": 0.07}), records)["ranked"].any()
 
 
 def test_an_early_stop_is_told_at_its_point_alone(make_plan, emso, walked):
     records = [*walked(emso, until=2), Stopped(trial_id=emso.trial_id, strength=2, reason="too far")]
-    found = table(make_plan(emso), {emso.trial_id: records})
-    assert found["stop_reason"].tolist() == ["", "too far"]
-    assert found["ranked"].tolist() == [False, True]
+    frame = table(make_plan(emso), {emso.trial_id: records})
+    assert frame["stop_reason"].tolist() == ["", "too far"]
+    assert frame["ranked"].tolist() == [False, True]
 
 
 def test_a_trajectory_that_ends_between_two_strengths_has_a_point_there(make_plan, trial, measured):
@@ -155,20 +169,21 @@ def test_a_trajectory_that_ends_between_two_strengths_has_a_point_there(make_pla
 def test_failed_trials_are_listed_and_are_no_rows(make_plan, original, emso, walked):
     plan, records = make_plan(original, emso), {original.trial_id: walked(original), emso.trial_id: [failed(emso)]}
     assert table(plan, records)["variant"].tolist() == ["original"]
-    assert [(spec.variant, record.error) for spec, record in failures(plan, records)] == [("emso", "TrialError: NaN")]
+    failed_trials = [trial for trial in results_of(plan, records).trials if trial.failure]
+    assert [(trial.spec.variant, trial.failure.error) for trial in failed_trials] == [("emso", "TrialError: NaN")]
 
 
 def test_a_failure_that_was_mended_is_forgotten(make_plan, emso, walked):
     plan = make_plan(emso)
-    assert failures(plan, {emso.trial_id: [failed(emso), *walked(emso)]}) == []
-    assert failures(plan, {emso.trial_id: walked(emso)}) == []
+    for records in ([failed(emso), *walked(emso)], walked(emso)):
+        assert results_of(plan, {emso.trial_id: records}).trials[0].failure is None
 
 
 def test_a_cumulative_trial_that_failed_on_its_way_is_shown_and_not_ranked(make_plan, emso, walked):
     broken = {emso.trial_id: [*walked(emso, until=2), failed(emso)]}
-    found = table(make_plan(emso), broken)
-    assert found["strength"].tolist() == [1.0, 2.0]
-    assert not found["ranked"].any()
+    frame = table(make_plan(emso), broken)
+    assert frame["strength"].tolist() == [1.0, 2.0]
+    assert not frame["ranked"].any()
 
 
 def test_collapse_uses_the_sweeps_bounds(make_plan, trial, original, walked):
@@ -193,33 +208,53 @@ def test_a_row_with_two_definitions_says_both(make_plan, emso, measured):
 
 
 def test_reasoning_tasks_have_no_definition_to_mix(make_plan, emso, measured):
-    task = {**asdict(known_fact("ma")), "name": "piqa", "group": "reasoning", "better": "higher"}
+    task = asdict(Reasoning(tasks=("piqa",)).metrics[0])
     reasoning = {"evaluator": "reasoning", "key": "generation-key", "definition": "table", "metrics": (task,)}
     lm_eval = measured(emso, 1, numbers={"piqa": 0.7}, **reasoning)
-    found = table(make_plan(emso), {emso.trial_id: [measured(emso, 1), lm_eval]})
-    assert found["definition"].tolist() == ["exact"]
-    assert found["piqa"].tolist() == [0.7]
+    frame = table(make_plan(emso), {emso.trial_id: [measured(emso, 1), lm_eval]})
+    assert frame["definition"].tolist() == ["exact"]
+    assert frame["piqa"].tolist() == [0.7]
 
 
 def test_two_evaluators_may_not_report_one_metric(make_plan, emso, measured):
     records = {emso.trial_id: [measured(emso, 1), measured(emso, 1, evaluator="generation", numbers={"ma": 0.2})]}
     with pytest.raises(DataError, match="'memorization' and 'generation' both report 'ma'"):
-        metric_facts(make_plan(emso), records)
+        metric_info(results_of(make_plan(emso), records))
 
 
 def test_a_sweep_without_records_has_a_table_without_rows(make_plan, original, emso):
-    found = table(make_plan(original, emso), {})
-    assert list(found.columns) == [*LEADING, *TRAILING]
-    assert len(found) == 0
+    frame = table(make_plan(original, emso), {})
+    assert list(frame.columns) == [*LEADING, *TRAILING]
+    assert len(frame) == 0
 
 
 def test_reading_gives_back_what_was_written(tmp_path, make_plan, trial, original, emso, measured, walked):
     plan = make_plan(original, emso, trial("ga", (1,)))
-    records = {each.trial_id: walked(each, memorization={"ma": 1 / 3}) for each in plan.trials}
+    records = {spec.trial_id: walked(spec, memorization={"ma": 1 / 3}) for spec in plan.trials}
     records[emso.trial_id] = [*records[emso.trial_id][:4], Stopped(trial_id=emso.trial_id, strength=1, reason='a, "b"')]
     records[plan.trials[2].trial_id] = [measured(plan.trials[2], 1)]
     written = table(plan, records)
     path = tmp_path / "table.csv"
     path.write_text(table_csv(written), encoding="utf-8")
-    pd.testing.assert_frame_equal(read_table(path), written, check_dtype=False)
-    assert read_table(path)["collapsed"].tolist() == [False, False, None]
+    info = metric_info(results_of(plan, records))
+    path.with_suffix(".metrics.yaml").write_text(declarations(info), encoding="utf-8")
+    read, declared = read_table(path)
+    pd.testing.assert_frame_equal(read, written, check_dtype=False)
+    assert read["collapsed"].tolist() == [False, False, None]
+    assert list(declared.items()) == list(info.items())
+
+
+OLD_FIELDS = ("name", "better", "unit", "low", "high", "group", "source", "title", "ranked")
+
+
+def test_what_an_older_journal_does_not_declare_is_taken_from_the_evaluator(make_plan, emso, measured):
+    mauve = next(metric for metric in Generation().metrics if metric.name == "mauve")
+    old = {name: getattr(mauve, name) for name in OLD_FIELDS} | {"high": 0.9}
+    foreign = {**old, "name": "mine"}
+    records = [measured(emso, 1, "generation", {"mauve": 0.5, "mine": 0.5}, metrics=(old, foreign))]
+    info = metric_info(results_of(make_plan(emso), {emso.trial_id: records}))
+    assert info["mauve"] == replace(mauve, high=0.9), "what it does declare stands"
+    assert (info["mine"].axis, info["mine"].collapse) == (None, None), "no evaluator declares it now"
+    (evaluator,) = [asked for asked in emso.evaluators if asked.name == "generation"]
+    gone = replace(emso, evaluators=(replace(evaluator, name="gone"),))
+    assert metric_info(results_of(make_plan(gone), {gone.trial_id: records}))["mauve"].axis is None

@@ -1,6 +1,5 @@
 """MLflow holds what the journal holds: once, whatever happened in between, and no text."""
 
-import sqlite3
 import subprocess
 import sys
 import time
@@ -8,9 +7,12 @@ import urllib.request
 from dataclasses import replace
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.entities import ViewType
 
 from harness.errors import DataError
-from harness.records.tracking import EXPERIMENT, Tracker, dashboard
+from harness.records.results import trial_results
+from harness.records.tracking import EXPERIMENT, Tracker, serve_dashboard
 from harness.specs import EvaluatorSpec, Failed, Source, Started, Stopped
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
@@ -66,17 +68,15 @@ def spec(make_trial):
 def records(spec, point, measured):
     """All that the trial leaves."""
     numbers = {1: {"el_3": 0.1, "ma": 0.5}, 2: {"el_3": 0.2, "ma": 0.5}}
-    return [started(spec), *(each for s in numbers for each in (point(spec, s), measured(spec, s, numbers[s])))]
+    return [started(spec), *(record for s in numbers for record in (point(spec, s), measured(spec, s, numbers[s])))]
 
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
     """A database as MLflow makes it, which takes seconds; every test gets a copy."""
-    root = tmp_path_factory.mktemp("template")
-    Tracker(root).prepare()
-    with sqlite3.connect(root / "mlflow.db") as database:
-        database.execute("DELETE FROM experiments WHERE name = ?", (EXPERIMENT,))
-    return root / "mlflow.db"
+    file = tmp_path_factory.mktemp("template") / "mlflow.db"
+    assert [experiment.name for experiment in MlflowClient(f"sqlite:///{file}").search_experiments()] == ["Default"]
+    return file
 
 
 @pytest.fixture
@@ -86,37 +86,61 @@ def root(tmp_path, template, monkeypatch):
     return tmp_path
 
 
-def query(root, text, *values):
-    with sqlite3.connect(root / "mlflow.db") as database:
-        return database.execute(text, values).fetchall()
+@pytest.fixture
+def sync(make_results):
+    """Return what brings MLflow up to date with records, as another process would."""
+    return lambda root, plan, records, **options: Tracker(root).sync(make_results(plan, records), **options)
+
+
+def client(root):
+    return MlflowClient(f"sqlite:///{root}/mlflow.db")
+
+
+def search(root, view=ViewType.ACTIVE_ONLY):
+    experiment = client(root).get_experiment_by_name(EXPERIMENT)
+    return client(root).search_runs([experiment.experiment_id], run_view_type=view)
+
+
+def about(root, run):
+    """All that MLflow shows of a run, but when it was."""
+    histories = [client(root).get_metric_history(run.info.run_id, key) for key in run.data.metrics]
+    return {
+        "id": run.info.run_id,
+        "status": run.info.status,
+        "tags": run.data.tags,
+        "params": run.data.params,
+        "metrics": sorted((entry.key, entry.step, entry.value) for history in histories for entry in history),
+        "inputs": sorted((made.tags[0].value, made.dataset.digest) for made in run.inputs.dataset_inputs),
+    }
 
 
 def runs(root):
-    """Every live run's name, status, tags, params and metric values by step."""
-    found = {}
-    for run_id, status in query(root, "SELECT run_uuid, status FROM runs WHERE lifecycle_stage = 'active'"):
-        tags = dict(query(root, "SELECT key, value FROM tags WHERE run_uuid = ?", run_id))
-        metrics = query(root, "SELECT key, step, value FROM metrics WHERE run_uuid = ? ORDER BY key, step", run_id)
-        params = dict(query(root, "SELECT key, value FROM params WHERE run_uuid = ?", run_id))
-        name = tags.get("trial_id", "sweep")
-        assert name not in found, "two runs of one trial"
-        found[name] = {"id": run_id, "status": status, "tags": tags, "metrics": metrics, "params": params}
-    return found
+    """Every live run, by its trial's id; the sweep's own as `sweep`."""
+    live = [(run.data.tags.get("trial_id", "sweep"), about(root, run)) for run in search(root)]
+    assert len(dict(live)) == len(live), "two runs of one trial"
+    return dict(live)
 
 
 def everything(root):
-    tables = [name for [name] in query(root, "SELECT name FROM sqlite_master WHERE type = 'table'")]
-    return {name: query(root, f'SELECT * FROM "{name}"') for name in tables}
+    """All runs, deleted ones too, with the times of every number."""
+    histories = {
+        (run.info.run_id, key): [(entry.step, entry.timestamp) for entry in entries]
+        for run in search(root, ViewType.ALL)
+        for key in run.data.metrics
+        for entries in [client(root).get_metric_history(run.info.run_id, key)]
+    }
+    ended = {run.info.run_id: run.info.end_time for run in search(root, ViewType.ALL)}
+    return [about(root, run) for run in search(root, ViewType.ALL)], histories, ended
 
 
-def test_a_trial_is_a_run_nested_in_its_sweeps(root, make_sweep, spec, records):
-    Tracker(root).sync(make_sweep(spec), {"t1": records}, collapsed={"t1": "degenerate"})
-    found = runs(root)
-    assert found["sweep"]["tags"]["mlflow.runName"] == "tradeoff"
-    assert found["sweep"]["tags"]["mlflow.note.content"] == "What does each method pay?"
-    trial = found["t1"]
+def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, records):
+    sync(root, make_sweep(spec), {"t1": records}, collapsed={"t1": "degenerate"})
+    live = runs(root)
+    assert live["sweep"]["tags"]["mlflow.runName"] == "tradeoff"
+    assert live["sweep"]["tags"]["mlflow.note.content"] == "What does each method pay?"
+    trial = live["t1"]
     assert trial["status"] == "FINISHED"
-    assert trial["tags"]["mlflow.parentRunId"] == found["sweep"]["id"]
+    assert trial["tags"]["mlflow.parentRunId"] == live["sweep"]["id"]
     said = {"method": "emso", "variant": "full_em", "model": "miniature-m", "collapsed": "degenerate"}
     said |= {"status": "done", "stop_reason": "none", "definition": "exact", "not_finite": "none"}
     said |= {"version.torch": "2.13.0", "mlflow.runName": "full_em miniature-m seed 7"}
@@ -138,59 +162,73 @@ def test_a_trial_is_a_run_nested_in_its_sweeps(root, make_sweep, spec, records):
         ("strength", 1, 1.0),
         ("strength", 2, 2.0),
     ]
-    contexts = query(root, "SELECT value FROM input_tags ORDER BY value")
-    assert contexts == [("forget",), ("utility",), ("validation",)]
-    assert {digest for [digest] in query(root, "SELECT digest FROM datasets")} == {"d" * 36}
+    assert trial["inputs"] == [("forget", "d" * 36), ("utility", "d" * 36), ("validation", "d" * 36)]
 
 
-def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root, make_sweep, spec, records):
-    plan, tracker = make_sweep(spec), Tracker(root)
-    tracker.sync(plan, {"t1": records})
+def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root, make_results, make_sweep, spec, records):
+    results, tracker = make_results(make_sweep(spec), {"t1": records}), Tracker(root)
+    tracker.sync(results)
     once = everything(root)
-    tracker.sync(plan, {"t1": records})
-    Tracker(root).sync(plan, {"t1": records})
+    assert len(once[0]) == 2
+    tracker.sync(results)
+    Tracker(root).sync(results)
     assert everything(root) == once
 
 
 def test_a_live_run_a_killed_one_and_a_lost_database_end_the_same(
-    root, template, tmp_path_factory, make_sweep, spec, records
+    root, sync, template, tmp_path_factory, make_sweep, spec, records
 ):
     plan = make_sweep(spec)
     live = Tracker(root)
     for end in range(1, 3):
-        live.log_point(plan, "t1", records[:end])
+        live.log_trial(plan, trial_results(spec, records[:end]))
     assert runs(root)["t1"]["status"] == "RUNNING"
     for end in range(3, len(records) + 1):
-        Tracker(root).log_point(plan, "t1", records[:end])
+        Tracker(root).log_trial(plan, trial_results(spec, records[:end]))
     other = tmp_path_factory.mktemp("other")
     (other / "mlflow.db").write_bytes(template.read_bytes())
-    Tracker(other).sync(plan, {"t1": records})
+    sync(other, plan, {"t1": records})
     first, second = runs(root)["t1"], runs(other)["t1"]
     for name in ("status", "metrics", "params"):
         assert first[name] == second[name]
 
 
-def test_a_sync_that_was_cut_off_between_its_writes_is_completed(root, make_sweep, spec, records):
-    plan = make_sweep(spec)
-    Tracker(root).sync(plan, {"t1": records})
-    whole = runs(root)["t1"]
-    with sqlite3.connect(root / "mlflow.db") as database:
-        for table in ("metrics", "latest_metrics"):
-            database.execute(f"DELETE FROM {table} WHERE key = 'erasure/ma'")
-        database.execute("DELETE FROM params WHERE key = 'settings.k'")
-        database.execute("DELETE FROM tags WHERE key = 'status'")
-        database.execute("DELETE FROM inputs")
-        database.execute("UPDATE runs SET status = 'RUNNING'")
-    Tracker(root).sync(plan, {"t1": records})
-    assert runs(root)["t1"] == whole
-    assert len(query(root, "SELECT * FROM inputs")) == 3
+@pytest.mark.parametrize("cut", ["create_run", "log_inputs", "log_batch", "set_terminated"])
+def test_a_sync_that_was_cut_off_in_a_write_is_completed(
+    cut, root, template, sync, tmp_path_factory, monkeypatch, make_sweep, spec, records
+):
+    whole = tmp_path_factory.mktemp("whole")
+    (whole / "mlflow.db").write_bytes(template.read_bytes())
+    sync(whole, make_sweep(spec), {"t1": records})
+    write, left = getattr(MlflowClient, cut), [1 if cut == "create_run" else 0]
+
+    def broken(self, *arguments, **options):
+        if left[0]:
+            left[0] -= 1
+            return write(self, *arguments, **options)
+        if cut == "log_batch":
+            run_id, metrics, params, tags = arguments
+            write(self, run_id, metrics[:5], params[:2], tags[:1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MlflowClient, cut, broken)
+    with pytest.raises(KeyboardInterrupt):
+        sync(root, make_sweep(spec), {"t1": records})
+    monkeypatch.undo()
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert runs(root).get("t1", {}).get("status") != "FINISHED"
+    sync(root, make_sweep(spec), {"t1": records})
+    first, second = runs(whole)["t1"], runs(root)["t1"]
+    for name in ("status", "metrics", "params", "inputs"):
+        assert first[name] == second[name]
+    assert first["tags"].keys() == second["tags"].keys()
 
 
-def test_what_is_not_a_finite_number_is_named_and_not_logged(root, make_trial, make_sweep, measured):
+def test_what_is_not_a_finite_number_is_named_and_not_logged(root, sync, make_trial, make_sweep, measured):
     spec = make_trial(strengths=(1,))
     numbers = {"mauve": NAN, "perplexity": INF, "rep_2": -INF, "div_3": 0.0}
-    found = [started(spec), measured(spec, 1, numbers, group="generation")]
-    Tracker(root).sync(make_sweep(spec), {"t1": found})
+    kept_records = [started(spec), measured(spec, 1, numbers, group="generation")]
+    sync(root, make_sweep(spec), {"t1": kept_records})
     trial = runs(root)["t1"]
     assert [metric for metric in trial["metrics"] if metric[0].startswith("generation")] == [
         ("generation/div_3", 1, 0.0)
@@ -199,13 +237,13 @@ def test_what_is_not_a_finite_number_is_named_and_not_logged(root, make_trial, m
     assert trial["tags"]["not_finite"] == lost
 
 
-def test_no_text_of_a_sample_a_note_or_an_error_gets_in(root, make_trial, make_sweep, spec, records):
+def test_no_text_of_a_sample_a_note_or_an_error_gets_in(root, make_results, make_trial, make_sweep, spec, records):
     stopped = Stopped(trial_id="t1", strength=1, reason="validation perplexity")
     failed = Failed(trial_id="t1", error=f"ValueError: {SECRET}", log=(SECRET,))
     untyped = Failed(trial_id="t2", error=f"{SECRET}: it was", log=(SECRET,))
-    found = {"t1": [*records[:2], stopped, failed], "t2": [untyped]}
+    kept_records = {"t1": [*records[:2], stopped, failed], "t2": [untyped]}
     tracker = Tracker(root)
-    tracker.sync(make_sweep(spec, make_trial(trial_id="t2")), found)
+    tracker.sync(make_results(make_sweep(spec, make_trial(trial_id="t2")), kept_records))
     table = root / "table.csv"
     table.write_text("el_3\n0.1\n")
     tracker.finish([table])
@@ -220,10 +258,10 @@ def test_no_text_of_a_sample_a_note_or_an_error_gets_in(root, make_trial, make_s
     assert b"ValueError" in (root / "mlflow.db").read_bytes()
 
 
-def test_failed_then_done_and_why_it_stopped(root, make_sweep, spec, records):
+def test_failed_then_done_and_why_it_stopped(root, sync, make_sweep, spec, records):
     plan = make_sweep(spec)
     failed = Failed(trial_id="t1", error="OutOfMemoryError: 2 GB", log=())
-    Tracker(root).sync(plan, {"t1": [started(spec), failed]})
+    sync(root, plan, {"t1": [started(spec), failed]})
     trial = runs(root)["t1"]
     assert (trial["status"], trial["tags"]["status"], trial["tags"]["error"]) == (
         "FAILED",
@@ -231,20 +269,20 @@ def test_failed_then_done_and_why_it_stopped(root, make_sweep, spec, records):
         "OutOfMemoryError",
     )
     stopped = Stopped(trial_id="t1", strength=1, reason="perplexity above 1.03")
-    Tracker(root).sync(plan, {"t1": [started(spec), failed, *records[:3], stopped]})
+    sync(root, plan, {"t1": [started(spec), failed, *records[:3], stopped]})
     trial = runs(root)["t1"]
     assert (trial["status"], trial["tags"]["error"]) == ("FINISHED", "none")
     assert trial["tags"]["stop_reason"] == "perplexity above 1.03"
 
 
 def test_a_new_evaluator_adds_to_the_run_and_a_changed_one_replaces_it(
-    root, make_trial, make_sweep, spec, records, measured
+    root, sync, make_trial, make_sweep, spec, records, measured
 ):
-    Tracker(root).sync(make_sweep(spec), {"t1": records})
+    sync(root, make_sweep(spec), {"t1": records})
     first = runs(root)["t1"]
     more = replace(spec, evaluators=(*spec.evaluators, EvaluatorSpec(name="mine", version=1, settings={}, key="mine")))
-    found = [*records, measured(more, 1, {"fluency": 0.7}, "mine", "generation")]
-    Tracker(root).sync(make_sweep(more), {"t1": found})
+    kept_records = [*records, measured(more, 1, {"fluency": 0.7}, "mine", "generation")]
+    sync(root, make_sweep(more), {"t1": kept_records})
     second = runs(root)["t1"]
     assert second["id"] == first["id"]
     assert set(second["metrics"]) - set(first["metrics"]) == {
@@ -252,8 +290,8 @@ def test_a_new_evaluator_adds_to_the_run_and_a_changed_one_replaces_it(
         ("measure_seconds/mine", 1, 0.5),
     }
     changed = make_trial(key="el_sequences: 128")
-    found += [measured(changed, 1, {"el_3": 0.9}, definition="table")]
-    Tracker(root).sync(make_sweep(changed), {"t1": found})
+    kept_records += [measured(changed, 1, {"el_3": 0.9}, definition="table")]
+    sync(root, make_sweep(changed), {"t1": kept_records})
     third = runs(root)["t1"]
     assert third["id"] != first["id"]
     assert (first["tags"]["definition"], third["tags"]["definition"]) == ("exact", "table")
@@ -265,52 +303,62 @@ def test_a_new_evaluator_adds_to_the_run_and_a_changed_one_replaces_it(
     [((3,), {3: 3}), ((0.05,), {0.05: 0}), ((0.5, 1.5), {0.5: 0, 1.5: 1}), ((), {None: 0})],
 )
 def test_the_step_is_the_epoch_or_else_the_strengths_place(
-    root, strengths, steps, make_trial, make_sweep, point, measured
+    root, sync, strengths, steps, make_trial, make_sweep, point, measured
 ):
     spec = make_trial(strengths=strengths)
-    found = [started(spec), *(each for s in steps for each in (point(spec, s), measured(spec, s, {"ma": 0.5})))]
-    Tracker(root).sync(make_sweep(spec), {"t1": found})
+    kept_records = [
+        started(spec),
+        *(record for s in steps for record in (point(spec, s), measured(spec, s, {"ma": 0.5}))),
+    ]
+    sync(root, make_sweep(spec), {"t1": kept_records})
     metrics = runs(root)["t1"]["metrics"]
     assert [step for name, step, _ in metrics if name == "erasure/ma"] == sorted(steps.values())
     strength = {value: step for name, step, value in metrics if name == "strength"}
     assert strength == {value: step for value, step in steps.items() if value is not None}
 
 
-def test_a_strength_that_comes_later_takes_no_others_step(root, make_trial, make_sweep, point, measured):
+def test_a_strength_that_comes_later_takes_no_others_step(root, sync, make_trial, make_sweep, point, measured):
     for strengths in ((0.5, 1.5), (0.5, 1.0, 1.5)):
         spec = make_trial(strengths=strengths)
-        found = [started(spec), *(each for s in strengths for each in (point(spec, s), measured(spec, s, {"ma": s})))]
-        Tracker(root).sync(make_sweep(spec), {"t1": found})
+        kept_records = [
+            started(spec),
+            *(record for s in strengths for record in (point(spec, s), measured(spec, s, {"ma": s}))),
+        ]
+        sync(root, make_sweep(spec), {"t1": kept_records})
     metrics = runs(root)["t1"]["metrics"]
     assert [metric[1:] for metric in metrics if metric[0] == "erasure/ma"] == [(0, 0.5), (1, 1.5), (2, 1.0)]
 
 
-def test_a_name_that_mlflow_refuses_is_mended(root, make_trial, make_sweep, measured):
+def test_a_name_that_mlflow_refuses_is_mended(root, sync, make_trial, make_sweep, measured):
     spec = make_trial(strengths=(1,), settings={"β": 1, "odd(key)": 2})
-    Tracker(root).sync(make_sweep(spec), {"t1": [started(spec), measured(spec, 1, {"f1 (macro)": 0.5})]})
+    sync(root, make_sweep(spec), {"t1": [started(spec), measured(spec, 1, {"f1 (macro)": 0.5})]})
     trial = runs(root)["t1"]
     assert ("erasure/f1 _macro_", 1, 0.5) in trial["metrics"]
     assert trial["params"]["settings.odd_key_"] == "2"
 
 
-def test_trials_without_records_get_no_run_and_two_sweeps_share_nothing(root, make_trial, make_sweep, spec, records):
-    tracker = Tracker(root)
-    tracker.sync(make_sweep(spec, make_trial(trial_id="t2")), {"t1": records, "t2": []})
+def test_trials_without_records_get_no_run_and_two_sweeps_share_nothing(
+    root, make_results, make_trial, make_sweep, spec, records
+):
+    tracker, third = Tracker(root), make_trial(trial_id="t3")
+    tracker.sync(make_results(make_sweep(spec, make_trial(trial_id="t2")), {"t1": records, "t2": []}))
     assert runs(root).keys() == {"sweep", "t1"}
-    tracker.sync(make_sweep(make_trial(trial_id="t3"), sweep="other"), {"t3": [started(make_trial(trial_id="t3"))]})
-    parents = query(root, "SELECT value FROM tags WHERE key = 'mlflow.parentRunId'")
-    assert len(set(parents)) == 2
+    tracker.sync(make_results(make_sweep(third, sweep="other"), {"t3": [started(third)]}))
+    parents = {run.data.tags["mlflow.parentRunId"] for run in search(root) if "trial_id" in run.data.tags}
+    assert len(parents) == 2
 
 
 @pytest.mark.parametrize(("samples", "attached"), [("redacted", True), ("plain", False)])
-def test_the_report_is_attached_unless_it_shows_plain_texts(root, samples, attached, make_sweep, spec, records):
+def test_the_report_is_attached_unless_it_shows_plain_texts(
+    root, make_results, samples, attached, make_sweep, spec, records
+):
     tracker = Tracker(root)
-    tracker.sync(make_sweep(spec, samples=samples), {"t1": records})
+    tracker.sync(make_results(make_sweep(spec, samples=samples), {"t1": records}))
     for name in ("report.html", "table.csv"):
         (root / name).write_text(name)
     tracker.finish([root / "report.html", root / "table.csv", root / "missing.png"])
-    found = {path.name for path in (root / "mlartifacts").rglob("*") if path.is_file()}
-    assert found == {"table.csv", *(["report.html"] if attached else [])}
+    attached_files = {path.name for path in (root / "mlartifacts").rglob("*") if path.is_file()}
+    assert attached_files == {"table.csv", *(["report.html"] if attached else [])}
 
 
 @pytest.mark.parametrize(
@@ -321,22 +369,24 @@ def test_the_report_is_attached_unless_it_shows_plain_texts(root, samples, attac
         ({"t2": [Stopped(trial_id="t2", strength=0, reason="r")]}, "FINISHED"),
     ],
 )
-def test_a_sweeps_run_ends_as_its_trials_did(root, others, end, make_trial, make_sweep, spec, records):
+def test_a_sweeps_run_ends_as_its_trials_did(root, make_results, others, end, make_trial, make_sweep, spec, records):
     plan = make_sweep(spec, make_trial(trial_id="t2"))
     tracker = Tracker(root)
-    tracker.sync(plan, {"t1": records} | others)
+    tracker.sync(make_results(plan, {"t1": records} | others))
     assert runs(root)["sweep"]["status"] == "RUNNING"
     tracker.finish([])
     assert runs(root)["sweep"]["status"] == end
 
 
-def test_trouble_with_mlflow_is_told_while_a_sweep_runs_and_raised_at_its_end(root, caplog, make_sweep, spec, records):
+def test_trouble_with_mlflow_is_told_while_a_sweep_runs_and_raised_at_its_end(
+    root, caplog, make_results, make_sweep, spec, records
+):
     (root / "mlflow.db").write_bytes(b"not a database" * 100)
     tracker = Tracker(root)
-    tracker.log_point(make_sweep(spec), "t1", records)
+    tracker.log_trial(make_sweep(spec), trial_results(spec, records))
     assert "MLflow did not take trial t1" in caplog.text
     with pytest.raises(Exception, match="not a database"):
-        tracker.sync(make_sweep(spec), {"t1": records})
+        tracker.sync(make_results(make_sweep(spec), {"t1": records}))
 
 
 def test_finishing_what_was_never_synced_is_a_mistake(root):
@@ -344,11 +394,10 @@ def test_finishing_what_was_never_synced_is_a_mistake(root):
         Tracker(root).finish([])
 
 
-def test_an_experiment_that_was_deleted_in_the_dashboard_comes_back(root, make_sweep, spec, records):
+def test_an_experiment_that_was_deleted_in_the_dashboard_comes_back(root, sync, make_sweep, spec, records):
     Tracker(root).prepare()
-    with sqlite3.connect(root / "mlflow.db") as database:
-        database.execute("UPDATE experiments SET lifecycle_stage = 'deleted' WHERE name = ?", (EXPERIMENT,))
-    Tracker(root).sync(make_sweep(spec), {"t1": records})
+    client(root).delete_experiment(client(root).get_experiment_by_name(EXPERIMENT).experiment_id)
+    sync(root, make_sweep(spec), {"t1": records})
     assert runs(root)["t1"]["status"] == "FINISHED"
 
 
@@ -362,7 +411,7 @@ def test_only_a_server_replaces_the_results_own_database(tmp_path, monkeypatch, 
 
 def test_there_is_no_dashboard_of_nothing(tmp_path):
     with pytest.raises(DataError, match="Run a sweep first"):
-        dashboard(tmp_path, 5000)
+        serve_dashboard(tmp_path, 5000)
 
 
 def test_importing_the_tracker_does_not_import_mlflow():
@@ -371,24 +420,23 @@ def test_importing_the_tracker_does_not_import_mlflow():
 
 
 @pytest.mark.soak
-def test_the_dashboard_serves_the_runs_on_this_machine_alone(root, make_sweep, spec, records):
-    Tracker(root).sync(make_sweep(spec), {"t1": records})
-    code = "import sys, pathlib, harness.records.tracking as t; t.dashboard(pathlib.Path(sys.argv[1]), 5917)"
-    server = subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=root, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        assert "http://127.0.0.1:5917/#/experiments/1/runs?" in server.stdout.readline()
-        for _ in range(120):
-            try:
-                with urllib.request.urlopen("http://127.0.0.1:5917/health", timeout=5) as answer:
-                    assert answer.read() == b"OK"
-                break
-            except OSError:
-                time.sleep(0.5)
-        else:
-            pytest.fail("no answer")
-    finally:
-        server.terminate()
-        server.wait()
-        server.stdout.close()
+def test_the_dashboard_serves_the_runs_on_this_machine_alone(root, sync, make_sweep, spec, records):
+    sync(root, make_sweep(spec), {"t1": records})
+    code = "import sys, pathlib, harness.records.tracking as t; t.serve_dashboard(pathlib.Path(sys.argv[1]), 5917)"
+    command = [sys.executable, "-c", code, str(root)]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            assert "http://127.0.0.1:5917/#/experiments/1/runs?" in server.stdout.readline()
+            for _ in range(120):
+                try:
+                    with urllib.request.urlopen("http://127.0.0.1:5917/health", timeout=5) as answer:
+                        assert answer.read() == b"OK"
+                    break
+                except OSError:
+                    time.sleep(0.5)
+            else:
+                pytest.fail("no answer")
+        finally:
+            server.terminate()
     assert not (root / "mlruns").exists()

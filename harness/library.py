@@ -1,0 +1,107 @@
+"""A sweep's results from Python: tables, curves and the erased models that were kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from harness.errors import DataError
+from harness.records.journal import Journal
+from harness.records.results import Results, TrialResults, read_results
+from harness.reporting.curves import Curve, curves
+from harness.reporting.metric_info import MetricInfo, metric_info
+from harness.reporting.ranking import RankedTable, rank
+from harness.reporting.table import table
+
+if TYPE_CHECKING:
+    from harness.contracts import Model
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """What a sweep has measured so far, and what was made of it."""
+
+    folder: Path
+    """`results/<sweep>`."""
+    results: Results
+    """What the journal says of every trial."""
+    ranked: RankedTable
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Return one row for each measured point, with the columns of table.csv."""
+        return self.ranked.table
+
+    @property
+    def ranking(self) -> pd.DataFrame:
+        """Return one row for each model and variant: its ranks, and why it lacks one."""
+        return self.ranked.ranking
+
+    @property
+    def unfinished(self) -> list[TrialResults]:
+        """Return the trials that leave something to be measured, with how they failed, if they did."""
+        return self.results.unfinished
+
+    @property
+    def metrics(self) -> MetricInfo:
+        """Return what its evaluator declared of each metric, in the order of the table's columns."""
+        return self.ranked.info
+
+    @property
+    def report(self) -> Path:
+        """Return where the sweep's report is."""
+        return self.folder / "report.html"
+
+    def curves(self, model: str, x: str, y: str) -> list[Curve]:
+        """Return a model's curves in the plane of two metrics: a variant's points by rising strength.
+
+        Raises:
+            DataError: No such model or metric was measured.
+        """
+        models = list(self.table["model"].unique())
+        for kind, name, known in (("model", model, models), *(("metric", name, self.metrics) for name in (x, y))):
+            if name not in known:
+                raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
+        return curves(self.table, model, x, y)
+
+    def model(self, point_id: str) -> Model:
+        """Return the model of a point, as `table` has its id: a reference, or an erased model that was kept.
+
+        Raises:
+            DataError: No point has this id, or its erased model was not kept.
+        """
+        from harness.models.loading import load_model
+        from harness.models.patch import load_erased
+        from harness.records.artifacts import Artifacts
+
+        specs = {point.spec.point_id(point.strength): point.spec for point in self.results.measured}
+        if point_id not in specs:
+            raise DataError(f"no measured point of this sweep is called '{point_id}': see .table['point_id'].")
+        spec = specs[point_id]
+        if spec.is_reference:
+            return load_model(spec.retrained or spec.model)
+        folder = Artifacts(self.folder.parent / "artifacts").find("erased", point_id)
+        if folder is None:
+            raise DataError(
+                f"the erased model of '{spec.variant}' (point {point_id}) was not kept: the sweep file says "
+                f"keep_erased: {spec.keep_erased}. Say keep_erased: all, remove {self.folder}/journal/"
+                f"{spec.trial_id}.jsonl, and run the sweep again: the same model is made and measured anew, and kept. "
+                "(Two models that decode together are never kept.)"
+            )
+        return load_erased(spec.model, folder)
+
+
+def load_results(folder: str | PathLike[str]) -> SweepResults:
+    """Return the results in a sweep's folder, such as `results/tradeoff`, from its journal alone.
+
+    Raises:
+        DataError: The folder has no sweep, or its numbers cannot be ranked together.
+    """
+    journal = Journal(Path(folder) / "journal")
+    results = read_results(journal.read_plan(), journal)
+    info = metric_info(results)
+    return SweepResults(Path(folder), results, rank(table(results, info), info))

@@ -1,0 +1,41 @@
+"""What an evaluator declares of each of its metrics: all that rankings, tables, figures and reports know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Group = Literal["erasure", "generation", "reasoning"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number that an evaluator reports; what is left out of it has a default that fits most."""
+
+    name: str
+    better: Literal["lower", "higher"]
+    unit: str
+    low: float
+    high: float
+    """`inf` where there is no bound."""
+    group: Group
+    source: str
+    """Paper and equation."""
+    title: str
+    """As a figure's axis says it: `EL_3`, `Perplexity`."""
+    ranked: bool = True
+    """False: shown beside the ranked metrics of its group, and not counted again."""
+    column: int = 100
+    """Tables have their metrics by rising `column`; of equal ones, the first measured first."""
+    axis: int | None = None
+    """Drawn in trade-off figures, in this order: erasure upwards, generation across. The terminal shows these alone."""
+    headline: bool = False
+    """Told in the report's sentence on what the best method paid."""
+    noise: float | None = None
+    """The difference that one seed cannot tell from none: a number, or a share where there is no upper bound."""
+    trusted_from: int = 0
+    """How many generated texts it needs; the report warns where there were fewer."""
+    judge: str | None = None
+    """The role of the judge that it comes from, one of `Evaluator.judges`."""
+    collapse: Literal["mauve", "perplexity", "repetition"] | None = None
+    """What tells a collapse: a value outside the sweep file's bound of this name, or a share of repeated n-grams."""

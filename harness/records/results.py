@@ -1,0 +1,129 @@
+"""What a sweep's journal says: every trial's status, what was measured of it, and what is still to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.contracts import Number
+from harness.records.journal import Journal
+from harness.specs import EvaluatorSpec, Failed, Measurement, Plan, Point, Record, Started, Stopped, TrialSpec
+
+Status = Literal["done", "failed", "missing"]
+Remaining = tuple[tuple[Number | None, tuple[EvaluatorSpec, ...]], ...]
+"""Strengths, each with the evaluators that it lacks."""
+
+
+@dataclass(frozen=True)
+class PointResults:
+    """One strength of a trial: the row of a table, once it is measured."""
+
+    spec: TrialSpec
+    strength: Number | None
+    made: Point | None
+    """How the erased model was made, the first time; None until it is, or if only its measurements were kept."""
+    measurements: tuple[Measurement, ...]
+    """Of the evaluators that the sweep asks for now, with their settings; the last of each."""
+    stop_reason: str
+    """Why the trajectory ended here; '' everywhere else."""
+
+
+@dataclass(frozen=True)
+class TrialResults:
+    """What the journal says of one trial."""
+
+    spec: TrialSpec
+    points: tuple[PointResults, ...]
+    """One for each strength that this trial has or will have a model at, rising."""
+    remaining: Remaining
+    """What is still to be measured."""
+    status: Status
+    """`done`, `failed` if the last attempt raised and something remains, else `missing`."""
+    stop: Stopped | None
+    """Where the trajectory ended early, if it did."""
+    failure: Failed | None
+    """How the last attempt ended, if the trial failed."""
+    versions: tuple[Mapping[str, str], ...]
+    """Of packages, at each attempt."""
+    is_begun: bool
+    """Whether the journal holds anything of it."""
+
+    @property
+    def measured(self) -> tuple[PointResults, ...]:
+        """Return the points that any evaluator saw."""
+        return tuple(point for point in self.points if point.measurements)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the journal says of a whole sweep: read once, and passed on to all that show it."""
+
+    plan: Plan
+    trials: tuple[TrialResults, ...]
+
+    @property
+    def measured(self) -> list[PointResults]:
+        """Return every measured point, in the order of the trials."""
+        return [point for trial in self.trials for point in trial.measured]
+
+    @property
+    def unfinished(self) -> list[TrialResults]:
+        """Return the trials that leave something to be measured."""
+        return [trial for trial in self.trials if trial.status != "done"]
+
+    @property
+    def statuses(self) -> dict[str, Status]:
+        """Return each trial's status by its id."""
+        return {trial.spec.trial_id: trial.status for trial in self.trials}
+
+
+def read_results(plan: Plan, journal: Journal) -> Results:
+    """Return what the journal says of every trial of a plan."""
+    return Results(plan, tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials))
+
+
+def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
+    """Return what a trial's records, oldest first, say of it."""
+    made = {record.point_id: record for record in reversed(records) if isinstance(record, Point)}
+    keys = {evaluator.key for evaluator in spec.evaluators}
+    measurements: dict[str, dict[str, Measurement]] = {}
+    for record in records:
+        if isinstance(record, Measurement) and record.key in keys:
+            measurements.setdefault(record.point_id, {})[record.key] = record
+    stop = next((record for record in reversed(records) if isinstance(record, Stopped)), None)
+    points, remaining = [], []
+    for strength in _reachable(spec, stop, made.keys() | measurements.keys()):
+        point_id = spec.point_id(strength)
+        measured = measurements.get(point_id, {})
+        reason = stop.reason if stop and stop.strength == strength else ""
+        points.append(PointResults(spec, strength, made.get(point_id), tuple(measured.values()), reason))
+        if lacking := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
+            remaining.append((strength, lacking))
+    attempts = [record for record in records if isinstance(record, Started | Failed)]
+    failure = attempts[-1] if remaining and attempts and isinstance(attempts[-1], Failed) else None
+    return TrialResults(
+        spec=spec,
+        points=tuple(points),
+        remaining=tuple(remaining),
+        status="failed" if failure else "missing" if remaining else "done",
+        stop=stop,
+        failure=failure,
+        versions=tuple(attempt.versions for attempt in attempts if isinstance(attempt, Started)),
+        is_begun=bool(records),
+    )
+
+
+def _reachable(spec: TrialSpec, stop: Stopped | None, reached: set[str]) -> tuple[Number | None, ...]:
+    """Return the strengths that a trial has or will have a model at, rising; `reached` are ids of points.
+
+    Nothing beyond the strength where a trajectory stopped is among them. That strength itself is, asked for or
+    not, once the journal holds its model or a measurement of it.
+    """
+    if not stop:
+        return spec.points()
+    kept = tuple(strength for strength in spec.strengths if strength <= stop.strength)
+    is_cut = len(kept) < len(spec.strengths)
+    if is_cut and stop.strength not in kept and spec.point_id(stop.strength) in reached:
+        return (*kept, stop.strength)
+    return kept

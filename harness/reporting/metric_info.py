@@ -1,0 +1,120 @@
+"""What tables and figures know of each metric: what its evaluator declared, and nothing else.
+
+A journal carries the declarations in each measurement. A table.csv has them beside it, in `<name>.metrics.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from harness.contracts import Group, Json, Metric
+from harness.errors import DataError, PluginError
+from harness.plugins import EVALUATORS
+from harness.records.results import Results
+from harness.specs import EvaluatorSpec
+
+MetricInfo = Mapping[str, Metric]
+"""Metric name to its declaration, in the order of a table's columns."""
+
+RANKED_GROUPS: tuple[Group, ...] = ("erasure", "generation")
+_DEFAULTS = {field.name: field.default for field in fields(Metric)}
+
+
+def metric_info(results: Results) -> dict[str, Metric]:
+    """Return what the sweep's evaluators declared of every metric that they measured.
+
+    Raises:
+        DataError: Two evaluators report a metric of the same name.
+    """
+    metrics: dict[str, Metric] = {}
+    reporter: dict[str, str] = {}
+    for point in results.measured:
+        specs = {evaluator.key: evaluator for evaluator in point.spec.evaluators}
+        for measurement in point.measurements:
+            for declared in measurement.metrics:
+                name, evaluator = str(declared["name"]), measurement.evaluator
+                if reporter.setdefault(name, evaluator) != evaluator:
+                    raise DataError(
+                        f"the evaluators '{reporter[name]}' and '{evaluator}' both report '{name}', so a "
+                        "table cannot tell which is meant. Rename the metric in one, or take one from the sweep."
+                    )
+                if name not in metrics:
+                    metrics[name] = _metric(declared, specs[measurement.key])
+    return in_column_order(metrics.values())
+
+
+def _metric(declared: Mapping[str, Json], evaluator: EvaluatorSpec) -> Metric:
+    """Return a journal's declaration; what an older version left out is taken from the evaluator as it is now."""
+    if _DEFAULTS.keys() <= declared.keys():
+        return Metric(**declared)
+    try:
+        installed = EVALUATORS.configure(evaluator.name, dict(evaluator.settings)).metrics
+    except (PluginError, ValidationError):
+        installed = ()
+    current = next((asdict(metric) for metric in installed if metric.name == declared["name"]), {})
+    return Metric(**{**current, **declared})
+
+
+def in_column_order(metrics: Iterable[Metric]) -> dict[str, Metric]:
+    """Return metrics by name, in the order of a table's columns."""
+    return {metric.name: metric for metric in sorted(metrics, key=lambda metric: metric.column)}
+
+
+def metrics_in(info: MetricInfo, *groups: Group) -> list[Metric]:
+    """Return the metrics whose ranks count, group by group."""
+    return [metric for group in groups for metric in info.values() if metric.ranked and metric.group == group]
+
+
+def in_sentence(metric: Metric) -> str:
+    """Return a metric's title as it stands within a sentence.
+
+    Example:
+        >>> about = dict(better="lower", unit="", low=0.0, high=1.0, group="generation", source="")
+        >>> [in_sentence(Metric(name="", title=title, **about)) for title in ("Perplexity", "MAUVE", "Rep_2")]
+        ['perplexity', 'MAUVE', 'Rep_2']
+    """
+    return metric.title.lower() if metric.title.istitle() and metric.title.isalpha() else metric.title
+
+
+def declarations(info: MetricInfo) -> str:
+    """Return metrics as the YAML that `read_declarations` reads; what is a default is left out."""
+    told = [
+        {name: value for name, value in asdict(metric).items() if name == "name" or value != _DEFAULTS[name]}
+        for metric in info.values()
+    ]
+    return yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
+
+
+def read_declarations(table: Path) -> dict[str, Metric]:
+    """Return the metrics of a table.csv from the file beside it: its own, or else that of a sweep's table.
+
+    Raises:
+        DataError: There is none, or it does not declare metrics.
+    """
+    beside = table.with_suffix(".metrics.yaml"), table.with_name("table.metrics.yaml")
+    file = next((path for path in beside if path.is_file()), None)
+    if file is None:
+        raise DataError(
+            f"{table} does not say what its metrics are: there is no {beside[0].name} beside it. For a sweep's table, "
+            "give its results folder: python -m harness.collate FOLDER writes both files. For any other, write one "
+            "after the model of results/published/emso_main_table.metrics.yaml."
+        )
+    try:
+        given: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+        metrics = TypeAdapter(list[Metric]).validate_python(given)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(f"{file} cannot be read: {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{file} is no list of metrics: {path or 'it'}: {first['msg']}.") from error
+    unknown = sorted({name for metric in given for name in metric} - _DEFAULTS.keys())
+    if unknown:
+        raise DataError(f"{file}: a metric has no {', '.join(unknown)}. It may have {', '.join(_DEFAULTS)}.")
+    return in_column_order(metrics)
