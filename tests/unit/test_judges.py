@@ -12,8 +12,8 @@ from evaluators.generation import Generation
 from harness.contracts import Checkpoint
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
-from harness.planning.hub_contents import hub_contents
 from harness.planning.plan import plan
+from harness.prefetch import hub_contents
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
 from harness.reporting.judging import human_readings, judge_warnings
