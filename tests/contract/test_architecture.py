@@ -73,3 +73,10 @@ def test_every_sweep_opens_with_its_question():
     first_lines = {path.name: path.read_text().splitlines()[0] for path in (ROOT / "sweeps").rglob("*.yaml")}
     assert first_lines
     assert [name for name, line in first_lines.items() if not (line.startswith("# ") and line.endswith("?"))] == []
+
+
+def test_the_architecture_page_names_files_that_are_there():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    files = set(re.findall(r"`([\w/]+\.py)`", page))
+    assert len(files) > 40
+    assert [file for file in sorted(files) if not any((ROOT / room / file).is_file() for room in ("", "harness"))] == []
