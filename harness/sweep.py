@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from harness.errors import ConfigError, LetheError
-from harness.planning.describe import describe
 from harness.planning.plan import plan
 from harness.records.journal import Journal
 from harness.records.results import read_results, trial_results
@@ -125,9 +124,9 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) ->
 
 def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], results: str | PathLike[str]) -> None:
     from harness.execution.jobs import jobs_for
+    from harness.reporting.plan_table import needs_table, needs_warning, trials_table
     from harness.sizing.fit_check import doubtful, sized, unfit
     from harness.sizing.machine import this_machine
-    from harness.sizing.needs_table import needs_table, warning
     from harness.sizing.size_cache import SizeCache, cache_folder
 
     planned = plan(file, overrides, only)
@@ -136,7 +135,7 @@ def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], res
     to_memorize = sum(job.kind == "memorize" for job in jobs_for(measured, folders))
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=120)
-    console.print(describe(planned, measured.statuses, to_memorize))
+    console.print(trials_table(planned, measured.statuses, to_memorize))
     machine, known = this_machine(), SizeCache(cache_folder())
     needs = sized(planned.trials, machine, known)
     console.print()
@@ -144,16 +143,16 @@ def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], res
     if machine is not None:
         left = [trial.spec for trial in measured.unfinished]
         if doubts := doubtful(left, needs, machine, known):
-            console.print(warning(doubts), style="yellow", markup=False, highlight=False)
+            console.print(needs_warning(doubts), style="yellow", markup=False, highlight=False)
         if refused := unfit(left, needs, machine, known):
             raise ConfigError(str(file), refused)
 
 
 def _refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
     """Stop before anything starts if a trial cannot run here; small models are not looked at closely."""
+    from harness.reporting.plan_table import needs_warning
     from harness.sizing.fit_check import doubtful, large, sized, unfit
     from harness.sizing.machine import this_machine
-    from harness.sizing.needs_table import warning
     from harness.sizing.size_cache import SizeCache, cache_folder
 
     machine, known = this_machine(), SizeCache(cache_folder())
@@ -161,7 +160,7 @@ def _refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
         return
     needs = sized(large(trials, machine, known), machine, known)
     if doubts := doubtful(trials, needs, machine, known):
-        print(warning(doubts), file=sys.stderr)
+        print(needs_warning(doubts), file=sys.stderr)
     if refused := unfit(trials, needs, machine, known):
         raise ConfigError(str(file), refused)
 

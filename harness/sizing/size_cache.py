@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from harness.contracts import Checkpoint, Json
 from harness.digests import digest_of
+from harness.files import write_whole
 from harness.models.resolving import ensure_local
 
 T = TypeVar("T")
@@ -58,18 +58,12 @@ class SizeCache:
         except (OSError, ValueError, KeyError, TypeError):
             pass  # None is there, or none that can be trusted: it is estimated again.
         size = make()
-        self._write(file, json.dumps({"size": size, "digest": digest_of([name, size])}))
-        return size
-
-    def _write(self, file: Path, text: str) -> None:
-        temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text + "\n", encoding="utf-8")
-            temporary.replace(file)
+            write_whole(file, json.dumps({"size": size, "digest": digest_of([name, size])}) + "\n")
         except OSError:
             # Where nothing can be written a plan is shown all the same, and sizes are estimated again the next time.
             self._folder = None
+        return size
 
 
 def cache_folder() -> Path:

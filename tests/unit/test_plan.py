@@ -9,9 +9,9 @@ from rich.console import Console
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.errors import ConfigError
-from harness.planning.describe import describe
 from harness.planning.plan import plan
 from harness.plugins import METHODS
+from harness.reporting.plan_table import trials_table
 from harness.specs import Plan
 
 FILE = """# What is asked?
@@ -264,7 +264,7 @@ def test_the_description_shows_every_trial_with_its_state(planned):
     found = planned("methods.emso.k=[1, 2]", "seeds=[0]")
     states = {spec.trial_id: "missing" for spec in found.trials} | {found.trials[0].trial_id: "done"}
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(describe(found, states, 1))
+    console.print(trials_table(found, states, 1))
     text = console.export_text()
     assert text.startswith("sound: What is asked?\n")
     assert "done     original" in text
