@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +38,17 @@ FIRST_STEP_RATE = 1e-5
 """The learning rate at which an epoch is a small step: the loss moves as its gradient says."""
 
 
-class MethodConformance:
+class _Conformance:
+    """What both suites need."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def artifacts(cls, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+        """Return an empty folder of artifacts, shared by a class's tests."""
+        return Artifacts(tmp_path_factory.mktemp("artifacts"))
+
+
+class MethodConformance(_Conformance):
     """Inherit, name the plugin, and pytest does the rest."""
 
     plugin: ClassVar[str] = ""
@@ -60,11 +69,6 @@ class MethodConformance:
     def method(self, name: str) -> type[Method]:
         """Return the plugin's class."""
         return METHODS.load(name)
-
-    @pytest.fixture(scope="class")
-    def artifacts(self, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-        """Return an empty folder of artifacts, shared by a class's tests."""
-        return Artifacts(tmp_path_factory.mktemp("artifacts"))
 
     def dial(self, method: type[Method]) -> tuple[Number, ...]:
         """Return the strengths that the tests try."""
@@ -187,7 +191,7 @@ class MethodConformance:
             METHODS.configure(name, {method.strength.field: -1})
 
 
-class EvaluatorConformance:
+class EvaluatorConformance(_Conformance):
     """Inherit, name the plugin, and pytest does the rest."""
 
     plugin: ClassVar[str] = ""
@@ -198,54 +202,50 @@ class EvaluatorConformance:
         """Return the evaluator, configured."""
         return EVALUATORS.configure(self.plugin, dict(self.settings))
 
-    @pytest.fixture(scope="class")
-    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Return a folder for artifacts, shared by a class's tests."""
-        return tmp_path_factory.mktemp("artifacts")
-
-    def measure(self, evaluator: Evaluator, model: Model, folder: Path) -> Evaluation:
+    def measure(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> Evaluation:
         """Return what the evaluator measures on the small trial."""
-        return evaluator.evaluate(model, MeasuringTask(small_spec(), Artifacts(folder), model))
+        return evaluator.evaluate(model, MeasuringTask(small_spec(), artifacts, model))
 
-    def test_it_reports_what_it_declares(self, evaluator: Evaluator, folder: Path) -> None:
+    def test_it_reports_what_it_declares(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
         """It reports each declared metric, inside its range or NaN."""
-        numbers = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
+        numbers = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts).numbers
         assert set(numbers) == {metric.name for metric in evaluator.metrics}
         for metric in evaluator.metrics:
             value = numbers[metric.name]
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())
 
-    def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, folder: Path) -> None:
+    def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
         """Model, task, judges, torch's modes and defaults and every random state are untouched."""
         model = load_model(resolve_model(MODEL))
-        task = MeasuringTask(small_spec(), Artifacts(folder), model, "the evaluator")
+        task = MeasuringTask(small_spec(), artifacts, model, "the evaluator")
         with _left_alone(task):
             evaluator.evaluate(model, task)
 
-    def test_the_same_model_gets_the_same_numbers(self, evaluator: Evaluator, folder: Path) -> None:
+    def test_the_same_model_gets_the_same_numbers(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
         """Measuring twice gives the same numbers, with a fresh cache or a filled one."""
         model = load_model(resolve_model(MODEL))
-        first, again = (self.measure(evaluator, model, artifacts).numbers for artifacts in (folder, folder / "other"))
+        fresh = Artifacts(artifacts.root / "fresh")
+        first, again = (self.measure(evaluator, model, cache).numbers for cache in (artifacts, fresh))
         assert first == pytest.approx(again, rel=0, abs=0, nan_ok=True)
 
-    def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, folder: Path) -> None:
+    def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
         """Reciting the forget set, or writing the same word for ever, shows in the ranked metrics."""
         erasure = _ranked(evaluator, "erasure")
         if erasure:
-            recites = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
-            never_saw = self.measure(evaluator, load_model(resolve_model(f"{MODEL}-retrained")), folder).numbers
+            recites = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts).numbers
+            never_saw = self.measure(evaluator, load_model(resolve_model(f"{MODEL}-retrained")), artifacts).numbers
             assert all(_is_better(metric, never_saw, recites) for metric in erasure)
         generation = _ranked(evaluator, "generation")
         if generation:
-            healthy = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
-            stuck = self.measure(evaluator, one_word_model(), folder).numbers
+            healthy = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts).numbers
+            stuck = self.measure(evaluator, one_word_model(), artifacts).numbers
             # A judge is not surprised by the same word again: perplexity alone would call it good.
             assert all(_is_better(m, healthy, stuck) for m in generation if m.name != "perplexity")
         reasoning = _ranked(evaluator, "reasoning")
         if reasoning:
-            healthy = self.measure(evaluator, load_model(resolve_model(MODEL)), folder).numbers
-            stuck = self.measure(evaluator, one_word_model(), folder).numbers
+            healthy = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts).numbers
+            stuck = self.measure(evaluator, one_word_model(), artifacts).numbers
             # A single task may be guessed.
             assert sum(healthy[m.name] for m in reasoning) > sum(stuck[m.name] for m in reasoning)
         if not (erasure or generation or reasoning):

@@ -92,6 +92,7 @@ def _array(file: Path) -> np.ndarray:
             f"{file} is not a .npy array that can be read: empty, cut short, another format, or Python objects."
         ) from error
     if not isinstance(array, np.ndarray):
+        array.close()
         raise DataError(f"{file} is an archive of arrays (.npz); save the one array of token ids with np.save.")
     if array.ndim != 2:
         raise DataError(
