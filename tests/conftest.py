@@ -117,7 +117,7 @@ def hub_cache(tmp_path, monkeypatch):
 
     def add(id, folder, kind="model", commit="c0ffee" * 6 + "c0de"):
         home = cache / f"{kind}s--{id.replace('/', '--')}"
-        for file in sorted(each for each in folder.rglob("*") if each.is_file()):
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             blob = home / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
             blob.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, blob)
@@ -159,7 +159,7 @@ def make_spec():
             "retain": None,
             "utility": text,
             "validation": text,
-            "evaluators": tuple(EvaluatorSpec(name=each, version=1, settings={}, key=keys[each]) for each in keys),
+            "evaluators": tuple(EvaluatorSpec(name=name, version=1, settings={}, key=keys[name]) for name in keys),
             "judges": {},
         }
         return TrialSpec(**fields | changes)
@@ -252,7 +252,7 @@ def make_measurement(declared):
 
     def make(spec, strength=None, evaluator="memorization", numbers=None, **changes):
         numbers = numbers or {"ma": 0.5}
-        keys = {each.name: each.key for each in spec.evaluators}
+        keys = {evaluator.name: evaluator.key for evaluator in spec.evaluators}
         fields = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
         fields |= {"evaluator": evaluator, "key": keys.get(evaluator), "definition": "exact", "numbers": numbers}
         if "metrics" not in changes:
@@ -361,7 +361,7 @@ def measured(monkeypatch):
         gc.collect()  # What is left over from before and freed meanwhile would count as less.
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             work()
-        events = [each for each in profiler.profiler.kineto_results.events() if each.name() == "[memory]"]
+        events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
         now = most = 0
         for event in sorted(events, key=lambda each: each.start_ns()):
             now += event.nbytes()

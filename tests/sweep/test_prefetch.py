@@ -83,7 +83,7 @@ def hub(make_model, tokenizer, tmp_path):
     folder = tmp_path / "model"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    files = {each.name: each.read_bytes() for each in folder.iterdir()}
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     pickled = {name: body for name, body in files.items() if name != "model.safetensors"}
     rows = "\n".join(json.dumps({"text": text}) for text in corpus.retain_documents()[:20]).encode()
@@ -126,8 +126,8 @@ def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_pa
         "here     data.retain            owner/news (plain): fetched",
         "All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.",
     ]
-    assert any(each.endswith("plain/train.jsonl") for each in hub.asked)
-    assert not any(each.endswith(("other/train.jsonl", "flax_model.msgpack")) for each in hub.asked)
+    assert any(name.endswith("plain/train.jsonl") for name in hub.asked)
+    assert not any(name.endswith(("other/train.jsonl", "flax_model.msgpack")) for name in hub.asked)
 
     assert run(tmp_path, "harness.prefetch", str(file), "--check").returncode == 0
     results = ["--results", str(tmp_path / "results")]
@@ -153,11 +153,11 @@ def test_without_prefetching_a_sweep_fetches_what_it_needs_but_converts_nothing(
     refused = run(tmp_path, *command, endpoint=endpoint)
     assert refused.returncode == 2
     assert "the model 'owner/pickled' has its weights only as a pickle" in refused.stderr
-    assert not any(each.endswith("pytorch_model.bin") for each in hub.asked)
+    assert not any(name.endswith("pytorch_model.bin") for name in hub.asked)
     file.write_text(SWEEP.replace("judges: {perplexity: owner/pickled}", ""))
     hub.asked.clear()
     assert run(tmp_path, *command, "--plan", endpoint=endpoint).returncode == 0
-    assert not any(each.endswith("model.safetensors") for each in hub.asked), "a plan needs no weights"
+    assert not any(name.endswith("model.safetensors") for name in hub.asked), "a plan needs no weights"
     done = run(tmp_path, *command, endpoint=endpoint)
     assert done.returncode == 0, done.stdout + done.stderr
     again = run(tmp_path, *command)

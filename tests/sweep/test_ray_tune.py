@@ -56,7 +56,7 @@ from pathlib import Path
 from harness.execution.jobs import Folders, Job
 from harness.execution.ray_tune import run_with_ray
 import json
-jobs = [Job.from_json(each) for each in json.loads(sys.argv[1])]
+jobs = [Job.from_json(data) for data in json.loads(sys.argv[1])]
 folders = Folders(results=Path(sys.argv[2]) / "results", artifacts=Path(sys.argv[2]) / "artifacts")
 run_with_ray(jobs, folders, lambda event: print(event.job, event.kind, event.detail, flush=True), work="our_work:work")
 """

@@ -88,7 +88,7 @@ def on_two_workers(names, engine, folder):
 
 
 def _blocks(notes):
-    return [each["block"] for each in notes.get("selected_blocks", [])]
+    return [chosen["block"] for chosen in notes.get("selected_blocks", [])]
 
 
 def compare(names, engine, folder):

@@ -160,12 +160,12 @@ def test_arrays_come_back_equal_and_are_made_once(tmp_path):
     }
     first = artifacts.arrays(("mauve", "digest"), lambda: made)
     again = Artifacts(tmp_path).arrays(["mauve", "digest"], lambda: pytest.fail("made again"))
-    for found in (first, again):
-        assert found.keys() == made.keys()
+    for artifact in (first, again):
+        assert artifact.keys() == made.keys()
         for name, array in made.items():
-            np.testing.assert_array_equal(found[name], array)
-            assert found[name].dtype == array.dtype
-            assert found[name].shape == np.shape(array)
+            np.testing.assert_array_equal(artifact[name], array)
+            assert artifact[name].dtype == array.dtype
+            assert artifact[name].shape == np.shape(array)
     [about] = tmp_path.glob(f"arrays/*/{ABOUT}")
     assert json.loads(about.read_text())["key"] == ["mauve", "digest"]
 

@@ -68,13 +68,13 @@ def run(tmp_path, monkeypatch):
         events = []
         trial.run_job(Job(name="trial", kind="trial", spec=spec), folders, events.append)
         records = Journal(tmp_path / "results" / "journal").read(spec.trial_id)
-        assert not [each for each in records if isinstance(each, Failed)]
-        [numbers] = [each.numbers for each in records if isinstance(each, Measurement)]
+        assert not [record for record in records if isinstance(record, Failed)]
+        [numbers] = [record.numbers for record in records if isinstance(record, Measurement)]
         warnings = [
             text
-            for each in records
-            if isinstance(each, Point | Measurement)
-            for text in each.notes.get("warnings", ())
+            for record in records
+            if isinstance(record, Point | Measurement)
+            for text in record.notes.get("warnings", ())
             if "damaged" in text
         ]
         assert set(warnings) <= {event.message for event in events}, "what is found is said at once, too"
@@ -212,7 +212,7 @@ def test_the_number_of_a_changed_original_is_refused(make_trial, run, tmp_path, 
     folders = Folders(results=tmp_path / "fresh", artifacts=tmp_path / "artifacts")
     trial.run_job(Job(name="trial", kind="trial", spec=spec), folders, events.append)
     [failed] = [
-        each for each in Journal(tmp_path / "fresh" / "journal").read(spec.trial_id) if isinstance(each, Failed)
+        record for record in Journal(tmp_path / "fresh" / "journal").read(spec.trial_id) if isinstance(record, Failed)
     ]
     for told in (spec.model.digest[:12], resolve_model(str(tmp_path / "own")).digest[:12], "start the sweep again"):
         assert told in failed.error

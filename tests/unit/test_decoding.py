@@ -101,7 +101,7 @@ def test_only_mismatches_are_generated(model, sequences):
     assert set(found.rows) == mismatches
     one_prefix = greedy_continuations(model, sequences, [[5]] * len(lengths))
     assert len(one_prefix.rows) <= len(lengths)
-    assert all(one_prefix.of(place, 5) == found.of(place, 5) for place in range(len(lengths)))
+    assert all(one_prefix.of(row, 5) == found.of(row, 5) for row in range(len(lengths)))
 
 
 def test_small_cache_budgets_change_nothing(model, sequences, monkeypatch):

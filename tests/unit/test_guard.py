@@ -213,7 +213,7 @@ def test_a_generator_keeps_its_own_state_and_lends_it_to_nobody(run, harm):
     )
     assert errors(polite) == []
     assert len(numbers(polite)) == 2
-    assert [each["gradients"] for each in numbers(polite)] == [1.0, 1.0], "evaluators run with gradients on"
+    assert [counted["gradients"] for counted in numbers(polite)] == [1.0, 1.0], "evaluators run with gradients on"
     if harm == "yields without gradients":
         assert numbers(polite) == numbers(sound)
 
@@ -245,7 +245,7 @@ def test_signed_zeros_and_nans_are_told_apart(of):
     nan, other_nan = bits(0x7FC00000), bits(0x7FC00001)
     assert math.isnan(nan)
     assert math.isnan(other_nan)
-    assert len({of(each) for each in (nan, other_nan, torch.tensor([0.0]), torch.tensor([-0.0]))}) == 4
+    assert len({of(tensor) for tensor in (nan, other_nan, torch.tensor([0.0]), torch.tensor([-0.0]))}) == 4
     assert of(nan) == of(bits(0x7FC00000)), "a NaN is as it was, though it equals nothing"
 
 

@@ -50,7 +50,7 @@ def test_named_texts_are_measured_by_what_measures_erasure_and_by_nothing_else(p
     spec = unseen(planned(f"data.holdout={OTHERS}}}", "seeds=[3, 4]"))
     assert (spec.variant, spec.label, spec.seed) == ("holdout", "Original on unseen texts", 3)
     assert spec.is_reference
-    assert [each.name for each in spec.evaluators] == ["memorization"]
+    assert [evaluator.name for evaluator in spec.evaluators] == ["memorization"]
     assert (spec.forget.start, spec.forget.rows, spec.forget.longest) == (6, 4, 50)
     assert spec.forget.prefix_tokens == 10, "cut as the forget set is"
 
@@ -106,7 +106,7 @@ def test_no_other_identity_knows_of_them(planned):
         return [(s.trial_id, s.evaluators, s.forget) for s in found.trials if s.method not in ("holdout", "stand_in")]
 
     def keys(found):
-        return [(unseen(found).trial_id, each.key) for each in unseen(found).evaluators]
+        return [(unseen(found).trial_id, evaluator.key) for evaluator in unseen(found).evaluators]
 
     before, after = planned(), planned(f"data.holdout={OTHERS}}}")
     assert others(before) == others(after)

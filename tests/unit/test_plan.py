@@ -54,7 +54,7 @@ def ids(found, method):
 
 
 def keys(found, evaluator):
-    return {each.key for spec in found.trials for each in spec.evaluators if each.name == evaluator}
+    return {measured.key for spec in found.trials for measured in spec.evaluators if measured.name == evaluator}
 
 
 def test_references_come_first_then_methods_in_the_files_order(planned):
@@ -318,7 +318,7 @@ def test_another_tokenizer_of_the_same_weights_is_another_measurement(planned, w
     settings = {"model": f"models=[{{id: {copy}}}]", "judge": f"judges.similarity={copy}"}[role]
 
     def measured():
-        return {(each.name, each.key) for spec in planned(settings).trials for each in spec.evaluators}
+        return {(measured.name, measured.key) for spec in planned(settings).trials for measured in spec.evaluators}
 
     before, trials = measured(), {spec.trial_id for spec in planned(settings).trials}
     assert measured() == before, "the same files are the same measurement"

@@ -117,11 +117,11 @@ def test_our_task_asks_and_scores_as_lm_evals_own(name):
     for number, (one, other) in enumerate(zip(ours.eval_docs, theirs.eval_docs, strict=True)):
         choices = range(sum(request.doc_id == number for request in ours.instances))
         scores = [
-            [task.process_results(doc, [(-5.0 * (place != best), False) for place in choices]) for best in choices]
+            [task.process_results(doc, [(-5.0 * (choice != best), False) for choice in choices]) for best in choices]
             for task, doc in ((ours, one), (theirs, other))
         ]
         assert scores[0] == scores[1]
-        assert sorted(each["acc"] for each in scores[0])[-2:] == [0.0, 1.0]
+        assert sorted(score["acc"] for score in scores[0])[-2:] == [0.0, 1.0]
 
 
 def log_likelihood(model, tokenizer, context, continuation):
@@ -129,7 +129,7 @@ def log_likelihood(model, tokenizer, context, continuation):
     start = len(tokenizer(context)["input_ids"])
     with torch.no_grad():
         log_p = model(torch.tensor([whole])).logits[0].log_softmax(-1)
-    return sum(float(log_p[place - 1, whole[place]]) for place in range(start, len(whole)))
+    return sum(float(log_p[position - 1, whole[position]]) for position in range(start, len(whole)))
 
 
 def test_accuracies_equal_a_naive_oracle(model, asked, folder):

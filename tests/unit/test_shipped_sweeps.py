@@ -50,9 +50,9 @@ def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_
     spec = found.trials[0]
     assert (spec.forget.sequences, spec.forget.prefix_tokens, spec.forget.sequence_tokens) == (512, 100, 200)
     assert (spec.utility.start, spec.utility.sequences) == (450, 50), "the passages that the model never saw"
-    [unseen] = [each.forget for each in found.trials if each.method == HOLDOUT]
+    [unseen] = [spec.forget for spec in found.trials if spec.method == HOLDOUT]
     assert (unseen.start, unseen.rows) == (512, 64), "rows that the model never saw"
-    assert {each.method for each in found.trials} >= set(METHODS.names())
+    assert {spec.method for spec in found.trials} >= set(METHODS.names())
     assert {judge.location for judge in map(spec.judges.get, CAUSAL_ROLES)} == {spec.model.location}
 
 

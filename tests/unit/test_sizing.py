@@ -128,7 +128,7 @@ def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model,
         training_engine.close()
 
     parts = partitioned(count, precision, engine, on_gpu=False)
-    buffers = sum(each.numel() * each.element_size() for each in model.buffers())
+    buffers = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
     most = max(parts.backward.total, parts.step.total) + 2 * buffers
     # DeepSpeed's threads and circles of references let go of some buffers when it suits them: the least counts.
     assert most == pytest.approx(min(measured(two_steps) for _ in range(3)), rel=0.05)

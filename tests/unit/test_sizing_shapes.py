@@ -81,7 +81,7 @@ def dry_runs(monkeypatch):
 
 def weights_of(trial):
     model = dry_run(replace(trial, method="original", strengths=())).model
-    return sum(each.numel() * each.element_size() for each in (*model.parameters(), *model.buffers()))
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
 
 
 def test_the_optimiser_is_gone_where_a_method_yields_after_its_loop(make_trial):
@@ -303,8 +303,8 @@ def called(name, device):
             "cat": lambda: torch.cat([x, target]),
         }
         others = ("exp", "log", "rsqrt", "reciprocal", "tanh", "sqrt", "mean", "relu", "sigmoid", "prod")
-        calls |= {each: lambda each=each: getattr(torch, each)(x) for each in others}
-        calls |= {each: lambda each=each: getattr(functional, each)(x) for each in ("gelu", "silu", "softplus")}
+        calls |= {name: lambda name=name: getattr(torch, name)(x) for name in others}
+        calls |= {name: lambda name=name: getattr(functional, name)(x) for name in ("gelu", "silu", "softplus")}
         return calls[name]().dtype
 
 

@@ -267,7 +267,7 @@ def nll_by_hand(model, row, width, end):
     padded = torch.tensor([row + [end] * (width - len(row))])
     with torch.inference_mode():
         log_p = model(padded, attention_mask=mask).logits[0].log_softmax(-1)
-    return [-float(log_p[place, padded[0, place + 1]]) for place in range(width - 1)]
+    return [-float(log_p[position, padded[0, position + 1]]) for position in range(width - 1)]
 
 
 def test_a_padded_batch_by_hand_row_by_row(judge_folder):
@@ -307,7 +307,7 @@ def test_a_batch_without_padding_is_the_mean_of_its_tokens(judge_folder):
 def test_a_batch_is_sixteen_texts_and_the_last_partial_one_is_dropped(judge_folder):
     """The mean is over batches, not tokens: the second batch is five times as wide."""
     judge = CausalJudge(judge_folder(byte_tokenizer()))
-    texts = [letter * (4 if place < 16 else 20) for place, letter in enumerate("abcdefghijklmnopqrstuvwxyzabcdef")]
+    texts = [letter * (4 if index < 16 else 20) for index, letter in enumerate("abcdefghijklmnopqrstuvwxyzabcdef")]
     prompts = ["p"] * 32
     first, second = (
         judge.padded_mean_nll(["p" + text for text in part], tokens=200) for part in (texts[:16], texts[16:])

@@ -143,7 +143,7 @@ def test_the_retrained_model_and_the_judges_are_looked_at_too(check, folder):
     judges = f"{{perplexity: {folder}, features: OTHER, similarity: {folder}, coherence: OTHER}}"
     found = check(models=f"[{{id: MODEL, retrained: {folder}}}]", judges=judges)
     assert set(found) == {"models.0.retrained", "judges.perplexity", "judges.similarity"}
-    assert all("missing: h.1.mlp.c_fc.weight." in each.replace("transformer.", "") for each in found.values())
+    assert all("missing: h.1.mlp.c_fc.weight." in message.replace("transformer.", "") for message in found.values())
 
 
 def test_what_is_whole_is_neither_refused_nor_changed(check, sharded, world):
@@ -187,10 +187,10 @@ def test_other_architectures_load_whole_and_not_otherwise(name, tmp_path, tokeni
     checkpoint = resolve_model(str(tmp_path))
     check_model(checkpoint)
     loaded = load_model(checkpoint).state_dict()
-    assert all(torch.equal(loaded[each], tensor) for each, tensor in model.state_dict().items())
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in model.state_dict().items())
     stored = load_file(tmp_path / FILE)
-    for lost in (sorted(stored)[0], sorted(stored)[-1], next(each for each in sorted(stored) if ".1." in each)):
-        save_file({each: tensor for each, tensor in stored.items() if each != lost}, tmp_path / FILE, {"format": "pt"})
+    for lost in (sorted(stored)[0], sorted(stored)[-1], next(name for name in sorted(stored) if ".1." in name)):
+        save_file({name: tensor for name, tensor in stored.items() if name != lost}, tmp_path / FILE, {"format": "pt"})
         for refused in (check_model, load_model):
             with pytest.raises(ModelError) as caught:
                 refused(resolve_model(str(tmp_path)))
@@ -241,11 +241,11 @@ def test_a_file_that_keeps_its_size_and_time_is_read_again_all_the_same(folder, 
 def test_a_loaded_model_does_not_change_with_its_file(folder):
     model = load_model(resolve_model(str(folder)))
     encoder = load_encoder(resolve_model(str(folder)))
-    before = [tensor.clone() for each in (model, encoder) for tensor in each.state_dict().values()]
+    before = [tensor.clone() for network in (model, encoder) for tensor in network.state_dict().values()]
     size = (folder / FILE).stat().st_size
     with (folder / FILE).open("r+b") as stream:  # As cp and rsync --inplace write: the same file, other contents.
         stream.write(bytes(size))
-    after = [tensor for each in (model, encoder) for tensor in each.state_dict().values()]
+    after = [tensor for network in (model, encoder) for tensor in network.state_dict().values()]
     assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
 
 
@@ -321,13 +321,13 @@ def test_an_encoder_may_have_a_head_too_many_but_no_weight_too_few(encoder):
     changed(at, lambda every: every.pop("encoder.layer.1.output.dense.weight"))
     found = refused_or_not(resolve_model(str(at)))
     assert len(found) == 2
-    assert all("missing: encoder.layer.1.output.dense.weight." in each for each in found)
+    assert all("missing: encoder.layer.1.output.dense.weight." in message for message in found)
 
 
 def test_only_an_encoder_that_uses_its_pooler_must_have_one(encoder):
     pooled = refused_or_not(resolve_model(str(encoder(BertForMaskedLM))))
     assert len(pooled) == 2
-    assert all("missing: pooler.dense.bias, pooler.dense.weight." in each for each in pooled)
+    assert all("missing: pooler.dense.bias, pooler.dense.weight." in message for message in pooled)
     at = encoder(BertForMaskedLM, sentence=True)
     assert refused_or_not(resolve_model(str(at))) == []
     changed(at, lambda every: every.pop("bert.encoder.layer.1.output.dense.weight"))
