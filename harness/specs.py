@@ -44,12 +44,30 @@ class PlainData:
         """Return what `to_json` wrote; what an older version did not write has its default.
 
         Raises:
-            pydantic.ValidationError: It is something else.
+            ValueError: It is something else, or has a field that would be dropped, leaving a default in its place.
         """
         if cls not in _ADAPTERS:
             _ADAPTERS[cls] = TypeAdapter(cls)
         adapter: TypeAdapter[Self] = _ADAPTERS[cls]
-        return adapter.validate_python(data)
+        value = adapter.validate_python(data)
+        if dropped := _dropped(data, value.to_json()):
+            raise ValueError(f"{cls.__name__} has no field '{dropped[0]}'")
+        return value
+
+
+def _dropped(written: Any, read: Any, path: str = "") -> list[str]:
+    """Return the paths of what was written and is not there after reading."""
+    if isinstance(written, Mapping):
+        pairs = [(f"{path}.{name}", name, value) for name, value in written.items()]
+    elif isinstance(written, list | tuple):
+        pairs = [(f"{path}.{index}", index, value) for index, value in enumerate(written)]
+    else:
+        return []
+    return [
+        lost
+        for at, key, value in pairs
+        for lost in ([at[1:]] if isinstance(read, dict) and key not in read else _dropped(value, read[key], at))
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts import Json
+from harness.digests import digest_of
 from harness.errors import DataError, PluginError
 from harness.files import locked, sync, write_whole
 from harness.specs import Failed, Measurement, Plan, Point, Record, Started, Stopped
@@ -53,7 +54,8 @@ class Journal:
         """
         with ExitStack() as stack:
             try:
-                stack.enter_context(locked(self.folder / ".in-use", wait=False))
+                if not stack.enter_context(locked(self.folder / ".in-use", wait=False)):
+                    _LOG.warning("%s has no locks: make sure that no other run writes there.", self.folder.parent)
             except BlockingIOError:
                 raise DataError(
                     f"another run of this sweep is writing to {self.folder.parent}. Wait until it ends, or stop it: "
@@ -111,22 +113,26 @@ class Journal:
 
     def write_plan(self, plan: Plan) -> None:
         """Write `plan.json` anew: whole, or not at all."""
-        text = json.dumps(_encode(plan.to_json(), "plan"), indent=1, allow_nan=False) + "\n"
+        plain = {name: _encode(value, f"plan.{name}") for name, value in plan.to_json().items()}
+        text = json.dumps({**plain, "checksum": digest_of(plain)}, indent=1, allow_nan=False) + "\n"
         write_whole(self._plan, text, durable=True)
 
     def read_plan(self) -> Plan:
         """Return the plan of the last run.
 
         Raises:
-            DataError: There is no `plan.json`, or it is not one.
+            DataError: There is no `plan.json`, or it is not as it was written.
         """
         try:
-            return Plan.from_json(_decode(json.loads(self._plan.read_bytes())))
+            plain = json.loads(self._plan.read_bytes())
+            if plain.pop("checksum") != digest_of(plain):
+                raise ValueError("its checksum is of another content")
+            return Plan.from_json(_decode(plain))
         except FileNotFoundError:
             raise DataError(f"there is no {self._plan}. Run the sweep first: python -m harness.sweep FILE.") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"{self._plan} is not a plan of this version of Lethe ({type(error).__name__}: "
+                f"{self._plan} is damaged, or not a plan of this version of Lethe ({type(error).__name__}: "
                 f"{error}). Run the sweep again: it writes a new one, and keeps what is measured."
             ) from error
 

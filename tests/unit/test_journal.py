@@ -1,5 +1,6 @@
 """The journal: every record comes back as it was, and a broken line costs its own work and no more."""
 
+import errno
 import json
 import logging
 import multiprocessing
@@ -218,6 +219,17 @@ def test_one_run_of_a_sweep_at_a_time(tmp_path):
     assert answer() == "held"
 
 
+def test_where_there_are_no_locks_the_user_is_told(tmp_path, monkeypatch, caplog):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with Journal(tmp_path / "s" / "journal").held():
+        assert "no locks" not in caplog.text
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with Journal(tmp_path / "s" / "journal").held():
+        assert f"{tmp_path / 's'} has no locks: make sure that no other run writes there." in caplog.text
+
+
 @pytest.fixture(scope="module")
 def plan(spec, make_spec, make_plan):
     trials = (spec, make_spec(strengths=(0.5,), trial_id="t2"))
@@ -239,6 +251,37 @@ def test_a_plan_that_is_missing_or_broken_says_what_to_do(tmp_path):
         (tmp_path / "plan.json").write_text(text)
         with pytest.raises(DataError, match="not a plan of this version"):
             Journal(tmp_path).read_plan()
+
+
+def test_a_plan_that_differs_in_one_bit_anywhere_is_refused(tmp_path, plan):
+    journal = Journal(tmp_path)
+    journal.write_plan(plan)
+    path = tmp_path / "plan.json"
+    written = path.read_bytes()
+    for position in range(0, len(written), 7):
+        flipped = bytes([*written[:position], written[position] ^ 1, *written[position + 1 :]])
+        path.write_bytes(flipped)
+        try:
+            same = json.loads(flipped) == json.loads(written)
+        except ValueError:
+            same = False
+        if not same:  # a space between values may become nothing else that counts
+            with pytest.raises(DataError, match="damaged, or not a plan"):
+                journal.read_plan()
+    path.write_bytes(written)
+    assert journal.read_plan() == plan
+
+
+def test_fields_that_nothing_knows_are_refused_at_every_depth(plan):
+    """A misspelt field would otherwise leave the default in its place."""
+    whole = plan.to_json()
+    assert type(plan).from_json(whole) == plan
+    [trial, *_] = whole["trials"]
+    for part in (whole, whole["collapse"], trial, trial["forget"], trial["engine"], trial["model"], trial["training"]):
+        part["mauvo"] = 0.25
+        with pytest.raises(ValueError, match=r"has no field '.*mauvo'"):
+            type(plan).from_json(whole)
+        del part["mauvo"]
 
 
 ALL = "started m1 g1 m2 g2 m3 g3"
