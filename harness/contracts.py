@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, T
 from annotated_types import Ge, Gt
 
 from harness.metric import Group as Group
+from harness.metric import ItemKind as ItemKind
 from harness.metric import Metric as Metric
+from harness.search_space import Choice as Choice
+from harness.search_space import LogUniform as LogUniform
 
 if TYPE_CHECKING:
     import numpy as np
@@ -153,6 +156,8 @@ class Method(ABC):
     version: ClassVar[int]
     """Raised whenever the method's numbers change; part of every trial's identity."""
     strength: ClassVar[Strength]
+    searched_training: ClassVar[tuple[str, ...]] = ("learning_rate",)
+    """What of `training` a search varies besides the method's own settings; () where nothing is trained."""
 
     @abstractmethod
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
@@ -233,6 +238,11 @@ class Evaluation:
     """One for each declared metric; NaN where it could not be measured, never 0."""
     samples: tuple[Sample, ...] = ()
     notes: Mapping[str, Json] = field(default_factory=dict)
+    per_item: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """For each metric that declares `items`, by its name, what each of them has (NaN: not known), and beside them
+    the arrays that metrics name as their `weights`. Forget sequences and prompts are in the task's order."""
+    item_ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Of the metrics whose items are questions: a stable id for each, by the metric's name."""
 
 
 @dataclass(frozen=True, kw_only=True)

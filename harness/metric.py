@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Group = Literal["erasure", "generation", "reasoning"]
+ItemKind = Literal["sequence", "prompt", "question"]
+"""A sequence of the forget set, a utility prompt, or a question of a reasoning task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +41,9 @@ class Metric:
     """The role of the judge that it comes from, one of `Evaluator.judges`."""
     collapse: Literal["mauve", "perplexity", "repetition"] | None = None
     """What tells a collapse: a value outside the sweep file's bound of this name, or a share of repeated n-grams."""
+    items: ItemKind | None = None
+    """What it is an aggregate of: each has its value in `Evaluation.per_item`. None: of nothing that has one."""
+    aggregate: Literal["mean", "exp_mean"] = "mean"
+    """How the number follows from its items' values: `exp_mean` is the exponential of their mean."""
+    weights: str | None = None
+    """The array of `Evaluation.per_item` by which that mean is weighted: tokens, of a perplexity."""

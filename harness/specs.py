@@ -5,15 +5,14 @@ All of it is plain data. A worker gets a `TrialSpec` and loads plugins, models a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
-
-from pydantic import TypeAdapter
+from dataclasses import dataclass, field
+from typing import Literal
 
 from harness.contracts import Checkpoint, Json, Number, Training
 from harness.digests import digest_of
+from harness.plain_data import PlainData
+from harness.search_space import Dimension
 
 ORIGINAL = "original"
 RETRAINED = "retrained"
@@ -25,49 +24,6 @@ validation texts where the sweep has none of that kind."""
 REFERENCE_ROWS = (ORIGINAL, RETRAINED, *UNSEEN_ROWS)
 """Rows that are measured without any erasure: the model before it, the one that never saw the forget set, and what
 the first says of texts that are not in it."""
-
-
-_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-"""Of each class, made when it is first read: that takes milliseconds."""
-
-
-@dataclass(frozen=True)
-class PlainData:
-    """A dataclass that JSON can hold; `to_json` and `from_json` are exact inverses."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return dictionaries, lists, strings and numbers."""
-        return dict(json.loads(json.dumps(asdict(self))))
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_json` wrote; what an older version did not write has its default.
-
-        Raises:
-            ValueError: It is something else, or has a field that would be dropped, leaving a default in its place.
-        """
-        if cls not in _ADAPTERS:
-            _ADAPTERS[cls] = TypeAdapter(cls)
-        adapter: TypeAdapter[Self] = _ADAPTERS[cls]
-        value = adapter.validate_python(data)
-        if dropped := _dropped(data, value.to_json()):
-            raise ValueError(f"{cls.__name__} has no field '{dropped[0]}'")
-        return value
-
-
-def _dropped(written: Any, read: Any, path: str = "") -> list[str]:
-    """Return the paths of what was written and is not there after reading."""
-    if isinstance(written, Mapping):
-        pairs = [(f"{path}.{name}", name, value) for name, value in written.items()]
-    elif isinstance(written, list | tuple):
-        pairs = [(f"{path}.{index}", index, value) for index, value in enumerate(written)]
-    else:
-        return []
-    return [
-        lost
-        for at, key, value in pairs
-        for lost in ([at[1:]] if isinstance(read, dict) and key not in read else _dropped(value, read[key], at))
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +50,8 @@ class Source:
     """How many there are: counted when the sweep is planned."""
     longest: int = 0
     """The most tokens that one of them has."""
+    half: Literal["all", "selection", "report"] = "all"
+    """Of a forget set: the sequences that a search looks at, or the others; repeats of a continuation stay together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +102,14 @@ class CollapseBounds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compare:
+    """The axes of the matched comparison, as names of metrics."""
+
+    utility: tuple[str, ...] = ("perplexity",)
+    erasure: tuple[str, ...] = ("ma", "el_3")
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluatorSpec:
     """One evaluator with its settings, and the identity of what it will measure."""
 
@@ -180,6 +146,12 @@ class TrialSpec(PlainData):
     engine: Engine
     forget: Source
     """What is erased, and what erasure is measured on; of a row in `UNSEEN_ROWS` the unseen texts."""
+    measured: Source | None = None
+    """What erasure is measured on where that is not all of `forget`: the half that tuning never saw."""
+    targets: Mapping[str, Number] = field(default_factory=dict)
+    """Of a tuned trial: each target that it was chosen for, and the strength that reaches it."""
+    replicate_of: str | None = None
+    """The name under which tables average over several models: the same, pretrained from other seeds."""
     retain: Source | None
     utility: Source
     validation: Source
@@ -207,68 +179,48 @@ class TrialSpec(PlainData):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """One evaluator's numbers on one point: the unit of work that is never done twice."""
+class Target:
+    """How far a tuned method is to erase."""
 
-    trial_id: str
-    point_id: str
-    strength: Number | None
-    evaluator: str
-    key: str
-    """The evaluator spec's key: with the point's id, the measurement's identity."""
-    definition: str
-    numbers: Mapping[str, float]
-    metrics: tuple[Mapping[str, Json], ...]
-    """The declared `Metric`s, so that tables can be made without loading the plugin."""
-    samples: tuple[Mapping[str, str], ...]
-    notes: Mapping[str, Json]
-    seconds: float
+    metric: str
+    """`ma`: what a probe measures of erasure."""
+    at_most: Number | Literal["retrained"]
+    """A number, or what the retrained model has."""
 
+    def __str__(self) -> str:
+        """Return what tables and records call it.
 
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """One erased model of a trial, before any evaluator saw it."""
-
-    trial_id: str
-    point_id: str
-    strength: Number | None
-    erase_seconds: float
-    """From the trial's start to this model: a cumulative trial's later points hold the earlier ones."""
-    peak_memory_bytes: int | None
-    """The most that erasing held of a GPU's memory up to here, of the worker that held most; None on a CPU."""
-    notes: Mapping[str, Json]
+        Example:
+            >>> str(Target(metric="ma", at_most=0.9)), str(Target(metric="ma", at_most="retrained"))
+            ('ma <= 0.9', 'ma <= retrained')
+        """
+        return f"{self.metric} <= {self.at_most if isinstance(self.at_most, str) else format(self.at_most, 'g')}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stopped:
-    """A trajectory that ended early; its later strengths are never tried again."""
+class StudySpec(PlainData):
+    """A search for the settings with which one method, on one model, reaches its targets at the least cost."""
 
-    trial_id: str
-    strength: Number
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failed:
-    """A trial that raised."""
-
-    trial_id: str
-    error: str
-    """The exception's type and message, without any text of the forget set."""
-    log: tuple[str, ...]
-    """The last lines of the traceback."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Started:
-    """A trial's first record: the spec itself, and the versions it ran with."""
-
-    trial_id: str
-    spec: Mapping[str, Json]
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-
-Record = Started | Point | Measurement | Stopped | Failed
+    study_id: str
+    """Digest of all that decides the candidates, but not of how many there are to be."""
+    trial: TrialSpec
+    """What every candidate shares: its settings are those that are not searched, and it has no strengths."""
+    seeds: tuple[int, ...]
+    """The chosen settings are run with each; candidates have the first."""
+    space: Mapping[str, Dimension]
+    """By setting; one of the training's is written `training.learning_rate`, the strength under its field's name."""
+    is_cumulative: bool
+    """Of the strength: a candidate walks up to its range's end and is probed at each whole step."""
+    is_trained: bool
+    """Whether erasing takes optimiser steps."""
+    search: Literal["optuna", "random"]
+    trials: int
+    """Candidates, the method's defaults among them."""
+    targets: tuple[Target, ...]
+    utility: str
+    """What is to be least among the points that reach a target: `perplexity`, the model's own on validation texts."""
+    selection: Source
+    """The half of the forget set that probes look at; what is reported is measured on the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,5 +237,8 @@ class Plan(PlainData):
     trials: tuple[TrialSpec, ...]
     ranked_at: Mapping[str, Number]
     """Variant to the strength that is ranked; cumulative methods are absent: the last one reached."""
+    studies: tuple[StudySpec, ...] = ()
+    """What is tuned before anything is measured; the trials that follow from it are among `trials` once it is."""
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
+    compare: Compare = Compare()

@@ -28,6 +28,7 @@ from harness.execution.jobs import Folders, Job
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS, METHODS
+from harness.records.record import Measurement, Point
 from harness.records.results import Results, trial_results
 from harness.reporting.metric_info import metric_info
 from harness.reporting.ranking import rank
@@ -36,10 +37,8 @@ from harness.specs import (
     CollapseBounds,
     Engine,
     EvaluatorSpec,
-    Measurement,
     MemorizedTraining,
     Plan,
-    Point,
     Source,
     TrialSpec,
 )

@@ -14,10 +14,12 @@ from typing import Literal, Protocol
 
 from harness.contracts import Json
 from harness.execution.memorized import MEMORIZED, memorized_key
+from harness.plain_data import PlainData
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
+from harness.records.record import Failed
 from harness.records.results import Results
-from harness.specs import Failed, PlainData, TrialSpec
+from harness.specs import TrialSpec
 
 
 @dataclass(frozen=True)

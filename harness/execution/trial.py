@@ -42,8 +42,9 @@ from harness.models.patch import load_erased, save_patch
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
+from harness.records.record import Measurement, Point, Started, Stopped
 from harness.records.results import trial_results
-from harness.specs import EvaluatorSpec, Measurement, Point, Started, Stopped
+from harness.specs import EvaluatorSpec
 from harness.toolkit.pair import PairModel
 
 LOG_LINES = 12

@@ -25,11 +25,12 @@ from harness.contracts import Json
 from harness.digests import digest_of
 from harness.errors import DataError, PluginError
 from harness.files import locked, sync, write_whole
-from harness.specs import Failed, Measurement, Plan, Point, Record, Started, Stopped
+from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
+from harness.specs import Plan
 
 _LOG = logging.getLogger(__name__)
 _KINDS: dict[str, type[Record]] = {
-    kind.__name__.lower(): kind for kind in (Started, Point, Measurement, Stopped, Failed)
+    kind.__name__.lower(): kind for kind in (Started, Point, Measurement, Candidate, Stopped, Failed)
 }
 _CHECKSUM_DIGITS = 16
 
@@ -169,7 +170,7 @@ def _record_of(line: bytes) -> Record | None:
     if line[-_TAIL_BYTES:] != _tail(text):
         return None
     values: dict[str, Any] = _decode(json.loads(text))
-    for name in {"metrics", "samples", "log"} & values.keys():
+    for name in {"metrics", "samples", "log", "probes"} & values.keys():
         values[name] = tuple(values[name])
     if "numbers" in values:
         numbers = values["numbers"].items()

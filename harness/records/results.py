@@ -8,7 +8,8 @@ from typing import Literal
 
 from harness.contracts import Number
 from harness.records.journal import Journal
-from harness.specs import EvaluatorSpec, Failed, Measurement, Plan, Point, Record, Started, Stopped, TrialSpec
+from harness.records.record import Failed, Measurement, Point, Record, Started, Stopped
+from harness.specs import EvaluatorSpec, Plan, TrialSpec
 
 Status = Literal["done", "failed", "missing"]
 Remaining = tuple[tuple[Number | None, tuple[EvaluatorSpec, ...]], ...]

@@ -17,7 +17,7 @@ import torch
 from harness import load_results, run_sweep
 from harness.errors import DataError
 from harness.records.journal import Journal
-from harness.specs import Failed, Measurement, Started
+from harness.records.record import Failed, Measurement, Started
 from harness.sweep import main
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from harness.planning.plan import plan
 from harness.records.journal import Journal
+from harness.records.record import Point, Started
 from harness.sizing.estimate import MemoryEstimate, estimate_memory
-from harness.specs import Point, Started
 from harness.sweep import main
 
 COMMIT = "c0ffee" * 6 + "c0de"

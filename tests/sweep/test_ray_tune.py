@@ -16,14 +16,14 @@ import pytest
 
 from harness.execution.jobs import Event, Folders
 from harness.records.journal import Journal
-from harness.specs import Failed, Stopped
+from harness.records.record import Failed, Stopped
 
 WORK = """
 import os, signal, sys, time
 import ray, torch
 from harness.execution.jobs import Event
 from harness.records.journal import Journal
-from harness.specs import Stopped
+from harness.records.record import Stopped
 
 def work(job, folders, watch):
     said = job.spec.settings

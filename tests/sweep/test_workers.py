@@ -20,7 +20,8 @@ from harness.execution.tasks import ErasingTask
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.specs import Engine, Failed
+from harness.records.record import Failed
+from harness.specs import Engine
 from harness.testing import small_spec
 
 WORKER = """

@@ -17,7 +17,8 @@ from harness.models.patch import apply_patch, save_patch
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import ABOUT, Artifacts
 from harness.records.journal import Journal
-from harness.specs import EvaluatorSpec, Failed, Measurement, Point
+from harness.records.record import Failed, Measurement, Point
+from harness.specs import EvaluatorSpec
 from harness.testing import small_spec
 
 

@@ -11,7 +11,7 @@ from harness.contracts import Metric
 from harness.execution.jobs import Event
 from harness.plugins import EVALUATORS
 from harness.records.journal import Journal
-from harness.specs import Failed, Measurement, Started
+from harness.records.record import Failed, Measurement, Started
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = """# What is asked?

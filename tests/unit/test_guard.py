@@ -30,7 +30,8 @@ from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.specs import EvaluatorSpec, Failed, Measurement, Source
+from harness.records.record import Failed, Measurement
+from harness.specs import EvaluatorSpec, Source
 from harness.testing import small_spec
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")

@@ -6,7 +6,7 @@ from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.specs import Failed
+from harness.records.record import Failed
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import pytest
 
 from harness.errors import DataError, PluginError
 from harness.records.journal import Journal
+from harness.records.record import Failed, Point, Started, Stopped
 from harness.records.results import read_results, trial_results
-from harness.specs import CollapseBounds, Failed, Point, Started, Stopped
+from harness.specs import CollapseBounds
 
 NAN, INF = float("nan"), float("inf")
 STOPPED = Stopped(trial_id="t1", strength=2, reason="validation perplexity above 1.03 × the original's")

@@ -15,6 +15,7 @@ from harness import collate
 from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.journal import Journal
+from harness.records.record import Failed, Measurement, Started, Stopped
 from harness.records.results import Results, trial_results
 from harness.reporting.layout import model_tables
 from harness.reporting.limits import warnings
@@ -24,7 +25,7 @@ from harness.reporting.report import page
 from harness.reporting.table import table
 from harness.reporting.texts import latex, latex_escape, markdown, markdown_escape, ranking_table
 from harness.reporting.write import write
-from harness.specs import CollapseBounds, Failed, Measurement, Started, Stopped
+from harness.specs import CollapseBounds
 
 FILES = {
     "table.csv",

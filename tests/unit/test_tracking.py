@@ -11,9 +11,10 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from harness.errors import DataError
+from harness.records.record import Failed, Started, Stopped
 from harness.records.results import trial_results
 from harness.records.tracking import EXPERIMENT, Tracker, serve_dashboard
-from harness.specs import EvaluatorSpec, Failed, Source, Started, Stopped
+from harness.specs import EvaluatorSpec, Source
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
 NAN, INF = float("nan"), float("inf")

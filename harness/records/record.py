@@ -1,0 +1,97 @@
+"""The records of what happened in a trial: what the journal holds, one a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from harness.contracts import Json, Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One evaluator's numbers on one point: the unit of work that is never done twice."""
+
+    trial_id: str
+    point_id: str
+    strength: Number | None
+    evaluator: str
+    key: str
+    """The evaluator spec's key: with the point's id, the measurement's identity."""
+    definition: str
+    numbers: Mapping[str, float]
+    metrics: tuple[Mapping[str, Json], ...]
+    """The declared `Metric`s, so that tables can be made without loading the plugin."""
+    samples: tuple[Mapping[str, str], ...]
+    notes: Mapping[str, Json]
+    seconds: float
+    items: str | None = None
+    """The digest of the file that holds what each item has; '' where the evaluator reports no items; None in what was
+    journaled before items were kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One erased model of a trial, before any evaluator saw it."""
+
+    trial_id: str
+    point_id: str
+    strength: Number | None
+    erase_seconds: float
+    """From the trial's start to this model: a cumulative trial's later points hold the earlier ones."""
+    peak_memory_bytes: int | None
+    """The most that erasing held of a GPU's memory up to here, of the worker that held most; None on a CPU."""
+    notes: Mapping[str, Json]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One candidate of a study, whole: what was tried, and what its probes saw."""
+
+    trial_id: str
+    """The study's id."""
+    number: int
+    """0 is the method's defaults; the others follow from the candidates that were known when they were asked for."""
+    settings: Mapping[str, Json]
+    """A value for each dimension of the study's space; of a cumulative strength where the walk was to end."""
+    probes: tuple[Mapping[str, Json], ...]
+    """Rising: `strength`, the targets' metrics and the utility by name, and `optimiser_steps` so far."""
+    targets: Mapping[str, float]
+    """What each target asks for, in numbers."""
+    original: Mapping[str, float]
+    """The original's own probe: the targets' metrics and the utility."""
+    end: str
+    """Why the walk ended: `whole`, `collapsed`, or `past every target`; or the error of one that failed."""
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """A trajectory that ended early; its later strengths are never tried again."""
+
+    trial_id: str
+    strength: Number
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """A trial that raised."""
+
+    trial_id: str
+    error: str
+    """The exception's type and message, without any text of the forget set."""
+    log: tuple[str, ...]
+    """The last lines of the traceback."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A trial's first record: the spec itself, and the versions it ran with."""
+
+    trial_id: str
+    spec: Mapping[str, Json]
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+Record = Started | Point | Measurement | Candidate | Stopped | Failed
