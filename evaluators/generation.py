@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from evaluators.metrics.mauve import mauve_score
+from evaluators.metrics.means import weighted_mean
 from evaluators.metrics.perplexity import perplexity, table_perplexity
 from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
@@ -48,9 +49,13 @@ class Generation(Evaluator):
     def metrics(self) -> tuple[Metric, ...]:
         """Return the five metrics, all of them ranked."""
         fraction = partial(Metric, unit="fraction", low=0.0, high=1.0, group="generation")
+        of_prompts = partial(fraction, items="prompt")
+        by_token = partial(Metric, items="prompt", aggregate="exp_mean", weights="tokens")
+        # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
+        perplexity_metric = Metric if self.definition == "table" else by_token
         su = "Su et al., arXiv:2202.06417"
         return (
-            Metric(
+            perplexity_metric(
                 name="perplexity",
                 title="Perplexity",
                 better="lower",
@@ -66,7 +71,7 @@ class Generation(Evaluator):
                 judge="perplexity",
                 collapse="perplexity",
             ),
-            fraction(
+            of_prompts(
                 name=f"rep_{self.rep}",
                 title=f"Rep_{self.rep}",
                 better="lower",
@@ -74,8 +79,8 @@ class Generation(Evaluator):
                 column=6,
                 collapse="repetition",
             ),
-            fraction(name=f"div_{self.div}", title=f"Div_{self.div}", better="higher", source=su, column=7),
-            fraction(
+            of_prompts(name=f"div_{self.div}", title=f"Div_{self.div}", better="higher", source=su, column=7),
+            of_prompts(
                 name="coherence",
                 title="Coherence",
                 better="higher",
@@ -110,11 +115,15 @@ class Generation(Evaluator):
         human = {"perplexity": self._human_perplexity(task, written, judge)}
         del judge  # Makes room: the judges of the paper's size do not fit beside one another.
         mauve_by_seed, human["features"] = self._mauve(task, written, scores, scored_by)
+        repeats, differs = (table_rep_n, table_div_n) if table else (rep_n, div_n)
+        of_texts = {
+            f"rep_{self.rep}": np.array([repeats(text, self.rep) for text in texts]),
+            f"div_{self.div}": np.array([differs(text, self.div) for text in texts]),
+            "coherence": self._coherences(task, written),
+        }
         numbers = {
             "perplexity": surprise,
-            f"rep_{self.rep}": table_rep_n(texts, self.rep) if table else mean_over_texts(rep_n, texts, self.rep),
-            f"div_{self.div}": table_div_n(texts, self.div) if table else mean_over_texts(div_n, texts, self.div),
-            "coherence": self._coherence(task, written),
+            **{name: weighted_mean(values.tolist()) for name, values in of_texts.items()},
             "mauve": float(np.mean(mauve_by_seed)) if mauve_by_seed else float("nan"),
         }
         notes = {
@@ -124,7 +133,13 @@ class Generation(Evaluator):
             "empty_generations": sum(not text.strip() for text in texts),
         }
         samples = zip(written.prompts[:SAMPLES], texts[:SAMPLES], written.references[:SAMPLES], strict=True)
-        return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes)
+        mean_nll = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
+        per_item = (
+            of_texts
+            if table
+            else {"perplexity": mean_nll, "tokens": np.array([len(row) for row in scores.nll]), **of_texts}
+        )
+        return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes, per_item)
 
     def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
         """Score each text after its prompt; `table` joins the two before they are tokenised."""
@@ -132,14 +147,14 @@ class Generation(Evaluator):
             return judge.score([""] * len(texts), [prompt + text for prompt, text in zip(prompts, texts, strict=True)])
         return judge.score(prompts, texts)
 
-    def _coherence(self, task: EvaluationTask, written: Generations) -> float:
-        """Return the mean cosine of each prompt and what was written after it; 0 for an empty text (`exact`)."""
+    def _coherences(self, task: EvaluationTask, written: Generations) -> np.ndarray:
+        """Return the cosine of each prompt and what was written after it; 0 for an empty text (`exact`)."""
         embedder = task.judge("coherence", Embedder)
         table = self.definition == "table"
         embed = partial(embedder.encode, tokens=TABLE_COHERENCE_TOKENS) if table else embedder.embed
         key = "coherence_prompts", str(self.version), self.definition, embedder.digest, written.digest
         prompts = task.cached(key, lambda: {"embeddings": embed(written.prompts)})
-        return float(row_cosine(prompts["embeddings"], embed(written.texts)).mean())
+        return row_cosine(prompts["embeddings"], embed(written.texts))
 
     def _human(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> dict[str, np.ndarray]:
         """Return what a judge makes of the human continuations: their features, and their perplexity, in one pass."""
@@ -180,8 +195,3 @@ class Generation(Evaluator):
         human = self._human(task, written, judge)
         seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
         return mauve_score(self._features(scores), human["features"], seeds), float(human["perplexity"][0])
-
-
-def mean_over_texts(formula: Callable[[str, int], float], texts: Sequence[str], n: int) -> float:
-    """Return the mean of a formula of n-grams over texts."""
-    return float(np.mean([formula(text, n) for text in texts]))

@@ -13,7 +13,7 @@ import torch
 
 from evaluators.metrics.exact_match import exact_match
 from evaluators.metrics.extraction_likelihood import extraction_likelihood, sampled_prefixes, set_overlap
-from evaluators.metrics.means import mean_of_known, means_by_row, standard_error
+from evaluators.metrics.means import means_by_row, standard_error, weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sample, Sequences
 from harness.toolkit import (
@@ -58,10 +58,12 @@ class Memorization(Evaluator):
         """Return EL_n, MA and SS, and their unranked companions."""
         share = partial(erasure_metric, unit="fraction", high=1.0)
         tokens = partial(erasure_metric, unit="tokens", high=math.inf, ranked=False)
+        # Of a longer sequence `table` reads more texts and positions, each of which counts the same.
+        texts, positions = ("texts", "positions") if self.definition == "table" else (None, None)
         return (
-            share(f"el_{self.n}", f"EL_{self.n}", PAPER, column=1, axis=2),
-            share("ma", "MA", PAPER, column=2, axis=1, headline=True),
-            share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity"),
+            share(f"el_{self.n}", f"EL_{self.n}", PAPER, column=1, axis=2, weights=texts),
+            share("ma", "MA", PAPER, column=2, axis=1, headline=True, weights=positions),
+            share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity", weights=texts),
             tokens("exact_match", "Exact match", "EMSO paper, section 4.4", column=4),
             tokens("exact_match_original", "Exact match with the original", "EMSO paper, figure 5"),
             share("ma_all", "MA (all positions)", "Tirumala et al., arXiv:2205.10770", ranked=False),
@@ -73,27 +75,28 @@ class Memorization(Evaluator):
         el_prefixes = self._el_prefixes(forget)
         prefixes = [[forget.prefix_tokens, *el_prefixes.get(row, ())] for row in range(len(forget))]
         continuations = greedy_continuations(model, forget, prefixes)
-        numbers, by_sequence = (
+        per_item, counts = (
             self._table(model, task, el_prefixes)
             if self.definition == "table"
             else self._exact(task, continuations, el_prefixes)
         )
         generated = after_prefix(continuations)
-        originals = self._continuations_of_original(task)
-        numbers |= {
-            "exact_match": mean_exact_match(generated, true_continuations(forget)),
-            "exact_match_original": mean_exact_match(generated, originals),
-            "ma_all": mean_of_known(accuracies(continuations, first=1, left_out=0)),
+        per_item |= {
+            "exact_match": exact_matches(generated, true_continuations(forget)),
+            "exact_match_original": exact_matches(generated, self._continuations_of_original(task)),
+            "ma_all": accuracies(continuations, first=1, left_out=0),
         }
+        numbers = {m.name: weighted_mean(per_item[m.name], counts.get(m.weights or "")) for m in self.metrics}
         notes = {
             "near_ties": continuations.near_ties,
             "near_tie_limit": continuations.near_tie_limit,
             "el_sequences": len(el_prefixes),
             "el_prefixes": sum(map(len, el_prefixes.values())),
             "sequences": len(forget),
-            "standard_errors": {name: standard_error(values) for name, values in by_sequence.items()},
+            "standard_errors": {name: standard_error(per_item[name]) for name in (f"el_{self.n}", "ma")},
         }
-        return Evaluation(numbers, self._samples(task, generated), notes)
+        arrays = {name: np.asarray(values) for name, values in {**per_item, **counts}.items()}
+        return Evaluation(numbers, self._samples(task, generated), notes, arrays)
 
     def _el_prefixes(self, forget: Sequences) -> dict[int, list[int]]:
         """Return the prefix lengths that EL is measured at, for each sequence of its sample."""
@@ -108,23 +111,22 @@ class Memorization(Evaluator):
 
     def _exact(
         self, task: EvaluationTask, continuations: Continuations, el_prefixes: dict[int, list[int]]
-    ) -> tuple[dict[str, float], dict[str, list[float]]]:
-        """Return the ranked numbers, and of those that are means over sequences what each sequence has."""
-        likelihoods = [
-            extraction_likelihood(continuations, row, self.n, prefixes) for row, prefixes in el_prefixes.items()
-        ]
-        accuracy = accuracies(continuations, first=task.forget.prefix_tokens, left_out=1)
-        numbers = {
-            f"el_{self.n}": float(np.nanmean(likelihoods)),
-            "ma": mean_of_known(accuracy),
-            "ss": self._similarity(task, after_prefix(continuations), true_continuations(task.forget)),
+    ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+        """Return what each sequence has of the ranked metrics; NaN for EL where the sequence is not of its sample."""
+        likelihoods = {
+            row: extraction_likelihood(continuations, row, self.n, prefixes) for row, prefixes in el_prefixes.items()
         }
-        return numbers, {f"el_{self.n}": likelihoods, "ma": accuracy}
+        similarities = self._similarities(task, after_prefix(continuations), true_continuations(task.forget))
+        return {
+            f"el_{self.n}": [likelihoods.get(row, math.nan) for row in range(len(task.forget))],
+            "ma": accuracies(continuations, first=task.forget.prefix_tokens, left_out=1),
+            "ss": similarities.tolist(),
+        }, {}
 
     def _table(
         self, model: Model, task: EvaluationTask, el_rows: Collection[int]
-    ) -> tuple[dict[str, float], dict[str, list[float]]]:
-        """Return what `_exact` does, under the other definition."""
+    ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+        """Return what `_exact` does, under the other definition, and how many texts and positions each sequence had."""
         forget = retokenized(task.tokenizer, task.forget)
         windows = table_windows(forget.lengths_N.tolist())
         predicted_NT = greedy_continuations(model, forget, [[]] * len(forget)).predicted_NT
@@ -142,18 +144,16 @@ class Memorization(Evaluator):
             for rows in (written, truth)
         )
         overlaps = [set_overlap(ours, theirs, self.n) for ours, theirs in zip(generated, reference, strict=True)]
-        numbers = {
-            f"el_{self.n}": float(np.mean(overlaps)),
-            "ma": float(hits.float().mean()),
-            "ss": self._similarity(task, generated, reference),
-        }
-        by_sequence = {
-            f"el_{self.n}": means_by_row(written_by, overlaps),
-            "ma": means_by_row([row for rows in windows.values() for row in rows], hits.tolist()),
-        }
-        return numbers, by_sequence
+        similarities = self._similarities(task, generated, reference)
+        hit_rows = [row for rows in windows.values() for row in rows]
+        el_means, texts_by_row = means_by_row(written_by, overlaps, len(forget))
+        ma_means, positions_by_row = means_by_row(hit_rows, hits.tolist(), len(forget))
+        ss_means, _ = means_by_row(written_by, similarities.tolist(), len(forget))
+        counts = {"texts": texts_by_row, "positions": positions_by_row}
+        return {f"el_{self.n}": el_means, "ma": ma_means, "ss": ss_means}, counts
 
-    def _similarity(self, task: EvaluationTask, generated: list[list[int]], reference: list[list[int]]) -> float:
+    def _similarities(self, task: EvaluationTask, generated: list[list[int]], reference: list[list[int]]) -> np.ndarray:
+        """Return the cosine of what was generated and the reference, text by text."""
         embedder = task.judge("similarity", Embedder)
         table = self.definition == "table"
         embed = embedder.encode if table else embedder.embed
@@ -162,7 +162,7 @@ class Memorization(Evaluator):
             ours, theirs = ([cleaned(text) for text in texts] for texts in (ours, theirs))
         key = "similarity_reference", str(self.version), self.definition, embedder.digest, texts_key(theirs)
         truth = task.cached(key, lambda: {"embeddings": embed(theirs)})
-        return float(row_cosine(embed(ours), truth["embeddings"]).mean())
+        return row_cosine(embed(ours), truth["embeddings"])
 
     def _continuations_of_original(self, task: EvaluationTask) -> list[list[int]]:
         """Return what the original model says after each prefix: decoded once for all that ask."""
@@ -184,7 +184,9 @@ class Memorization(Evaluator):
 
 def erasure_metric(name: str, title: str, source: str, *, low: float = 0.0, **others: Any) -> Metric:
     """Return a metric that is better when lower."""
-    return Metric(name=name, title=title, source=source, low=low, better="lower", group="erasure", **others)
+    return Metric(
+        name=name, title=title, source=source, low=low, better="lower", group="erasure", items="sequence", **others
+    )
 
 
 def after_prefix(continuations: Continuations) -> list[list[int]]:
@@ -199,9 +201,9 @@ def true_continuations(forget: Sequences) -> list[list[int]]:
     return [tokens[forget.prefix_tokens : length] for tokens, length in rows]
 
 
-def mean_exact_match(generated: list[list[int]], reference: list[list[int]]) -> float:
-    """Return the mean number of tokens before the first difference."""
-    return float(np.mean([exact_match(ours, theirs) for ours, theirs in zip(generated, reference, strict=True)]))
+def exact_matches(generated: list[list[int]], reference: list[list[int]]) -> list[float]:
+    """Return each sequence's number of tokens before the first difference."""
+    return [float(exact_match(ours, theirs)) for ours, theirs in zip(generated, reference, strict=True)]
 
 
 def accuracies(continuations: Continuations, *, first: int, left_out: int) -> list[float]:

@@ -20,7 +20,7 @@ import torch
 import yaml
 
 from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, ItemKind, Json, Metric, Model, PositiveCount
 from harness.toolkit import data_set_commit, data_set_folder, embedded_task
 
 if TYPE_CHECKING:
@@ -70,9 +70,11 @@ class Reasoning(Evaluator):
         shares = [(task, TITLES[task]) for task in self.tasks] + [("reasoning", "Mean accuracy")]
         norms = [(f"{task}_norm", f"{TITLES[task]} (normalised)") for task in self.tasks if task in NORMALIZED]
         errors = [(f"{name}_stderr", f"{title}, standard error") for name, title in shares]
+        answered = partial(accuracy_metric, items="question")
         return (
-            *(accuracy_metric(name, title, ranked=True) for name, title in shares),
-            *(accuracy_metric(name, title) for name, title in norms),
+            *(answered(name, title, ranked=True) for name, title in shares[:-1]),
+            answered(*shares[-1], ranked=True, weights="share_of_task"),
+            *(answered(name, title) for name, title in norms),
             *(accuracy_metric(name, title, better="lower") for name, title in errors),
         )
 
@@ -97,6 +99,8 @@ class Reasoning(Evaluator):
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the accuracies; a task that fails costs its own number, with the reason in the notes."""
         numbers = {metric.name: math.nan for metric in self.metrics}
+        answers: dict[str, dict[str, np.ndarray]] = {}
+        ids: dict[str, list[str]] = {}
         notes: dict[str, Json] = {"limit": self.limit, "tasks_path": self.tasks_path, "tasks": {}, "failed": {}}
         with lm_eval_isolated(model):
             from lm_eval.models.huggingface import HFLM
@@ -107,7 +111,7 @@ class Reasoning(Evaluator):
                 began = time.perf_counter()
                 try:
                     lm_task = lm_eval_task(name, self.tasks_path, self.limit)
-                    accuracies, task_notes = measure_task(lm, lm_task, self.limit)
+                    accuracies, answers[name], ids[name], task_notes = measure_task(lm, lm_task, self.limit)
                 except Exception as error:
                     notes["failed"][name] = f"{type(error).__name__}: {error}"
                     continue
@@ -116,11 +120,32 @@ class Reasoning(Evaluator):
         numbers["reasoning"] = float(np.mean([numbers[name] for name in self.tasks]))
         errors = [numbers[f"{name}_stderr"] for name in self.tasks]
         numbers["reasoning_stderr"] = math.sqrt(sum(error**2 for error in errors)) / len(errors)
-        return Evaluation(numbers, notes=notes)
+        per_item, item_ids = self._per_item(answers, ids)
+        return Evaluation(numbers, notes=notes, per_item=per_item, item_ids=item_ids)
+
+    def _per_item(
+        self, answers: Mapping[str, Mapping[str, np.ndarray]], ids: Mapping[str, list[str]]
+    ) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
+        """Return what each question was answered with, by metric, and the questions' ids; nothing of a failed task."""
+        per_item = {f"{name}{end}": values for name, by_end in answers.items() for end, values in by_end.items()}
+        item_ids = {f"{name}{end}": ids[name] for name, by_end in answers.items() for end in by_end}
+        if len(answers) == len(self.tasks):
+            shares = [np.full(len(ids[name]), 1 / len(ids[name])) for name in self.tasks]
+            per_item["reasoning"] = np.concatenate([answers[name][""] for name in self.tasks])
+            # Each task counts the same, however many questions it has.
+            per_item["share_of_task"] = np.concatenate(shares)
+            item_ids["reasoning"] = [id for name in self.tasks for id in ids[name]]
+        return per_item, item_ids
 
 
 def accuracy_metric(
-    name: str, title: str, *, better: Literal["higher", "lower"] = "higher", ranked: bool = False
+    name: str,
+    title: str,
+    *,
+    better: Literal["higher", "lower"] = "higher",
+    ranked: bool = False,
+    items: ItemKind | None = None,
+    weights: str | None = None,
 ) -> Metric:
     """Return the metric of a share of right answers, or of what is shown beside it."""
     return Metric(
@@ -133,20 +158,33 @@ def accuracy_metric(
         high=1.0,
         group="reasoning",
         source="EMSO paper, appendix E; lm-evaluation-harness 0.4",
+        items=items,
+        weights=weights,
     )
 
 
-def measure_task(lm: LM, task: Task, limit: int | None) -> tuple[dict[str, float], dict[str, Json]]:
-    """Return lm-eval's numbers of one task, by the end of their metrics' names, and what they were measured on."""
+def measure_task(
+    lm: LM, task: Task, limit: int | None
+) -> tuple[dict[str, float], dict[str, np.ndarray], list[str], dict[str, Json]]:
+    """Return lm-eval's numbers of one task, and by question what they are means of, by the end of a metric's name.
+
+    Returns:
+        The numbers; each question's values; each question's id; and what was measured.
+    """
     from lm_eval.evaluator import evaluate
 
     name = task.task_name
     # One draw is enough: the standard error of a mean is lm-eval's closed form, which it gives for any number above 0.
-    results = evaluate(lm, {"tasks": {name: task}, "groups": {}}, limit=limit, bootstrap_iters=1, log_samples=False)
+    results = evaluate(lm, {"tasks": {name: task}, "groups": {}}, limit=limit, bootstrap_iters=1)
     ends = {"acc": "", "acc_stderr": "_stderr", "acc_norm": "_norm"}
     values = {ends[key]: results["results"][name].get(f"{key},none") for key in ends}
     numbers = {end: float(value) for end, value in values.items() if isinstance(value, float | int)}
-    return numbers, {"version": results["versions"][name], "rows": results["n-samples"][name]["effective"]}
+    samples = sorted(results["samples"][name], key=lambda sample: sample["doc_id"])
+    normalized = ("acc_norm",) if name in NORMALIZED else ()
+    answers = {ends[key]: np.array([float(sample[key]) for sample in samples]) for key in ("acc", *normalized)}
+    ids = [f"{name}-{sample['doc_hash'][:16]}" for sample in samples]
+    notes = {"version": results["versions"][name], "rows": results["n-samples"][name]["effective"]}
+    return numbers, answers, ids, notes
 
 
 @lru_cache(maxsize=12)

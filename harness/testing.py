@@ -25,7 +25,8 @@ import torch
 from pydantic import ValidationError
 
 from harness.contracts import ErasedModel, Evaluation, Evaluator, Method, Metric, Model, Number
-from harness.execution.inputs import clear_shared, forget_set
+from harness.execution.inputs import clear_shared, forget_set, utility_texts
+from harness.execution.items import metric_items
 from harness.execution.memorized import build_memorized
 from harness.execution.small import MODEL, forget_nll, one_word_model, small_spec
 from harness.execution.tasks import ErasingTask, MeasuringTask
@@ -214,6 +215,18 @@ class EvaluatorConformance(_Conformance):
             value = numbers[metric.name]
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())
+
+    def test_its_numbers_are_made_of_its_items(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
+        """Each metric with items is the declared aggregate of them, and every model is asked for the same items."""
+        forget, utility = forget_set(small_spec()), utility_texts(small_spec())
+        ids = []
+        for model in (load_model(resolve_model(MODEL)), load_model(resolve_model(f"{MODEL}-retrained"))):
+            evaluation = self.measure(evaluator, model, artifacts)
+            items = metric_items(evaluation, evaluator.metrics, forget, utility)
+            ids.append({name: (of_metric.ids, of_metric.clusters) for name, of_metric in items.items()})
+        assert ids[0] == ids[1]
+        declared = {metric.name for metric in evaluator.metrics if metric.items}
+        assert set(ids[0]) == declared, f"without a value for any item: {', '.join(declared - set(ids[0]))}"
 
     def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
         """Model, task, judges, torch's modes and defaults and every random state are untouched."""

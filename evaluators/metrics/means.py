@@ -8,9 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def mean_of_known(values: list[float]) -> float:
-    """Return the mean of the values that are not NaN; NaN if all are."""
-    return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
+def weighted_mean(values: Sequence[float], weights: Sequence[float] | None = None) -> float:
+    """Return the mean of the values that are not NaN, each of the same weight unless said; NaN if all are.
+
+    Example:
+        >>> weighted_mean([1.0, 4.0, float("nan")]), weighted_mean([1.0, 4.0], weights=[2, 1])
+        (2.5, 2.0)
+    """
+    known = ~np.isnan(values)
+    if not known.any():
+        return math.nan
+    return float(np.average(np.asarray(values)[known], weights=None if weights is None else np.asarray(weights)[known]))
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -24,14 +32,19 @@ def standard_error(values: Sequence[float]) -> float:
     return float(np.std(known, ddof=1) / math.sqrt(len(known))) if len(known) > 1 else math.nan
 
 
-def means_by_row(rows: Sequence[int], values: Sequence[float]) -> list[float]:
-    """Return the mean of each row's values, in the rows' order.
+def means_by_row(rows: Sequence[int], values: Sequence[float], count: int) -> tuple[list[float], list[float]]:
+    """Return the mean of each row's values, NaN for a row without one, and how many it has.
+
+    Args:
+        rows: Of each value, the row that it belongs to.
+        values: In any order.
+        count: How many rows there are.
 
     Example:
-        >>> means_by_row([1, 0, 1], [0.0, 0.5, 1.0])
-        [0.5, 0.5]
+        >>> means_by_row([1, 0, 1], [0.0, 0.5, 1.0], 3)
+        ([0.5, 0.5, nan], [1.0, 2.0, 0.0])
     """
-    by_row: dict[int, list[float]] = {}
-    for row, value in zip(rows, values, strict=True):
-        by_row.setdefault(row, []).append(value)
-    return [float(np.mean(by_row[row])) for row in sorted(by_row)]
+    counts = np.bincount(rows, minlength=count).astype(float)
+    sums = np.bincount(rows, weights=values, minlength=count)
+    means = np.divide(sums, counts, out=np.full(count, math.nan), where=counts > 0)
+    return means.tolist(), counts.tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
 from evaluators.metrics.extraction_likelihood import ngrams
 
@@ -35,11 +35,11 @@ def div_n(text: str, n: int) -> float:
     return len(set(grams)) / len(grams) if grams else 0.0
 
 
-def table_rep_n(texts: Sequence[str], n: int) -> float:
-    """Return the mean rep-n of the texts as the published tables have it: 0 without repetition.
+def table_rep_n(text: str, n: int) -> float:
+    """Return a text's rep-n as the published tables have it: 0 without repetition.
 
     Words are what stands between single spaces: two spaces hold an empty word, a newline stays inside its
-    word. A text without an n-gram is left out; NaN if every text is.
+    word. NaN for a text without an n-gram: it is left out of the mean.
 
     Differs from the paper: it says nothing of this; these are the habits of arXiv:2402.10052's code, but that
     it returns 0, here the best, where every text is left out.
@@ -47,30 +47,25 @@ def table_rep_n(texts: Sequence[str], n: int) -> float:
     Example:
         Of the bigrams "a b", "b ", " a", "a b" three are different, and "word" holds none:
 
-        >>> table_rep_n(["a b  a b", "word"], 2)
-        0.25
+        >>> table_rep_n("a b  a b", 2), table_rep_n("word", 2)
+        (0.25, nan)
     """
-    grams_by_text = [ngrams(text.split(" "), n) for text in texts]
-    return mean_or_nan([1.0 - len(set(grams)) / len(grams) for grams in grams_by_text if grams])
+    grams = ngrams(text.split(" "), n)
+    return 1.0 - len(set(grams)) / len(grams) if grams else math.nan
 
 
-def table_div_n(texts: Sequence[str], n: int) -> float:
-    """Return the mean of unique n-grams / words, the published tables' diversity: below 1 without repetition too.
+def table_div_n(text: str, n: int) -> float:
+    """Return a text's unique n-grams / words, the published tables' diversity: below 1 without repetition too.
 
-    Words, texts left out and NaN as in `table_rep_n`.
+    Words and NaN as in `table_rep_n`.
 
     Differs from the paper: it cites Su et al., whose diversity is a product over n; its numbers fit only this.
 
     Example:
         Two different bigrams in four words:
 
-        >>> table_div_n(["a b a b", "word"], 2)
-        0.5
+        >>> table_div_n("a b a b", 2), table_div_n("word", 2)
+        (0.5, nan)
     """
-    words_by_text = [text.split(" ") for text in texts]
-    return mean_or_nan([len(set(ngrams(words, n))) / len(words) for words in words_by_text if len(words) >= n])
-
-
-def mean_or_nan(values: Sequence[float]) -> float:
-    """Return the mean of the values; NaN if there are none."""
-    return sum(values) / len(values) if values else float("nan")
+    words = text.split(" ")
+    return len(set(ngrams(words, n))) / len(words) if len(words) >= n else math.nan

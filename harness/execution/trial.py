@@ -30,7 +30,8 @@ from harness.contracts import (
 from harness.errors import TrialError
 from harness.execution.erasing import erase
 from harness.execution.guard import guarded
-from harness.execution.inputs import clear_shared, device_of
+from harness.execution.inputs import clear_shared, device_of, forget_set, utility_texts
+from harness.execution.items import metric_items
 from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import build_memorized
@@ -41,6 +42,7 @@ from harness.models.loading import load_model
 from harness.models.patch import load_erased, save_patch
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
+from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped
 from harness.records.results import trial_results
@@ -208,8 +210,8 @@ class _RunningTrial:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             began = time.perf_counter()
             evaluator: Evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
-            evaluation = self._evaluated(spec.name, evaluator, erased.model, generations)
-            self.journal.append(
+            evaluation, items = self._evaluated(spec.name, evaluator, erased.model, generations)
+            self.journal.append_measurement(
                 Measurement(
                     trial_id=self.spec.trial_id,
                     point_id=self.spec.point_id(strength),
@@ -222,7 +224,8 @@ class _RunningTrial:
                     samples=tuple(sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
                     notes=self._noted(evaluation.notes),
                     seconds=time.perf_counter() - began,
-                )
+                ),
+                items,
             )
             release_free_memory()
             self.done += 1
@@ -231,7 +234,7 @@ class _RunningTrial:
 
     def _evaluated(
         self, name: str, evaluator: Evaluator, model: Model, generations: dict[Definition, Generations]
-    ) -> Evaluation:
+    ) -> tuple[Evaluation, dict[str, MetricItems]]:
         plugin = f"the evaluator '{name}'"
         task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations)
         with guarded(plugin, task):
@@ -239,7 +242,7 @@ class _RunningTrial:
         declared = {metric.name for metric in evaluator.metrics}
         if set(evaluation.numbers) != declared:
             raise TrialError(f"'{name}' declares {sorted(declared)} and reported {sorted(evaluation.numbers)}.")
-        return evaluation
+        return evaluation, metric_items(evaluation, evaluator.metrics, forget_set(self.spec), utility_texts(self.spec))
 
 
 @cache

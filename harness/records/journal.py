@@ -17,7 +17,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from harness.contracts import Json
 from harness.digests import digest_of
 from harness.errors import DataError, PluginError
 from harness.files import locked, sync, write_whole
+from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
 from harness.specs import Plan
 
@@ -44,7 +45,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._plan = folder / "plan.json"
-        self._warned: set[tuple[str, int]] = set()
+        self._warned: set[str] = set()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -87,11 +88,28 @@ class Journal:
         if is_new:
             sync(self.folder)
 
+    def append_measurement(self, measurement: Measurement, items: dict[str, MetricItems]) -> None:
+        """Keep what each item has, then write the measurement, which names that file by its digest."""
+        digest = write_items(self._items_file(measurement), items)
+        self.append(replace(measurement, items=digest))
+
+    def items(self, measurement: Measurement) -> dict[str, MetricItems]:
+        """Return what each item has, by metric; nothing if the measurement keeps none.
+
+        Raises:
+            DataError: The file is gone, or is not what was written.
+        """
+        return read_items(self._items_file(measurement), measurement.items) if measurement.items else {}
+
+    def _items_file(self, measurement: Measurement) -> Path:
+        return items_file(self.folder.parent, measurement.point_id, measurement.key)
+
     def read(self, trial_id: str) -> list[Record]:
         """Return a trial's records, oldest first; none if it was never started.
 
         A broken line is left out: what it recorded is done again. A warning names it, unless it is
-        the last line, which is what any interrupted write leaves.
+        the last line, which is what any interrupted write leaves. A measurement whose items are gone or
+        damaged is left out alike.
         """
         path = self._path(trial_id)
         try:
@@ -102,10 +120,15 @@ class Journal:
         records = []
         for number, line in enumerate(lines, start=1):
             record = _record_of(line)
+            if isinstance(record, Measurement) and record.items:
+                file = self._items_file(record)
+                if not is_intact(file, record.items):
+                    self._warn(f"{file} is missing or damaged: what it belongs to is measured again.")
+                    continue
             if record is not None:
                 records.append(record)
             elif line and number != last:
-                self._warn(path, number)
+                self._warn(f"{path}, line {number} is broken and left out: what it recorded is done again.")
         return records
 
     def trial_ids(self) -> tuple[str, ...]:
@@ -140,10 +163,10 @@ class Journal:
     def _path(self, trial_id: str) -> Path:
         return self.folder / f"{trial_id}.jsonl"
 
-    def _warn(self, path: Path, number: int) -> None:
-        if (path.name, number) not in self._warned:
-            self._warned.add((path.name, number))
-            _LOG.warning("%s, line %d is broken and left out: what it recorded is done again.", path, number)
+    def _warn(self, problem: str) -> None:
+        if problem not in self._warned:
+            self._warned.add(problem)
+            _LOG.warning("%s", problem)
 
 
 def _line_of(record: Record) -> bytes:

@@ -21,7 +21,7 @@ def test_repetition_by_hand():
     assert rep_n(text, 2) == pytest.approx(1 / 5)
     assert div_n(text, 2) == pytest.approx(4 / 5)
     assert div_n(text, 3) == 1.0
-    assert table_div_n([text], 3) == pytest.approx(4 / 6)
+    assert table_div_n(text, 3) == pytest.approx(4 / 6)
 
 
 def test_repetition_at_the_extremes():

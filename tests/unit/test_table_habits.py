@@ -17,6 +17,7 @@ from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFas
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
+from evaluators.metrics.means import weighted_mean
 from evaluators.metrics.perplexity import table_perplexity
 from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
@@ -104,21 +105,21 @@ def test_words_lie_between_single_spaces():
     # "a b  a b": words a, b, (empty), a, b; bigrams ab, b_, _a, ab: three of four differ
     # "x\ny x\ny": two words, one bigram
     texts = ["a b  a b", "x\ny x\ny"]
-    assert table_rep_n(texts, 2) == pytest.approx((1 / 4 + 0) / 2)
-    assert table_div_n(texts, 2) == pytest.approx((3 / 5 + 1 / 2) / 2)
+    assert [table_rep_n(text, 2) for text in texts] == pytest.approx([1 / 4, 0])
+    assert [table_div_n(text, 2) for text in texts] == pytest.approx([3 / 5, 1 / 2])
     # between any whitespace: a b a b, bigrams ab, ba, ab; x y x y alike
     assert [rep_n(text, 2) for text in texts] == [pytest.approx(1 / 3)] * 2
     assert [div_n(text, 2) for text in texts] == [pytest.approx(2 / 3)] * 2
 
 
 def test_texts_without_an_n_gram_are_left_out():
-    assert table_rep_n(["a a a", "word", ""], 2) == table_rep_n(["a a a"], 2) == pytest.approx(1 / 2)
-    assert table_div_n(["a a a", "word", ""], 2) == table_div_n(["a a a"], 2) == pytest.approx(1 / 3)
-    assert table_rep_n([""], 1) == 0.0  # an empty text is one empty word
-    assert table_div_n([""], 1) == 1.0
-    for nothing in ([], ["word", ""]):
-        assert math.isnan(table_rep_n(nothing, 2))  # not 0, which would be the best
-        assert math.isnan(table_div_n(nothing, 2))
+    texts = ["a a a", "word", ""]
+    assert [table_rep_n(text, 2) for text in texts] == pytest.approx([1 / 2, math.nan, math.nan], nan_ok=True)
+    assert [table_div_n(text, 2) for text in texts] == pytest.approx([1 / 3, math.nan, math.nan], nan_ok=True)
+    assert table_rep_n("", 1) == 0.0  # an empty text is one empty word
+    assert table_div_n("", 1) == 1.0
+    assert weighted_mean([table_rep_n(text, 2) for text in texts]) == pytest.approx(1 / 2)
+    assert math.isnan(weighted_mean([table_rep_n(text, 2) for text in texts[1:]]))  # not 0, which would be the best
 
 
 # Texts
