@@ -9,8 +9,12 @@ from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.errors import LetheError, ModelError
+from harness.errors import DataError, LetheError, ModelError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Verb = Callable[[Sequence[str]], int]
 
@@ -21,6 +25,7 @@ VERBS = {
     "pretrain": ("harness.pretrain:main", "rebuild the miniature's checkpoints from nothing"),
     "plugins": ("harness.cli:plugins", "print every method and evaluator with its settings, and every metric"),
     "patch": ("harness.cli:patch", "write an erased model that a sweep kept as a patch, as a checkpoint folder"),
+    "items": ("harness.cli:items", "print what each sequence, prompt and question has of a point's metrics"),
     "dashboard": ("harness.cli:dashboard", "browse the runs of all sweeps in MLflow, on 127.0.0.1"),
 }
 """Where each verb is, imported only when used, and what it does."""
@@ -95,6 +100,28 @@ def patch(argv: Sequence[str]) -> int:
 
     export_patched(resolve_model(arguments.model, arguments.tokenizer), arguments.patch, arguments.out)
     print(f"The erased model is in {arguments.out}.")
+    return 0
+
+
+def items(argv: Sequence[str]) -> int:
+    """Print what each item has of a point's metrics, as CSV: a table for each kind of items."""
+    parser = _verb_parser("items")
+    parser.add_argument("folder", type=Path, help="a sweep's results: results/tradeoff")
+    parser.add_argument("--point", required=True, help="the point's id, as table.csv has it (point_id)")
+    arguments = parser.parse_args(argv)
+    from harness.library import load_results
+
+    of_point = load_results(arguments.folder).items(arguments.point)
+    if of_point.empty:
+        raise DataError(
+            f"the point {arguments.point} keeps no items: it was measured before Lethe kept them, or by nothing that has "
+            f"any. Remove its trial's file from {arguments.folder}/journal and run the sweep again to have them."
+        )
+    tables: dict[tuple[str, ...], DataFrame] = {}
+    for metric, rows in of_point.groupby("metric", sort=False):
+        table = tables.setdefault(tuple(rows["item"]), rows[["item", "cluster"]].reset_index(drop=True))
+        table[str(metric)] = rows["value"].to_numpy()
+    print("\n".join(table.to_csv(index=False) for table in tables.values()), end="")
     return 0
 
 

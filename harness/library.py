@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.errors import DataError
 from harness.records.journal import Journal
-from harness.records.results import Results, TrialResults, read_results
+from harness.records.results import PointResults, Results, TrialResults, read_results
 from harness.reporting.curves import Curve, curves
 from harness.reporting.metric_info import MetricInfo, metric_info
 from harness.reporting.ranking import RankedTable, rank
@@ -68,6 +68,35 @@ class SweepResults:
                 raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
         return curves(self.table, model, x, y)
 
+    def items(self, point_id: str) -> pd.DataFrame:
+        """Return what each item has of a point's metrics: one row for each metric and item.
+
+        Its columns are `metric`, `item` (a stable id), `cluster` (items that share a text are one), `value` and
+        `weight`. A metric that is not made of items, such as MAUVE, has no rows.
+
+        Raises:
+            DataError: No point has this id, or what it kept is damaged.
+        """
+        rows = [
+            pd.DataFrame(
+                {
+                    "metric": name,
+                    "item": items.ids,
+                    "cluster": items.clusters,
+                    "value": items.values_N,
+                    "weight": items.weights_N,
+                }
+            )
+            for name, items in self.results.items(self._point(point_id)).items()
+        ]
+        return pd.concat([pd.DataFrame(columns=["metric", "item", "cluster", "value", "weight"]), *rows])
+
+    def _point(self, point_id: str) -> PointResults:
+        points = {point.spec.point_id(point.strength): point for point in self.results.measured}
+        if point_id not in points:
+            raise DataError(f"no measured point of this sweep is called '{point_id}': see .table['point_id'].")
+        return points[point_id]
+
     def model(self, point_id: str) -> Model:
         """Return the model of a point, as `table` has its id: a reference, or an erased model that was kept.
 
@@ -78,10 +107,7 @@ class SweepResults:
         from harness.models.patch import load_erased
         from harness.records.artifacts import Artifacts
 
-        specs = {point.spec.point_id(point.strength): point.spec for point in self.results.measured}
-        if point_id not in specs:
-            raise DataError(f"no measured point of this sweep is called '{point_id}': see .table['point_id'].")
-        spec = specs[point_id]
+        spec = self._point(point_id).spec
         if spec.is_reference:
             return load_model(spec.retrained or spec.model)
         folder = Artifacts(self.folder.parent / "artifacts").find("erased", point_id)

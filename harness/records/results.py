@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.contracts import Number
+from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Point, Record, Started, Stopped
 from harness.specs import EvaluatorSpec, Plan, TrialSpec
@@ -62,11 +63,21 @@ class Results:
 
     plan: Plan
     trials: tuple[TrialResults, ...]
+    items_of: Callable[[Measurement], Mapping[str, MetricItems]] = lambda measurement: {}
+    """What each item has of a measurement's metrics: nothing where the results are not read from a folder."""
 
     @property
     def measured(self) -> list[PointResults]:
         """Return every measured point, in the order of the trials."""
         return [point for trial in self.trials for point in trial.measured]
+
+    def items(self, point: PointResults) -> dict[str, MetricItems]:
+        """Return what each item has of the point's metrics, by metric, as far as they are made of items.
+
+        Raises:
+            DataError: A file of them is gone, or is not what was written.
+        """
+        return {name: items for measurement in point.measurements for name, items in self.items_of(measurement).items()}
 
     @property
     def unfinished(self) -> list[TrialResults]:
@@ -81,7 +92,8 @@ class Results:
 
 def read_results(plan: Plan, journal: Journal) -> Results:
     """Return what the journal says of every trial of a plan."""
-    return Results(plan, tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials))
+    trials = tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials)
+    return Results(plan, trials, journal.items)
 
 
 def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
