@@ -13,6 +13,7 @@ from harness.errors import DataError
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, TrialResults, read_results
 from harness.reporting.curves import Curve, curves
+from harness.reporting.evidence import read_evidence
 from harness.reporting.metric_info import MetricInfo, metric_info
 from harness.reporting.ranking import RankedTable, rank
 from harness.reporting.table import table
@@ -130,4 +131,5 @@ def load_results(folder: str | PathLike[str]) -> SweepResults:
     journal = Journal(Path(folder) / "journal")
     results = read_results(journal.read_plan(), journal)
     info = metric_info(results)
-    return SweepResults(Path(folder), results, rank(table(results, info), info))
+    evidence = read_evidence(results)
+    return SweepResults(Path(folder), results, rank(table(results, info, evidence), info, evidence))

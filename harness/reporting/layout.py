@@ -9,13 +9,15 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
 
 from harness.contracts import Metric
-from harness.reporting.aggregate import mean_and_interval, ranked_rows, strengths
+from harness.reporting.aggregate import ranked_rows, strengths
 from harness.reporting.collapse import verdict
+from harness.reporting.evidence import Evidence, significance_groups
 from harness.reporting.metric_info import RANKED_GROUPS, metrics_in
 from harness.reporting.ranking import RANKS, RankedTable, competition_ranks
 from harness.specs import REFERENCE_ROWS
@@ -40,6 +42,10 @@ class Cell:
 
     text: str
     mark: Mark
+    interval: str = ""
+    """Its 95 % interval, `0.721–0.769`; '' where nothing tells it."""
+    letters: str = ""
+    """Methods that share a letter in a column cannot be told apart; '' where nothing was compared."""
 
 
 @dataclass(frozen=True)
@@ -96,22 +102,31 @@ def model_tables(ranked: RankedTable) -> list[ModelTable]:
     metrics = metrics_in(ranked.info, *RANKED_GROUPS) or metrics_in(ranked.info, "reasoning")
     frames = ranked.table, ranked_rows(ranked.table), ranked.ranking
     return [
-        _model_table(model, metrics, *(frame[frame["model"] == model] for frame in frames))
+        _model_table(model, metrics, ranked.evidence, *(frame[frame["model"] == model] for frame in frames))
         for model in ranked.table["model"].unique()
     ]
 
 
 def _model_table(
-    model: str, metrics: Sequence[Metric], table: pd.DataFrame, ranked: pd.DataFrame, ranking: pd.DataFrame
+    model: str,
+    metrics: Sequence[Metric],
+    evidence: Evidence,
+    table: pd.DataFrame,
+    ranked: pd.DataFrame,
+    ranking: pd.DataFrame,
 ) -> ModelTable:
     of_references = [table[table["method"] == name] for name in REFERENCE_ROWS]
-    references = [_table_row(seeds, metrics, {}, {}) for seeds in of_references if len(seeds)]
+    row = partial(_table_row, metrics=metrics, evidence=evidence)
+    references = [row(seeds, marks={}, ranks={}, letters={}) for seeds in of_references if len(seeds)]
     marks = {} if ranking["recited"].eq(False).any() else _marks(ranked, metrics)
+    letters = significance_groups(
+        {str(variant): seeds for variant, seeds in ranked.groupby("variant", sort=False)}, metrics, evidence
+    )
     rows: dict[str, TableRow] = {}
     by_reference: dict[str, list[TableRow]] = {name: [] for name in SECTIONS}
     for variant, seeds in ranked.groupby("variant", sort=False):
         ranks = dict(ranking[ranking["variant"] == variant].iloc[0])
-        rows[str(variant)] = _table_row(seeds, metrics, marks, ranks)
+        rows[str(variant)] = row(seeds, marks=marks, ranks=ranks, letters=letters)
         by_reference.setdefault(ranks["reference"], []).append(rows[str(variant)])
     sections = [Section("", "", tuple(references))]
     sections += [Section(*SECTIONS.get(name, ("", "")), tuple(group)) for name, group in by_reference.items()]
@@ -120,7 +135,13 @@ def _model_table(
 
 
 def _table_row(
-    seeds: pd.DataFrame, metrics: Sequence[Metric], marks: Mapping[tuple[str, str], Mark], ranks: Mapping[str, Any]
+    seeds: pd.DataFrame,
+    *,
+    metrics: Sequence[Metric],
+    evidence: Evidence,
+    marks: Mapping[tuple[str, str], Mark],
+    ranks: Mapping[str, Any],
+    letters: Mapping[tuple[str, str], str],
 ) -> TableRow:
     """Return the row of a variant; `ranks` is its row of the ranking, empty for a reference row."""
     first = seeds.iloc[0]
@@ -128,7 +149,7 @@ def _table_row(
         variant=first["variant"],
         label=first["label"],
         strength=f"{ranks.get('strength_name', '')} {ranks.get('strength', '')}".strip(),
-        cells=tuple(Cell(_mean_text(seeds[m.name], m), marks.get((first["variant"], m.name), "")) for m in metrics),
+        cells=tuple(_cell(seeds, metric, evidence, marks, letters) for metric in metrics),
         ranks=tuple(_rank_text(ranks, name) for name in RANKS),
         collapsed=bool(seeds["collapsed"].eq(True).any()),
         verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", "")),
@@ -136,10 +157,18 @@ def _table_row(
     )
 
 
-def _mean_text(values: pd.Series, metric: Metric) -> str:
-    """Return `mean ± half` of a metric over the seeds; the mean alone where there is no interval."""
-    mean, half = mean_and_interval(list(values))
-    return number(mean, metric) + ("" if math.isnan(half) else f" ± {number(half, metric)}")
+def _cell(
+    seeds: pd.DataFrame,
+    metric: Metric,
+    evidence: Evidence,
+    marks: Mapping[tuple[str, str], Mark],
+    letters: Mapping[tuple[str, str], str],
+) -> Cell:
+    """Return a metric's mean over the seeds, its interval, and what sets it apart from others."""
+    key = seeds.iloc[0]["variant"], metric.name
+    low, high = evidence.interval(seeds, metric)
+    interval = "" if math.isnan(low) else f"{number(low, metric)}–{number(high, metric)}"
+    return Cell(number(seeds[metric.name].mean(skipna=False), metric), marks.get(key, ""), interval, letters.get(key, ""))
 
 
 def _rank_text(ranks: Mapping[str, Any], name: str) -> str:

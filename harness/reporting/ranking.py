@@ -12,7 +12,7 @@ Array letters: B bootstrap draws, S seeds, R rows (variants of one model), M met
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from harness.contracts import Metric
 from harness.errors import DataError
 from harness.reporting.aggregate import CONFIDENCE, ranked_rows, strengths, worst_class
 from harness.reporting.collapse import all_reasons, verdict
+from harness.reporting.evidence import Evidence
 from harness.reporting.metric_info import RANKED_GROUPS, MetricInfo, metrics_in
 from harness.reporting.recitation import Recitation, recitations
 
@@ -48,6 +49,8 @@ class RankedTable:
     ranking: pd.DataFrame
     """A row for every model and variant: its ranks, and why it lacks one."""
     recitations: Mapping[str, Recitation]
+    evidence: Evidence = field(default_factory=Evidence)
+    """The items behind the table's numbers; nothing for a table that was read from a file."""
 
 
 def competition_ranks(scores_R: Floats) -> Floats:
@@ -97,7 +100,7 @@ def printed(ranks: Sequence[float]) -> list[str]:
     return ["" if np.isnan(rank) else "=" * (known.count(rank) > 1) + f"{rank:.0f}" for rank in ranks]
 
 
-def rank(table: pd.DataFrame, info: MetricInfo) -> RankedTable:
+def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None) -> RankedTable:
     """Return the table with one row for every model and variant: its ranks, and why it lacks one.
 
     Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed on any
@@ -115,7 +118,7 @@ def rank(table: pd.DataFrame, info: MetricInfo) -> RankedTable:
         for model, rows in ranked_rows(table).groupby("model", sort=False)
     ]
     ranking = pd.concat([pd.DataFrame(columns=COLUMNS, dtype=object), *rankings], ignore_index=True)
-    return RankedTable(table, info, ranking, by_model)
+    return RankedTable(table, info, ranking, by_model, evidence or Evidence())
 
 
 def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:

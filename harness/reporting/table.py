@@ -13,6 +13,7 @@ from harness.contracts import Metric, Number
 from harness.errors import DataError
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.collapse import flag
+from harness.reporting.evidence import HIGH, LOW, Evidence, interval_columns
 from harness.reporting.metric_info import MetricInfo, read_declarations
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
@@ -29,11 +30,12 @@ STANDARD_ERROR = "{}_stderr"
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
 
 
-def table(results: Results, info: MetricInfo) -> pd.DataFrame:
+def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) -> pd.DataFrame:
     """Return one row for each measured point of the sweep, with the columns of table.csv.
 
     A metric that a point lacks is NaN. `ranked` marks the one point of each trial, at most, that
-    stands for its method in the ranking.
+    stands for its method in the ranking. With the evidence of its items each metric has its 95 % interval
+    (`ma_low`, `ma_high`).
     """
     rows = []
     for trial in results.trials:
@@ -42,8 +44,9 @@ def table(results: Results, info: MetricInfo) -> pd.DataFrame:
     errors = [
         name for name in map(STANDARD_ERROR.format, info) if name not in info and any(name in row for row in rows)
     ]
-    numbers = [*info, *errors]
-    frame = pd.DataFrame(rows, columns=[*LEADING, *numbers, *TRAILING])
+    bounds = interval_columns(pd.DataFrame(rows), info, evidence) if evidence else {}
+    numbers = [*info, *errors, *bounds]
+    frame = pd.DataFrame(rows).assign(**bounds).reindex(columns=[*LEADING, *numbers, *TRAILING])
     flagged = flag(_typed(frame, numbers), info, results.plan.collapse)
     flagged.loc[flagged["method"].isin(UNSEEN_ROWS), ["collapse_class", "collapse_reason"]] = ""
     return flagged
@@ -133,7 +136,8 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     if not info:
         raise DataError(f"{path} has none of the metrics declared beside it ({', '.join(declared)}), but {columns}.")
     errors = [name for name in map(STANDARD_ERROR.format, info) if name in frame.columns and name not in info]
-    numbers = [*info, *errors]
+    bounds = [bound.format(name) for name in info for bound in (LOW, HIGH)]
+    numbers = [*info, *errors, *(name for name in bounds if name in frame.columns and name not in info)]
     for names, parse, wanted in (
         ((*_FLOATS, *numbers), float, "a number"),
         (("seed", "peak_memory_bytes"), int, "a whole number"),

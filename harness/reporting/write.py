@@ -8,6 +8,7 @@ import pandas as pd
 
 from harness.files import write_whole
 from harness.records.results import Results
+from harness.reporting.evidence import read_evidence
 from harness.reporting.figures import rendered, tradeoff
 from harness.reporting.layout import model_tables
 from harness.reporting.metric_info import declarations, metric_info, metrics_in
@@ -29,12 +30,13 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
         DataError: The table mixes definitions, or has two ranked rows of one variant and seed.
     """
     info = metric_info(results)
-    table = make_table(results, info)
+    evidence = read_evidence(results)
+    table = make_table(results, info, evidence)
     written = [
         write_whole(folder / "table.csv", table_csv(table)),
         write_whole(folder / "table.metrics.yaml", declarations(info)),
     ]
-    ranked = rank(table, info)
+    ranked = rank(table, info, evidence)
     drawn = {"tradeoff": tradeoff(table, info), "reasoning": bars(table, info)}
     figures = {name: figure for name, figure in drawn.items() if figure is not None}
     for kind in ("png", "pdf"):
