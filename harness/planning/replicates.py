@@ -65,6 +65,8 @@ def _group_faults(name: str, members: Sequence[ResolvedModel], texts: Mapping[st
             yield Fault(first.path, f"is no replicate of '{name}': {reason}")
     wanted, seen = architecture(first.checkpoint), {first.retrained.digest if first.retrained else None: first.path}
     for model in others:
+        if model.checkpoint.digest == first.checkpoint.digest:
+            continue  # That is a fault already.
         reasons = [_difference(architecture(model.checkpoint), wanted)]
         if not reasons[0] and _reading(model, texts) != _reading(first, texts):
             reasons.append("its tokenizer is another, so it would not be measured on the same tokens.")

@@ -94,7 +94,7 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
 
 
 def _replicate(id: str) -> Replicate | None:
-    return None if id in miniature.names() else read_replicate(Path(id).expanduser())
+    return None if id in miniature.names() else read_replicate(Path(id).expanduser().resolve())
 
 
 def _resolve_original(entry: ModelEntry) -> Checkpoint:
