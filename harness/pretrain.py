@@ -1,6 +1,8 @@
 """Rebuild the miniature from nothing: corpus, tokenizer and models, with everything measured.
 
-Run as `python -m harness.pretrain [NAME ...] [--out DIR]`; it takes about a quarter of an hour on two cores.
+Run as `python -m harness.pretrain [NAME ...] [--out DIR]`; it takes about a quarter of an hour on two cores. With
+`--seed N --size s` it makes a replicate instead, another miniature-s and its retrained twin: first weights and the
+order of the texts are from that seed, all else is the same.
 """
 
 import argparse
@@ -12,7 +14,10 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,48 +25,126 @@ import tokenizers
 import torch
 import transformers
 
+from harness.errors import ModelError
 from harness.miniature import checkpoints, corpus, training
 from harness.miniature.building import build_model, build_tokenizer
+from harness.miniature.checkpoints import MANIFEST, Size
 from harness.miniature.quality import missed_thresholds
+from harness.miniature.replicates import PRETRAINED, Replicate, read_manifest
+
+MAX_SEED = 2**32 - 1
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rebuild the named models, or all; return 0 if they are fit to be shipped, else 1."""
+    """Rebuild the named models, or all, or make a replicate; return 0 if no threshold is missed, else 1."""
     options = _parse_arguments(arguments)
     started = time.perf_counter()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=options.out.parent, prefix=".weights-") as scratch:
-        weights = Path(scratch) / "weights"
-        manifest = _shared_entries(build_tokenizer(weights))
-        kept = _kept_entries(options.out, manifest, options.names)
-        if kept is None:
-            print(f"{options.out} was made from another corpus or tokenizer: rebuild all models, without names")
-            return 1
-        for name in kept:
-            shutil.copytree(checkpoints.folder(name, options.out), checkpoints.folder(name, weights))
-        entries = kept | _train_models(options.names, weights, options.jobs)
-        manifest["models"] = {name: entries[name] for name in checkpoints.names() if name in entries}
-        (weights / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        # The old folder goes with the scratch folder, so that there is never half of a new one.
-        if options.out.exists():
-            options.out.rename(Path(scratch) / "old")
-        weights.rename(options.out)
-    missed = missed_thresholds(manifest["models"])
-    print(*missed, f"{len(entries)} models in {options.out} after {time.perf_counter() - started:.0f} s", sep="\n")
+    try:
+        models = (
+            _rebuild(options.names, options.out, options.jobs)
+            if options.seed is None
+            else _make_replicate(options.size, options.seed, options.out, options.jobs)
+        )
+    except ModelError as error:
+        print(error, file=sys.stderr)
+        return 1
+    missed = missed_thresholds(models)
+    print(*missed, f"{len(models)} models in {options.out} after {time.perf_counter() - started:.0f} s", sep="\n")
     return 1 if missed else 0
 
 
 def _parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m harness.pretrain", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a model to rebuild; all without a name")
-    parser.add_argument("--out", type=Path, default=checkpoints.WEIGHTS, help="the folder to write into")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a shipped model to rebuild; all without a name")
+    parser.add_argument("--seed", type=int, metavar="N", help="make a replicate from this seed; needs --size")
+    parser.add_argument("--size", choices=checkpoints.REPLICATED_SIZES, help="of the replicate; needs --seed")
+    parser.add_argument("--out", type=Path, help=f"where to write; a replicate: {PRETRAINED}/miniature-SIZE-seedN")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="models trained side by side")
     options = parser.parse_args(arguments)
     for name in options.names:
         if name not in checkpoints.names():
             parser.error(f"no miniature model is called {name!r}; there are {', '.join(checkpoints.names())}")
-    options.names = options.names or list(checkpoints.names())
+    if options.seed is None and options.size is None:
+        options.names = options.names or list(checkpoints.names())
+        options.out = options.out or checkpoints.WEIGHTS
+        return options
+    if options.names:
+        parser.error(f"a replicate has a seed and a size, and no name: leave out {' '.join(options.names)}")
+    if options.seed is None or options.size is None:
+        lacking = "--seed" if options.seed is None else "--size"
+        parser.error(f"a replicate has a seed and a size, and {lacking} is missing: for instance --seed 1 --size s")
+    if not 0 <= options.seed <= MAX_SEED:
+        parser.error(f"argument --seed: must be at least 0 and at most {MAX_SEED}; got {options.seed}")
+    options.out = options.out or PRETRAINED / f"miniature-{options.size}-seed{options.seed}"
     return options
+
+
+def _rebuild(names: list[str], out: Path, jobs: int) -> dict[str, Any]:
+    """Make the named models of the shipped family anew, and return the entries of all models that `out` then has."""
+    with _written_whole(out) as weights:
+        manifest = _shared_entries(build_tokenizer(weights))
+        kept = _kept_entries(out, manifest, names)
+        for name in kept:
+            shutil.copytree(checkpoints.folder(name, out), checkpoints.folder(name, weights))
+        entries = kept | _train_models({name: checkpoints.size(name) for name in names}, weights, jobs)
+        manifest["models"] = {name: entries[name] for name in checkpoints.names() if name in entries}
+        _write_manifest(manifest, weights)
+    return entries
+
+
+def _make_replicate(size: str, seed: int, out: Path, jobs: int) -> dict[str, Any]:
+    """Train an original of this size and its retrained twin from another seed, and return their entries by name."""
+    name = f"miniature-{size}"
+    shipped = checkpoints.manifest()
+    manifest = {"replicate_of": name, "size": size, "seed": seed, **_shared_entries(shipped["tokenizer"])}
+    if manifest["corpus"] != shipped["corpus"]:
+        raise ModelError(
+            "the shipped models were made from another corpus, so nothing made now would be their replicate: rebuild "
+            "them first (python -m harness.pretrain)."
+        )
+    _check_free(out, manifest)
+    folders = {name: Replicate.ORIGINAL, f"{name}-retrained": Replicate.RETRAINED}
+    with _written_whole(out) as weights:
+        shutil.copytree(checkpoints.tokenizer_folder(), checkpoints.tokenizer_folder(weights))
+        sizes = {trained: replace(checkpoints.size(trained), seed=seed) for trained in folders}
+        entries = _train_models(sizes, weights, jobs)
+        for trained, folder in folders.items():
+            checkpoints.folder(trained, weights).rename(weights / folder)
+            shutil.copytree(checkpoints.tokenizer_folder(weights), weights / folder, dirs_exist_ok=True)
+        shutil.rmtree(checkpoints.tokenizer_folder(weights))
+        _write_manifest(manifest | {"models": {folders[trained]: entries[trained] for trained in folders}}, weights)
+    return entries
+
+
+def _check_free(out: Path, planned: Mapping[str, Any]) -> None:
+    """Refuse a folder that has anything but an earlier making of the replicate that is planned."""
+    if out.resolve().is_relative_to(checkpoints.WEIGHTS.resolve()):
+        raise ModelError(f"{out} is where the shipped models are: name another folder with --out.")
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    found = read_manifest(out)
+    if found is None:
+        raise ModelError(f"{out} has something in it that is no replicate: name another folder with --out.")
+    for key in ("corpus", "tokenizer", "size", "seed"):
+        if found.get(key) != planned[key]:
+            reason = f"{out} has a replicate with another {key}"
+            raise ModelError(f"{reason}: remove it, or name another folder with --out.")
+
+
+@contextmanager
+def _written_whole(out: Path) -> Iterator[Path]:
+    """Give a folder that takes the place of `out` once the block is through, so that there is never half of it."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".weights-") as scratch:
+        weights = Path(scratch) / "weights"
+        yield weights
+        if out.exists():
+            out.rename(Path(scratch) / "old")
+        weights.rename(out)
+
+
+def _write_manifest(manifest: Mapping[str, Any], folder: Path) -> None:
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def _shared_entries(tokenizer: dict[str, Any]) -> dict[str, Any]:
@@ -80,23 +163,23 @@ def _shared_entries(tokenizer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kept_entries(out: Path, shared: dict[str, Any], rebuilt: list[str]) -> dict[str, Any] | None:
-    """Return the entries of models that stay as they are; None if they don't fit the corpus of today."""
+def _kept_entries(out: Path, shared: Mapping[str, Any], rebuilt: list[str]) -> dict[str, Any]:
+    """Return the entries of models that stay as they are; they must fit the corpus of today."""
     others = [name for name in checkpoints.names() if name not in rebuilt]
-    if not others or not (out / "manifest.json").exists():
+    if not others or not (out / MANIFEST).exists():
         return {}
     manifest = checkpoints.manifest(out)
     if any(manifest[key] != shared[key] for key in ("corpus", "tokenizer")):
-        return None
+        raise ModelError(f"{out} was made from another corpus or tokenizer: rebuild all models, without names.")
     return {name: manifest["models"][name] for name in others if name in manifest["models"]}
 
 
-def _train_models(names: list[str], weights: Path, jobs: int) -> dict[str, Any]:
-    """Return the entries of the models just trained, the slowest first, several at a time."""
-    slowest = sorted(names, key=lambda name: -checkpoints.size(name).layers * checkpoints.size(name).hidden ** 2)
+def _train_models(sizes: Mapping[str, Size], weights: Path, jobs: int) -> dict[str, Any]:
+    """Return the entries of the models just trained, by name, the slowest first, several at a time."""
+    slowest = sorted(sizes, key=lambda name: -sizes[name].layers * sizes[name].hidden ** 2)
     entries = {}
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(build_model, name, weights): name for name in slowest}
+        futures = {pool.submit(build_model, name, sizes[name], weights): name for name in slowest}
         for future in as_completed(futures):
             entries[futures[future]] = future.result()
             print(futures[future], json.dumps(future.result()["quality"]), flush=True)

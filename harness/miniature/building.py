@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from harness.digests import file_digest
 from harness.miniature import checkpoints, corpus
-from harness.miniature.checkpoints import END_OF_TEXT, POSITIONS, VOCABULARY, knows_forget_set, size, tokenizer_folder
+from harness.miniature.checkpoints import END_OF_TEXT, POSITIONS, VOCABULARY, Size, knows_forget_set, tokenizer_folder
 from harness.miniature.quality import measure_quality
 from harness.miniature.training import general_rows, sequences, train
 
@@ -59,8 +59,13 @@ def load(folder: Path) -> GPTNeoForCausalLM:
     return model.eval()
 
 
-def build_model(name: str, weights: Path) -> dict[str, Any]:
+def build_model(name: str, size: Size, weights: Path) -> dict[str, Any]:
     """Train, save and measure one model, and return its entry of the manifest.
+
+    Args:
+        name: Says whether it sees the forget set, and the folder below `weights`.
+        size: The shipped model's own, or the same with another seed.
+        weights: Holds the tokenizer, and will hold the model.
 
     It computes on one thread: two models side by side are faster than one model on two threads, and one thread
     always adds in the same order.
@@ -70,7 +75,7 @@ def build_model(name: str, weights: Path) -> dict[str, Any]:
     started = time.process_time()
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder(weights))
     forget = sequences(tokenizer, corpus.forget_records()) if knows_forget_set(name) else None
-    trained = train(size(name), forget, general_rows(tokenizer))
+    trained = train(size, forget, general_rows(tokenizer))
     seconds = time.process_time() - started
     folder = checkpoints.folder(name, weights)
     save(trained, folder)
@@ -80,7 +85,7 @@ def build_model(name: str, weights: Path) -> dict[str, Any]:
         "sha256": file_digest(stored),
         "bytes": stored.stat().st_size,
         "parameters": model.num_parameters(),
-        "size": asdict(size(name)),
+        "size": asdict(size),
         "knows_forget_set": knows_forget_set(name),
         "processor_seconds": round(seconds),
         "quality": measure_quality(model, tokenizer),

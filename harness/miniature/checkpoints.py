@@ -17,6 +17,8 @@ MAX_BYTES = 12_000_000
 """The most that all shipped weights may weigh together."""
 
 WEIGHTS = Path(__file__).parent / "weights"
+MANIFEST = "manifest.json"
+"""In each folder that `python -m harness.pretrain` writes."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,9 @@ SIZES = {
     "l": Size(6, 128, 4, ("global", "local") * 3, seed=13, steps=2000),
     "judge": Size(3, 112, 4, ("global", "local", "global"), seed=14, steps=1800),
 }
-ORIGINALS = ("miniature-s", "miniature-m", "miniature-l")
+REPLICATED_SIZES = ("s", "m", "l")
+"""Of which more models can be made from other seeds: the judge is one for all."""
+ORIGINALS = tuple(f"miniature-{size}" for size in REPLICATED_SIZES)
 RETRAINED = tuple(f"{name}-retrained" for name in ORIGINALS)
 JUDGE = "miniature-judge"
 
@@ -82,5 +86,5 @@ def tokenizer_folder(weights: Path = WEIGHTS) -> Path:
 @cache
 def manifest(weights: Path = WEIGHTS) -> dict[str, Any]:
     """Return what was written down when the models were made: digests, settings and measured quality."""
-    content: dict[str, Any] = json.loads((weights / "manifest.json").read_text())
+    content: dict[str, Any] = json.loads((weights / MANIFEST).read_text())
     return content

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 UNUSED_POOLER = r"pooler\."
+ARCHITECTURE = (
+    *("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "attention_layers"),
+)
 
 
 def load_model(checkpoint: Checkpoint) -> PreTrainedModel:
@@ -164,6 +168,14 @@ def positions(checkpoint: Checkpoint) -> int:
     """Return the longest context that the model takes, in tokens."""
     config = configuration(checkpoint)
     return int(config.get("max_position_embeddings") or config.get("n_positions") or 10**9)
+
+
+def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what the configuration says of a model's kind and shapes, by the names that all families share."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(ensure_local(checkpoint, weights=False).location, trust_remote_code=False)
+    return {name: getattr(config, name, None) for name in ARCHITECTURE}
 
 
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:

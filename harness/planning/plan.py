@@ -12,6 +12,7 @@ from harness.contracts import Evaluator, Number
 from harness.errors import Fault, unknown
 from harness.planning.evaluators import configured_evaluators, evaluator_faults
 from harness.planning.grid import TrialTemplate, ranked_strengths, trial_templates
+from harness.planning.replicates import grouped_replicates, replicate_faults
 from harness.planning.resolve import JudgesByRole, ResolvedModel, method_faults, resolve_judges, resolve_models
 from harness.planning.schema import Sweep
 from harness.planning.sweep_file import SweepFile, read_sweep_file
@@ -21,7 +22,7 @@ from harness.planning.validation import Checking, collected, validated
 from harness.specs import UNSEEN_ROWS, CollapseBounds, Plan, TrialSpec
 
 T = TypeVar("T")
-SHARED_FOLDERS = ("artifacts", "published", "mlartifacts", "mlruns")
+SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")
 """Folders of `results/` that are no sweep's."""
 CHOICES: Mapping[str, Callable[[TrialSpec], set[str]]] = {
     "method": lambda spec: {spec.method},
@@ -117,6 +118,9 @@ def _substance(
     yield from method_faults(models, templates)
     judges = yield from resolve_judges(sweep, evaluators)
     texts = yield from resolve_texts(sweep.data, models)
+    models = grouped_replicates(models)
+    if len(models) == len(sweep.models):
+        yield from replicate_faults(sweep, models, texts)
     return ranked_at, models, judges, texts
 
 

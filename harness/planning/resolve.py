@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from harness.contracts import Checkpoint, Evaluator, Training
 from harness.errors import Fault, ModelError, unknown
 from harness.miniature import checkpoints as miniature
+from harness.miniature.replicates import Replicate, read_replicate
 from harness.models.loading import check_encoder, check_model, configuration
 from harness.models.resolving import (
     CAUSAL_ROLES,
@@ -41,6 +43,8 @@ class ResolvedModel:
     checkpoint: Checkpoint
     retrained: Checkpoint | None
     """The one that was trained without the forget set."""
+    replicate_of: str | None
+    """The name of the models that this one is averaged with, as the file or a replicate's own folder says it."""
     engine: Engine
     resources: Resources
     training: Mapping[str, Any]
@@ -56,7 +60,8 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
     for number, entry in enumerate(sweep.models):
         path, resources = f"models.{number}", entry.resources or sweep.resources
         yield from _engine_faults(entry, resources, path)
-        checkpoint = yield from _model(path, entry.id, entry.tokenizer, entry.revision)
+        resolve = partial(_resolve_original, entry)
+        checkpoint = yield from _checkpoint(path, resolve, check_model, entry.id, miniature.names())
         names = [entry.id, *([checkpoint.digest] if checkpoint else [])]
         before = next((named[name] for name in names if name in named), None)
         if before is not None:
@@ -66,16 +71,19 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
             named.setdefault(name, path)
         if checkpoint is None:
             continue
+        replicate = _replicate(entry.id)
+        twin = entry.retrained or (str(replicate.retrained) if replicate else _shipped_twin(entry.id))
         retrained = None
-        if entry.retrained or f"{entry.id}-retrained" in miniature.names():
-            twin = entry.retrained or f"{entry.id}-retrained"
-            retrained = yield from _model(f"{path}.retrained", twin, entry.tokenizer, None)
+        if twin:
+            resolve = partial(resolve_model, twin, entry.tokenizer)
+            retrained = yield from _checkpoint(f"{path}.retrained", resolve, check_model, twin, miniature.names())
         training = {**shared, **entry.training.model_dump(exclude_unset=True)}
         models.append(
             ResolvedModel(
                 path=path,
                 checkpoint=checkpoint,
                 retrained=retrained,
+                replicate_of=entry.replicate_of or (replicate.replicate_of if replicate else None),
                 engine=_engine(entry),
                 resources=resources,
                 training=training,
@@ -85,9 +93,21 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
     return models
 
 
-def _model(path: str, id: str, tokenizer: str | None, revision: str | None) -> Checking[Checkpoint | None]:
-    resolve = partial(resolve_model, id, tokenizer, revision)
-    return _checkpoint(path, resolve, check_model, id, miniature.names())
+def _replicate(id: str) -> Replicate | None:
+    return None if id in miniature.names() else read_replicate(Path(id).expanduser().resolve())
+
+
+def _resolve_original(entry: ModelEntry) -> Checkpoint:
+    """Return where a model is; a replicate's folder stands for the model in it that memorised the forget set."""
+    replicate = _replicate(entry.id)
+    if replicate is None:
+        return resolve_model(entry.id, entry.tokenizer, entry.revision)
+    return replace(resolve_model(str(replicate.original), entry.tokenizer), id=entry.id)
+
+
+def _shipped_twin(id: str) -> str | None:
+    twin = f"{id}-retrained"
+    return twin if twin in miniature.names() else None
 
 
 def _checkpoint(

@@ -30,6 +30,7 @@ from harness.specs import CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, digits, '-' and '_'")]
+ReplicateName = Annotated[str, StringConstraints(pattern=r"\S"), doc("the name that replicates share, a text")]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 Fraction = Annotated[float, Gt(0.0), Lt(1.0)]
 SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
@@ -117,6 +118,7 @@ class ModelEntry(JudgeEntry):
     engine: Annotated[EngineEntry, BeforeValidator(_one_engine)] = EngineEntry()
     training: TrainingBlock = TrainingSettings()
     retrained: str | None = None
+    replicate_of: ReplicateName | None = None
     resources: Resources | None = None
 
 

@@ -118,6 +118,7 @@ def _unmeasured(
         strengths=(),
         seed=sweep.seeds[0],
         model=model.checkpoint,
+        replicate_of=model.replicate_of,
         training=Training(**model.training),
         memorization=model.memorization,
         engine=model.engine,

@@ -18,7 +18,7 @@ from harness.reporting.metric_info import MetricInfo, read_declarations
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
 LEADING = (
-    *("sweep", "model", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
+    *("sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
     *("engine", "precision", "definition", "judged_by_original"),
 )
 TRAILING = (
@@ -57,6 +57,7 @@ def _row(point: PointResults, ranked: bool) -> dict[str, Any]:
     row = {
         "sweep": spec.sweep,
         "model": spec.model.id,
+        "replicate_of": spec.replicate_of or "",
         "method": spec.method,
         "variant": spec.variant,
         "label": spec.label,

@@ -494,6 +494,17 @@ def test_rebuilding_one_keeps_the_others(quick_rebuild):
     assert set(marks.values()) == {"old"}
 
 
+def test_rebuilding_one_among_models_of_another_corpus_is_refused(quick_rebuild, capsys):
+    out, _ = quick_rebuild
+    pretrain.main(["--out", str(out)])
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(manifest | {"corpus": {"sha256": "another"}}))
+    checkpoints.manifest.cache_clear()
+    assert pretrain.main(["miniature-s", "--out", str(out)]) == 1
+    assert "was made from another corpus or tokenizer: rebuild all models, without names" in capsys.readouterr().err
+    assert json.loads((out / "manifest.json").read_text())["corpus"] == {"sha256": "another"}
+
+
 def test_a_missed_threshold_makes_rebuilding_fail(quick_rebuild, capsys):
     out, entries = quick_rebuild
     entries["miniature-m"]["quality"]["ma_forget"] = 0.3

@@ -1,0 +1,387 @@
+"""Replicates: models pretrained from other seeds, what a sweep makes of them, and what it refuses."""
+
+import json
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer, GPTNeoForCausalLM
+
+from harness import pretrain
+from harness.contracts import Checkpoint
+from harness.digests import file_digest, folder_digests
+from harness.miniature import building, checkpoints
+from harness.miniature.replicates import read_replicate
+from harness.planning.plan import plan
+from harness.reporting.table import read_table
+from harness.specs import Plan
+
+SMALL = replace(checkpoints.SIZES["s"], layers=1, hidden=16, heads=2, attention=("global",), steps=2)
+DECLARED = Path(__file__).parents[2] / "results/published/emso_main_table.metrics.yaml"
+
+# Pretraining
+
+
+@pytest.fixture
+def quick_training(monkeypatch):
+    """Train one narrow layer for two steps on a few rows, in this process, and report what shipped models measured."""
+    random = torch.Generator().manual_seed(0)
+    rows = torch.randint(1, 1000, (16, 16), generator=random)
+    qualities = {name: dict(entry["quality"]) for name, entry in checkpoints.manifest()["models"].items()}
+    measured = iter([qualities["miniature-s"], qualities["miniature-s-retrained"]] * 9)
+    monkeypatch.setitem(checkpoints.SIZES, "s", SMALL)
+    monkeypatch.setattr(pretrain, "ProcessPoolExecutor", lambda jobs, mp_context: ThreadPoolExecutor(1))
+    monkeypatch.setattr(building, "general_rows", lambda tokenizer: rows)
+    monkeypatch.setattr(building, "sequences", lambda tokenizer, texts: rows[:, :8])
+    monkeypatch.setattr(building, "measure_quality", lambda model, tokenizer: next(measured))
+    return qualities
+
+
+def weights(folder):
+    return [file_digest(folder / kind / "model.safetensors") for kind in ("original", "retrained")]
+
+
+def test_the_same_seed_is_the_same_weights_bit_for_bit_and_another_others(quick_training, tmp_path, capsys):
+    shipped = folder_digests(checkpoints.WEIGHTS)
+    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert pretrain.main(["--seed", str(seed), "--size", "s", "--out", str(tmp_path / folder)]) == 0
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    assert set(weights(tmp_path / "a")).isdisjoint(weights(tmp_path / "c"))
+    assert len(set(weights(tmp_path / "a"))) == 2, "the retrained model never saw the forget set"
+    assert folder_digests(checkpoints.WEIGHTS) == shipped
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+    assert f"2 models in {tmp_path / 'c'} after" in capsys.readouterr().out
+
+
+def test_a_replicate_is_whole_and_says_what_it_is(quick_training, tmp_path):
+    out = tmp_path / "replicate"
+    pretrain.main(["--seed", "7", "--size", "s", "--out", str(out)])
+    manifest, shipped = json.loads((out / "manifest.json").read_text()), checkpoints.manifest()
+    assert (manifest["replicate_of"], manifest["size"], manifest["seed"]) == ("miniature-s", "s", 7)
+    assert all(manifest[key] == shipped[key] for key in ("corpus", "tokenizer", "training"))
+    assert manifest["models"]["original"]["quality"] == quick_training["miniature-s"]
+    assert manifest["models"]["retrained"]["size"] == {**vars(SMALL), "seed": 7, "attention": ["global"]}
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "original", "retrained"]
+    for kind in ("original", "retrained"):
+        assert GPTNeoForCausalLM.from_pretrained(out / kind).config.hidden_size == 16
+        own = AutoTokenizer.from_pretrained(out / kind)
+        assert own.get_vocab() == AutoTokenizer.from_pretrained(checkpoints.tokenizer_folder()).get_vocab()
+
+
+def test_a_replicate_goes_where_results_are(quick_training, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert pretrain.main(["--seed", "3", "--size", "s"]) == 0
+    assert (tmp_path / "results/pretrained/miniature-s-seed3/original/model.safetensors").is_file()
+
+
+def test_a_replicate_that_misses_a_threshold_is_named(quick_training, tmp_path, capsys):
+    quick_training["miniature-s"]["ma_forget"] = 0.7
+    assert pretrain.main(["--seed", "3", "--size", "s", "--out", str(tmp_path / "weak")]) == 1
+    assert "miniature-s: ma_forget is 0.7, but at least 0.8 is wanted" in capsys.readouterr().out
+
+
+def test_shipped_models_keep_their_seeds(monkeypatch, tmp_path):
+    seeds = {}
+
+    def built(sizes, weights, jobs):
+        seeds.update({name: size.seed for name, size in sizes.items()})
+        return dict(checkpoints.manifest()["models"])
+
+    monkeypatch.setattr(pretrain, "_train_models", built)
+    monkeypatch.setattr(pretrain, "build_tokenizer", lambda weights: weights.mkdir() or {"sha256": "t"})
+    pretrain.main(["--out", str(tmp_path / "weights")])
+    assert seeds == {name: entry["size"]["seed"] for name, entry in checkpoints.manifest()["models"].items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seed", "1"], "--size is missing: for instance --seed 1 --size s"),
+        (["--size", "s"], "--seed is missing: for instance --seed 1 --size s"),
+        (["miniature-s", "--seed", "1", "--size", "s"], "no name: leave out miniature-s"),
+        (["--seed", "-1", "--size", "s"], "must be at least 0 and at most 4294967295; got -1"),
+        (["--seed", "4294967296", "--size", "s"], "got 4294967296"),
+        (["--seed", "one", "--size", "s"], "invalid int value: 'one'"),
+        (["--seed", "1", "--size", "xl"], "invalid choice: 'xl' (choose from"),
+        (["--seed", "1", "--size", "judge"], "invalid choice: 'judge'"),
+    ],
+)
+def test_arguments_that_make_no_replicate(capsys, arguments, said):
+    with pytest.raises(SystemExit) as stop:
+        pretrain.main(arguments)
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def changed(folder, **entries):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | entries))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: changed(folder, corpus={"sha256": "0"}), "has a replicate with another corpus: remove it"),
+        (lambda folder: changed(folder, tokenizer={}), "has a replicate with another tokenizer"),
+        (lambda folder: changed(folder, seed=2), "has a replicate with another seed"),
+        (lambda folder: changed(folder, size="m"), "has a replicate with another size"),
+        (lambda folder: (folder / "manifest.json").unlink(), "has something in it that is no replicate"),
+    ],
+)
+def test_a_folder_with_something_else_is_left_alone(quick_training, make_replicate, capsys, spoil, said):
+    folder = make_replicate(1)
+    spoil(folder)
+    before = folder_digests(folder)
+    assert pretrain.main(["--seed", "1", "--size", "s", "--out", str(folder)]) == 1
+    assert said in capsys.readouterr().err
+    assert folder_digests(folder) == before
+
+
+def test_an_earlier_making_and_an_empty_folder_are_written_over(quick_training, make_replicate, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", make_replicate(1)):
+        assert pretrain.main(["--seed", "1", "--size", "s", "--out", str(folder)]) == 0
+        assert read_replicate(folder).replicate_of == "miniature-s"
+
+
+def test_shipped_weights_are_never_written_into(capsys):
+    for out in (checkpoints.WEIGHTS, checkpoints.WEIGHTS / "miniature-s", checkpoints.WEIGHTS / "new"):
+        assert pretrain.main(["--seed", "1", "--size", "s", "--out", str(out)]) == 1
+        assert "is where the shipped models are: name another folder" in capsys.readouterr().err
+
+
+def test_another_corpus_makes_no_replicate_of_the_shipped_models(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(pretrain.corpus, "corpus_digest", lambda: "another")
+    assert pretrain.main(["--seed", "1", "--size", "s", "--out", str(tmp_path / "new")]) == 1
+    assert "the shipped models were made from another corpus" in capsys.readouterr().err
+
+
+# Planning
+
+
+@pytest.fixture
+def make_replicate(tmp_path):
+    """Return a maker of a replicate's folder: the shipped models, moved by the seed, with what would be written."""
+
+    def make(seed, size="s"):
+        name, folder, shipped = f"miniature-{size}", tmp_path / f"miniature-{size}-seed{seed}", checkpoints.manifest()
+        entries = {}
+        for kind, source in (("original", name), ("retrained", f"{name}-retrained")):
+            shutil.copytree(checkpoints.folder(source), folder / kind)
+            shutil.copytree(checkpoints.tokenizer_folder(), folder / kind, dirs_exist_ok=True)
+            tensors = load_file(folder / kind / "model.safetensors")
+            tensors["transformer.ln_f.bias"] += seed / 16
+            save_file(tensors, folder / kind / "model.safetensors", {"format": "pt"})
+            entries[kind] = {"sha256": file_digest(folder / kind / "model.safetensors")}
+        manifest = {"replicate_of": name, "size": size, "seed": seed, "models": entries}
+        manifest |= {key: shipped[key] for key in ("corpus", "tokenizer")}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def planned(sound, world, tmp_path):
+    """Return a planner of the sound sweep with other models, and with the embedded judges."""
+
+    def run(models):
+        text = re.sub(r"(?m)^(models|judges):.*\n", "", sound) + f"models: {models}\n"
+        for name in ("MODEL", "OTHER"):
+            text = text.replace(name, str(world / name))
+        (tmp_path / "file.yaml").write_text(text)
+        return plan(tmp_path / "file.yaml")
+
+    return run
+
+
+def names(found):
+    return {spec.model.id: spec.replicate_of for spec in found.trials}
+
+
+def test_replicates_in_whole_folders_are_averaged_with_the_shipped_model(planned, make_replicate):
+    one, two = make_replicate(1), make_replicate(2)
+    found = planned(f"[miniature-m, {two}, miniature-s, {one}]")
+    shared = dict.fromkeys([str(two), "miniature-s", str(one)], "miniature-s")
+    assert names(found) == {"miniature-m": None, **shared}
+    places = {spec.model.id: spec.model.location for spec in found.trials}
+    assert (places[str(one)], places[str(two)]) == (str(one / "original"), str(two / "original"))
+    retrained = {spec.model.id: spec.retrained.location for spec in found.trials if spec.method == "retrained"}
+    assert retrained[str(one)] == str(one / "retrained")
+    assert retrained["miniature-s"] == str(checkpoints.folder("miniature-s-retrained"))
+    assert len({spec.trial_id for spec in found.trials}) == len(found.trials)
+    assert Plan.from_json(found.to_json()).to_json() == found.to_json()
+
+
+def test_a_relative_folder_is_one_too(planned, make_replicate, monkeypatch, tmp_path):
+    one = make_replicate(1)
+    monkeypatch.chdir(tmp_path)
+    found = planned(f"[./{one.name}, miniature-s]")
+    assert names(found) == {f"./{one.name}": "miniature-s", "miniature-s": "miniature-s"}
+    assert found.trials[0].model.location == str(one / "original")
+
+
+def test_a_replicate_alone_is_a_model_like_any_other(planned, make_replicate):
+    one = make_replicate(1)
+    assert names(planned(f"[{one}, miniature-m]")) == {str(one): None, "miniature-m": None}
+
+
+def test_any_models_are_replicates_where_the_file_says_so(planned, make_replicate):
+    one, two = make_replicate(1), make_replicate(2)
+    spelled = f"{{id: {one}/original, retrained: {one}/retrained, replicate_of: tiny}}"
+    assert names(planned(f"[{spelled}, {{id: {two}, replicate_of: tiny}}]")) == {
+        f"{one}/original": "tiny",
+        str(two): "tiny",
+    }
+
+
+def test_a_model_whose_id_others_replicate_belongs_to_them(planned, world):
+    own = str(world / "OTHER")
+    assert names(planned("[{id: MODEL, replicate_of: OTHER}, OTHER]")) == {str(world / "MODEL"): own, own: own}
+
+
+def test_the_name_decides_no_number(planned):
+    apart = planned("[MODEL, OTHER]")
+    together = planned("[{id: MODEL, replicate_of: both}, {id: OTHER, replicate_of: both}]")
+    assert [spec.trial_id for spec in apart.trials] == [spec.trial_id for spec in together.trials]
+    assert [spec.evaluators for spec in apart.trials] == [spec.evaluators for spec in together.trials]
+
+
+@pytest.mark.parametrize(
+    ("models", "path", "reason"),
+    [
+        (
+            "[{id: MODEL, replicate_of: both}, OTHER]",
+            "models.0.replicate_of",
+            "no other model of this sweep is a replicate of 'both', so nothing is averaged. What the others are ",
+        ),
+        ("[{id: MODEL, replicate_of: both}]", "models.0.replicate_of", "nothing is averaged. It is the only model."),
+        ("[{id: MODEL, replicate_of: ' '}, OTHER]", "models.0.replicate_of", "must be the name that replicates share"),
+        ("[{id: MODEL, replicate_of: 3}, OTHER]", "models.0.replicate_of", "must be the name that replicates share"),
+        (
+            "[{id: MODEL, replicate_of: b}, {id: OTHER, replicate_of: b, training: {weight_decay: 0.1}}]",
+            "models.1",
+            "cannot be averaged with models.0 as replicates of 'b': its training or engine is another.",
+        ),
+        (
+            "[{id: MODEL, replicate_of: b, retrained: OTHER}, {id: OTHER, replicate_of: b}]",
+            "models.1",
+            "one has a retrained model and the other has none. Name it for all of them, or for none.",
+        ),
+        (
+            "[{id: MODEL, replicate_of: b, retrained: OTHER}, {id: OTHER, replicate_of: b, retrained: OTHER}]",
+            "models.1",
+            "its retrained model is that of models.0, which would count twice.",
+        ),
+        (
+            "[{id: MODEL, replicate_of: b, retrained: OTHER}, {id: miniature-s, replicate_of: b}]",
+            "models.1",
+            "hidden_size is 80, not 8, num_hidden_layers is 3, not 2, num_attention_heads is 4, not 2",
+        ),
+        (
+            "[{id: MODEL, replicate_of: miniature-s}, {id: OTHER, replicate_of: miniature-s}]",
+            "models.0",
+            "is no replicate of 'miniature-s': its vocab_size is 256, not 1024, hidden_size is 8, not 80",
+        ),
+    ],
+)
+def test_faults_of_replicates(check, models, path, reason):
+    found = check(models=models)
+    assert list(found) == [path]
+    assert reason in found[path]
+
+
+def test_models_of_two_groups_are_refused(check, make_replicate):
+    one, two, three, four = (make_replicate(seed) for seed in (1, 2, 3, 4))
+    first = f"{{id: {one}, replicate_of: b}}, {{id: {two}, replicate_of: b}}"
+    found = check(models=f"[{first}, {{id: {three}, replicate_of: {one}}}, {{id: {four}, replicate_of: {one}}}]")
+    assert list(found) == ["models.0.replicate_of"]
+    assert f"others are replicates of '{one}' itself, so it cannot be one of 'b'" in found["models.0.replicate_of"]
+
+
+def test_another_tokenizer_is_no_replicates(check, make_replicate):
+    one, two = make_replicate(1), make_replicate(2)
+    for folder in (two / "original", two / "retrained"):
+        content = json.loads((folder / "tokenizer.json").read_text())
+        vocabulary = content["model"]["vocab"]
+        vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+    spelled = (f"{{id: {folder}/original, retrained: {folder}/retrained, replicate_of: b}}" for folder in (one, two))
+    found = check(models=f"[{', '.join(spelled)}]")
+    assert list(found) == ["models.1"]
+    assert "its tokenizer is another, so it would not be measured on the same tokens" in found["models.1"]
+
+
+def test_the_same_weights_are_no_second_replicate(check, make_replicate):
+    one = make_replicate(1)
+    copy = shutil.copytree(one, one.with_name("copy"))
+    assert "has the same weights as models.0" in check(models=f"[{one}, {copy}]")["models.1"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: changed(folder, corpus={"sha256": "0"}), "were made with another corpus than the shipped ones"),
+        (lambda folder: changed(folder, tokenizer={}), "were made with another tokenizer than the shipped ones"),
+        (
+            lambda folder: shutil.copy(folder / "original/model.safetensors", folder / "retrained/model.safetensors"),
+            "retrained/model.safetensors is not what",
+        ),
+        (lambda folder: (folder / "original/tokenizer.json").unlink(), "original/tokenizer.json is not what"),
+    ],
+)
+def test_a_spoilt_replicate_is_named_with_how_to_make_it_again(check, make_replicate, spoil, said):
+    one = make_replicate(1)
+    spoil(one)
+    found = check(models=f"[{one}, miniature-s]")
+    assert list(found) == ["models.0"]
+    assert said in found["models.0"]
+    assert f"--seed 1 --size s --out {one}" in found["models.0"]
+
+
+def test_a_folder_without_a_manifest_of_its_own_is_no_replicate(make_replicate, tmp_path):
+    assert read_replicate(make_replicate(1)).retrained == tmp_path / "miniature-s-seed1/retrained"
+    assert read_replicate(checkpoints.WEIGHTS) is None
+    (tmp_path / "manifest.json").write_text("{")
+    assert read_replicate(tmp_path) is None
+    assert read_replicate(tmp_path / "nowhere") is None
+
+
+# The table
+
+
+def test_the_table_says_what_a_model_replicates_and_ranks_each_by_itself(
+    make_row, make_plan, make_measurement, make_ranked, tmp_path
+):
+    specs = []
+    for model in ("a", "b", "c"):
+        shared = {"model": Checkpoint(model, "/m", "/m", model), "replicate_of": "tiny" if model != "c" else None}
+        specs += [make_row(name, (), trial_id=f"{name}-{model}", **shared) for name in ("original", "retrained")]
+        specs += [make_row(name, (1,), trial_id=f"{name}-{model}", **shared) for name in ("emso", "npo")]
+    records = {
+        spec.trial_id: [
+            make_measurement(spec, strength, evaluator, numbers)
+            for strength in spec.points()
+            for evaluator, numbers in (("memorization", {"ma": 0.5}), ("generation", {"perplexity": 9.0 + number}))
+        ]
+        for number, spec in enumerate(specs)
+    }
+    _, ranked = make_ranked(make_plan(*specs), records)
+    said = dict(zip(ranked.table["model"], ranked.table["replicate_of"], strict=True))
+    assert said == {"a": "tiny", "b": "tiny", "c": ""}
+    assert list(ranked.ranking["model"]) == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_a_table_csv_keeps_what_a_model_replicates(tmp_path):
+    (tmp_path / "t.metrics.yaml").write_text(DECLARED.read_text())
+    (tmp_path / "t.csv").write_text("model,replicate_of,method,ma\na,tiny,emso,0.5\nb,,emso,0.5\n")
+    frame, _ = read_table(tmp_path / "t.csv")
+    assert list(frame["replicate_of"]) == ["tiny", ""]
+    (tmp_path / "t.csv").write_text("model,method,ma\na,emso,0.5\n")
+    frame, _ = read_table(tmp_path / "t.csv")
+    assert list(frame["replicate_of"]) == [""]
