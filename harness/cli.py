@@ -114,8 +114,8 @@ def items(argv: Sequence[str]) -> int:
     of_point = load_results(arguments.folder).items(arguments.point)
     if of_point.empty:
         raise DataError(
-            f"the point {arguments.point} keeps no items: it was measured before Lethe kept them, or by nothing "
-            f"that has any. Remove its trial's file from {arguments.folder}/journal and run the sweep again to have them."
+            f"the point {arguments.point} keeps no items: it was measured before Lethe kept them, or by nothing that "
+            f"has any. Remove its trial's file from {arguments.folder}/journal and run the sweep again to have them."
         )
     tables: dict[tuple[str, ...], DataFrame] = {}
     for metric, rows in of_point.groupby("metric", sort=False):

@@ -17,7 +17,8 @@ import pandas as pd
 from harness.contracts import Metric
 from harness.reporting.aggregate import ranked_rows, strengths
 from harness.reporting.collapse import verdict
-from harness.reporting.evidence import Evidence, significance_groups
+from harness.reporting.evidence import Evidence
+from harness.reporting.grouping import Letters, significance_groups
 from harness.reporting.metric_info import RANKED_GROUPS, metrics_in
 from harness.reporting.ranking import RANKS, RankedTable, competition_ranks
 from harness.specs import REFERENCE_ROWS
@@ -141,7 +142,7 @@ def _table_row(
     evidence: Evidence,
     marks: Mapping[tuple[str, str], Mark],
     ranks: Mapping[str, Any],
-    letters: Mapping[tuple[str, str], str],
+    letters: Letters,
 ) -> TableRow:
     """Return the row of a variant; `ranks` is its row of the ranking, empty for a reference row."""
     first = seeds.iloc[0]
@@ -162,13 +163,15 @@ def _cell(
     metric: Metric,
     evidence: Evidence,
     marks: Mapping[tuple[str, str], Mark],
-    letters: Mapping[tuple[str, str], str],
+    letters: Letters,
 ) -> Cell:
     """Return a metric's mean over the seeds, its interval, and what sets it apart from others."""
     key = seeds.iloc[0]["variant"], metric.name
     low, high = evidence.interval(seeds, metric)
     interval = "" if math.isnan(low) else f"{number(low, metric)}–{number(high, metric)}"
-    return Cell(number(seeds[metric.name].mean(skipna=False), metric), marks.get(key, ""), interval, letters.get(key, ""))
+    return Cell(
+        number(seeds[metric.name].mean(skipna=False), metric), marks.get(key, ""), interval, letters.get(key, "")
+    )
 
 
 def _rank_text(ranks: Mapping[str, Any], name: str) -> str:

@@ -20,6 +20,7 @@ from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.recitation import said_first
 from harness.reporting.summary import caption, outcome
+from harness.reporting.texts import LETTERS
 from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS, Plan
 
 
@@ -41,7 +42,7 @@ def page(results: Results, ranked: RankedTable, pictures: Mapping[str, bytes]) -
         verdict=verdict,
     )
     environment.filters.update(duration=duration_text, memory=memory_text)
-    points, table = results.measured, ranked.table
+    points, table, tables = results.measured, ranked.table, model_tables(ranked)
     return environment.get_template("report.html.j2").render(
         plan=results.plan,
         caption=caption(table),
@@ -55,7 +56,9 @@ def page(results: Results, ranked: RankedTable, pictures: Mapping[str, bytes]) -
         pictures={name: b64encode(svg).decode() for name, svg in pictures.items()},
         tasks=metrics_in(ranked.info, "reasoning"),
         answers=answers(table, ranked.info),
-        tables=model_tables(ranked),
+        tables=tables,
+        has_letters=any(cell.letters for table in tables for row in table.rows() for cell in row.cells),
+        letters_mean=LETTERS,
         metrics=list(ranked.info.values()),
         points={str(model): rows for model, rows in table.groupby("model", sort=False)},
         seeds=seed_count(table),

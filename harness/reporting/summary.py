@@ -6,6 +6,7 @@ import pandas as pd
 
 from harness.reporting.aggregate import ranked_rows, seed_count
 from harness.reporting.collapse import verdict
+from harness.reporting.evidence import LOW
 from harness.reporting.layout import NOTHING, number
 from harness.reporting.metric_info import MetricInfo
 from harness.reporting.ranking import NOTHING_TO_ERASE, RankedTable
@@ -22,11 +23,16 @@ def caption(table: pd.DataFrame) -> str:
     """Return what a reader of any table must know: the definition behind its numbers, who judged, and the seeds."""
     stated = [DEFINITIONS.get(name, f"Definition: {name}.") for name in sorted(set(table["definition"]))]
     count = seed_count(table)
-    seeds = f" Mean ± 95 % interval over {count} seeds; rank intervals from resampled seeds." if count > 1 else ""
+    over = [f"{count} seeds"] if count > 1 else []
+    over += (
+        ["the items (sequences, prompts, questions)"] if any(name.endswith("_low") for name in table.columns) else []
+    )
+    intervals = f" Small: the 95 % interval, over {' and '.join(over)}." if over else ""
+    seeds = f" Means over {count} seeds; rank intervals from resampled seeds." if count > 1 else ""
     judged = [
         f" Judge of {roles}: the original model itself." for roles in sorted(set(table["judged_by_original"])) if roles
     ]
-    return " ".join(stated or [DEFINITIONS[""]]) + "".join(judged) + seeds
+    return " ".join(stated or [DEFINITIONS[""]]) + "".join(judged) + seeds + intervals
 
 
 def outcome(ranked: RankedTable) -> list[tuple[str, list[str]]]:

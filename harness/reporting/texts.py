@@ -17,6 +17,7 @@ from harness.reporting.recitation import said_first
 from harness.reporting.summary import caption
 from harness.specs import REFERENCE_ROWS
 
+LETTERS = "Methods that share a letter in a column cannot be told apart (paired tests over the same items, Holm)."
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|"} | {"<": "&lt;", "\n": " "})
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
@@ -50,6 +51,8 @@ def markdown(tables: Sequence[ModelTable], title: str, caption: str) -> str:
     if not tables:
         parts.append("No point has been measured yet.")
     notes = "**Best**, <u>second best</u> among what has not collapsed. † collapsed: shown, not ranked."
+    cells = [cell for table in tables for row in table.rows() for cell in row.cells]
+    notes += f" {LETTERS}" if any(cell.letters for cell in cells) else ""
     return "\n\n".join([*parts, notes]) + "\n"
 
 
@@ -75,9 +78,15 @@ def _markdown_rows(table: ModelTable) -> Iterator[list[str]]:
             note = f" *({markdown_escape(row.note)})*" if row.note else ""
             if row.collapsed:
                 note = f" † *{markdown_escape(row.note or 'collapsed')}*"
-            cells = [_marked(cell, cell.text, "**{}**", "<u>{}</u>") for cell in row.cells]
+            cells = [_markdown_cell(cell) for cell in row.cells]
             yield [title, markdown_escape(row.label) + note, markdown_escape(row.strength), *cells, *row.ranks]
             title = ""
+
+
+def _markdown_cell(cell: Cell) -> str:
+    letters = f"<sup>{cell.letters}</sup>" if cell.letters else ""
+    interval = f"<br><sub>{cell.interval}</sub>" if cell.interval else ""
+    return _marked(cell, cell.text, "**{}**", "<u>{}</u>") + letters + interval
 
 
 def _marked(cell: Cell, text: str, best: str, second: str) -> str:
@@ -127,10 +136,15 @@ def _latex_rows(table: ModelTable, columns: int) -> Iterator[str]:
         for row in section.rows:
             label = (rf"\cellcolor{_RED} " if row.collapsed else "") + latex_escape(row.label)
             cells = [
-                _marked(cell, latex_escape(cell.text), r"\textbf{{{}}}", r"\underline{{{}}}") for cell in row.cells
+                _marked(cell, latex_escape(cell.text), r"\textbf{{{}}}", r"\underline{{{}}}")
+                + (f"$^{{{cell.letters}}}$" if cell.letters else "")
+                for cell in row.cells
             ]
             ranks = ["N/A" if rank == NOTHING else latex_escape(rank) for rank in row.ranks]
             yield " & ".join([title, label, *cells, *ranks]) + r" \\"
+            if any(cell.interval for cell in row.cells):
+                bounds = [rf"{{\scriptsize {latex_escape(cell.interval)}}}" for cell in row.cells]
+                yield " & ".join(["", "", *bounds, *[""] * len(ranks)]) + r" \\"
             title = ""
 
 
@@ -145,7 +159,7 @@ def ranking_table(ranked: RankedTable) -> Table:
 
     Above it stands what must be read before any rank.
 
-    Shown are the metrics of the trade-off figure; with several seeds their means alone.
+    Shown are the metrics of the trade-off figure, without their intervals.
     """
     tables = model_tables(ranked)
     terminal_table = Table(
@@ -178,7 +192,7 @@ def ranking_table(ranked: RankedTable) -> Table:
 def _terminal_cells(table: ModelTable, row: TableRow) -> list[Text]:
     name = f"{row.label}, {row.strength}" if row.strength else row.label
     numbers = [
-        Text(cell.text.split(" ±")[0], style=_TERMINAL_STYLES[cell.mark])
+        Text(cell.text, style=_TERMINAL_STYLES[cell.mark])
         for metric, cell in zip(table.metrics, row.cells, strict=True)
         if metric.axis is not None
     ]

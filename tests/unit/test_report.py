@@ -297,11 +297,14 @@ def test_seeds_show_mean_and_interval(make_plan, original, emso, records, usual)
     ]
     kept = {spec.trial_id: records(spec, ma=0.5 + 0.1 * spec.seed) for spec in trials}
     words = visible(report(make_plan(*trials), kept))
-    assert "0.550 ± 0.635" in words  # 12.706 · 0.0707 / sqrt(2)
-    assert "Mean ± 95 % interval over 2 seeds" in words
+    assert "0.550 0.000–1.000" in words  # 12.706 · 0.0707 / sqrt(2) is 0.635, and MA lies within 0 and 1
+    assert "Means over 2 seeds" in words
+    assert "Small: the 95 % interval, over 2 seeds." in words
     assert "1 (1–1)" in words
-    assert r"0.550 $\pm$ 0.635" in latex(model_tables(ranked_of(make_plan(*trials), kept)), "")
-    assert "±" not in visible(report(make_plan(original, emso), usual()))
+    tex = latex(model_tables(ranked_of(make_plan(*trials), kept)), "")
+    assert "0.550" in tex
+    assert r"{\scriptsize 0.000--1.000}" in tex
+    assert "Small:" not in visible(report(make_plan(original, emso), usual()))
 
 
 def test_ranking_csv(tmp_path, make_plan, trial, original, emso, ascent, records, usual):

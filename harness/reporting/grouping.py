@@ -1,0 +1,78 @@
+"""Which methods can be told apart in a column of a table: paired tests on the same items, and letters that say so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import pandas as pd
+
+from harness.contracts import Metric
+from harness.reporting.aggregate import CONFIDENCE
+from harness.reporting.bootstrap import ItemValues
+from harness.reporting.evidence import Evidence
+from harness.reporting.significance import groups, holm, paired_p
+
+LEVEL = 1 - CONFIDENCE
+REPLICATE = ["model", "seed"]
+
+Letters = Mapping[tuple[str, str], str]
+"""By variant and metric: variants that share a letter cannot be told apart by it."""
+
+
+def significance_groups(
+    rows_by_variant: Mapping[str, pd.DataFrame], metrics: Sequence[Metric], evidence: Evidence
+) -> dict[tuple[str, str], str]:
+    """Return the letters of a table's variants in each of its columns, best first; none where nothing was compared.
+
+    All pairs in all columns are one family of tests (Holm): among letters of a whole table, differences that are none
+    come at most once in twenty tables. A metric without items, such as MAUVE, is not tested.
+    """
+    tests: dict[tuple[str, str, str], float] = {}
+    for metric in metrics:
+        for one, other in combinations(rows_by_variant, 2):
+            pair = paired_values(rows_by_variant[one], rows_by_variant[other], metric, evidence)
+            tests[metric.name, one, other] = paired_p(*pair) if pair else math.nan
+    adjusted = dict(zip(tests, holm(list(tests.values())), strict=True))
+    letters: dict[tuple[str, str], str] = {}
+    for metric in metrics:
+        of_metric = {frozenset(pair): p for (name, *pair), p in adjusted.items() if name == metric.name}
+        tested = {name for pair, p in of_metric.items() if not math.isnan(p) for name in pair}
+        order = _best_first({name: rows for name, rows in rows_by_variant.items() if name in tested}, metric)
+        different = {pair for pair, p in of_metric.items() if p < LEVEL}
+        letters |= {(variant, metric.name): text for variant, text in groups(order, different).items()} if order else {}
+    return letters
+
+
+def paired_values(
+    one: pd.DataFrame, other: pd.DataFrame, metric: Metric, evidence: Evidence
+) -> tuple[ItemValues, ItemValues] | None:
+    """Return the values of two variants on the items and in the replicates that both have; None if there are none."""
+    shared = one[REPLICATE].merge(other[REPLICATE]).drop_duplicates().sort_values(REPLICATE)
+    if shared.empty:
+        return None
+    both = pd.concat([shared.merge(rows, how="left", on=REPLICATE) for rows in (one, other)])
+    values = evidence.of(both, metric)
+    return None if values is None else split_rows(values, len(shared))
+
+
+def split_rows(values: ItemValues, first: int) -> tuple[ItemValues, ItemValues]:
+    """Return the values of the first replicates, and of the others."""
+    parts = slice(None, first), slice(first, None)
+    one, other = (
+        replace(
+            values,
+            values_RN=values.values_RN[part],
+            weights_RN=values.weights_RN[part],
+            models_R=None if values.models_R is None else values.models_R[part],
+        )
+        for part in parts
+    )
+    return one, other
+
+
+def _best_first(rows_by_variant: Mapping[str, pd.DataFrame], metric: Metric) -> list[str]:
+    sign = 1.0 if metric.better == "lower" else -1.0
+    return sorted(rows_by_variant, key=lambda variant: sign * float(rows_by_variant[variant][metric.name].mean()))
