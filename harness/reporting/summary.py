@@ -6,7 +6,6 @@ import pandas as pd
 
 from harness.reporting.aggregate import ranked_rows, seed_count
 from harness.reporting.collapse import verdict
-from harness.reporting.evidence import LOW
 from harness.reporting.layout import NOTHING, number
 from harness.reporting.metric_info import MetricInfo
 from harness.reporting.ranking import NOTHING_TO_ERASE, RankedTable
