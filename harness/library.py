@@ -12,6 +12,7 @@ import pandas as pd
 from harness.errors import DataError
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, TrialResults, read_results
+from harness.reporting.aggregate import as_measured
 from harness.reporting.curves import Curve, curves
 from harness.reporting.evidence import read_evidence
 from harness.reporting.metric_info import MetricInfo, metric_info
@@ -35,7 +36,7 @@ class SweepResults:
     @property
     def table(self) -> pd.DataFrame:
         """Return one row for each measured point, with the columns of table.csv."""
-        return self.ranked.table
+        return as_measured(self.ranked.table)
 
     @property
     def ranking(self) -> pd.DataFrame:

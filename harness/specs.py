@@ -150,6 +150,8 @@ class TrialSpec(PlainData):
     """What erasure is measured on where that is not all of `forget`: the half that tuning never saw."""
     targets: Mapping[str, Number] = field(default_factory=dict)
     """Of a tuned trial: each target that it was chosen for, and the strength that reaches it."""
+    searched: Mapping[str, Json] = field(default_factory=dict)
+    """Of a tuned trial: what the search chose besides the strength."""
     replicate_of: str | None = None
     """The name under which tables average over several models: the same, pretrained from other seeds."""
     retain: Source | None

@@ -38,6 +38,25 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
         return mean, quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
 
 
+def with_replicates(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table as it is averaged: replicates of a model under its name, each of their seeds one of its own.
+
+    `replicate` and `replicate_seed` keep what each row's model and seed are.
+    """
+    own = table["model"]
+    named = table["replicate_of"].replace("", pd.NA).fillna(own)
+    shown: pd.DataFrame = table.assign(model=named, replicate=own, replicate_seed=table["seed"])
+    for _, rows in shown[table["replicate_of"] != ""].groupby("model"):
+        shown.loc[rows.index, "seed"] = rows.groupby(["replicate_seed", "replicate"], sort=False).ngroup()
+    return shown
+
+
+def as_measured(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what `with_replicates` was given."""
+    own: pd.DataFrame = table.assign(model=table["replicate"], seed=table["replicate_seed"])
+    return own.drop(columns=["replicate", "replicate_seed"])
+
+
 def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that stand for their variant: one for each model, variant and seed.
 

@@ -15,6 +15,8 @@ from harness.records.results import Results
 from harness.reporting.bootstrap import ItemValues, draws, interval, replicate_draws
 from harness.reporting.metric_info import MetricInfo
 
+REPLICATE = "replicate"
+"""The column that says which model a row is of, where `model` names all that were pretrained alike."""
 LOW, HIGH = "{}_low", "{}_high"
 """The columns of a table that bound a metric's 95 % interval."""
 
@@ -50,7 +52,7 @@ class Evidence:
             weights_RN=np.stack([items.weights_N for items in known]),
             clusters_N=clusters_N,
             items=self._name(first.ids),
-            models_R=pd.factorize(rows["model"])[0],
+            models_R=pd.factorize(rows[REPLICATE])[0],
             aggregate=metric.aggregate,
             low=metric.low,
             high=metric.high,
@@ -68,7 +70,7 @@ class Evidence:
         """
         if (values := self.of(rows, metric)) is not None:
             return interval(draws(values))
-        estimates_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows["model"])[0]
+        estimates_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
         return interval(replicate_draws(estimates_R, models_R, metric.low, metric.high))
 
 
@@ -97,9 +99,10 @@ def read_evidence(results: Results) -> Evidence:
 def interval_columns(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> dict[str, list[float]]:
     """Return, for the rows of a table, the columns that bound each metric's interval; none if no point keeps items."""
     columns: dict[str, list[float]] = {}
+    singles = [rows.iloc[[row]].assign(replicate=rows["model"]) for row in range(len(rows))]
     for metric in info.values() if any(evidence.by_point.values()) else ():
         if metric.items:
-            intervals = [evidence.interval(rows.iloc[[row]], metric) for row in range(len(rows))]
+            intervals = [evidence.interval(single, metric) for single in singles]
             columns[LOW.format(metric.name)] = [low for low, _ in intervals]
             columns[HIGH.format(metric.name)] = [high for _, high in intervals]
     return columns

@@ -27,21 +27,36 @@ def significance_groups(
 ) -> dict[tuple[str, str], str]:
     """Return the letters of a table's variants in each of its columns, best first; none where nothing was compared.
 
-    All pairs in all columns are one family of tests (Holm): among letters of a whole table, differences that are none
-    come at most once in twenty tables. A metric without items, such as MAUVE, is not tested.
+    All pairs in all columns are one family of tests (Holm): letters that part what is alike come at most once in
+    twenty tables. A metric without items, such as MAUVE, is not tested.
     """
     tests: dict[tuple[str, str, str], float] = {}
     for metric in metrics:
         for one, other in combinations(rows_by_variant, 2):
             pair = paired_values(rows_by_variant[one], rows_by_variant[other], metric, evidence)
             tests[metric.name, one, other] = paired_p(*pair) if pair else math.nan
+    means = {(v, m.name): float(rows[m.name].mean()) for v, rows in rows_by_variant.items() for m in metrics}
+    return letters_of(tests, means, metrics)
+
+
+def letters_of(
+    tests: Mapping[tuple[str, str, str], float], numbers: Mapping[tuple[str, str], float], metrics: Sequence[Metric]
+) -> dict[tuple[str, str], str]:
+    """Return the letters that follow from a table's tests.
+
+    Args:
+        tests: p-values of (metric, variant, other variant); NaN where it cannot be told.
+        numbers: Of (variant, metric), by which the best comes first.
+        metrics: The columns.
+    """
     adjusted = dict(zip(tests, holm(list(tests.values())), strict=True))
     letters: dict[tuple[str, str], str] = {}
     for metric in metrics:
-        of_metric = {frozenset(pair): p for (name, *pair), p in adjusted.items() if name == metric.name}
-        tested = {name for pair, p in of_metric.items() if not math.isnan(p) for name in pair}
-        order = _best_first({name: rows for name, rows in rows_by_variant.items() if name in tested}, metric)
-        different = {pair for pair, p in of_metric.items() if p < LEVEL}
+        of_metric = {(one, other): p for (name, one, other), p in adjusted.items() if name == metric.name}
+        tested = dict.fromkeys(variant for pair, p in of_metric.items() if not math.isnan(p) for variant in pair)
+        sign = 1.0 if metric.better == "lower" else -1.0
+        order = sorted(tested, key=lambda variant: sign * numbers[variant, metric.name])
+        different = {frozenset(pair) for pair, p in of_metric.items() if p < LEVEL}
         letters |= {(variant, metric.name): text for variant, text in groups(order, different).items()} if order else {}
     return letters
 
@@ -71,8 +86,3 @@ def split_rows(values: ItemValues, first: int) -> tuple[ItemValues, ItemValues]:
         for part in parts
     )
     return one, other
-
-
-def _best_first(rows_by_variant: Mapping[str, pd.DataFrame], metric: Metric) -> list[str]:
-    sign = 1.0 if metric.better == "lower" else -1.0
-    return sorted(rows_by_variant, key=lambda variant: sign * float(rows_by_variant[variant][metric.name].mean()))

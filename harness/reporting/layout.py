@@ -167,11 +167,15 @@ def _cell(
 ) -> Cell:
     """Return a metric's mean over the seeds, its interval, and what sets it apart from others."""
     key = seeds.iloc[0]["variant"], metric.name
-    low, high = evidence.interval(seeds, metric)
+    interval = evidence.interval(seeds, metric)
+    mean = float(seeds[metric.name].mean(skipna=False))
+    return interval_cell(mean, *interval, metric, letters.get(key, ""), marks.get(key, ""))
+
+
+def interval_cell(value: float, low: float, high: float, metric: Metric, letters: str = "", mark: Mark = "") -> Cell:
+    """Return a number as printed, with its interval where there is one."""
     interval = "" if math.isnan(low) else f"{number(low, metric)}–{number(high, metric)}"
-    return Cell(
-        number(seeds[metric.name].mean(skipna=False), metric), marks.get(key, ""), interval, letters.get(key, "")
-    )
+    return Cell(number(value, metric), mark, interval, letters)
 
 
 def _rank_text(ranks: Mapping[str, Any], name: str) -> str:

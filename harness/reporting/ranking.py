@@ -22,7 +22,7 @@ from scipy.stats import rankdata
 
 from harness.contracts import Metric
 from harness.errors import DataError
-from harness.reporting.aggregate import CONFIDENCE, ranked_rows, strengths, worst_class
+from harness.reporting.aggregate import CONFIDENCE, ranked_rows, strengths, with_replicates, worst_class
 from harness.reporting.collapse import all_reasons, verdict
 from harness.reporting.evidence import Evidence
 from harness.reporting.metric_info import RANKED_GROUPS, MetricInfo, metrics_in
@@ -45,6 +45,7 @@ class RankedTable:
     """A table and what was made of it: made once, and passed on to all that show it."""
 
     table: pd.DataFrame
+    """As it is averaged: see `with_replicates`."""
     info: MetricInfo
     ranking: pd.DataFrame
     """A row for every model and variant: its ranks, and why it lacks one."""
@@ -112,6 +113,7 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
         DataError: The table mixes definitions, or holds two ranked rows of one variant and seed.
     """
     _refuse_mixed_definitions(table, info)
+    table = with_replicates(table)
     by_model = recitations(table, info)
     rankings = [
         _rank_model(rows, info, by_model[str(model)].recites)

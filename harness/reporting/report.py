@@ -12,9 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.aggregate import seed_count
 from harness.reporting.collapse import rules_in_words, verdict
+from harness.reporting.comparison import MatchedTable
 from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.limits import warnings
+from harness.reporting.matched_texts import INTERPOLATED
 from harness.reporting.metric_info import metrics_in
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
@@ -24,7 +26,9 @@ from harness.reporting.texts import LETTERS
 from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS, Plan
 
 
-def page(results: Results, ranked: RankedTable, pictures: Mapping[str, bytes]) -> str:
+def page(
+    results: Results, ranked: RankedTable, pictures: Mapping[str, bytes], matched: Sequence[MatchedTable] = ()
+) -> str:
     """Return the report of a sweep, as far as it has come; one without any finished trial too.
 
     `pictures` are SVGs: `tradeoff`, and `reasoning` if its tasks were measured.
@@ -56,6 +60,8 @@ def page(results: Results, ranked: RankedTable, pictures: Mapping[str, bytes]) -
         pictures={name: b64encode(svg).decode() for name, svg in pictures.items()},
         tasks=metrics_in(ranked.info, "reasoning"),
         answers=answers(table, ranked.info),
+        matched=matched,
+        interpolated=INTERPOLATED,
         tables=tables,
         has_letters=any(cell.letters for table in tables for row in table.rows() for cell in row.cells),
         letters_mean=LETTERS,

@@ -78,12 +78,13 @@ def _markdown_rows(table: ModelTable) -> Iterator[list[str]]:
             note = f" *({markdown_escape(row.note)})*" if row.note else ""
             if row.collapsed:
                 note = f" † *{markdown_escape(row.note or 'collapsed')}*"
-            cells = [_markdown_cell(cell) for cell in row.cells]
+            cells = [markdown_cell(cell) for cell in row.cells]
             yield [title, markdown_escape(row.label) + note, markdown_escape(row.strength), *cells, *row.ranks]
             title = ""
 
 
-def _markdown_cell(cell: Cell) -> str:
+def markdown_cell(cell: Cell) -> str:
+    """Return a number with its mark, its letters, and its interval below."""
     letters = f"<sup>{cell.letters}</sup>" if cell.letters else ""
     interval = f"<br><sub>{cell.interval}</sub>" if cell.interval else ""
     return _marked(cell, cell.text, "**{}**", "<u>{}</u>") + letters + interval

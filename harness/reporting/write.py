@@ -8,9 +8,11 @@ import pandas as pd
 
 from harness.files import write_whole
 from harness.records.results import Results
+from harness.reporting.comparison import matched_tables
 from harness.reporting.evidence import read_evidence
 from harness.reporting.figures import rendered, tradeoff
 from harness.reporting.layout import model_tables
+from harness.reporting.matched_texts import matched_frame, matched_markdown
 from harness.reporting.metric_info import declarations, metric_info, metrics_in
 from harness.reporting.ranking import RANKS, RankedTable, rank
 from harness.reporting.reasoning import answers, bars
@@ -37,14 +39,22 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
         write_whole(folder / "table.metrics.yaml", declarations(info)),
     ]
     ranked = rank(table, info, evidence)
-    drawn = {"tradeoff": tradeoff(table, info), "reasoning": bars(table, info)}
+    shown = ranked.table
+    drawn = {"tradeoff": tradeoff(shown, info), "reasoning": bars(shown, info)}
     figures = {name: figure for name, figure in drawn.items() if figure is not None}
     for kind in ("png", "pdf"):
         written += [write_whole(folder / f"{name}.{kind}", rendered(figure, kind)) for name, figure in figures.items()]
-    if accuracies := answers(table, info):
+    if accuracies := answers(shown, info):
         text = reasoning_markdown(accuracies, metrics_in(info, "reasoning"))
         written.append(write_whole(folder / "reasoning.md", text))
-    report = page(results, ranked, {name: rendered(figure, "svg") for name, figure in figures.items()})
+    compared = matched_tables(results, ranked)
+    if compared:
+        written += [
+            write_whole(folder / "matched.md", matched_markdown(compared, results.plan.question)),
+            write_whole(folder / "matched.csv", table_csv(matched_frame(compared))),
+        ]
+    pictures = {name: rendered(figure, "svg") for name, figure in figures.items()}
+    report = page(results, ranked, pictures, compared)
     written += write_tables(ranked, results.plan.question, folder)
     return ranked, [*written, write_whole(folder / "report.html", report)]
 

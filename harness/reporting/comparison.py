@@ -1,0 +1,216 @@
+"""The matched comparison: what each method pays at equal erasure, and what it erases at equal utility.
+
+A row is a measured point where one was chosen for the target (tuning), or lies at the limit; else it lies between two
+neighbours of one trajectory, the original being strength 0, and says so. Nothing is extrapolated: a method that
+does not get there is 'not reached', with the best that it did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from harness.contracts import Metric
+from harness.records.results import Results
+from harness.reporting.evidence import Evidence
+from harness.reporting.frontier import crossing
+from harness.reporting.grouping import letters_of
+from harness.reporting.layout import Cell, interval_cell, number, strength_text
+from harness.reporting.limit import Limit, limits
+from harness.reporting.mixture import Mixed, Mixture, mix
+from harness.reporting.ranking import RankedTable
+from harness.reporting.significance import paired_p
+from harness.reporting.trajectories import Trajectory, trajectories
+from harness.specs import TrialSpec
+
+How = Literal["measured", "interpolated", "not reached"]
+
+
+@dataclass(frozen=True)
+class MatchedRow:
+    """What one variant has at a limit."""
+
+    variant: str
+    label: str
+    how: How
+    setting: str
+    """`epochs 5, learning rate 1.2e-05`; `epochs 1 to 2` where it lies between."""
+    matched: Cell
+    """What it has of the matched metric there."""
+    cells: tuple[Cell, ...]
+    """One for each reported metric; empty where it was not reached."""
+    numbers: tuple[tuple[float, float, float], ...]
+    """Of the matched metric and of the cells, unrounded: the value, and the ends of its interval."""
+    collapsed: bool
+    note: str
+    """`best MA 0.713` where it was not reached; '' elsewhere."""
+
+
+@dataclass(frozen=True)
+class MatchedTable:
+    """One model's variants at one limit, those that pay least first."""
+
+    model: str
+    limit: Limit
+    rows: tuple[MatchedRow, ...]
+
+
+def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
+    """Return the matched tables of every model: utility at equal erasure first, then erasure at equal utility.
+
+    None where every variant has a single point and nothing was tuned: there is nothing to match.
+    """
+    specs = {trial.spec.trial_id: trial.spec for trial in results.trials}
+    tables = []
+    for model, rows in ranked.table.groupby("model", sort=False):
+        of_model = trajectories(rows, specs)
+        if results.plan.studies or any(len(replicate) > 2 for one in of_model for replicate in one.replicates):
+            for limit in limits(rows, ranked.info, results.plan):
+                points = {
+                    variant: _mixtures([one for one in of_model if one.variant == variant], limit, specs)
+                    for variant in dict.fromkeys(one.variant for one in of_model)
+                }
+                tables.append(_matched_table(str(model), limit, points, of_model, specs, ranked.evidence))
+    return [table for table in tables if table.rows]
+
+
+def _mixtures(of_variant: Sequence[Trajectory], limit: Limit, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
+    """Return what stands for a variant at the limit, in each replicate; nothing if any does not reach it."""
+    if limit.target:
+        return _chosen(of_variant, limit.target, specs)
+    reported = limit.reported[0]
+    sign = 1 if reported.better == "lower" else -1
+    reaching = [mixtures for one in of_variant if (mixtures := _crossings(one, limit))]
+    return min(reaching, key=lambda mixtures: sign * _mean(mixtures, reported), default=[])
+
+
+def _chosen(of_variant: Sequence[Trajectory], target: str, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
+    """Return the points that tuning chose for the target, one for each replicate."""
+    rows = pd.concat([rows for one in of_variant for rows in one.replicates])
+    is_chosen = [specs[row["trial_id"]].targets.get(target) == row["strength"] for _, row in rows.iterrows()]
+    chosen = rows[is_chosen].sort_values(["model", "seed"])
+    if len(chosen) < len(rows[["model", "seed"]].drop_duplicates()):
+        return []
+    return [Mixture(chosen.iloc[[row]], (1.0,)) for row in range(len(chosen))]
+
+
+def _crossings(trajectory: Trajectory, limit: Limit) -> list[Mixture]:
+    """Return where a trajectory meets the limit in each replicate; nothing if in any it does not."""
+    mixtures = []
+    sign = 1.0 if limit.metric.better == "lower" else -1.0
+    for rows in trajectory.replicates:
+        by_P = sign * rows[limit.metric.name].to_numpy(dtype=float)
+        of_P = rows[limit.reported[0].name].to_numpy(dtype=float)
+        at = crossing(sign * limit.of(rows), by_P, of_P, "down" if limit.is_erasure else "up")
+        if at is None and not limit.is_erasure and (known := np.flatnonzero(~np.isnan(by_P) & ~np.isnan(of_P))).size:
+            # It never costs that much: what it erases at the most is within the limit.
+            mixtures.append(Mixture(rows.iloc[[known[np.argmin(of_P[known])]]], (1.0,)))
+        elif at is None:
+            return []
+        elif at.is_measured:
+            mixtures.append(Mixture(rows.iloc[[at.right if at.weight else at.left]], (1.0,)))
+        else:
+            mixtures.append(Mixture(rows.iloc[[at.left, at.right]], (1 - at.weight, at.weight)))
+    return mixtures
+
+
+def _mean(mixtures: Sequence[Mixture], metric: Metric) -> float:
+    return float(np.mean([np.dot(mixture.weights, mixture.rows[metric.name]) for mixture in mixtures]))
+
+
+def _matched_table(
+    model: str,
+    limit: Limit,
+    points: Mapping[str, list[Mixture]],
+    of_model: Sequence[Trajectory],
+    specs: Mapping[str, TrialSpec],
+    evidence: Evidence,
+) -> MatchedTable:
+    metrics = (limit.metric, *limit.reported)
+    mixed = {
+        (variant, metric.name): mix(mixtures, metric, evidence)
+        for variant, mixtures in points.items()
+        if mixtures
+        for metric in metrics
+    }
+    letters = _letters(mixed, limit.reported)
+    rows = []
+    for variant, mixtures in points.items():
+        of_variant = [one for one in of_model if one.variant == variant]
+        if mixtures:
+            numbers = [mixed[variant, metric.name].number_and_interval() for metric in metrics]
+            matched, *cells = (
+                interval_cell(*of_metric, metric, letters.get((variant, metric.name), ""))
+                for of_metric, metric in zip(numbers, metrics, strict=True)
+            )
+            row = MatchedRow(
+                variant=variant,
+                label=of_variant[0].spec.label,
+                how="interpolated" if any(len(mixture.weights) > 1 for mixture in mixtures) else "measured",
+                setting=_setting(mixtures, specs),
+                matched=matched,
+                cells=tuple(cells),
+                numbers=tuple(numbers),
+                collapsed=any(bool(mixture.rows["collapsed"].eq(True).any()) for mixture in mixtures),
+                note="",
+            )
+        else:
+            row = _not_reached(variant, limit, of_variant)
+        rows.append(row)
+    sign = 1.0 if limit.reported[0].better == "lower" else -1.0
+    rows.sort(key=lambda row: sign * row.numbers[1][0] if row.numbers else math.inf)
+    return MatchedTable(model, limit, tuple(rows))
+
+
+def _letters(mixed: Mapping[tuple[str, str], Mixed], metrics: Sequence[Metric]) -> dict[tuple[str, str], str]:
+    """Return the letters of a matched table's cells, by variant and metric."""
+    variants = dict.fromkeys(variant for variant, _ in mixed)
+    tests: dict[tuple[str, str, str], float] = {}
+    for metric in metrics:
+        for one, other in combinations(variants, 2):
+            a, b = mixed[one, metric.name], mixed[other, metric.name]
+            tests[metric.name, one, other] = math.nan
+            if a.items and b.items and (a.items.items, a.replicates) == (b.items.items, b.replicates):
+                tests[metric.name, one, other] = paired_p(a.items, b.items)
+    numbers = {
+        (variant, metric.name): mixed[variant, metric.name].number() for variant in variants for metric in metrics
+    }
+    return letters_of(tests, numbers, metrics)
+
+
+def _not_reached(variant: str, limit: Limit, of_variant: Sequence[Trajectory]) -> MatchedRow:
+    best = min(
+        float(np.mean([rows[limit.metric.name].iloc[1:].min() for rows in one.replicates])) for one in of_variant
+    )
+    note = f"best {limit.metric.title} {number(best, limit.metric)}"
+    label = of_variant[0].spec.label
+    return MatchedRow(variant, label, "not reached", "", Cell("", ""), (), (), collapsed=False, note=note)
+
+
+def _setting(mixtures: Sequence[Mixture], specs: Mapping[str, TrialSpec]) -> str:
+    """Return the strength, or between which it lies, and whatever tuning chose besides."""
+    texts = []
+    for mixture in mixtures:
+        last = mixture.rows.iloc[-1]
+        spec = specs[last["trial_id"]]
+        low = mixture.rows.iloc[0]["strength"] if len(mixture.weights) > 1 else None
+        strength = strength_text(last["strength_name"], last["strength"])
+        if low is not None:
+            start = "0" if math.isnan(low) else f"{low:g}"
+            strength = f"{last['strength_name']} {start} to {last['strength']:g}"
+        texts.append(", ".join([strength, *chosen_settings(spec)]))
+    return "; ".join(dict.fromkeys(texts))
+
+
+def chosen_settings(spec: TrialSpec) -> list[str]:
+    """Return what tuning chose for a trial besides its strength: `learning rate 1.2e-05`."""
+    return [
+        f"{name.rpartition('.')[2].replace('_', ' ')} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in spec.searched.items()
+    ]
