@@ -4,12 +4,13 @@
   const data = JSON.parse(document.getElementById("choosable-data").textContent);
   const figure = document.getElementById("tradeoff");
   const root = figure.querySelector(".choosable");
-  const [plot, svg, tooltip, legend, dashes, note] = [".plot", ".plot svg", ".tooltip", ".legend", ".dashes", ".note"].map(
-    (part) => root.querySelector(part),
-  );
+  const parts = [".plot", ".plot svg", ".tooltip", ".legend", ".dashes", ".note"];
+  const [plot, svg, tooltip, legend, dashes, note] = parts.map((part) => root.querySelector(part));
   const MARGIN = { top: 14, right: 18, bottom: 58, left: 66 };
+  const REACH = 16; // How near, in pixels, the pointer must be to a point to mean it.
   const DASHES = ["", "7 4", "2 4", "9 3 2 3", "14 4"];
   const chosen = { x: data.x, y: data.y, model: data.models.length > 1 ? 1 : 0, collapsed: true, hidden: new Set() };
+  let drawn = []; // Each point that is seen: {point, x, y, link}.
 
   const add = (parent, name, attributes = {}, text = "", namespace = parent.namespaceURI) => {
     const element = document.createElementNS(namespace, name);
@@ -19,8 +20,11 @@
   };
   const many = data.models.length > 1;
   const scaleOf = (metric) => data.scales[metric][chosen.model][chosen.collapsed ? 0 : 1];
-  const share = (scale, value) => ((scale.is_log ? Math.log10(value) : value) - scale.low) / (scale.high - scale.low);
-  const title = (metric) => data.metrics[metric].title + (data.metrics[metric].subscript && "_" + data.metrics[metric].subscript);
+  const share = (scale, value) => {
+    const along = scale.is_log ? Math.log10(Math.max(0, value)) : value; // An interval may reach below 0.
+    return (along - scale.low) / (scale.high - scale.low);
+  };
+  const title = (metric) => [data.metrics[metric].title, data.metrics[metric].subscript].filter(Boolean).join("_");
   const isChosen = (point) =>
     (chosen.model === 0 || point.model === chosen.model - 1) &&
     !chosen.hidden.has(point.variant) &&
@@ -34,7 +38,8 @@
     svg.replaceChildren();
     tooltip.hidden = true;
     dashes.hidden = !many || chosen.model !== 0;
-    for (const [key, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) svg.setAttribute(key, value);
+    svg.setAttribute("width", width);
+    svg.setAttribute("height", height);
     svg.setAttribute("aria-label", `${title(chosen.y)} against ${title(chosen.x)}`);
     const box = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
     const scales = { x: scaleOf(chosen.x), y: scaleOf(chosen.y) };
@@ -54,9 +59,10 @@
     drawLines(places);
     drawIntervals(places, at, box);
     drawPoints(places, box);
-    const missing = shown.filter((point) => !places.has(point) && !isReference(point)).length;
-    const lacking = missing ? ` ${missing} not drawn: without a number on ${chosen.x === chosen.y ? "this axis" : "one of these axes"}.` : "";
-    note.textContent = `${places.size} ${places.size === 1 ? "point" : "points"}.${lacking}`;
+    const lacking = shown.filter((point) => !places.has(point) && !isReference(point)).length;
+    const reason = lacking ? ` ${lacking} not drawn: without a number on one of the axes.` : "";
+    const bars = shown.some((point) => point.intervals.some(Boolean)) ? " Bars: 95 % intervals." : "";
+    note.textContent = `${places.size} ${places.size === 1 ? "point" : "points"}.${reason}${bars}`;
   }
 
   function drawAxes(box, scales) {
@@ -98,8 +104,10 @@
       if (x !== null && scaleOf(chosen.x)) add(guides, "path", { d: `M${at.x(x)} ${box.top}V${box.bottom}` });
       if (y !== null && scaleOf(chosen.y)) add(guides, "path", { d: `M${box.left} ${at.y(y)}H${box.right}` });
       if (places.has(point)) continue;
-      if (y !== null) add(guides, "text", { x: box.right - 4, y: at.y(y) - 5, "text-anchor": "end" }, label);
-      else if (x !== null) add(guides, "text", { transform: `translate(${at.x(x) - 5} ${box.top + 4}) rotate(-90)`, "text-anchor": "end" }, label);
+      const beside = y !== null ? [box.right - 4, at.y(y) - 5, 0] : x !== null ? [at.x(x) - 5, box.top + 4, -90] : null;
+      if (!beside) continue;
+      const [left, top, turn] = beside;
+      add(guides, "text", { transform: `translate(${left} ${top}) rotate(${turn})`, "text-anchor": "end" }, label);
     }
   }
 
@@ -130,7 +138,7 @@
 
   function drawPoints(places, box) {
     const referencesLast = [...places].sort(([a], [b]) => isReference(a) - isReference(b));
-    for (const [point, [x, y]] of referencesLast) {
+    drawn = referencesLast.map(([point, [x, y]]) => {
       const { colour, marker } = data.variants[point.variant];
       const numbers = [chosen.y, chosen.x].map((metric) => `${title(metric)} ${point.texts[metric]}`);
       const link = add(svg, "a", {
@@ -140,23 +148,37 @@
         style: `--colour: ${point.is_collapsed ? data.collapsed_colour : colour}`,
         "aria-label": [name(point), ...point.words, ...numbers].join(", "),
       });
-      add(link, "circle", { class: "reach", r: 11 });
+      add(link, "circle", { class: "ring", r: 11 });
       add(link, "path", { class: "marker", d: marker });
-      for (const event of ["pointerenter", "focus"]) link.addEventListener(event, () => tell(point, x, y));
-      for (const event of ["pointerleave", "blur"]) link.addEventListener(event, () => (tooltip.hidden = true));
-    }
+      const seen = { point, x, y, link };
+      link.addEventListener("focus", () => tell(seen));
+      link.addEventListener("blur", () => tell(null));
+      return seen;
+    });
     if (!places.size) {
       const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
       add(svg, "text", { x, y, "text-anchor": "middle" }, "No chosen point has both numbers.");
     }
   }
 
-  function tell(point, x, y) {
+  function nearest(event) {
+    const { left, top } = svg.getBoundingClientRect();
+    const distance = ({ x, y }) => Math.hypot(event.clientX - left - x, event.clientY - top - y);
+    const within = drawn.filter((seen) => distance(seen) <= REACH);
+    return within.length ? within.reduce((best, seen) => (distance(seen) < distance(best) ? seen : best)) : null;
+  }
+
+  function tell(seen) {
+    for (const { link } of drawn) link.classList.toggle("told", seen !== null && link === seen.link);
+    svg.classList.toggle("near", seen !== null);
+    tooltip.hidden = seen === null;
+    if (seen === null) return;
+    const { point, x, y } = seen;
     tooltip.replaceChildren();
     add(tooltip, "strong", {}, name(point));
     for (const words of point.words) add(tooltip, "p", {}, words);
     const axes = new Set([chosen.y, chosen.x]);
-    const others = data.metrics.map((_, index) => index).filter((index) => !axes.has(index) && point.numbers[index] !== null);
+    const others = [...data.metrics.keys()].filter((metric) => !axes.has(metric) && point.numbers[metric] !== null);
     for (const [kind, metrics] of [["axis", [...axes]], ["other", others]]) {
       const list = add(tooltip, "dl", { class: kind });
       for (const metric of metrics) {
@@ -166,12 +188,12 @@
         add(list, "dd", {}, point.texts[metric]);
       }
     }
-    tooltip.hidden = false;
     const { offsetWidth: width, offsetHeight: height } = tooltip;
     const left = x + 16 + width <= plot.clientWidth ? x + 16 : x - 16 - width;
     const fits = left >= 0; // Else it stands below the plot, so that it covers no point.
     tooltip.style.left = `${Math.max(0, left)}px`;
-    tooltip.style.top = `${fits ? Math.max(0, Math.min(y - height / 2, plot.clientHeight - height)) : plot.clientHeight}px`;
+    const top = fits ? Math.max(0, Math.min(y - height / 2, plot.clientHeight - height)) : plot.clientHeight;
+    tooltip.style.top = `${top}px`;
   }
 
   function fillChoice(field, choices) {
@@ -219,7 +241,8 @@
     }
     data.models.forEach((model, index) => {
       const dash = add(dashes, "span");
-      swatch(dash, { width: 40, height: 10, viewBox: "0 -5 40 10" }, [{ class: "line", d: "M0 0H40", "stroke-dasharray": DASHES[index % DASHES.length] }]);
+      const line = { class: "line", d: "M0 0H40", "stroke-dasharray": DASHES[index % DASHES.length] };
+      swatch(dash, { width: 40, height: 10, viewBox: "0 -5 40 10" }, [line]);
       add(dash, "span", {}, model);
     });
     press();
@@ -237,10 +260,20 @@
     draw();
   });
   root.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") tooltip.hidden = true;
+    if (event.key === "Escape") tell(null);
+  });
+  // Markers overlap, so the pointer means the nearest one; the keyboard reaches each.
+  svg.addEventListener("pointermove", (event) => tell(nearest(event)));
+  svg.addEventListener("pointerleave", () => tell(null));
+  svg.addEventListener("click", (event) => {
+    const seen = event.target.closest("a") ? null : nearest(event);
+    if (seen) window.location.hash = seen.link.getAttribute("href");
   });
   fillLegend();
   root.hidden = false;
   figure.classList.add("drawn");
-  new ResizeObserver(draw).observe(plot);
+  const resized = new ResizeObserver(() => {
+    if (plot.clientWidth !== svg.clientWidth) draw();
+  });
+  resized.observe(plot);
 })();
