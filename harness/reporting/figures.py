@@ -28,7 +28,7 @@ Styles = dict[str, tuple[str, str]]
 """Variant to its colour and marker."""
 
 INK, FAINT, RED = "#222222", "#8a8a8a", "#d62728"
-_REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
+REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
 _HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
 _LABEL_POINTS = 6.5
 
@@ -72,7 +72,7 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
 
 
 def _note(table: pd.DataFrame) -> str:
-    references = " and ".join(name for name in _REFERENCE_STYLES if name in set(table["method"]))
+    references = " and ".join(name for name in REFERENCE_STYLES if name in set(table["method"]))
     guides = f" Dotted: the {references} model." if references else ""
     bars = " Bars: 95 % interval over the seeds." if seed_count(table) > 1 else ""
     return f"Beside a point: its strength.{guides}{bars}"
@@ -101,7 +101,7 @@ def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, style
 
 
 def _draw_reference(ax: Axes, curve: Curve) -> None:
-    marker, size, colour = _REFERENCE_STYLES[curve.method]
+    marker, size, colour = REFERENCE_STYLES[curve.method]
     (point,) = curve.points
     style: dict[str, Any] = {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.9}
     ax.plot(point.x, point.y, marker, markersize=size, zorder=6, **style)
@@ -130,7 +130,7 @@ def _curve_legend(figure: Figure, drawn: Sequence[Curve], styles: Styles, column
     handles = []
     for curve in sorted({curve.variant: curve for curve in drawn}.values(), key=lambda curve: not curve.is_reference):
         if curve.is_reference:
-            marker, size, colour = _REFERENCE_STYLES[curve.method]
+            marker, size, colour = REFERENCE_STYLES[curve.method]
             style: dict[str, Any] = {"marker": marker, "markersize": size * 0.75, "linestyle": ""}
         else:
             colour, marker = styles[curve.variant]

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.aggregate import seed_count
+from harness.reporting.choosable_figure import choosable_figure, embedded
 from harness.reporting.collapse import rules_in_words, verdict
 from harness.reporting.comparison import MatchedTable
 from harness.reporting.judging import human_readings
@@ -47,6 +48,8 @@ def page(
     )
     environment.filters.update(duration=duration_text, memory=memory_text)
     points, table, tables = results.measured, ranked.table, model_tables(ranked)
+    choosable = choosable_figure(results, table, ranked.info)
+    samples, sampled = _samples(points, set(table.loc[table["ranked"], "point_id"]))
     return environment.get_template("report.html.j2").render(
         plan=results.plan,
         caption=caption(table),
@@ -58,6 +61,7 @@ def page(
         has_retrained=bool((table["method"] == RETRAINED).any()),
         collapse=rules_in_words(ranked.info, results.plan.collapse),
         pictures={name: b64encode(svg).decode() for name, svg in pictures.items()},
+        choosable=embedded(choosable) if choosable else None,
         tasks=metrics_in(ranked.info, "reasoning"),
         answers=answers(table, ranked.info),
         matched=matched,
@@ -69,7 +73,8 @@ def page(
         points={str(model): rows for model, rows in table.groupby("model", sort=False)},
         seeds=seed_count(table),
         blocks=_blocks(points),
-        samples=_samples(points, set(table.loc[table["ranked"], "point_id"])),
+        samples=samples,
+        sampled=sampled,
         costs=[_cost(trial) for trial in results.trials],
         failed=[trial for trial in results.trials if trial.failure],
         versions=_versions(results),
@@ -125,20 +130,26 @@ def _block(chosen: Any) -> tuple[str, str]:
     return str(chosen.get("block", "")), f"M = {score:.2e}" if isinstance(score, float) else ""
 
 
-def _samples(points: Sequence[PointResults], ranked: set[str]) -> list[dict[str, Any]]:
-    """Return what the models wrote, side by side: each prompt once, with every ranked point's text."""
+def _samples(points: Sequence[PointResults], ranked: set[str]) -> tuple[list[dict[str, Any]], set[str]]:
+    """Return what the models wrote, side by side, and the ids of the points that have any of it.
+
+    Each prompt stands there once, with every ranked point's text; a point's first text has an anchor.
+    """
     first_seed = min((point.spec.seed for point in points), default=0)
     groups: dict[tuple[str, str, str, int], dict[str, Any]] = {}
+    sampled: set[str] = set()
     for point in points:
-        spec = point.spec
-        is_chosen = spec.is_reference or spec.point_id(point.strength) in ranked
+        spec, point_id = point.spec, point.spec.point_id(point.strength)
+        is_chosen = spec.is_reference or point_id in ranked
         is_chosen = is_chosen and spec.seed == first_seed and spec.method not in UNSEEN_ROWS
         for measurement in point.measurements if is_chosen else ():
             for index, sample in enumerate(measurement.samples):
                 key = (spec.model.id, sample["kind"], measurement.evaluator, index)
                 group = {"model": spec.model.id, "kind": sample["kind"], "first": sample, "texts": []}
-                groups.setdefault(key, group)["texts"].append((spec.label, sample["generated"]))
-    return list(groups.values())
+                anchor = "" if point_id in sampled else f"samples-{point_id}"
+                groups.setdefault(key, group)["texts"].append((spec.label, sample["generated"], anchor))
+                sampled.add(point_id)
+    return list(groups.values()), sampled
 
 
 def _cost(trial: TrialResults) -> dict[str, Any]:

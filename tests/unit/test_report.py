@@ -30,6 +30,8 @@ from harness.specs import CollapseBounds
 FILES = {
     "table.csv",
     "table.metrics.yaml",
+    "matched.csv",
+    "matched.md",
     "ranking.csv",
     "table.md",
     "table.tex",
@@ -119,8 +121,8 @@ def report(plan, records):
 
 
 def visible(shown):
-    """The words of a page, without tags, its picture and its style."""
-    without = re.sub(r"<style>.*?</style>|data:image[^\"]*", "", shown, flags=re.DOTALL)
+    """The words of a page, without tags, its picture, its style and its script."""
+    without = re.sub(r"<style>.*?</style>|<script.*?</script>|data:image[^\"]*", "", shown, flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", without)))
 
 
@@ -148,7 +150,11 @@ def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
     shown = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|//[a-z]|@import|url\(", shown)
     tags = Tags(shown).found
-    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in tags}
+    assert not {"link", "iframe", "object"} & {tag for tag, _ in tags}
+    assert [attributes for tag, attributes in tags if tag == "script"] == [
+        {"type": "application/json", "id": "choosable-data"},
+        {},
+    ]
     assert [attributes["src"][:26] for tag, attributes in tags if tag == "img"] == ["data:image/svg+xml;base64,"]
 
 
@@ -160,7 +166,7 @@ def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent,
     kept["gradient_ascent-0"] = [Failed(trial_id="gradient_ascent-0", error=EVIL, log=(EVIL,))]
     shown = report(evil, kept)
     tags = Tags(shown).found
-    assert "script" not in {tag for tag, _ in tags}
+    assert [tag for tag, _ in tags].count("script") == 2, "the page's own"
     assert [tag for tag, _ in tags].count("img") == 1
     assert visible(shown).count("alert('x')") >= 9
     assert "<u>second best</u>" in shown, "the page's own markup is markup"
@@ -204,7 +210,7 @@ def test_the_page_does_not_say_what_did_not_happen(make_plan, original, emso, re
 
 def test_collapsed_rows_are_red_and_no_others_are(plan, usual):
     shown = report(plan, usual())
-    red = re.findall(r'<tr class="[^"]*collapsed">.*?</tr>', shown, flags=re.DOTALL)
+    red = re.findall(r'<tr[^>]* class="[^"]*collapsed">.*?</tr>', shown, flags=re.DOTALL)
     assert len(red) == 3  # In the ranking, the main table and the table of points.
     assert all("GA_1" in row and "EMSO" not in row for row in red)
 
