@@ -22,9 +22,13 @@ from harness.reporting.metric_info import metrics_in
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.recitation import said_first
+from harness.reporting.standing import standing_tables
 from harness.reporting.summary import caption, outcome
+from harness.reporting.survivors import survivors
 from harness.reporting.texts import LETTERS
 from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS, Plan
+
+UNSEEN_NAMES = {RETRAINED: "of the retrained model's", HOLDOUT: "of unseen texts'", STAND_IN: "of validation texts'"}
 
 
 def page(
@@ -65,6 +69,9 @@ def page(
         tasks=metrics_in(ranked.info, "reasoning"),
         answers=answers(table, ranked.info),
         matched=matched,
+        standings=standing_tables(results.plan, ranked),
+        survivors=survivors(ranked),
+        unseen_names=UNSEEN_NAMES,
         interpolated=INTERPOLATED,
         tables=tables,
         has_letters=any(cell.letters for table in tables for row in table.rows() for cell in row.cells),

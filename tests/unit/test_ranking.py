@@ -22,7 +22,14 @@ SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metr
 def points(*rows, **columns):
     """A table of ranked points: variant, el_3, ma, perplexity, mauve, and whatever else is named."""
     frame = pd.DataFrame(rows, columns=["variant", "el_3", "ma", "perplexity", "mauve"])
-    filled = {"model": "m", "method": frame["variant"], "label": frame["variant"], "reference": "none", "seed": 0}
+    filled = {
+        "model": "m",
+        "replicate_of": "",
+        "method": frame["variant"],
+        "label": frame["variant"],
+        "reference": "none",
+        "seed": 0,
+    }
     filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True}
     filled |= {"collapsed": False, "collapse_class": "healthy", "collapse_reason": ""}
     return frame.assign(**filled).assign(**columns)

@@ -19,7 +19,14 @@ INFO = {name: DECLARED[name] for name in ("piqa", "reasoning", "piqa_stderr")}
 
 
 def row(variant, piqa, seed=0, strength=math.nan, **changes):
-    about = {"model": "m", "method": variant, "variant": variant, "label": variant.upper(), "seed": seed}
+    about = {
+        "model": "m",
+        "replicate_of": "",
+        "method": variant,
+        "variant": variant,
+        "label": variant.upper(),
+        "seed": seed,
+    }
     about |= {"strength_name": "" if variant == "original" else "epochs", "strength": strength, "reference": "none"}
     about |= {"piqa": piqa, "piqa_stderr": 0.05, "reasoning": piqa / 2, "collapsed": False, "collapse_class": ""}
     about |= {"collapse_reason": ""}

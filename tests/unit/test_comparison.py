@@ -1,0 +1,238 @@
+"""The matched comparison: hand-worked trajectories, and what must never be said."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.contracts import Checkpoint, Metric
+from harness.records.items import MetricItems
+from harness.records.journal import Journal
+from harness.records.record import Measurement, Point
+from harness.records.results import read_results
+from harness.reporting.comparison import matched_tables
+from harness.reporting.evidence import read_evidence
+from harness.reporting.matched_texts import matched_frame, matched_markdown
+from harness.reporting.metric_info import metric_info
+from harness.reporting.ranking import rank
+from harness.reporting.table import table
+from harness.specs import Compare, Target
+
+ITEMS = 64
+METRICS = {
+    "ma": {"group": "erasure", "high": 1.0, "title": "MA", "items": "sequence", "better": "lower"},
+    "perplexity": {"group": "generation", "high": math.inf, "title": "Perplexity", "better": "lower"}
+    | {"items": "prompt", "aggregate": "exp_mean", "weights": "tokens", "collapse": "perplexity"},
+    "mauve": {"group": "generation", "high": 1.0, "title": "MAUVE", "better": "higher", "collapse": "mauve"},
+}
+DECLARED = [Metric(name=name, unit="", low=0.0, source="", **about) for name, about in METRICS.items()]
+
+
+def items_of(numbers, spread, seed):
+    """Items whose aggregates are the numbers: the same noise for every method, so that differences are exact."""
+    noise = np.random.default_rng(seed).standard_normal(ITEMS)
+    noise = spread * (noise - noise.mean())
+    ids = tuple(f"i{row}" for row in range(ITEMS))
+    values = {"ma": numbers["ma"] + 0.2 * noise, "perplexity": math.log(numbers["perplexity"]) + noise}
+    return {name: MetricItems(ids, ids, of_items, np.ones(ITEMS)) for name, of_items in values.items()}
+
+
+@pytest.fixture
+def compared(tmp_path, make_plan):
+    """Return a maker of a sweep's matched tables, from (trial, {strength: (MA, perplexity, MAUVE)})."""
+
+    def make(*trials, spread=0.1, with_items=True, **changes):
+        journal = Journal(tmp_path / "journal")
+        for number, (spec, points) in enumerate(trials):
+            for strength, values in points.items():
+                about = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
+                journal.append(Point(**about, erase_seconds=1.0, peak_memory_bytes=1, notes={}))
+                numbers = dict(zip(METRICS, values, strict=True))
+                metrics = tuple(vars(metric) for metric in DECLARED)
+                measurement = Measurement(
+                    **about, evaluator="generation", key="generation-key", definition="exact", numbers=numbers,
+                    metrics=metrics, samples=(), notes={}, seconds=1.0,
+                )  # fmt: skip
+                noisy = items_of(numbers, spread, seed=number if changes.get("independent") else 0)
+                journal.append_measurement(measurement, noisy if with_items else {})
+        kept = {name: value for name, value in changes.items() if name != "independent"}
+        compare = Compare(utility=("perplexity",), erasure=("ma",))
+        plan = make_plan(*(spec for spec, _ in trials), **{"compare": compare} | kept)
+        results = read_results(plan, journal)
+        info, evidence = metric_info(results), read_evidence(results)
+        return matched_tables(results, rank(table(results, info, evidence), info, evidence))
+
+    return make
+
+
+@pytest.fixture
+def trial(make_row):
+    def make(variant, strengths=(), **changes):
+        keys = {"generation": "generation-key"}
+        return make_row(variant, strengths, evaluators=keys, **changes)
+
+    return make
+
+
+def by_text(tables):
+    return {one.limit.text: {row.variant: row for row in one.rows} for one in tables}
+
+
+ORIGINAL = {None: (1.0, 4.0, 0.9)}
+RETRAINED = {None: (0.4, 3.0, 0.95)}
+STRONG = {1: (0.8, 8.0, 0.8), 2: (0.5, 16.0, 0.5)}
+WEAK = {1: (0.95, 5.0, 0.8), 2: (0.85, 6.0, 0.7)}
+
+
+def test_utility_at_equal_erasure_lies_between_neighbours(compared, trial):
+    tables = compared(
+        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED),
+        (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK),
+    )  # fmt: skip
+    rows = by_text(tables)
+    assert list(rows) == [
+        "MA at most 0.9",
+        "MA at most 0.75",
+        "MA at most the retrained model's (0.400)",
+        "Perplexity at most 1.1 × the original's (4.40)",
+        "Perplexity at most 1.25 × the original's (5.00)",
+        "Perplexity at most 1.5 × the original's (6.00)",
+    ]
+    # emso passes 0.9 halfway between the original and epoch 1; of a perplexity the logarithms are mixed
+    emso, ga = rows["MA at most 0.9"]["emso"], rows["MA at most 0.9"]["ga"]
+    assert (emso.how, emso.setting) == ("interpolated", "epochs 0 to 1")
+    assert emso.numbers[0][0] == pytest.approx(0.9)
+    assert emso.numbers[1][0] == pytest.approx(math.sqrt(4.0 * 8.0))
+    assert (ga.setting, ga.numbers[1][0]) == ("epochs 1 to 2", pytest.approx(math.sqrt(5.0 * 6.0)))
+    # 0.75 is a sixth of the way from 0.8 to 0.5; ga never gets there, and nothing is extrapolated
+    emso, ga = rows["MA at most 0.75"]["emso"], rows["MA at most 0.75"]["ga"]
+    assert emso.numbers[1][0] == pytest.approx(8.0 * 2 ** (1 / 6))
+    assert (ga.how, ga.note, ga.cells, ga.numbers) == ("not reached", "best MA 0.850", (), ())
+    assert [row.how for row in rows["MA at most the retrained model's (0.400)"].values()] == ["not reached"] * 2
+    # who pays least comes first
+    assert list(rows["MA at most 0.9"]) == ["ga", "emso"]
+
+
+def test_erasure_at_equal_utility(compared, trial):
+    rows = by_text(
+        compared((trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK))
+    )
+    at_most_5 = rows["Perplexity at most 1.25 × the original's (5.00)"]
+    # emso reaches 5 a quarter of the way from 4 to 8; ga's first epoch costs exactly that
+    assert at_most_5["emso"].numbers[1][0] == pytest.approx(0.95)
+    assert (at_most_5["ga"].how, at_most_5["ga"].numbers[1][0]) == ("measured", pytest.approx(0.95))
+    # a limit that a method never passes: the most that it erased
+    at_most_6 = rows["Perplexity at most 1.5 × the original's (6.00)"]
+    assert (at_most_6["ga"].how, at_most_6["ga"].setting) == ("measured", "epochs 2")
+    assert "MA at most the retrained model's" not in " ".join(rows)  # there is none
+
+
+def test_a_method_that_stays_cheaper_than_the_limit_is_held_at_its_best(compared, trial):
+    cheap = {1: (0.7, 4.1, 0.9), 2: (0.6, 4.05, 0.9)}
+    rows = by_text(compared((trial("original"), ORIGINAL), (trial("gd", (1, 2)), cheap)))
+    best = rows["Perplexity at most 1.5 × the original's (6.00)"]["gd"]
+    assert (best.how, best.setting, best.numbers[1][0]) == ("measured", "epochs 2", pytest.approx(0.6))
+
+
+def test_nothing_is_matched_where_every_method_has_one_point(compared, trial):
+    assert compared((trial("original"), ORIGINAL), (trial("emso", (1,)), {1: (0.8, 8.0, 0.8)})) == []
+
+
+def test_only_neighbours_of_one_trajectory_are_mixed(compared, trial):
+    # Two settings of one method: neither passes 0.9 by itself, and between the two nothing was measured.
+    other = trial("emso", (1, 2), settings={"k": 4}, trial_id="emso-k4")
+    near, far = {1: (0.95, 5.0, 0.8), 2: (0.93, 5.5, 0.8)}, {1: (0.99, 20.0, 0.4), 2: (0.98, 30.0, 0.3)}
+    rows = by_text(compared((trial("original"), ORIGINAL), (trial("emso", (1, 2)), near), (other, far)))
+    assert rows["MA at most 0.9"]["emso"].how == "not reached"
+    assert rows["MA at most 0.9"]["emso"].note == "best MA 0.930"
+
+
+def test_letters_part_what_differs_and_join_what_does_not(compared, trial):
+    same = {1: (0.8, 8.01, 0.8), 2: (0.5, 16.0, 0.5)}
+    trials = [
+        (trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("twin", (1, 2)), STRONG),
+        (trial("other", (1, 2)), same), (trial("ga", (1, 2)), WEAK),
+    ]  # fmt: skip
+    rows = by_text(compared(*trials, independent=True, spread=0.5))["MA at most 0.9"]
+    letters = {variant: row.cells[0].letters for variant, row in rows.items()}
+    assert letters["emso"] == letters["twin"] == letters["other"]
+    paired = by_text(compared(*trials, spread=0.5))["MA at most 0.9"]
+    letters = {variant: row.cells[0].letters for variant, row in paired.items()}
+    assert not set(letters["ga"]) & set(letters["emso"])  # the same noise in all: the difference is what is left
+    assert letters["emso"] == letters["twin"] != letters["other"]
+
+
+def test_without_items_there_are_numbers_and_neither_intervals_nor_letters(compared, trial):
+    trials = (trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK)
+    [cell] = by_text(compared(*trials, with_items=False))["MA at most 0.9"]["emso"].cells
+    assert (cell.text, cell.interval, cell.letters) == ("6.00", "", "")  # of numbers alone, linear
+    [cell] = by_text(compared(*trials))["MA at most 0.9"]["emso"].cells
+    low, high = map(float, cell.interval.split("–"))
+    assert low < math.sqrt(32.0) < high
+
+
+def test_several_seeds_must_all_get_there(compared, trial):
+    seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
+    seeds += [(trial("emso", (1, 2), seed=0), STRONG), (trial("emso", (1, 2), seed=1), STRONG)]
+    rows = by_text(compared(*seeds))
+    assert rows["MA at most 0.75"]["emso"].numbers[1][0] == pytest.approx(8.0 * 2 ** (1 / 6))
+    seeds[-1] = (trial("emso", (1, 2), seed=1), WEAK)
+    rows = by_text(compared(*seeds))
+    assert rows["MA at most 0.9"]["emso"].how == "interpolated"
+    assert rows["MA at most 0.75"]["emso"].how == "not reached"
+
+
+def test_replicates_are_averaged_under_one_name_each_at_its_own_limits(compared, trial):
+    def of(model, *about, **points):
+        checkpoint = Checkpoint(model, f"/{model}", "/t", model)
+        return [
+            (trial(name, strengths, model=checkpoint, replicate_of="small", trial_id=f"{name}-{model}"), points[name])
+            for name, strengths in about
+        ]
+
+    rows = [("original", ()), ("retrained", ()), ("emso", (1, 2))]
+    one = of("seed1", *rows, original=ORIGINAL, retrained={None: (0.5, 3.0, 0.9)}, emso=STRONG)
+    two = of("seed2", *rows, original=ORIGINAL, retrained={None: (0.8, 3.0, 0.9)}, emso=STRONG)
+    tables = compared(*one, *two)
+    assert {table.model for table in tables} == {"small"}
+    limit = by_text(tables)["MA at most the retrained model's (0.650)"]["emso"]
+    # the first at epoch 2, the second at epoch 1
+    assert (limit.setting, limit.numbers[0][0]) == ("epochs 2; epochs 1", pytest.approx(0.65))
+    assert limit.numbers[1][0] == pytest.approx((8.0 + 16.0) / 2)
+    low, high = limit.numbers[1][1:]
+    assert low < 1 < 100 < high  # two models that differ this much say little
+
+
+def test_a_tuned_sweep_compares_the_points_that_were_chosen(compared, trial, make_study):
+    chosen = trial("emso", (1, 2), targets={"ma <= 0.9": 1, "ma <= 0.6": 2}, searched={"training.learning_rate": 1e-5})
+    unlucky = trial("ga", (1,), targets={"ma <= 0.9": 1})
+    study = make_study(targets=(Target(metric="ma", at_most=0.9), Target(metric="ma", at_most=0.6)))
+    tables = compared(
+        (trial("original"), ORIGINAL), (chosen, STRONG), (unlucky, {1: (0.91, 5.0, 0.8)}), studies=(study,)
+    )
+    rows = by_text(tables)
+    assert list(rows) == ["MA at most 0.9", "MA at most 0.6"]
+    emso, ga = rows["MA at most 0.9"]["emso"], rows["MA at most 0.9"]["ga"]
+    assert (emso.how, emso.setting, emso.numbers[1][0]) == (
+        "measured",
+        "epochs 1, learning rate 1e-05",
+        pytest.approx(8),
+    )
+    # chosen on the selection half; what the other half says is what is reported
+    assert (ga.how, ga.matched.text) == ("measured", "0.910")
+    assert rows["MA at most 0.6"]["ga"].how == "not reached"
+
+
+def test_as_csv_and_markdown(compared, trial):
+    tables = compared((trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK))
+    frame = matched_frame(tables)
+    missing = frame[frame["how"] == "not reached"]
+    assert set(missing["variant"]) == {"ga"}
+    assert missing[["value", "low", "high", "matched"]].isna().all(axis=None)
+    assert frame[frame["how"] != "not reached"]["value"].notna().all()
+    text = matched_markdown(tables, "What | does it cost?")
+    assert "# What \\| does it cost?" in text
+    assert "| GA | – | – | – | not reached: best MA 0.850 |" in text
+    assert "| EMSO | epochs 0 to 1 | 0.900<br><sub>" in text
+    assert pd.isna(missing["value"].iloc[0])
