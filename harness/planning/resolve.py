@@ -77,6 +77,8 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
         if twin:
             resolve = partial(resolve_model, twin, entry.tokenizer)
             retrained = yield from _checkpoint(f"{path}.retrained", resolve, check_model, twin, miniature.names())
+            if retrained is None:
+                continue
         training = {**shared, **entry.training.model_dump(exclude_unset=True)}
         models.append(
             ResolvedModel(

@@ -17,6 +17,7 @@ from harness.contracts import Checkpoint
 from harness.digests import file_digest, folder_digests
 from harness.miniature import building, checkpoints
 from harness.miniature.replicates import read_replicate
+from harness.models.resolving import knows_only_the_miniature
 from harness.planning.plan import plan
 from harness.reporting.table import read_table
 from harness.specs import Plan
@@ -274,6 +275,11 @@ def test_the_name_decides_no_number(planned):
             "one has a retrained model and the other has none. Name it for all of them, or for none.",
         ),
         (
+            "[{id: MODEL, replicate_of: b, retrained: OTHER}, {id: OTHER, replicate_of: b, retrained: NONE}]",
+            "models.1.retrained",
+            "'NONE' is not a folder, nor a hub id",
+        ),
+        (
             "[{id: MODEL, replicate_of: b, retrained: OTHER}, {id: OTHER, replicate_of: b, retrained: OTHER}]",
             "models.1",
             "its retrained model is that of models.0, which would count twice.",
@@ -350,6 +356,14 @@ def test_a_folder_without_a_manifest_of_its_own_is_no_replicate(make_replicate, 
     (tmp_path / "manifest.json").write_text("{")
     assert read_replicate(tmp_path) is None
     assert read_replicate(tmp_path / "nowhere") is None
+
+
+def test_a_replicate_judges_the_embedded_corpus_alone(make_replicate, tmp_path):
+    one = make_replicate(1)
+    (tmp_path / "other").mkdir()
+    assert knows_only_the_miniature("perplexity", str(one / "original"))
+    assert not knows_only_the_miniature("similarity", str(one / "original"))
+    assert not knows_only_the_miniature("perplexity", str(tmp_path / "other"))
 
 
 # The table
