@@ -116,21 +116,22 @@ def _covered(
     points = [point for _, point in rows[~rows["collapsed"].eq(True)].groupby("strength", sort=True)]
     if not points:
         return 0.0, math.nan, math.nan
-    scaled = []
-    for metric, is_erasure in ((erasure, True), (utility, False)):
-        start, aim = of_model.reference(ORIGINAL, metric), of_model.reference(RETRAINED, metric)
-        of_points = [of_model.of(point, metric) for point in points]
-        scaled.append(
-            [
-                _scaled(np.atleast_1d(of_point[part]), start[part], aim[part], metric, None if is_erasure else lost_at)
-                for of_point in of_points
-            ]
-            for part in (0, 1)
-        )
-    (erasure_of, erasure_draws), (utility_of, utility_draws) = (list(parts) for parts in scaled)
+    (erasure_of, erasure_draws), (utility_of, utility_draws) = (
+        _scaled_points(of_model, points, metric, bound) for metric, bound in ((erasure, None), (utility, lost_at))
+    )
     number = float(hypervolume(np.stack(erasure_of, axis=-1), np.stack(utility_of, axis=-1))[0])
     drawn_D = hypervolume(np.stack(erasure_draws, axis=-1), np.stack(utility_draws, axis=-1))
     return number, *interval(drawn_D)
+
+
+def _scaled_points(
+    of_model: _ModelDraws, points: Sequence[pd.DataFrame], metric: Metric, lost_at: float | None
+) -> tuple[list[Floats], list[Floats]]:
+    """Return a metric's scaled value at each point (1,), and its draws (D,)."""
+    start, aim = (of_model.reference(method, metric) for method in (ORIGINAL, RETRAINED))
+    of_points = [of_model.of(point, metric) for point in points]
+    numbers = [_scaled(np.array([number]), start[0], aim[0], metric, lost_at) for number, _ in of_points]
+    return numbers, [_scaled(drawn_D, start[1], aim[1], metric, lost_at) for _, drawn_D in of_points]
 
 
 def _scaled(

@@ -1,6 +1,7 @@
-"""The matched comparison: hand-worked trajectories, and what must never be said."""
+"""The matched comparison, standings and survivors: hand-worked trajectories, and what must never be said."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,8 @@ from harness.reporting.evidence import read_evidence
 from harness.reporting.matched_texts import matched_frame, matched_markdown
 from harness.reporting.metric_info import metric_info
 from harness.reporting.ranking import rank
+from harness.reporting.standing import standing_tables
+from harness.reporting.survivors import survivors
 from harness.reporting.table import table
 from harness.specs import Compare, Target
 
@@ -39,8 +42,8 @@ def items_of(numbers, spread, seed):
 
 
 @pytest.fixture
-def compared(tmp_path, make_plan):
-    """Return a maker of a sweep's matched tables, from (trial, {strength: (MA, perplexity, MAUVE)})."""
+def measured(tmp_path, make_plan):
+    """Return a maker of a sweep's results and ranked table, from (trial, {strength: (MA, perplexity, MAUVE)})."""
 
     def make(*trials, spread=0.1, with_items=True, **changes):
         journal = Journal(tmp_path / "journal")
@@ -61,9 +64,14 @@ def compared(tmp_path, make_plan):
         plan = make_plan(*(spec for spec, _ in trials), **{"compare": compare} | kept)
         results = read_results(plan, journal)
         info, evidence = metric_info(results), read_evidence(results)
-        return matched_tables(results, rank(table(results, info, evidence), info, evidence))
+        return results, rank(table(results, info, evidence), info, evidence)
 
     return make
+
+
+@pytest.fixture
+def compared(measured):
+    return lambda *trials, **options: matched_tables(*measured(*trials, **options))
 
 
 @pytest.fixture
@@ -143,7 +151,8 @@ def test_only_neighbours_of_one_trajectory_are_mixed(compared, trial):
     # Two settings of one method: neither passes 0.9 by itself, and between the two nothing was measured.
     other = trial("emso", (1, 2), settings={"k": 4}, trial_id="emso-k4")
     near, far = {1: (0.95, 5.0, 0.8), 2: (0.93, 5.5, 0.8)}, {1: (0.99, 20.0, 0.4), 2: (0.98, 30.0, 0.3)}
-    rows = by_text(compared((trial("original"), ORIGINAL), (trial("emso", (1, 2)), near), (other, far)))
+    points = (trial("original"), ORIGINAL), (trial("emso", (1, 2)), near), (other, far)
+    rows = by_text(compared(*points, ranked_at={"emso": 7}))
     assert rows["MA at most 0.9"]["emso"].how == "not reached"
     assert rows["MA at most 0.9"]["emso"].note == "best MA 0.930"
 
@@ -236,3 +245,63 @@ def test_as_csv_and_markdown(compared, trial):
     assert "| GA | – | – | – | not reached: best MA 0.850 |" in text
     assert "| EMSO | epochs 0 to 1 | 0.900<br><sub>" in text
     assert pd.isna(missing["value"].iloc[0])
+
+
+def test_the_share_that_a_method_covers_and_its_distance_to_the_retrained_model(measured, trial):
+    # Perplexity counts as lost at 5 times the original's, and 4 · sqrt(5) is halfway there on the logarithm's scale.
+    halfway = 4.0 * math.sqrt(5.0)
+    results, ranked = measured(
+        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED),
+        (trial("half", (1,)), {1: (0.7, halfway, 0.8)}), (trial("free", (1,)), {1: (0.7, 4.0, 0.8)}),
+        (trial("both", (1, 2)), {1: (0.7, halfway, 0.8), 2: (0.2, 4.0 * 5**0.75, 0.8)}),
+        (trial("lost", (1,)), {1: (0.4, 21.0, 0.8)}),
+    )  # fmt: skip
+    [of_model] = standing_tables(results.plan, ranked)
+    covered = {row.variant: row.numbers[0][0] for row in of_model.rows}
+    assert covered == {
+        "free": pytest.approx(0.5),  # half of what is to be erased, at no cost
+        "half": pytest.approx(0.25),
+        "both": pytest.approx(0.25 + 0.5 * 0.25),  # erasing beyond the retrained model earns nothing
+        "lost": 0.0,  # collapsed
+    }
+    assert [row.variant for row in of_model.rows] == ["free", "both", "half", "lost"]
+    names = [metric.name for metric in of_model.metrics]
+    half = next(row for row in of_model.rows if row.variant == "half")
+    distance, low, high = half.numbers[1 + names.index("ma")]
+    assert distance == pytest.approx(0.3)
+    assert half.distances[names.index("ma")].text == "+0.300"
+    assert [low, high] == pytest.approx([0.3, 0.3])  # the same noise in both: nothing is uncertain about the difference
+    assert math.isnan(half.numbers[1 + names.index("mauve")][1])  # one seed, and no items
+    both = next(row for row in of_model.rows if row.variant == "both")
+    assert both.distances[names.index("ma")].text == "−0.200"
+
+
+def test_without_a_retrained_model_nothing_is_measured_against_it(measured, trial):
+    results, ranked = measured((trial("original"), ORIGINAL), (trial("emso", (1,)), {1: (0.7, 5.0, 0.8)}))
+    assert standing_tables(results.plan, ranked) == []
+
+
+def test_which_sequences_survive_is_told_by_those_that_were_never_seen(measured, trial):
+    _, ranked = measured(
+        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED), (trial("emso", (1,)), {1: (0.4, 5.0, 0.8)}),
+        (trial("ga", (1,)), {1: (0.7, 5.0, 0.8)}),
+    )  # fmt: skip
+    # `headline` says which metric of erasure is told first.
+    headline = {name: replace(metric, headline=name == "ma") for name, metric in ranked.info.items()}
+    [table] = survivors(replace(ranked, info=headline))
+    assert (table.columns, table.total, table.unseen) == (("Original", "EMSO", "GA"), ITEMS, "retrained")
+    values = items_of({"ma": 0.4, "perplexity": 1.0}, 0.1, 0)["ma"].values_N
+    level = np.quantile(values, 0.95)
+    assert table.level == pytest.approx(level)
+    assert table.counts == (ITEMS, int((values > level).sum()), int((values + 0.3 > level).sum()))
+    assert table.counts[1] == 4  # what is left of the retrained model's own noise
+    ids, rows = zip(*table.rows, strict=True)
+    assert list(ids) == [f"i{row}" for row in np.argsort(-values, kind="stable")[:24]]
+    assert rows[0] == pytest.approx((values.max() + 0.6, values.max(), values.max() + 0.3))
+    assert survivors(ranked) == []  # no headline, no table
+
+
+def test_without_unseen_texts_nothing_is_said_to_survive(measured, trial):
+    _, ranked = measured((trial("original"), ORIGINAL), (trial("emso", (1,)), {1: (0.4, 5.0, 0.8)}))
+    [table] = survivors(replace(ranked, info={"ma": replace(ranked.info["ma"], headline=True)}))
+    assert (table.counts, table.unseen, math.isnan(table.level)) == ((), "", True)
