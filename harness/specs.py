@@ -204,11 +204,14 @@ class StudySpec(PlainData):
     study_id: str
     """Digest of all that decides the candidates, but not of how many there are to be."""
     trial: TrialSpec
-    """What every candidate shares: its settings are those that are not searched, and it has no strengths."""
+    """What every candidate shares: its settings are those that are not searched, and it has no strengths unless its
+    one strength is not searched either."""
     seeds: tuple[int, ...]
     """The chosen settings are run with each; candidates have the first."""
     space: Mapping[str, Dimension]
     """By setting; one of the training's is written `training.learning_rate`, the strength under its field's name."""
+    defaults: Mapping[str, Json]
+    """A value for each dimension of the space: the first candidate's."""
     is_cumulative: bool
     """Of the strength: a candidate walks up to its range's end and is probed at each whole step."""
     is_trained: bool
@@ -219,8 +222,12 @@ class StudySpec(PlainData):
     targets: tuple[Target, ...]
     utility: str
     """What is to be least among the points that reach a target: `perplexity`, the model's own on validation texts."""
+    utility_bounds: tuple[float, float]
+    """The least and the most, times the original's: outside of them a candidate has collapsed, and goes no further."""
     selection: Source
     """The half of the forget set that probes look at; what is reported is measured on the other."""
+    retrained: Checkpoint | None
+    """The model that never saw the forget set, where a target asks for what it has."""
 
 
 @dataclass(frozen=True, kw_only=True)
