@@ -6,13 +6,13 @@ All of it is plain data. A worker gets a `TrialSpec` and loads plugins, models a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness.contracts import Checkpoint, Json, Number, Training
 from harness.digests import digest_of
 from harness.plain_data import PlainData
-from harness.search_space import Dimension
+from harness.search_space import OF_TRAINING, Dimension, LogUniform
 
 ORIGINAL = "original"
 RETRAINED = "retrained"
@@ -228,6 +228,30 @@ class StudySpec(PlainData):
     """The half of the forget set that probes look at; what is reported is measured on the other."""
     retrained: Checkpoint | None
     """The model that never saw the forget set, where a target asks for what it has."""
+
+    def strengths(self, settings: Mapping[str, Json]) -> tuple[Number, ...]:
+        """Return where a candidate with these settings is probed, rising."""
+        name = self.trial.strength_name
+        if name not in self.space:
+            return self.trial.strengths
+        dimension = self.space[name]
+        if not self.is_cumulative:
+            return (settings[name],)
+        if isinstance(dimension, LogUniform):
+            return tuple(range(1, int(dimension.high) + 1))
+        return tuple(sorted(dimension.values))
+
+    def trial_with(self, settings: Mapping[str, Json], strengths: tuple[Number, ...]) -> TrialSpec:
+        """Return the trial that a candidate's settings make, at these strengths and still under the study's id."""
+        training = {name.removeprefix(OF_TRAINING): value for name, value in settings.items() if OF_TRAINING in name}
+        own = {name: value for name, value in settings.items() if OF_TRAINING not in name}
+        own.pop(self.trial.strength_name, None)
+        return replace(
+            self.trial,
+            settings={**self.trial.settings, **own},
+            training=replace(self.trial.training, **training),
+            strengths=strengths,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

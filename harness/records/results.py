@@ -9,6 +9,7 @@ from typing import Literal
 from harness.contracts import Number
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Point, Record, Started, Stopped
+from harness.records.studies import StudyResults, study_results
 from harness.specs import EvaluatorSpec, Plan, TrialSpec
 
 Status = Literal["done", "failed", "missing"]
@@ -62,6 +63,7 @@ class Results:
 
     plan: Plan
     trials: tuple[TrialResults, ...]
+    studies: tuple[StudyResults, ...] = ()
 
     @property
     def measured(self) -> list[PointResults]:
@@ -80,8 +82,12 @@ class Results:
 
 
 def read_results(plan: Plan, journal: Journal) -> Results:
-    """Return what the journal says of every trial of a plan."""
-    return Results(plan, tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials))
+    """Return what the journal says of every trial and study of a plan."""
+    return Results(
+        plan,
+        tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
+        tuple(study_results(spec, journal.read(spec.study_id)) for spec in plan.studies),
+    )
 
 
 def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
