@@ -273,3 +273,8 @@ class Plan(PlainData):
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
     compare: Compare = Compare()
+
+    @property
+    def first_target(self) -> str | None:
+        """Return the target whose chosen points are ranked; None in a sweep that is not tuned."""
+        return next((str(study.targets[0]) for study in self.studies), None)

@@ -14,13 +14,12 @@ from typing import Literal, Protocol
 
 from harness.contracts import Json
 from harness.execution.memorized import MEMORIZED, memorized_key
-from harness.execution.search import is_over
+from harness.execution.tuned import unfinished_studies
 from harness.plain_data import PlainData
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import Results
-from harness.records.studies import StudyResults
 from harness.specs import StudySpec, TrialSpec
 
 
@@ -133,11 +132,6 @@ def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -
     name = f"{spec.variant}-{_short(spec.model.id)}-candidate-{number}-{study.study_id[:4]}"
     task = CandidateTask(study=study, number=number, settings=settings)
     return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=_needs(spec))
-
-
-def unfinished_studies(results: Results) -> list[StudyResults]:
-    """Return the studies that have candidates left to try."""
-    return [study for study in results.studies if not is_over(study.spec, study.candidates)]
 
 
 def _needs(spec: TrialSpec) -> str | None:

@@ -58,8 +58,12 @@ class StudyResults:
 
 
 def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
-    """Return what a study's records, oldest first, say of it; of a number that is there twice, the first."""
-    by_number = {record.number: record for record in reversed(records) if isinstance(record, Candidate)}
+    """Return what a study's records, oldest first, say of it; of a number that is there twice, the first.
+
+    Those of an earlier, larger budget are left out: methods are compared at an equal one.
+    """
+    of_study = [record for record in records if isinstance(record, Candidate) and record.number < spec.trials]
+    by_number = {record.number: record for record in reversed(of_study)}
     candidates = tuple(by_number[number] for number in sorted(by_number))
     return StudyResults(spec, candidates, tuple(_result(spec, target, candidates) for target in spec.targets))
 
