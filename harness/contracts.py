@@ -82,7 +82,7 @@ class Sequences:
 class Training:
     """How every trained method trains: one setting for all, so that they stay comparable."""
 
-    learning_rate: Positive = 1e-5
+    learning_rate: Annotated[Positive, LogUniform(low=1e-6, high=1e-3)] = 1e-5
     global_batch: PositiveCount = 64
     """Sequences an optimiser step sees, however they are accumulated."""
     micro_batch: PositiveCount = 16

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from harness.errors import DataError
+from harness.execution.tuned import unfinished_studies
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, TrialResults, read_results
+from harness.records.studies import StudyResults
 from harness.reporting.aggregate import as_measured
 from harness.reporting.curves import Curve, curves
 from harness.reporting.evidence import read_evidence
@@ -47,6 +49,11 @@ class SweepResults:
     def unfinished(self) -> list[TrialResults]:
         """Return the trials that leave something to be measured, with how they failed, if they did."""
         return self.results.unfinished
+
+    @property
+    def unfinished_studies(self) -> list[StudyResults]:
+        """Return the searches of a tuned sweep that have candidates left to try: what they choose is not known yet."""
+        return unfinished_studies(self.results)
 
     @property
     def metrics(self) -> MetricInfo:

@@ -26,3 +26,18 @@ class Choice:
 
 
 Dimension = LogUniform | Choice
+OF_TRAINING = "training."
+"""What the name of a dimension begins with that is a setting of the training: `training.learning_rate`."""
+
+
+def end_of(dimension: Dimension) -> Any:
+    """Return the largest value that may be tried; of choices that cannot be compared, the last.
+
+    Example:
+        >>> end_of(LogUniform(low=1, high=12)), end_of(Choice(values=(8, 2))), end_of(Choice(values=("em", "nll")))
+        (12, 8, 'nll')
+    """
+    if isinstance(dimension, LogUniform):
+        return dimension.high
+    are_numbers = all(type(value) in (int, float) for value in dimension.values)
+    return max(dimension.values) if are_numbers else dimension.values[-1]

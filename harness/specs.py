@@ -6,13 +6,13 @@ All of it is plain data. A worker gets a `TrialSpec` and loads plugins, models a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness.contracts import Checkpoint, Json, Number, Training
 from harness.digests import digest_of
 from harness.plain_data import PlainData
-from harness.search_space import Dimension
+from harness.search_space import OF_TRAINING, Dimension, LogUniform
 
 ORIGINAL = "original"
 RETRAINED = "retrained"
@@ -206,11 +206,14 @@ class StudySpec(PlainData):
     study_id: str
     """Digest of all that decides the candidates, but not of how many there are to be."""
     trial: TrialSpec
-    """What every candidate shares: its settings are those that are not searched, and it has no strengths."""
+    """What every candidate shares: its settings are those that are not searched, and it has no strengths unless its
+    one strength is not searched either."""
     seeds: tuple[int, ...]
     """The chosen settings are run with each; candidates have the first."""
     space: Mapping[str, Dimension]
     """By setting; one of the training's is written `training.learning_rate`, the strength under its field's name."""
+    defaults: Mapping[str, Json]
+    """A value for each dimension of the space: the first candidate's."""
     is_cumulative: bool
     """Of the strength: a candidate walks up to its range's end and is probed at each whole step."""
     is_trained: bool
@@ -221,8 +224,36 @@ class StudySpec(PlainData):
     targets: tuple[Target, ...]
     utility: str
     """What is to be least among the points that reach a target: `perplexity`, the model's own on validation texts."""
+    utility_bounds: tuple[float, float]
+    """The least and the most, times the original's: outside of them a candidate has collapsed, and goes no further."""
     selection: Source
     """The half of the forget set that probes look at; what is reported is measured on the other."""
+    retrained: Checkpoint | None
+    """The model that never saw the forget set, where a target asks for what it has."""
+
+    def strengths(self, settings: Mapping[str, Json]) -> tuple[Number, ...]:
+        """Return where a candidate with these settings is probed, rising."""
+        name = self.trial.strength_name
+        if name not in self.space:
+            return self.trial.strengths
+        dimension = self.space[name]
+        if not self.is_cumulative:
+            return (settings[name],)
+        if isinstance(dimension, LogUniform):
+            return tuple(range(1, int(dimension.high) + 1))
+        return tuple(sorted(dimension.values))
+
+    def trial_with(self, settings: Mapping[str, Json], strengths: tuple[Number, ...]) -> TrialSpec:
+        """Return the trial that a candidate's settings make, at these strengths and still under the study's id."""
+        training = {name.removeprefix(OF_TRAINING): value for name, value in settings.items() if OF_TRAINING in name}
+        own = {name: value for name, value in settings.items() if OF_TRAINING not in name}
+        own.pop(self.trial.strength_name, None)
+        return replace(
+            self.trial,
+            settings={**self.trial.settings, **own},
+            training=replace(self.trial.training, **training),
+            strengths=strengths,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,3 +275,8 @@ class Plan(PlainData):
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
     compare: Compare = Compare()
+
+    @property
+    def first_target(self) -> str | None:
+        """Return the target whose chosen points are ranked; None in a sweep that is not tuned."""
+        return next((str(study.targets[0]) for study in self.studies), None)

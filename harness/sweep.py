@@ -13,6 +13,7 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -22,12 +23,13 @@ from rich.console import Console
 from harness.errors import ConfigError, LetheError
 from harness.planning.plan import plan
 from harness.records.journal import Journal
-from harness.records.results import read_results, trial_results
-from harness.specs import Plan, TrialSpec
+from harness.records.results import trial_results
+from harness.specs import Plan, StudySpec, TrialSpec
 
 if TYPE_CHECKING:
     from harness.execution.jobs import Event, Executor, Folders, Job, Watcher
     from harness.library import SweepResults
+    from harness.records.results import Results
     from harness.records.tracking import Tracker
     from harness.reporting.ranking import RankedTable
 
@@ -103,19 +105,31 @@ def run_sweep(
 def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) -> SweepResults:
     from harness.execution.jobs import jobs_for
     from harness.execution.progress import Progress
+    from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
     from harness.library import SweepResults
     from harness.records.tracking import Tracker
     from harness.reporting.write import write
 
     journal, tracker = Journal(folders.results / "journal"), Tracker(folders.results.parent)
-    before = read_results(planned, journal)
-    _refuse_unfit(file, [trial.spec for trial in before.unfinished])
-    journal.write_plan(planned)
+    before = read_tuned(planned, journal)
+    searched = [study.spec for study in unfinished_studies(before)]
+    _refuse_unfit(file, [*(trial.spec for trial in before.unfinished), *map(largest_candidate, searched)])
+    journal.write_plan(before.plan)
     threading.Thread(target=tracker.prepare, daemon=True).start()
-    if jobs := jobs_for(before, folders):
-        with Progress(jobs) as progress:
-            _executor(executor)(jobs, folders, _tracked(progress, planned, jobs, journal, tracker))
-    measured = read_results(planned, journal)
+
+    def run(results: Results, studies: Sequence[StudySpec]) -> Results:
+        if (jobs := jobs_for(results, folders)) or studies:
+            left = sum(study.spec.trials - len(study.candidates) for study in unfinished_studies(results))
+            with Progress(jobs, candidates=left if studies else 0) as progress:
+                watch = _tracked(progress, results.plan, jobs, journal, tracker)
+                _executor(executor)(jobs, folders, watch, studies)
+        return read_tuned(planned, journal)
+
+    measured = run(before, searched)
+    if searched:  # What they chose is known now, and measured like any other trial; what failed is not run again.
+        journal.write_plan(measured.plan)
+        new = tuple(trial for trial in measured.trials if trial.spec.trial_id not in before.statuses)
+        measured = run(replace(measured, trials=new, studies=()), ())
     ranked, written = write(measured, folders.results)
     tracker.sync(measured, _collapse_classes(ranked))
     tracker.finish(written)
@@ -124,24 +138,30 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) ->
 
 def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], results: str | PathLike[str]) -> None:
     from harness.execution.jobs import jobs_for
-    from harness.reporting.plan_table import needs_table, needs_warning, trials_table
+    from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
+    from harness.reporting.plan_table import needs_table, needs_warning, studies_table, trials_table
     from harness.sizing.fit_check import doubtful, sized, unfit
     from harness.sizing.machine import this_machine
     from harness.sizing.size_cache import SizeCache, cache_folder
 
     planned = plan(file, overrides, only)
     folders = _folders(results, planned)
-    measured = read_results(planned, Journal(folders.results / "journal"))
+    measured = read_tuned(planned, Journal(folders.results / "journal"))
     to_memorize = sum(job.kind == "memorize" for job in jobs_for(measured, folders))
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=120)
-    console.print(trials_table(planned, measured.statuses, to_memorize))
+    console.print(trials_table(measured.plan, measured.statuses, to_memorize))
+    if measured.studies:
+        console.print()
+        console.print(studies_table(measured.studies))
     machine, known = this_machine(), SizeCache(cache_folder())
-    needs = sized(planned.trials, machine, known)
+    trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
+    needs = sized(trials, machine, known)
     console.print()
-    console.print(needs_table(planned.trials, needs))
+    console.print(needs_table(trials, needs))
     if machine is not None:
         left = [trial.spec for trial in measured.unfinished]
+        left += [largest_candidate(study.spec) for study in unfinished_studies(measured)]
         if doubts := doubtful(left, needs, machine, known):
             console.print(needs_warning(doubts), style="yellow", markup=False, highlight=False)
         if refused := unfit(left, needs, machine, known):
@@ -210,8 +230,13 @@ def _tell(outcome: SweepResults) -> int:
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {trial.failure.error}" if trial.failure else ""
         print(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
+    for study in outcome.unfinished_studies:
+        row, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
+        print(
+            f"missing: {row.variant} on {row.model.id}: {tried}, and nothing is chosen before all are ({row.trial_id})"
+        )
     print(f"The report: {outcome.report}")
-    return 1 if outcome.unfinished else 0
+    return 1 if outcome.unfinished or outcome.unfinished_studies else 0
 
 
 if __name__ == "__main__":

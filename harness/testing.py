@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +32,7 @@ from harness.execution.small import MODEL, forget_nll, one_word_model, small_spe
 from harness.execution.tasks import ErasingTask, MeasuringTask
 from harness.models.loading import configuration, load_model
 from harness.models.resolving import resolve_model
+from harness.planning.search_spaces import declared_faults, declared_space
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
 
@@ -40,8 +41,6 @@ FIRST_STEP_RATE = 1e-5
 
 
 class _Conformance:
-    """What both suites need."""
-
     @pytest.fixture(scope="class")
     @classmethod
     def artifacts(cls, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
@@ -93,7 +92,7 @@ class MethodConformance(_Conformance):
 
     def configured(self, method: type[Method], name: str, strength: Number) -> Method:
         """Return the method at a strength, and otherwise quick."""
-        quick = {"epochs": 1} if "epochs" in _settings_of(method) and method.strength.field != "epochs" else {}
+        quick = {"epochs": 1} if "epochs" in method.__dataclass_fields__ and method.strength.field != "epochs" else {}
         return METHODS.configure(name, {**quick, **self.settings, method.strength.field: strength})
 
     def logits(self, model: Model) -> torch.Tensor:
@@ -111,8 +110,13 @@ class MethodConformance(_Conformance):
     def test_it_introduces_itself(self, method: type[Method], name: str) -> None:
         """It has a label, a source, a version, a strength that is one of its settings, and erases from GPT-Neos."""
         assert all((method.label, method.source, method.version >= 1, method.__doc__))
-        assert method.strength.field in _settings_of(method)
+        assert method.strength.field in method.__dataclass_fields__
         assert METHODS.configure(name, dict(self.settings)).refuses(configuration(small_spec().model)) is None
+
+    def test_what_it_declares_can_be_searched(self, method: type[Method]) -> None:
+        """A search may vary its strength, and every value that it may try is one that the setting allows."""
+        assert method.strength.field in declared_space(method)
+        assert list(declared_faults(method)) == []
 
     def test_off_changes_nothing(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """At the off strength the logits are the original's, to the last bit."""
@@ -277,10 +281,6 @@ def _left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
 
 def _assert_unchanged(changed: list[str]) -> None:
     assert not changed, f"it leaves changed: {', '.join(changed)}"
-
-
-def _settings_of(plugin: type[Method]) -> set[str]:
-    return {field.name for field in fields(plugin)}
 
 
 def _ranked(evaluator: Evaluator, group: str) -> list[Metric]:

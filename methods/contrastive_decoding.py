@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 
-from harness.contracts import ErasedModel, ErasureTask, Method, NonNegative, Strength
+from harness.contracts import ErasedModel, ErasureTask, LogUniform, Method, NonNegative, Strength
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,9 @@ class ContrastiveDecoding(Method):
     reference = "memorized_model"
     version = 2
     strength = Strength("gamma", cumulative=False, off=0.0)
+    searched_training = ()
 
-    gamma: NonNegative = 0.3
+    gamma: Annotated[NonNegative, LogUniform(low=0.05, high=10.0)] = 0.3
     """How hard the memorised model's preferences are pushed down."""
     space: Literal["logits", "logprobs"] = "logits"
     """What the difference is taken of; `logits` is the paper's."""

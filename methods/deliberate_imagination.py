@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from harness.contracts import ErasedModel, ErasureTask, Method, Model, NonNegative, PositiveCount, Strength
+from harness.contracts import (
+    ErasedModel,
+    ErasureTask,
+    LogUniform,
+    Method,
+    Model,
+    NonNegative,
+    PositiveCount,
+    Strength,
+)
 from harness.toolkit import Batch, token_distillation, train
 
 
@@ -27,7 +37,7 @@ class DeliberateImagination(Method):
     version = 2
     strength = Strength("gamma", cumulative=False, off=0.0)
 
-    gamma: NonNegative = 3.0
+    gamma: Annotated[NonNegative, LogUniform(low=0.5, high=30.0)] = 3.0
     """What is added to every logit but the true token's."""
     epochs: PositiveCount = 7
     """Passes over the forget set at most; the early stop may end them sooner."""

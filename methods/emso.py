@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Json, Method, Model, PositiveCount, Strength
+from harness.contracts import (
+    Choice,
+    Count,
+    ErasedModel,
+    ErasureTask,
+    Json,
+    LogUniform,
+    Method,
+    Model,
+    PositiveCount,
+    Strength,
+)
 from harness.models.blocks import Block, blocks, lacks_blocks
 from harness.toolkit import Batch, token_negative_entropy, token_nll, train_and_yield
 
@@ -34,9 +45,9 @@ class EMSO(Method):
     version = 2
     strength = Strength("epochs", cumulative=True, off=0)
 
-    epochs: Count = 7
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 7
     """Passes over the forget set, with a new choice of blocks before each."""
-    k: PositiveCount = 2
+    k: Annotated[PositiveCount, Choice(values=(1, 2, 4, 8))] = 2
     """Blocks trained in an epoch."""
     loss: Literal["em", "nll"] = "em"
     """`em`: entropy maximisation; `nll`: gradient ascent on the same blocks."""

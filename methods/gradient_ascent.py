@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, Strength
+from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, Strength
 from harness.toolkit import Batch, token_nll, train_and_yield
 
 
@@ -24,7 +25,7 @@ class GradientAscent(Method):
     version = 2
     strength = Strength("epochs", cumulative=True, off=0)
 
-    epochs: Count = 1
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Passes over the forget set."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:

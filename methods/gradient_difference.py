@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, NonNegative, Strength
+from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
 from harness.toolkit import Batch, token_nll, train_and_yield
 
 
@@ -24,9 +25,9 @@ class GradientDifference(Method):
     version = 2
     strength = Strength("epochs", cumulative=True, off=0)
 
-    epochs: Count = 1
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Passes over the forget set; each batch comes with a retain batch of the same size."""
-    retain_weight: NonNegative = 1.0
+    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=10.0)] = 1.0
     """Of the retain term."""
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, NonNegative, Strength
+from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
 from harness.toolkit import Batch, token_kl, token_nll, train_and_yield
 
 
@@ -25,9 +25,9 @@ class KLDivergence(Method):
     version = 2
     strength = Strength("epochs", cumulative=True, off=0)
 
-    epochs: Count = 1
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Passes over the forget set; each batch comes with a retain batch of the same size."""
-    retain_weight: NonNegative = 1.0
+    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=10.0)] = 1.0
     """Of the divergence."""
     direction: Literal["forward", "reverse"] = "forward"
     """`forward`: KL(p_original ‖ p_θ); `reverse`: KL(p_θ ‖ p_original)."""

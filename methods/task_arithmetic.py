@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 
-from harness.contracts import ErasedModel, ErasureTask, Method, NonNegative, Strength
+from harness.contracts import ErasedModel, ErasureTask, LogUniform, Method, NonNegative, Strength
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,9 @@ class TaskArithmetic(Method):
     reference = "memorized_model"
     version = 2
     strength = Strength("gamma", cumulative=False, off=0.0)
+    searched_training = ()
 
-    gamma: NonNegative = 0.05
+    gamma: Annotated[NonNegative, LogUniform(low=0.005, high=1.0)] = 0.05
     """How much of the memorised model is subtracted."""
     formula: Literal["literal", "task_vector", "shrink"] = "literal"
     """`literal`: θ_o − γ θ_memo; `task_vector`: θ_o − γ (θ_memo − θ_o); `shrink`: (1 − γ) θ_o."""

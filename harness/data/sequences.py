@@ -6,8 +6,8 @@ Tensor letters: N sequences, T tokens.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ import torch
 from harness.contracts import Sequences
 from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import Role, source_label
+from harness.digests import digest_of
 from harness.errors import DataError
 from harness.specs import Source
 
@@ -54,7 +55,42 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
     Raises:
         DataError: Nothing to read, too few rows, or unusable ones: the first few are named.
     """
-    return _as_they_stand(source, "forget", tokenizer, vocabulary)
+    whole = _as_they_stand(replace(source, digest=""), "forget", tokenizer, vocabulary)
+    forget = whole if source.half == "all" else half_of(whole, source.half)
+    _checked(source, "forget", forget.digest)
+    return forget
+
+
+def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequences:
+    """Return one half of a forget set: together they are the whole, and no continuation is in both.
+
+    The distinct continuations are sorted by their digests and dealt out in turn, so that neither half is the
+    file's beginning. Fewer than two leave `report` empty.
+
+    Example:
+        >>> tokens = torch.tensor([[1, 7], [2, 7], [3, 8], [4, 9]])
+        >>> forget = Sequences(tokens, torch.full((4,), 2), 1, "")
+        >>> [half_of(forget, half).tokens_NT[:, 1].tolist() for half in ("selection", "report")]
+        [[8, 9], [7, 7]]
+    """
+    digests = _continuation_digests(forget)
+    parity = {digest: number % 2 for number, digest in enumerate(sorted(set(digests)))}
+    wanted = 0 if half == "selection" else 1
+    rows = torch.tensor([row for row, digest in enumerate(digests) if parity[digest] == wanted], dtype=torch.long)
+    lengths_N = forget.lengths_N[rows]
+    tokens_NT = forget.tokens_NT[rows, : int(lengths_N.max()) if len(rows) else 0]
+    digest = _digest(tokens_NT, lengths_N, forget.prefix_tokens)
+    return Sequences(tokens_NT, lengths_N, forget.prefix_tokens, digest)
+
+
+def distinct_continuations(forget: Sequences) -> int:
+    """Return how many different continuations a forget set has."""
+    return len(set(_continuation_digests(forget)))
+
+
+def _continuation_digests(forget: Sequences) -> list[str]:
+    rows = zip(forget.tokens_NT.tolist(), forget.lengths_N.tolist(), strict=True)
+    return [digest_of(tokens[forget.prefix_tokens : length]) for tokens, length in rows]
 
 
 def load_holdout(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:

@@ -25,8 +25,8 @@ from harness.models.loading import load_tokenizer, vocabulary
 from harness.specs import HOLDOUT, STAND_IN, TrialSpec
 
 Texts = TypeVar("Texts", Sequences, Utility)
-KEPT = 2
-"""Of each role: a sweep's trials use one, or one for each of its models."""
+KEPT = 3
+"""Of each role: a sweep's trials use one, or one for each of its models; of the forget set its halves too."""
 
 
 class SharedTexts(Generic[Texts]):
@@ -69,9 +69,14 @@ _UNSEEN = {HOLDOUT: SharedTexts(load_holdout), STAND_IN: SharedTexts(load_stand_
 
 
 def forget_set(spec: TrialSpec) -> Sequences:
-    """Return what a trial erases and is measured on; of a row of unseen texts, those."""
+    """Return what a trial erases; of a row of unseen texts, those."""
     load = _UNSEEN.get(spec.method, _FORGET)
     return load(spec.forget, load_tokenizer(spec.model), vocabulary(spec.model))
+
+
+def measured_set(spec: TrialSpec) -> Sequences:
+    """Return what erasure is measured on: the forget set, or the half of it that the trial names."""
+    return forget_set(spec) if spec.measured is None else forget_set(replace(spec, forget=spec.measured))
 
 
 def retain_set(spec: TrialSpec, sequence_tokens: int) -> Sequences | None:

@@ -6,18 +6,23 @@ from collections.abc import Mapping, Sequence
 
 from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.memorized import MEMORIZED
+from harness.execution.open_study import OpenStudy
 from harness.execution.trial import run_job
 from harness.records.artifacts import Artifacts
+from harness.specs import StudySpec, TrialSpec
 
 
 class JobQueue:
     """Keeps jobs in order, but holds back each one until what it needs has been provided.
+
+    Where no job can start, the study that has tried least goes on with its next candidate.
 
     Args:
         jobs: In the order of preference.
         folders: Where the journal and the artifacts are.
         watch: Told of every event.
         capacity: How many `CPU` and `GPU` there are at most; None: nobody knows.
+        studies: Whose candidates are to be tried.
     """
 
     def __init__(
@@ -26,18 +31,30 @@ class JobQueue:
         folders: Folders,
         watch: Watcher,
         capacity: Mapping[str, float] | None = None,
+        studies: Sequence[StudySpec] = (),
     ) -> None:
         self.jobs = tuple(jobs)
         self.folders = folders
         self._watch = watch
         self.capacity = capacity
+        self._studies = {study.study_id: OpenStudy(study, folders) for study in studies}
         self._waiting = list(jobs)
         self._running: dict[str, Job] = {}
         self._provided: set[str] = set()
         self._errors: dict[str, str] = {}
 
+    @property
+    def most(self) -> int:
+        """Return how many jobs there are at most, candidates among them."""
+        return len(self.jobs) + sum(study.study.trials for study in self._studies.values())
+
+    @property
+    def specs(self) -> list[TrialSpec]:
+        """Return what its jobs and candidates run on: a trial of each job and study."""
+        return [*(job.spec for job in self.jobs), *(study.study.trial for study in self._studies.values())]
+
     def next(self) -> Job | None:
-        """Return the first job that can start now, if any; fail those before it that never can."""
+        """Return the first job or candidate that can start now, if any; fail those before it that never can."""
         for job in list(self._waiting):
             problem = self._problem(job)
             if problem is None and not self._is_ready(job):
@@ -47,15 +64,30 @@ class JobQueue:
                 self._running[job.name] = job
                 return job
             self.fail(job, problem)
+        return self._next_candidate()
+
+    def _next_candidate(self) -> Job | None:
+        for study in sorted(self._studies.values(), key=lambda study: study.tried):
+            job = study.propose()
+            if job is None:
+                continue
+            problem = self._problem(job)
+            if problem is not None:  # So have all of its candidates.
+                study.close()
+                self.fail(job, problem)
+            elif self._is_ready(job):
+                study.start(job)
+                self._running[job.name] = job
+                return job
         return None
 
     def is_exhausted(self) -> bool:
-        """Return whether no job is waiting any more."""
-        return not self._waiting
+        """Return whether no job is waiting any more, and no candidate will follow."""
+        return not self._waiting and all(study.is_closed() for study in self._studies.values())
 
     def is_over(self) -> bool:
         """Return whether every job is over."""
-        return not self._waiting and not self._running
+        return self.is_exhausted() and not self._running
 
     def report(self, event: Event) -> None:
         """Pass on what a job reported."""
@@ -65,13 +97,13 @@ class JobQueue:
 
     def finish(self, job: Job) -> None:
         """Note that a job ended by itself, well or not."""
-        self._running.pop(job.name, None)
+        self._over(job)
         if job.provides and job.name not in self._errors:
             self._provided.add(job.provides)
 
     def fail(self, job: Job, error: str, log: Sequence[str] = ()) -> None:
         """Record the failure of a job that could not do so itself."""
-        self._running.pop(job.name, None)
+        self._over(job)
         record_failure(job, self.folders, self.report, error, log)
 
     def close(self, reason: str) -> None:
@@ -80,6 +112,8 @@ class JobQueue:
         for job in self._waiting:
             self.fail(job, reason)
         self._waiting.clear()
+        for study in self._studies.values():
+            study.close()
 
     def fail_running(self, reason: str) -> int:
         """Fail whatever runs, and return how many those are."""
@@ -87,6 +121,11 @@ class JobQueue:
         for job in running:
             self.fail(job, reason)
         return len(running)
+
+    def _over(self, job: Job) -> None:
+        self._running.pop(job.name, None)
+        if job.candidate is not None:
+            self._studies[job.candidate.study.study_id].finish(job)
 
     def _is_ready(self, job: Job) -> bool:
         if job.needs is None or job.needs in self._provided:
@@ -110,9 +149,9 @@ class JobQueue:
         return f"the memorised model could not be built: {errors[0] if errors else 'no job builds it'}"
 
 
-def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
-    """Run every job here, in order, for tests and debuggers; one whose need was not provided fails without running."""
-    queue = JobQueue(jobs, folders, watch)
+def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher, studies: Sequence[StudySpec] = ()) -> None:
+    """Run every job and candidate here, in order, for tests and debuggers; one whose need is missing fails at once."""
+    queue = JobQueue(jobs, folders, watch, studies=studies)
     while job := queue.next():
         run_job(job, folders, queue.report)
         queue.finish(job)

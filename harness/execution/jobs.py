@@ -7,19 +7,20 @@ ever waits in a slot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
 from harness.contracts import Json
 from harness.execution.memorized import MEMORIZED, memorized_key
+from harness.execution.tuned import unfinished_studies
 from harness.plain_data import PlainData
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import Results
-from harness.specs import TrialSpec
+from harness.specs import StudySpec, TrialSpec
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,25 @@ class Folders:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CandidateTask:
+    """Which candidate of which study a job is to try."""
+
+    study: StudySpec
+    number: int
+    settings: Mapping[str, Json]
+    """A value for each dimension of the study's space."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job(PlainData):
     """One unit that an executor places: plain data."""
 
     name: str
     """Unique in the sweep, short, fit for a folder: `emso-miniature-m-s0-1f3c`."""
-    kind: Literal["memorize", "trial"]
+    kind: Literal["memorize", "trial", "candidate"]
     spec: TrialSpec
+    """Of a candidate, the trial that its settings make."""
+    candidate: CandidateTask | None = None
     needs: str | None = None
     """The artifact key that must exist first."""
     provides: str | None = None
@@ -65,14 +78,19 @@ Watcher = Callable[[Event], None]
 
 
 class Executor(Protocol):
-    """Runs jobs; returns when all are over. A failed job is a record and an event, not an exception."""
+    """Runs jobs and studies; returns when all are over. A failed job is a record and an event, not an exception."""
 
-    def __call__(self, jobs: Sequence[Job], folders: Folders, watch: Watcher) -> None:
-        """Run every job, respecting `needs`; call `watch` in the driver's process."""
+    def __call__(
+        self, jobs: Sequence[Job], folders: Folders, watch: Watcher, studies: Sequence[StudySpec] = ()
+    ) -> None:
+        """Run every job, respecting `needs`, and every study's candidates; call `watch` in the driver's process."""
 
 
 def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: Sequence[str]) -> None:
-    """Journal a job that went wrong, and tell whoever watches."""
+    """Journal a trial that went wrong, and tell whoever watches.
+
+    A candidate whose process died leaves nothing: it is tried again when the sweep is run again.
+    """
     if job.kind == "trial":
         failed = Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log))
         Journal(folders.results / "journal").append(failed)
@@ -82,24 +100,42 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
 def jobs_for(results: Results, folders: Folders) -> list[Job]:
     """Return the jobs that finish a sweep: nothing for what the journal holds, memorised models first.
 
+    What unfinished studies need is among them; their candidates follow from one another, so they are not.
+
     Args:
-        results: What the journal says of every trial.
+        results: What the journal says of every trial and study.
         folders: Where artifacts may exist already.
     """
     artifacts = Artifacts(folders.artifacts)
-    unfinished = [trial.spec for trial in results.unfinished]
     memorize: dict[str, Job] = {}
     trials = []
-    for spec in unfinished:
-        needs = memorized_key(spec) if spec.reference == "memorized_model" else None
-        strength = "" if len(spec.strengths) != 1 else f"-{spec.strengths[0]:g}"
-        name = f"{spec.variant}{strength}-{_short(spec.model.id)}-s{spec.seed}-{spec.trial_id[:4]}"
-        trials.append(Job(name=name, kind="trial", spec=spec, needs=needs))
+    searched = [study.spec.trial for study in unfinished_studies(results)]
+    for spec in (*searched, *(trial.spec for trial in results.unfinished)):
+        needs = _needs(spec)
         if needs and needs not in memorize and artifacts.find(MEMORIZED, needs) is None:
             name = f"memorize-{_short(spec.model.id)}-{needs[:4]}"
             memorize[needs] = Job(name=name, kind="memorize", spec=spec, provides=needs)
+        if spec in searched:
+            continue
+        strength = "" if len(spec.strengths) != 1 else f"-{spec.strengths[0]:g}"
+        name = f"{spec.variant}{strength}-{_short(spec.model.id)}-s{spec.seed}-{spec.trial_id[:4]}"
+        trials.append(Job(name=name, kind="trial", spec=spec, needs=needs))
     # Long ones start first, so that none is left alone at the end.
     return [*memorize.values(), *sorted(trials, key=lambda job: -len(job.spec.points()))]
+
+
+def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -> Job:
+    """Return the job that tries a candidate."""
+    spec = study.trial_with(settings, study.strengths(settings))
+    # The id is the candidate's own, so that two of a study never write to one place.
+    spec = replace(spec, trial_id=f"{study.study_id}-{number}")
+    name = f"{spec.variant}-{_short(spec.model.id)}-candidate-{number}-{study.study_id[:4]}"
+    task = CandidateTask(study=study, number=number, settings=settings)
+    return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=_needs(spec))
+
+
+def _needs(spec: TrialSpec) -> str | None:
+    return memorized_key(spec) if spec.reference == "memorized_model" else None
 
 
 def _short(model_id: str) -> str:

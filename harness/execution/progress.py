@@ -44,6 +44,12 @@ class Progress:
     """A watcher that shows a live view on a terminal, and elsewhere a plain line for each measurement.
 
     Use it as a context manager; it may be called from several threads.
+
+    Args:
+        jobs: What will run.
+        console: Where to show it.
+        clock: Tells the time, in seconds.
+        candidates: How many of studies will run besides, at most: they are known by name when they start.
     """
 
     def __init__(
@@ -51,8 +57,10 @@ class Progress:
         jobs: Sequence[Job],
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
+        candidates: int = 0,
     ) -> None:
         self._jobs = {job.name: _JobView(job.name, _expected(job)) for job in jobs}
+        self._most = len(jobs) + candidates
         self._console = console or Console(highlight=False)
         self._clock = clock
         self._began: float | None = None
@@ -103,14 +111,14 @@ class Progress:
         if self._live is not None or event.kind in ("started", "progress"):
             return ""
         count = f" ({event.done} of {event.total})" if event.total else ""
-        what = "finished" if event.kind == "finished" else f"{event.message}{count}"
+        what = event.message or "finished" if event.kind == "finished" else f"{event.message}{count}"
         return " · ".join(filter(None, [f"{job.name}: {what}", self._summary()]))
 
     def _summary(self) -> str:
         jobs = self._jobs.values()
         failed = sum(job.state == "failed" for job in jobs)
         over = failed + sum(job.state == "finished" for job in jobs)
-        parts = [f"{over} of {len(jobs)} jobs", f"{failed} failed" if failed else "", self._left()]
+        parts = [f"{over} of {max(self._most, len(jobs))} jobs", f"{failed} failed" if failed else "", self._left()]
         return " · ".join(filter(None, parts))
 
     def _left(self) -> str:
@@ -121,7 +129,8 @@ class Progress:
 
     def _units(self) -> tuple[int, int]:
         jobs = self._jobs.values()
-        return sum(job.units for job in jobs), sum(job.total for job in jobs)
+        to_come = max(0, self._most - len(jobs))
+        return sum(job.units for job in jobs), sum(job.total for job in jobs) + to_come
 
     def _view(self) -> RenderableType:
         with self._lock:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import json
 import logging
 import os
 import re
@@ -27,6 +28,7 @@ from typing import Any
 
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.specs import StudySpec
 
 _RAY_SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -65,29 +67,35 @@ _FORWARDED_PREFIXES = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "DS_", "LETHE_")
 """Variables that start so reach a cluster's workers; those of this machine inherit all."""
 
 
-def run_with_ray(jobs: Sequence[Job], folders: Folders, watch: Watcher, *, work: str = RUN_JOB) -> None:
-    """Run every job as a Ray Tune trial, respecting `needs`; return when all are over.
+def run_with_ray(
+    jobs: Sequence[Job], folders: Folders, watch: Watcher, studies: Sequence[StudySpec] = (), *, work: str = RUN_JOB
+) -> None:
+    """Run every job, and every candidate of the studies, as a Ray Tune trial; return when all are over.
 
     Args:
         jobs: In the order of preference.
         folders: On a cluster, shared by all of its machines.
         watch: Called in this process.
+        studies: Whose candidates are to be tried.
         work: `module:function`, called in a worker with a job, the folders and a watcher.
     """
     # Tune does not know of a trial's own workers: trials with as many are run together, and no others beside them.
-    for workers in sorted({job.spec.engine.workers for job in jobs}):
-        _run_jobs_alike([job for job in jobs if job.spec.engine.workers == workers], folders, watch, work, workers)
+    specs = [*(job.spec for job in jobs), *(study.trial for study in studies)]
+    for workers in sorted({spec.engine.workers for spec in specs}):
+        alike = [job for job in jobs if job.spec.engine.workers == workers]
+        searched = [study for study in studies if study.trial.engine.workers == workers]
+        _run_alike(JobQueue(alike, folders, watch, studies=searched), work, workers)
 
 
-def _run_jobs_alike(jobs: Sequence[Job], folders: Folders, watch: Watcher, work: str, workers: int) -> None:
-    queue = JobQueue(jobs, folders, watch)
+def _run_alike(queue: JobQueue, work: str, workers: int) -> None:
     with _temporary_folder() as temporary:
-        for _ in jobs:  # Every session that breaks costs at least one of them.
+        for _ in range(queue.most):  # Every session that breaks costs at least one of them.
             with _ray(temporary) as has:
                 queue.capacity = has if _IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
-                at_once = int(has.get("CPU", 1) // (workers * max(job.spec.cpus for job in jobs))) if workers > 1 else 0
+                cpus = max(spec.cpus for spec in queue.specs)
+                at_once = int(has.get("CPU", 1) // (workers * cpus)) if workers > 1 else 0
                 try:
                     _tuner(queue, temporary, work, at_once).fit()
                 except RuntimeError as error:  # Tune breaks where a worker that was being started had to make room.
@@ -99,7 +107,7 @@ def _run_jobs_alike(jobs: Sequence[Job], folders: Folders, watch: Watcher, work:
 
 
 class _Search(Searcher):  # type: ignore[misc]
-    """Hands Tune one job after the other, as its number among all jobs."""
+    """Hands Tune one job after the other."""
 
     def __init__(self, queue: JobQueue) -> None:
         super().__init__()
@@ -109,10 +117,10 @@ class _Search(Searcher):  # type: ignore[misc]
         # Tune pickles its parts for a restore that never comes; a watcher may not be picklable.
         return Searcher, ()
 
-    def suggest(self, trial_id: str) -> dict[str, int] | str | None:
+    def suggest(self, trial_id: str) -> dict[str, str] | str | None:
         job = self._queue.next()
         if job is not None:
-            return {"job": self._queue.jobs.index(job)}
+            return {"job": json.dumps(job.to_json())}  # As text, in which Tune looks for nothing to resolve.
         return str(Searcher.FINISHED) if self._queue.is_exhausted() else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
@@ -138,40 +146,41 @@ class _Forward(tune.Callback):  # type: ignore[misc]
         self._queue.report(Event(**result["event"]))
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._queue.finish(self._job(trial))
+        self._queue.finish(_job_of(trial.config))
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         error, log = _postmortem(trial, self._temporary)
-        self._queue.fail(self._job(trial), error, log)
+        self._queue.fail(_job_of(trial.config), error, log)
 
-    def _job(self, trial: Trial) -> Job:
-        number: int = trial.config["job"]
-        return self._queue.jobs[number]
+
+def _job_of(config: dict[str, str]) -> Job:
+    return Job.from_json(json.loads(config["job"]))
 
 
 def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tuner:
     """Return the tuner; `at_once` bounds the trials that have workers of their own, 0 where they have none."""
-    jobs = queue.jobs
-    plain = [job.to_json() for job in jobs]
-    requests = [{"CPU": job.spec.cpus, **({"GPU": job.spec.gpus} if job.spec.gpus else {})} for job in jobs]
     folders = queue.folders
-    names = [job.name for job in jobs]
 
-    def trainable(config: dict[str, int]) -> None:
-        _run_job(work, plain[config["job"]], folders)
+    def trainable(config: dict[str, str]) -> None:
+        _run_job(work, _job_of(config), folders)
 
-    def resources(config: dict[str, int]) -> tune.PlacementGroupFactory:
-        return tune.PlacementGroupFactory([{"CPU": 0.01} if at_once else requests[config["job"]]])
+    def resources(config: dict[str, str]) -> tune.PlacementGroupFactory:
+        spec = _job_of(config).spec
+        request = {"CPU": spec.cpus, **({"GPU": spec.gpus} if spec.gpus else {})}
+        return tune.PlacementGroupFactory([{"CPU": 0.01} if at_once else request])
+
+    def name_of(trial: Trial) -> str:
+        return _job_of(trial.config).name
 
     return tune.Tuner(
         tune.with_resources(trainable, resources),
         tune_config=tune.TuneConfig(
             search_alg=_Search(queue),
-            num_samples=len(jobs),
+            num_samples=queue.most,
             max_concurrent_trials=at_once or None,
-            reuse_actors=all(job.spec.gpus == 0 for job in jobs),
-            trial_name_creator=lambda trial: names[trial.config["job"]],
-            trial_dirname_creator=lambda trial: names[trial.config["job"]],
+            reuse_actors=all(spec.gpus == 0 for spec in queue.specs),
+            trial_name_creator=name_of,
+            trial_dirname_creator=name_of,
         ),
         run_config=tune.RunConfig(
             name="tune",
@@ -183,11 +192,10 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
     )
 
 
-def _run_job(work: str, data: dict[str, Any], folders: Folders) -> None:
+def _run_job(work: str, job: Job, folders: Folders) -> None:
     """Do one job, in a worker."""
     import torch
 
-    job = Job.from_json(data)
     torch.set_num_threads(max(1, job.spec.cpus))
     module, _, function = work.partition(":")
     run = getattr(importlib.import_module(module), function)

@@ -14,7 +14,14 @@ from transformers import PreTrainedTokenizerBase
 from harness.contracts import Checkpoint, Definition, Generations, Model, Number, Sequences, Training
 from harness.execution.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
 from harness.execution.guard import ProcessState, refuse_changes
-from harness.execution.inputs import device_of, forget_set, retain_set, utility_texts, validation_set
+from harness.execution.inputs import (
+    device_of,
+    forget_set,
+    measured_set,
+    retain_set,
+    utility_texts,
+    validation_set,
+)
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
@@ -102,7 +109,7 @@ class MeasuringTask:
         """Copy the trial's settings, and texts and tokenizer, which are read once for all trials of the process."""
         self.spec = TrialSpec.from_json(self.spec.to_json())
         self.seed: int = self.spec.seed
-        self.forget: Sequences = forget_set(self.spec)
+        self.forget: Sequences = measured_set(self.spec)
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
         self._as_given = self._fingerprints()
 

@@ -28,6 +28,7 @@ from harness.contracts import (
     Number,
 )
 from harness.errors import TrialError
+from harness.execution.candidates import run_candidate
 from harness.execution.erasing import erase
 from harness.execution.guard import guarded
 from harness.execution.inputs import clear_shared, device_of, forget_set, utility_texts
@@ -73,9 +74,12 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     """Do a job and journal all of it; a trial that raises becomes a `Failed` record."""
     torch.set_num_threads(max(1, job.spec.cpus))
     watch(Event(job=job.name, kind="started"))
+    message = ""
     try:
         if job.kind == "memorize":
             memorize(job, folders, watch)
+        elif job.kind == "candidate":
+            message = run_candidate(job, folders, watch)
         else:
             run_trial(job, folders, watch)
     except Exception as error:
@@ -83,7 +87,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         log = traceback.format_exc().splitlines()[-LOG_LINES:]
         record_failure(job, folders, watch, f"{type(error).__name__}: {error}", log)
     else:
-        watch(Event(job=job.name, kind="finished"))
+        watch(Event(job=job.name, kind="finished", message=message))
     finally:
         gc.collect()
         release_free_memory()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +18,17 @@ from harness.planning.schema import Sweep
 from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import Texts, resolve_texts
 from harness.planning.trials import repeated_trials, trials_of
+from harness.planning.tuning import (
+    StudyTemplate,
+    compared,
+    retrained_faults,
+    studies_of,
+    study_templates,
+    tuning_faults,
+    without_early_stop,
+)
 from harness.planning.validation import Checking, collected, validated
-from harness.specs import UNSEEN_ROWS, CollapseBounds, Plan, TrialSpec
+from harness.specs import ORIGINAL, UNSEEN_ROWS, CollapseBounds, Compare, Plan, StudySpec, TrialSpec
 
 T = TypeVar("T")
 SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")
@@ -42,6 +51,9 @@ class CheckedSweep:
     sweep: Sweep
     templates: tuple[TrialTemplate, ...]
     evaluators: Mapping[str, Evaluator]
+    studies: tuple[StudyTemplate, ...]
+    """Of a tuned sweep: one for each variant of the templates."""
+    compare: Compare
 
 
 def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
@@ -58,9 +70,13 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     file = read_sweep_file(path, overrides)
     checked = check_form(file)
     name = checked.sweep.name or re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or "sweep"
+    sweep, evaluators = checked.sweep, checked.evaluators
     ranked_at, models, judges, texts = _or_refuse(file, _substance(checked, name))
-    trials = trials_of(name, checked.sweep, models, texts, checked.templates, checked.evaluators, judges)
-    chosen = _or_refuse(file, _chosen(trials, only))
+    templates = () if sweep.tune else checked.templates
+    trials = trials_of(name, sweep, models, texts, templates, evaluators, judges)
+    originals = [spec for spec in trials if spec.method == ORIGINAL and spec.seed == sweep.seeds[0]]
+    studies = studies_of(sweep, models, texts, checked.studies, originals) if sweep.tune else []
+    chosen, searched = _or_refuse(file, _chosen(trials, studies, only))
     return Plan(
         sweep=name,
         question=file.question,
@@ -68,8 +84,10 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
         overrides=tuple(overrides),
         trials=tuple(chosen),
         ranked_at=ranked_at,
-        collapse=CollapseBounds(**checked.sweep.collapse.model_dump()),
-        samples=checked.sweep.report.samples,
+        studies=tuple(searched),
+        collapse=CollapseBounds(**sweep.collapse.model_dump()),
+        samples=sweep.report.samples,
+        compare=checked.compare,
     )
 
 
@@ -93,8 +111,14 @@ def _form(file: SweepFile) -> Checking[CheckedSweep]:
     sweep = yield from validated(Sweep, file.settings, "")
     templates = yield from trial_templates(_blocks(file.settings, "methods"))
     evaluators = yield from configured_evaluators(_blocks(file.settings, "evaluators"))
-    # Without a sweep there is a fault, so nobody sees the empty one.
-    return CheckedSweep(sweep or Sweep.model_construct(), tuple(templates), evaluators)
+    if sweep is None:  # There is a fault, so nobody sees the empty one.
+        return CheckedSweep(Sweep.model_construct(), tuple(templates), evaluators, (), Compare())
+    compare = yield from compared(sweep, evaluators)
+    if sweep.tune is None:
+        return CheckedSweep(sweep, tuple(templates), evaluators, (), compare)
+    studies = yield from study_templates(sweep, templates)
+    yield from tuning_faults(sweep, evaluators)
+    return CheckedSweep(without_early_stop(sweep), tuple(templates), evaluators, tuple(studies), compare)
 
 
 def _blocks(settings: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
@@ -113,11 +137,12 @@ def _substance(
     yield from _retain_faults(sweep, templates)
     yield from repeated_trials(sweep, templates)
     yield from evaluator_faults(evaluators, sweep.collapse)
-    ranked_at = yield from ranked_strengths(sweep.ranking.at, sweep.methods, templates)
+    ranked_at = {} if sweep.tune else (yield from ranked_strengths(sweep.ranking.at, sweep.methods, templates))
     models = yield from resolve_models(sweep)
+    yield from retrained_faults(sweep.tune, models) if sweep.tune else ()
     yield from method_faults(models, templates)
     judges = yield from resolve_judges(sweep, evaluators)
-    texts = yield from resolve_texts(sweep.data, models)
+    texts = yield from resolve_texts(sweep.data, models, are_halved=sweep.tune is not None)
     models = grouped_replicates(models)
     if len(models) == len(sweep.models):
         yield from replicate_faults(sweep, models, texts)
@@ -139,8 +164,12 @@ def _retain_faults(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator
         yield Fault(f"methods.{key}", reason)
 
 
-def _chosen(trials: Sequence[TrialSpec], only: Sequence[str]) -> Checking[list[TrialSpec]]:
-    """Return the trials that every key of `--only` allows; of one key, any of its values.
+def _chosen(
+    trials: Sequence[TrialSpec], studies: Sequence[StudySpec], only: Sequence[str]
+) -> Checking[tuple[list[TrialSpec], list[StudySpec]]]:
+    """Return the trials and studies that every key of `--only` allows; of one key, any of its values.
+
+    What a study chooses is run with the seeds that are allowed; its candidates have the sweep's first all the same.
 
     Reference rows stay whatever the method, and those of unseen texts whatever the seed, since there is one for all:
     nothing can be compared without them.
@@ -152,11 +181,18 @@ def _chosen(trials: Sequence[TrialSpec], only: Sequence[str]) -> Checking[list[T
             example = "Say method=, model=, variant= or seed=, for instance --only method=emso."
             yield Fault(f"--only {choice}", f"is nothing that trials can be chosen by. {example}")
             continue
-        known = {word for spec in trials for word in CHOICES[key](spec)}
+        known = {word for spec in (*trials, *(study.trial for study in studies)) for word in CHOICES[key](spec)}
         if value not in known:
             yield Fault(f"--only {choice}", unknown(f"{key} of this sweep", value, known))
         wanted.setdefault(key, set()).add(value)
-    return [spec for spec in trials if _is_chosen(spec, wanted)]
+    seeds = wanted.get("seed")
+    of_rows = {key: values for key, values in wanted.items() if key != "seed"}
+    searched = [
+        replace(study, seeds=tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds))
+        for study in studies
+        if _is_chosen(study.trial, of_rows)
+    ]
+    return [spec for spec in trials if _is_chosen(spec, wanted)], searched
 
 
 def _is_chosen(spec: TrialSpec, wanted: Mapping[str, set[str]]) -> bool:

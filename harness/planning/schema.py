@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
@@ -25,7 +23,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from harness.contracts import Count, NonNegative, Positive, PositiveCount, Training
 from harness.data.paths import SOURCE_SETTINGS
 from harness.errors import unknown
-from harness.planning.validation import quoted
+from harness.planning.tune_block import CompareAxes, Tune
+from harness.planning.validation import Strict, quoted
 from harness.specs import CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -46,12 +45,6 @@ def _with_defaults(value: Any) -> Any:
 
 
 Plugins = dict[str, Annotated[dict[str, Any], BeforeValidator(_with_defaults)]]
-
-
-class Strict(BaseModel):
-    """Settings of which none may be unknown, and none of another type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 if TYPE_CHECKING:
@@ -259,6 +252,8 @@ class Sweep(Strict):
         description="what to measure?", examples=["evaluators: {memorization: {}, generation: {}}"]
     )
     judges: Judges = Judges()
+    tune: Tune | None = None
+    compare: CompareAxes = CompareAxes()
     ranking: Ranking = Ranking()
     collapse: Collapse = Collapse()
     resources: Resources = Resources()

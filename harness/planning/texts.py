@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from harness.contracts import Checkpoint, Sequences
 from harness.data.rows import check_rows
 from harness.data.sequences import (
     Utility,
+    distinct_continuations,
+    half_of,
     in_both,
     load_forget,
     load_holdout,
@@ -35,6 +38,8 @@ MOST_UNSEEN = 64
 """Unseen texts that the original is measured on, unless the file says how many: MA is then known to 0.01."""
 LEAST_STAND_IN = 2
 """One text has no standard error."""
+LEAST_HALVED = 4
+"""Two distinct continuations in each half: one has no standard error."""
 ROLES: tuple[Role, ...] = ("forget", "holdout", "retain", "utility", "validation")
 LENGTHS = {
     "forget": "sequence_tokens",
@@ -45,14 +50,17 @@ LENGTHS = {
 """The setting that says how long a role's texts are; a holdout's are never longer than the forget set's."""
 
 Texts = Mapping[str, Source]
-"""Sources by role, as one tokenizer cuts them; `retain` is there only if the sweep names it, and `holdout` or
-`stand_in` if there are such texts."""
+"""Sources by role, as one tokenizer cuts them; `retain` is there only if the sweep names it, `holdout` or `stand_in` if
+there are such texts, and `selection` and `report` where the forget set is halved."""
 Loaded = Mapping[str, Sequences | Utility]
 
 
-def resolve_texts(data: Data, models: Sequence[ResolvedModel]) -> Checking[dict[str, Texts]]:
+def resolve_texts(
+    data: Data, models: Sequence[ResolvedModel], *, are_halved: bool = False
+) -> Checking[dict[str, Texts]]:
     """Return the sweep's texts for each model, by its path in the file; each tokenizer reads them once.
 
+    With `are_halved` the halves of the forget set are among them, as `selection` and `report`.
     Where there is no model, so no tokenizer, only what needs none is checked.
     """
     wrong = list(_length_faults(data))
@@ -68,7 +76,7 @@ def resolve_texts(data: Data, models: Sequence[ResolvedModel]) -> Checking[dict[
         try:
             key = checkpoint.tokenizer, vocabulary(checkpoint)
             if key not in known:
-                known[key] = yield from _read(data, checkpoint)
+                known[key] = yield from _read(data, checkpoint, are_halved)
         except ModelError as error:
             yield Fault(model.path, str(error))
             continue
@@ -107,7 +115,7 @@ def _row_faults(data: Data, roles: Sequence[Role]) -> Iterator[Fault]:
                 yield Fault(f"data.{role}", str(error))
 
 
-def _read(data: Data, model: Checkpoint) -> Checking[Texts | None]:
+def _read(data: Data, model: Checkpoint, are_halved: bool) -> Checking[Texts | None]:
     """Return every source with the digest of its contents, or None if any cannot be read.
 
     Holdout, retain and validation texts are cut where the longest forget sequence ends; unless the file
@@ -142,8 +150,23 @@ def _read(data: Data, model: Checkpoint) -> Checking[Texts | None]:
         reason = f"{shared} of its {len(loaded['holdout'])} texts are in the forget set too, so they are not unseen. "
         yield Fault("data.holdout", f"{reason}Name others of the same kind (start skips rows), or leave it out.")
         return None
+    if are_halved:
+        texts |= yield from _halves(texts["forget"], loaded["forget"])
     stand_in = None if "holdout" in texts else _stand_in(texts, loaded, model)
     return texts if stand_in is None else {**texts, STAND_IN: stand_in}
+
+
+def _halves(source: Source, forget: Sequences | Utility) -> Checking[dict[str, Source]]:
+    assert isinstance(forget, Sequences)
+    if (distinct := distinct_continuations(forget)) < LEAST_HALVED:
+        yield Fault(
+            "data.forget",
+            f"has {distinct} distinct continuation{'' if distinct == 1 else 's'}, and tuning needs {LEAST_HALVED}: "
+            "settings are chosen on one half of them and reported on the other. Name more sequences, or remove tune.",
+        )
+        return {}
+    halves: tuple[Literal["selection", "report"], ...] = ("selection", "report")
+    return {half: _counted(replace(source, half=half), half_of(forget, half)) for half in halves}
 
 
 def _load(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:

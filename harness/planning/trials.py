@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts import Checkpoint, Evaluator, Training
+from harness.contracts import Checkpoint, Evaluator, Json, Training
 from harness.digests import digest_of
 from harness.errors import Fault
 from harness.planning.grid import TrialTemplate
@@ -45,7 +45,10 @@ def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterato
         of_model = {**shared, **entry.training.model_dump(exclude_unset=True)}
         first: dict[str, str] = {}
         for template in templates:
-            identity = digest_of(_template_identity(template, Training(**{**of_model, **template.training})))
+            strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
+            training = Training(**{**of_model, **template.training})
+            version = template.plugin.version
+            identity = digest_of(_identity(template.method, version, template.settings, strength, training))
             key = first.setdefault(identity, template.key)
             if key != template.key:
                 reason = f"asks for the same trials as '{key}': the same method, settings and training. "
@@ -89,12 +92,12 @@ def trials_of(
             references.append(_reference(seeded, ORIGINAL))
             if model.retrained is not None:
                 references.append(_reference(replace(seeded, retrained=model.retrained), RETRAINED))
-            erasures += [_erasure(seeded, model, sources, template) for template in templates]
+            erasures += [erasure(seeded, model, sources, template) for template in templates]
         for kind in UNSEEN_ROWS if of_erasure else ():
             # The retrained model says better than a stand-in what a model says of texts that it never saw.
             if kind in sources and not (kind == STAND_IN and model.retrained is not None):
                 # One seed is enough: another would ask the same model the same.
-                unseen = replace(unmeasured, forget=sources[kind])
+                unseen = replace(unmeasured, forget=sources[kind], measured=None)
                 references.append(
                     _reference(replace(unseen, evaluators=_measured_by(unseen, of_erasure, inputs)), kind)
                 )
@@ -123,6 +126,7 @@ def _unmeasured(
         memorization=model.memorization,
         engine=model.engine,
         forget=sources["forget"],
+        measured=sources.get("report"),
         retain=None,
         utility=sources["utility"],
         validation=sources["validation"],
@@ -146,7 +150,7 @@ def _measured_by(
             "name": name,
             "version": evaluator.version,
             "settings": settings,
-            "forget": spec.forget.digest,
+            "forget": (spec.measured or spec.forget).digest,
             "utility": spec.utility.digest,
             "tokenizer": _tokenizer_identity(spec.model),
             "judges": {role: _judge_identity(spec.judges[role]) for role in evaluator.judges},
@@ -176,22 +180,11 @@ def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
     return replace(spec, trial_id=trial_id, variant=kind, method=kind, label=LABELS[kind])
 
 
-def _erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
-    training, plugin = Training(**{**model.training, **template.training}), template.plugin
-    retain = sources.get("retain") if plugin.reference == "retain_data" else None
-    identity = {
-        **_template_identity(template, training),
-        "model": model.checkpoint.digest,
-        "seed": original.seed,
-        "engine": str(model.engine),
-        "forget": sources["forget"].digest,
-        "retain": retain.digest if retain else None,
-        "memorization": asdict(model.memorization) if plugin.reference == "memorized_model" else None,
-        "validation": sources["validation"].digest if training.early_stop is not None else None,
-    }
-    return replace(
+def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
+    """Return the trial that a template asks for, of the model and with the seed of `original`."""
+    plugin = template.plugin
+    spec = replace(
         original,
-        trial_id=digest_of(identity),
         variant=template.variant,
         method=template.method,
         label=plugin.label if template.variant == template.method else f"{plugin.label} ({template.variant})",
@@ -200,19 +193,38 @@ def _erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template
         method_version=plugin.version,
         strength_name=plugin.strength.field,
         strengths=template.strengths,
-        training=training,
-        retain=retain,
+        training=Training(**{**model.training, **template.training}),
+        retain=sources.get("retain") if plugin.reference == "retain_data" else None,
     )
+    return identified(spec, is_cumulative=plugin.strength.cumulative)
 
 
-def _template_identity(template: TrialTemplate, training: Training) -> dict[str, Any]:
+def identified(spec: TrialSpec, *, is_cumulative: bool) -> TrialSpec:
+    """Return an erasing trial under its id; of a cumulative strength no value is part of that."""
+    strength = None if is_cumulative else float(spec.strengths[0])
+    identity = {
+        **_identity(spec.method, spec.method_version, spec.settings, strength, spec.training),
+        "model": spec.model.digest,
+        "seed": spec.seed,
+        "engine": str(spec.engine),
+        "forget": spec.forget.digest,
+        "retain": spec.retain.digest if spec.retain else None,
+        "memorization": asdict(spec.memorization) if spec.reference == "memorized_model" else None,
+        "validation": spec.validation.digest if spec.training.early_stop is not None else None,
+    }
+    return replace(spec, trial_id=digest_of(identity))
+
+
+def _identity(
+    method: str, version: int, settings: Mapping[str, Json], strength: float | None, training: Training
+) -> dict[str, Any]:
     """Return a template's part in the identity of its trials: two with the same would be the same trials."""
-    settings = asdict(training)
-    del settings["micro_batch"]
+    of_training = asdict(training)
+    del of_training["micro_batch"]
     return {
-        "method": template.method,
-        "version": template.plugin.version,
-        "settings": dict(template.settings),
-        "strength": None if template.plugin.strength.cumulative else float(template.strengths[0]),
-        "training": settings,
+        "method": method,
+        "version": version,
+        "settings": dict(settings),
+        "strength": strength,
+        "training": of_training,
     }

@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from annotated_types import DocInfo, Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from harness.errors import Fault, unknown
 from harness.plugins import settings_adapter
@@ -35,6 +35,12 @@ _KIND = {
 }
 _LIST_OF = {int: "a list of whole numbers", float: "a list of numbers", str: "a list of texts"}
 _BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
+
+
+class Strict(BaseModel):
+    """Settings of which none may be unknown, and none of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 def collected(checking: Checking[T]) -> tuple[T, list[Fault]]:

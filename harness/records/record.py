@@ -44,6 +44,12 @@ class Point:
     notes: Mapping[str, Json]
 
 
+WHOLE, COLLAPSED, PAST, STOPPED = "whole", "collapsed", "past every target", "stopped early"
+ENDS = (WHOLE, COLLAPSED, PAST, STOPPED)
+"""How a candidate's walk ends: at its end, where utility is out of bounds, where there is nothing left to reach, or
+where the training itself stopped."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One candidate of a study, whole: what was tried, and what its probes saw."""
@@ -61,8 +67,13 @@ class Candidate:
     original: Mapping[str, float]
     """The original's own probe: the targets' metrics and the utility."""
     end: str
-    """Why the walk ended: `whole`, `collapsed`, or `past every target`; or the error of one that failed."""
+    """Why the walk ended, one of `ENDS`; or the error of one that failed."""
     seconds: float
+
+    @property
+    def error(self) -> str | None:
+        """Return how it failed, if it did; what its probes saw before that counts all the same."""
+        return None if self.end in ENDS else self.end
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from harness.contracts import Number
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Point, Record, Started, Stopped
+from harness.records.studies import StudyResults, study_results
 from harness.specs import EvaluatorSpec, Plan, TrialSpec
 
 Status = Literal["done", "failed", "missing"]
@@ -63,6 +64,7 @@ class Results:
 
     plan: Plan
     trials: tuple[TrialResults, ...]
+    studies: tuple[StudyResults, ...] = ()
     items_of: Callable[[Measurement], Mapping[str, MetricItems]] = lambda measurement: {}
     """What each item has of a measurement's metrics: nothing where the results are not read from a folder."""
 
@@ -91,9 +93,13 @@ class Results:
 
 
 def read_results(plan: Plan, journal: Journal) -> Results:
-    """Return what the journal says of every trial of a plan."""
-    trials = tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials)
-    return Results(plan, trials, journal.items)
+    """Return what the journal says of every trial and study of a plan."""
+    return Results(
+        plan,
+        tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
+        tuple(study_results(spec, journal.read(spec.study_id)) for spec in plan.studies),
+        journal.items,
+    )
 
 
 def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from harness.errors import Fault
 from harness.records.results import Status
+from harness.records.studies import StudyResults
 from harness.sizing.estimate import UnknownEstimate
 from harness.sizing.fit_check import FitCheck, gigabytes
 from harness.sizing.memory_tracker import Bytes
@@ -58,7 +59,11 @@ def _states(plan: Plan, statuses: Mapping[str, Status]) -> Table:
 def _strengths(plan: Plan, spec: TrialSpec) -> str:
     if spec.is_reference:
         return "as it is, erasure alone" if spec.method in UNSEEN_ROWS else "as it is"
-    ranked = plan.ranked_at.get(spec.variant, spec.strengths[-1])
+    ranked = (
+        plan.ranked_at.get(spec.variant, spec.strengths[-1])
+        if plan.first_target is None
+        else spec.targets.get(plan.first_target)
+    )
     values = ", ".join(f"{strength:g}{'*' if strength == ranked else ''}" for strength in spec.strengths)
     return f"{spec.strength_name} {values}"
 
@@ -73,6 +78,27 @@ def _totals(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -> Tex
         f"{_count(len(plan.trials), 'trial')}: {states or 'none'}. At most {points} to be reached, {measurements} to "
         f"be made, and {_count(to_memorize, 'memorized model')} to be trained. (* is ranked.)"
     )
+
+
+def studies_table(studies: Sequence[StudyResults]) -> Group:
+    """Return a tuned sweep's searches for a terminal: how many candidates each has tried, and how far they got."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("Tuned", "Model", "Candidates", "Searched", "So far", "Study"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("Tuned", "Study"))
+    for study in studies:
+        spec, done = study.spec, len(study.candidates)
+        left = spec.trials - done
+        so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
+        table.add_row(
+            Text(spec.trial.variant),
+            Text(spec.trial.model.id.rstrip("/").rpartition("/")[2]),
+            Text(f"{done} done, at most {left} to do" if left else f"{done} done", style="yellow" if left else "green"),
+            Text(", ".join(spec.space)),
+            Text(so_far),
+            Text(spec.study_id),
+        )
+    note = "Trials of what a study chooses follow from it, and are listed once it is over."
+    return Group(table, Text(note))
 
 
 def _count(number: int, what: str) -> str:

@@ -39,7 +39,7 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     """
     rows = []
     for trial in results.trials:
-        ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant))
+        ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant), results.plan.first_target)
         rows += [_row(point, point is ranked) for point in trial.measured]
     errors = [
         name for name in map(STANDARD_ERROR.format, info) if name not in info and any(name in row for row in rows)
@@ -97,13 +97,17 @@ def _definition(point: PointResults) -> str:
     return "+".join(sorted(definitions))
 
 
-def _ranked_point(trial: TrialResults, ranked_at: Number | None) -> PointResults | None:
+def _ranked_point(trial: TrialResults, ranked_at: Number | None, first_target: str | None) -> PointResults | None:
     """Return the point that is ranked: at the strength that the sweep names, or else the last one.
 
-    A cumulative trial that failed on its way has not reached its last point yet, so none is ranked.
+    In a tuned sweep it is the one that was chosen for the first target, and no other. A cumulative trial that failed
+    on its way has not reached its last point yet, so none is ranked.
     """
     if not trial.measured or trial.spec.is_reference:
         return None
+    if first_target is not None:
+        strength = trial.spec.targets.get(first_target)
+        return next((point for point in trial.measured if point.strength == strength), None)
     if ranked_at is not None:
         return next((point for point in trial.measured if point.strength == ranked_at), None)
     last = trial.measured[-1]

@@ -43,7 +43,7 @@ def test_all_faults_of_form_are_reported_together(check):
         "collapse.rep_2": "no setting is called 'rep_2'. Known: mauve, perplexity.",
         "report.samples": "must be redacted or plain; got the text 'plan'. Did you mean 'plain'?",
         "keep_erased": "must be none, patch or all; got the text 'pach'. Did you mean 'patch'?",
-        "modles": "no setting is called 'modles'. Did you mean 'models'? Known: collapse, data, evaluators, ",
+        "modles": "no setting is called 'modles'. Did you mean 'models'? Known: collapse, compare, data, ",
     }
     assert sorted(faults) == sorted(expected)
     for path, reason in expected.items():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, Method, Model, Positive, Strength
+from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, Positive, Strength
 from harness.toolkit import Batch, token_nll, train_and_yield
 
 
@@ -27,9 +28,9 @@ class NPO(Method):
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
 
-    epochs: Count = 1
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Passes over the forget set."""
-    beta: Positive = 0.1
+    beta: Annotated[Positive, LogUniform(low=0.01, high=1.0)] = 0.1
     """How soon the ascent lets go of a token."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:

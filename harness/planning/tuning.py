@@ -1,0 +1,230 @@
+"""The `tune` and `compare` blocks to studies: for each model and variant a search, checked before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from harness.contracts import Evaluator, Json, Method
+from harness.digests import digest_of
+from harness.errors import Fault, unknown
+from harness.planning.grid import TrialTemplate
+from harness.planning.resolve import ResolvedModel
+from harness.planning.schema import Sweep
+from harness.planning.search_spaces import declared_space, given_space, searchable
+from harness.planning.texts import Texts
+from harness.planning.trials import erasure
+from harness.planning.tune_block import Tune
+from harness.planning.validation import Checking
+from harness.search_space import OF_TRAINING, Choice, Dimension, end_of
+from harness.specs import RETRAINED, Compare, StudySpec, Target, TrialSpec
+
+PROBED_ERASURE = ("ma",)
+PROBED_UTILITY = ("perplexity",)
+"""What a forward pass over the texts tells. A search that had to generate would cost as much as the table."""
+
+
+@dataclass(frozen=True)
+class StudyTemplate:
+    """A search for one variant's settings: a study for each model."""
+
+    template: TrialTemplate
+    """With the settings and the strength that the row fixes, or the method's defaults."""
+    space: Mapping[str, Dimension]
+
+
+def study_templates(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Checking[list[StudyTemplate]]:
+    """Return what is to be searched for each variant, in the file's order; faulty rows are left out.
+
+    Two templates of one variant are two strengths, which a tuned sweep refuses.
+    """
+    assert sweep.tune is not None
+    for row in sweep.tune.space:
+        if row not in sweep.methods:
+            yield Fault(f"tune.space.{row}", unknown("row of this sweep", row, sweep.methods))
+    spaces: dict[str, dict[str, Dimension] | None] = {}
+    studies: list[StudyTemplate] = []
+    for template in {template.variant: template for template in templates}.values():
+        if template.key not in spaces:
+            spaces[template.key] = yield from _space(sweep, template.key, template.plugin)
+        space = spaces[template.key]
+        if space:
+            studies.append(StudyTemplate(template, space))
+    return studies
+
+
+def _space(sweep: Sweep, key: str, plugin: type[Method]) -> Checking[dict[str, Dimension] | None]:
+    """Return the space of a row: what is declared and not fixed by the row, and what the file gives; None if faulty."""
+    assert sweep.tune is not None
+    block, strength, path = sweep.methods[key], plugin.strength.field, f"methods.{key}"
+    fixed = {name for name in block if name not in ("method", "training")}
+    fixed |= {f"{OF_TRAINING}{name}" for name in block.get("training") or ()}
+    if isinstance(block.get(strength), list):
+        yield Fault(
+            f"{path}.{strength}",
+            "is a list of strengths, and a tuned sweep searches the strength: remove it, or say where to search, "
+            f"tune.space: {{{key}: {{{strength}: {{low: ..., high: ...}}}}}}.",
+        )
+        return None
+    given = yield from given_space(sweep.tune.space.get(key, {}), plugin, f"tune.space.{key}")
+    for name in given.keys() & fixed:
+        yield Fault(f"tune.space.{key}.{name}", f"is fixed by {path}.{name}: remove one of the two.")
+    space = {name: dimension for name, dimension in {**declared_space(plugin), **given}.items() if name not in fixed}
+    if strength not in {*space, *fixed}:
+        example = f"tune.space: {{{key}: {{{strength}: {{low: ..., high: ...}}}}}}"
+        yield Fault(
+            path,
+            f"does not declare in which range '{strength}' is to be searched: say so here, {example}, or next to the "
+            f"setting in the plugin, {strength}: Annotated[..., LogUniform(low=..., high=...)].",
+        )
+        return None
+    if not space:
+        names = ", ".join(sorted(fixed & searchable(plugin).keys()))
+        yield Fault(path, f"leaves nothing to search, since all of it is fixed ({names}): leave out one of these.")
+    return space
+
+
+def tuning_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[Fault]:
+    """Yield what a search cannot be steered by, and what of the file a tuned sweep has no use for."""
+    tune = sweep.tune
+    assert tune is not None
+    reported = _groups(evaluators.values())
+    for name in tune.erasure:
+        yield from _probe_faults(f"tune.erasure.{name}", name, PROBED_ERASURE, reported)
+    yield from _probe_faults("tune.utility", tune.utility, PROBED_UTILITY, reported)
+    for name in sweep.ranking.at:
+        reason = "names a strength, and a tuned sweep ranks what was chosen for its first target: remove it."
+        yield Fault(f"ranking.at.{name}", reason)
+
+
+def _probe_faults(path: str, name: str, probed: Sequence[str], reported: Iterable[str]) -> Iterator[Fault]:
+    if name in probed:
+        return
+    if name in reported:
+        reason = f"'{name}' is measured, but not at every epoch of every candidate: that would cost too much. "
+        yield Fault(path, f"{reason}Steer the search by {' or '.join(probed)}; the table has '{name}' all the same.")
+    else:
+        yield Fault(path, unknown("metric that a search can be steered by", name, probed))
+
+
+def retrained_faults(tune: Tune, models: Sequence[ResolvedModel]) -> Iterator[Fault]:
+    """Yield every model that has no retrained twin where a target asks for what that has."""
+    asking = [name for name, targets in tune.erasure.items() if RETRAINED in targets]
+    for model in models if asking else ():
+        if model.retrained is None:
+            yield Fault(
+                f"tune.erasure.{asking[0]}",
+                f"asks for what the retrained model has, and '{model.checkpoint.id}' has none: name it, {model.path}: "
+                "{id: ..., retrained: ...}, or give a number.",
+            )
+
+
+def compared(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Checking[Compare]:
+    """Return the axes of the matched comparison; where the file names none, what is measured of the defaults."""
+    groups = _groups(evaluators.values())
+    axes: dict[str, tuple[str, ...]] = {}
+    for axis in ("utility", "erasure"):
+        known = [name for name, group in groups.items() if (group == "erasure") == (axis == "erasure")]
+        names = tuple(getattr(sweep.compare, axis))
+        if axis not in sweep.compare.model_fields_set:
+            names = tuple(name for name in names if name in known)
+        for name in names:
+            if name not in known:
+                yield Fault(f"compare.{axis}", unknown(f"metric of {axis} in this sweep", name, known))
+        axes[axis] = names
+    return Compare(**axes)
+
+
+def _groups(evaluators: Iterable[Evaluator]) -> dict[str, str]:
+    return {metric.name: metric.group for evaluator in evaluators for metric in evaluator.metrics}
+
+
+def studies_of(
+    sweep: Sweep,
+    models: Sequence[ResolvedModel],
+    texts: Mapping[str, Texts],
+    templates: Sequence[StudyTemplate],
+    originals: Sequence[TrialSpec],
+) -> list[StudySpec]:
+    """Return a study for each model and template; candidates have the first seed.
+
+    Args:
+        sweep: The file.
+        models: What methods erase from.
+        texts: Each model's sources, by the model's path in the file.
+        templates: What is searched.
+        originals: Each model's reference row, with the first seed.
+    """
+    return [
+        _study(sweep, model, texts[model.path], template, original)
+        for model, original in zip(models, originals, strict=True)
+        for template in templates
+    ]
+
+
+def _study(
+    sweep: Sweep, model: ResolvedModel, sources: Texts, searched: StudyTemplate, original: TrialSpec
+) -> StudySpec:
+    tune, template, space = sweep.tune, searched.template, searched.space
+    assert tune is not None
+    targets = tuple(Target(metric=name, at_most=at) for name, ats in tune.erasure.items() for at in ats)
+    default = erasure(original, model, sources, template)
+    strength = template.plugin.strength
+    settings = {**default.settings, strength.field: template.strengths[0]}
+    if strength.cumulative and strength.field in space:
+        settings[strength.field] = end_of(space[strength.field])
+    settings |= {f"{OF_TRAINING}{name}": value for name, value in asdict(default.training).items()}
+    study = StudySpec(
+        study_id="",
+        trial=replace(
+            default,
+            trial_id="",
+            settings={name: value for name, value in default.settings.items() if name not in space},
+            strengths=() if strength.field in space else template.strengths,
+        ),
+        seeds=tuple(sweep.seeds),
+        space=space,
+        defaults={name: _within(dimension, settings[name]) for name, dimension in space.items()},
+        is_cumulative=strength.cumulative,
+        is_trained=bool(template.plugin.searched_training),
+        search=tune.search,
+        trials=tune.trials,
+        targets=targets,
+        utility=tune.utility,
+        utility_bounds=sweep.collapse.perplexity,
+        selection=sources["selection"],
+        retrained=model.retrained if any(target.at_most == RETRAINED for target in targets) else None,
+    )
+    return _identified(study, default.trial_id)
+
+
+def _identified(study: StudySpec, default_id: str) -> StudySpec:
+    """Return a study under its id; the trial of the defaults stands for all that every candidate shares."""
+    identity = {
+        "default": default_id,
+        "space": {name: asdict(dimension) for name, dimension in study.space.items()},
+        "defaults": dict(study.defaults),
+        "strengths": list(study.trial.strengths),
+        "search": study.search,
+        "targets": [str(target) for target in study.targets],
+        "retrained": study.retrained.digest if study.retrained else None,
+        "utility": [study.utility, *study.utility_bounds],
+        "selection": study.selection.digest,
+        "validation": study.trial.validation.digest,
+    }
+    study_id = digest_of(identity)
+    return replace(study, study_id=study_id, trial=replace(study.trial, trial_id=study_id))
+
+
+def _within(dimension: Dimension, default: Json) -> Json:
+    """Return a setting's default where it may be searched: the nearest end of a range, the first of other choices."""
+    if isinstance(dimension, Choice):
+        return default if default in dimension.values else dimension.values[0]
+    return min(max(default, dimension.low), dimension.high)
+
+
+def without_early_stop(sweep: Sweep) -> Sweep:
+    """Return a tuned sweep whose training goes on unless the file says when to stop: probes end a candidate's walk."""
+    if "early_stop" in sweep.training.model_fields_set:
+        return sweep
+    return sweep.model_copy(update={"training": sweep.training.model_copy(update={"early_stop": None})})

@@ -1,0 +1,75 @@
+"""Halves of a forget set: disjoint in their continuations, together the whole, the same every time."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness.data.sequences import distinct_continuations, half_of, load_forget
+from harness.errors import DataError
+from harness.execution.inputs import forget_set, measured_set
+from harness.execution.small import small_spec
+from harness.models.loading import load_tokenizer, vocabulary
+from harness.specs import Source
+
+FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
+
+
+def rows(sequences):
+    return [tuple(row[:length]) for row, length in zip(sequences.tokens_NT.tolist(), sequences.lengths_N, strict=True)]
+
+
+def continuations(sequences):
+    return {row[sequences.prefix_tokens :] for row in rows(sequences)}
+
+
+@pytest.fixture
+def repeating(make_sequences):
+    """Return twelve sequences of five continuations, two of which are of different lengths."""
+    endings = [[7, 7], [8], [9, 1], [7, 7], [7], [6, 6], [8], [7, 7], [9, 1], [7], [6, 6], [8]]
+    return make_sequences([[number, *ending] for number, ending in enumerate(endings, start=20)])
+
+
+def test_repeats_of_a_continuation_stay_together_and_nothing_is_lost(repeating):
+    halves = [half_of(repeating, half) for half in ("selection", "report")]
+    assert continuations(halves[0]).isdisjoint(continuations(halves[1]))
+    assert sorted([*rows(halves[0]), *rows(halves[1])]) == sorted(rows(repeating))
+    assert sorted(map(distinct_continuations, halves)) == [2, 3]
+    for half in halves:
+        assert rows(half) == [row for row in rows(repeating) if row in set(rows(half))], "in the order of the whole"
+        assert half.tokens_NT.shape[1] == int(half.lengths_N.max())
+
+
+def test_the_order_of_a_file_has_no_say_in_which_half_a_continuation_is(repeating):
+    turned = replace(repeating, tokens_NT=repeating.tokens_NT.flip(0), lengths_N=repeating.lengths_N.flip(0))
+    for half in ("selection", "report"):
+        assert set(rows(half_of(turned, half))) == set(rows(half_of(repeating, half)))
+        assert half_of(repeating, half).digest == half_of(repeating, half).digest
+        assert half_of(turned, half).digest != half_of(repeating, half).digest, "the digest names the order too"
+
+
+def test_prefixes_alone_do_not_tell_sequences_apart(make_sequences):
+    same = make_sequences([[1, 9], [2, 9], [3, 9]])
+    assert distinct_continuations(same) == 1
+    assert len(half_of(same, "selection")) == 3
+    assert len(half_of(same, "report")) == 0
+
+
+def test_a_source_that_names_a_half_is_that_half_and_held_to_its_digest():
+    spec = small_spec()
+    model = load_tokenizer(spec.model), vocabulary(spec.model)
+    whole = load_forget(FORGET, *model)
+    for half in ("selection", "report"):
+        loaded = load_forget(replace(FORGET, half=half), *model)
+        assert torch.equal(loaded.tokens_NT, half_of(whole, half).tokens_NT)
+        assert load_forget(replace(FORGET, half=half, digest=loaded.digest), *model).digest == loaded.digest
+        with pytest.raises(DataError, match="is not what it was"):
+            load_forget(replace(FORGET, half=half, digest=whole.digest), *model)
+
+
+def test_a_trial_erases_the_whole_and_is_measured_on_the_half_that_it_names():
+    spec = small_spec()
+    halved = replace(spec, measured=replace(spec.forget, half="report"))
+    assert len(forget_set(halved)) == len(forget_set(spec)) == 24
+    assert rows(measured_set(halved)) == rows(half_of(forget_set(spec), "report"))
+    assert rows(measured_set(spec)) == rows(forget_set(spec))

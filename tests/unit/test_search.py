@@ -1,0 +1,264 @@
+"""What a study tries next: bisection, Ray's search told what is known, and the numbers that it is told."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from harness.execution.bisection import NARROW, next_strength
+from harness.execution.search import STARTUP, is_bisected, is_over, next_settings, objectives
+from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
+from harness.records.studies import study_results
+from harness.search_space import Choice, LogUniform
+from harness.specs import Source, StudySpec, Target
+
+RATE = "training.learning_rate"
+TARGETS = (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most=0.5), Target(metric="ma", at_most="retrained"))
+ASKED = {"ma <= 0.9": 0.9, "ma <= 0.5": 0.5, "ma <= retrained": 0.3}
+ORIGINAL = {"ma": 1.0, "perplexity": 4.0}
+SPACES = {
+    "dial": {"gamma": LogUniform(low=0.01, high=10.0)},
+    "walk": {
+        "epochs": LogUniform(low=1, high=6),
+        "k": Choice(values=(1, 2, 4, 8)),
+        RATE: LogUniform(low=1e-6, high=1e-3),
+    },
+    "finite": {"epochs": LogUniform(low=1, high=6), "k": Choice(values=(1, 2)), "loss": Choice(values=("em", "nll"))},
+    "walk alone": {"epochs": LogUniform(low=1, high=6)},
+    "whole": {"steps": LogUniform(low=1, high=64)},
+}
+DEFAULTS = {
+    "dial": {"gamma": 0.1},
+    "walk": {"epochs": 6, "k": 2, RATE: 1e-4},
+    "finite": {"epochs": 6, "k": 2, "loss": "em"},
+    "walk alone": {"epochs": 6},
+    "whole": {"steps": 4},
+}
+
+
+@pytest.fixture
+def make_study(make_spec):
+    def make(kind="walk", **changes):
+        strength = next(name for name in ("gamma", "epochs", "steps") if name in SPACES[kind])
+        trial = make_spec(trial_id="study", strength_name=strength, strengths=(), settings={})
+        fields = {"study_id": "study", "trial": trial, "seeds": (0,), "space": SPACES[kind], "defaults": DEFAULTS[kind]}
+        fields |= {"is_cumulative": strength == "epochs", "is_trained": True, "search": "optuna", "trials": 12}
+        fields |= {"targets": TARGETS, "utility": "perplexity", "utility_bounds": (0.5, 5.0), "retrained": None}
+        return StudySpec(selection=Source(source="miniature"), **fields | changes)
+
+    return make
+
+
+def candidate(study, number, settings, points, end=WHOLE, **changes):
+    """Points: strength, MA, perplexity."""
+    probes = [{"strength": s, "ma": ma, "perplexity": p, "optimiser_steps": 0} for s, ma, p in points]
+    fields = {"trial_id": study.study_id, "number": number, "settings": settings, "probes": tuple(probes), "end": end}
+    return Candidate(**fields | {"targets": ASKED, "original": ORIGINAL, "seconds": 1.0} | changes)
+
+
+def on_the_dial(gamma):
+    """A dial that erases more the higher it is, and costs more."""
+    return gamma, 1 / (1 + gamma), 4 * (1 + gamma)
+
+
+def on_the_walk(study, number, settings):
+    """More blocks and a higher rate erase faster, and cost more."""
+    speed = settings["k"] * settings[RATE] * 300
+    points = [(epoch, math.exp(-speed * epoch), 4 * math.exp((speed * epoch) ** 1.5)) for epoch in range(1, 7)]
+    return candidate(study, number, settings, points)
+
+
+def explored(study, answer, known=(), most=12):
+    known = list(known)
+    for number in range(len(known), most):
+        settings = next_settings(study, number, known)
+        if settings is None:
+            break
+        known.append(answer(study, number, settings))
+    return known
+
+
+def answer_dial(study, number, settings):
+    return candidate(study, number, settings, [on_the_dial(settings["gamma"])])
+
+
+def test_bisection_finds_each_target_of_a_monotone_dial(make_study):
+    study = make_study("dial", trials=100)
+    known = explored(study, answer_dial, most=100)
+    assert [c.settings["gamma"] for c in known[:3]] == [0.1, 10.0, 0.01]
+    assert is_over(study, known)
+    assert not is_over(study, known[:-1])
+    for result, asked in zip(study_results(study, known).targets, ASKED.values(), strict=True):
+        exact = 1 / asked - 1
+        assert exact <= result.chosen.probe["strength"] <= exact * NARROW
+    assert len(known) < 40
+    assert len({c.settings["gamma"] for c in known}) == len(known)
+
+
+def test_bisection_tries_the_widest_bracket_first_and_settles_what_no_strength_reaches():
+    dimension = LogUniform(low=1.0, high=16.0)
+    tried = {2.0: [False, False], 16.0: [True, False], 1.0: [False, False]}
+    assert next_strength(dimension, 2.0, tried) == math.sqrt(2 * 16)
+    both = {2.0: [True, False], 16.0: [True, True], 1.0: [False, False]}
+    assert next_strength(dimension, 2.0, both) == math.sqrt(2 * 16), "8 times is wider than twice"
+    never = {2.0: [False], 16.0: [False], 1.0: [False]}
+    assert next_strength(dimension, 2.0, never) is None
+    at_once = {2.0: [True], 16.0: [True], 1.0: [True]}
+    assert next_strength(dimension, 2.0, at_once) is None
+
+
+def test_a_dial_of_whole_numbers_is_tried_at_whole_numbers(make_study):
+    study = make_study("whole", trials=100)
+    reaches_from = 23
+
+    def answer(study, number, settings):
+        ma = 0.2 if settings["steps"] >= reaches_from else 0.95
+        return candidate(study, number, settings, [(settings["steps"], ma, 5.0 + settings["steps"])])
+
+    known = explored(study, answer, most=50)
+    assert all(type(c.settings["steps"]) is int for c in known)
+    assert study_results(study, known).targets[0].chosen.probe["strength"] == reaches_from
+    assert is_over(study, known)
+
+
+def test_a_strength_that_fails_is_too_high_and_is_never_chosen(make_study):
+    study = make_study("dial")
+
+    def answer(study, number, settings):
+        if settings["gamma"] > 0.5:
+            return candidate(study, number, settings, [], end="TrialError: not finite")
+        return answer_dial(study, number, settings)
+
+    known = explored(study, answer, most=60)
+    first, *others = study_results(study, known).targets
+    assert first.chosen.probe["strength"] == pytest.approx(1 / 0.9 - 1, rel=NARROW - 1)
+    assert [other.chosen for other in others] == [None, None]
+    assert str(others[0]) == "not reached: best MA 0.67"
+
+
+def test_only_a_strength_alone_that_is_no_walk_is_bisected(make_study):
+    bisected = {kind: is_bisected(make_study(kind)) for kind in SPACES}
+    assert bisected == {"dial": True, "walk": False, "finite": False, "walk alone": False, "whole": True}
+    assert not is_bisected(make_study("dial", space={"gamma": Choice(values=(0.1, 0.2))}))
+
+
+@pytest.mark.parametrize("search", ["optuna", "random"])
+def test_candidates_follow_from_what_is_known_alone(make_study, search):
+    study = make_study(search=search)
+    whole = explored(study, on_the_walk)
+    assert len(whole) == 12
+    assert whole[0].settings == study.defaults
+    again = explored(study, on_the_walk, known=whole[:5])
+    assert again == whole, "killed after five, it goes on as if it had not been"
+    assert explored(make_study(search=search, trials=20), on_the_walk) == whole
+    other = explored(make_study(search=search, study_id="other"), on_the_walk)
+    assert [c.settings for c in other[1:]] != [c.settings for c in whole[1:]]
+    for known in whole:
+        assert known.settings["epochs"] == 6
+        assert known.settings["k"] in (1, 2, 4, 8)
+        assert type(known.settings["k"]) is int
+        assert 1e-6 <= known.settings[RATE] <= 1e-3
+        assert json.loads(json.dumps(known.settings)) == known.settings
+
+
+def test_optuna_is_told_what_was_seen_and_random_is_not(make_study):
+    for search, listens in (("optuna", True), ("random", False)):
+        study = make_study(search=search)
+        known = explored(study, on_the_walk, most=STARTUP + 3)
+        turned = [replace(c, probes=known[c.number - 1].probes) for c in known]
+        number = len(known)
+        assert (next_settings(study, number, known) != next_settings(study, number, turned)) == listens
+
+
+def test_it_finds_more_than_chance(make_study):
+    """Over a few searches, learning from what was seen costs less than not: what the report would show."""
+
+    def cost(search):
+        found = []
+        for name in "abcdef":
+            study = make_study(search=search, study_id=name, targets=TARGETS[1:2], trials=20)
+            results = study_results(study, explored(study, on_the_walk, most=20))
+            found.append(results.targets[0].chosen.probe["perplexity"])
+        return sum(found)
+
+    assert cost("optuna") <= cost("random") * 1.02
+
+
+def test_a_finite_space_is_tried_once_each_and_then_is_over(make_study):
+    study = make_study("finite", search="random")
+    known = explored(study, lambda study, number, settings: candidate(study, number, settings, [(1, 0.8, 5.0)]))
+    assert len(known) == 4
+    assert len({(c.settings["k"], c.settings["loss"]) for c in known}) == 4
+    assert is_over(study, known)
+    assert not is_over(study, known[:3])
+    running = [known[3].settings]
+    assert next_settings(study, 3, known[:3], running) is None, "the last one is being tried"
+    assert (
+        explored(make_study("walk alone"), lambda s, n, settings: candidate(s, n, settings, [(1, 0.8, 5.0)]))[1:] == []
+    )
+
+
+def test_what_is_being_tried_is_not_tried_beside_it(make_study):
+    study = make_study("dial")
+    known = explored(study, answer_dial, most=3)
+    middle = next_settings(study, 3, known)
+    assert next_settings(study, 4, known, [middle]) is None
+    assert next_settings(study, 4, known, [{"gamma": 99.0}]) == middle
+
+
+def test_the_objectives_by_hand(make_study):
+    study = make_study()
+    seen = candidate(study, 0, {}, [(1, 0.95, 4.1), (2, 0.85, 6.0), (3, 0.8, 5.0), (4, 0.45, 30.0)])
+    assert objectives(study, seen) == pytest.approx(
+        {
+            "ma <= 0.9": math.log(5.0),
+            "ma <= 0.5": math.log(30.0),
+            "ma <= retrained": math.log(20.0) + 0.15,
+        }
+    )
+    nothing = candidate(study, 0, {}, [], end="TrialError: x")
+    assert objectives(study, nothing)["ma <= 0.5"] == pytest.approx(math.log(20.0) + 0.5), "as far as the original is"
+    stuck = candidate(study, 0, {}, [(1, 0.1, 1.0), (2, math.nan, math.nan)], end=COLLAPSED)
+    assert objectives(study, stuck)["ma <= 0.9"] == pytest.approx(math.log(20.0)), "one word for ever is no aim"
+    assert objectives(study, candidate(study, 0, {}, [], original={}, end="ModelError: x")) is None
+
+
+def test_a_candidate_that_failed_is_known_and_the_search_goes_on(make_study):
+    study = make_study()
+
+    def answer(study, number, settings):
+        if number in (1, 3):
+            return candidate(study, number, settings, [], end="TrialError: x", original=ORIGINAL if number == 1 else {})
+        return on_the_walk(study, number, settings)
+
+    assert len(explored(study, answer)) == 12
+
+
+def test_the_chosen_point_is_the_cheapest_that_reaches_and_has_not_collapsed(make_study):
+    study = make_study()
+    known = [
+        candidate(study, 0, {"k": 1}, [(1, 0.92, 4.2), (2, 0.88, 5.0), (3, 0.49, 25.0)], end=COLLAPSED),
+        candidate(study, 1, {"k": 2}, [(1, 0.9, 4.5), (2, 0.6, 8.0)], end=PAST),
+        candidate(study, 2, {"k": 4}, [(1, 0.4, 1.0), (2, 0.5, math.nan)], end=COLLAPSED),
+    ]
+    results = study_results(study, list(reversed(known)))
+    assert [c.number for c in results.candidates] == [0, 1, 2]
+    chosen = [result.chosen for result in results.targets]
+    assert (chosen[0].candidate.number, chosen[0].probe["strength"], chosen[0].is_collapsed) == (1, 1, False)
+    assert (chosen[1].candidate.number, chosen[1].is_collapsed) == (2, True), "of collapsed ones the least"
+    assert chosen[2] is None
+    assert str(results.targets[2]) == "not reached: best MA 0.40"
+    assert str(results.targets[0]) == "MA 0.90 at strength 1"
+    of_nothing = study_results(study, [])
+    assert [math.isnan(result.best) for result in of_nothing.targets] == [True] * 3
+    twice = [known[0], replace(known[0], settings={"k": 8})]
+    assert study_results(study, twice).candidates == (known[0],), "the first of a number counts"
+
+
+def test_planning_needs_neither_ray_nor_optuna():
+    imports = "import sys, harness.execution.jobs, harness.planning.plan, harness.reporting.plan_table"
+    code = f"{imports}; sys.exit(bool({{'ray', 'optuna'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,378 @@
+"""Tuned sweeps: which searches a file asks for, what names them, and each fault by its path and sentence."""
+
+import dataclasses
+import json
+
+import pytest
+
+from harness.contracts import Training
+from harness.errors import ConfigError
+from harness.planning import tuning
+from harness.planning.plan import plan
+from harness.planning.search_spaces import declared_faults, declared_space
+from harness.plugins import METHODS
+from harness.search_space import Choice, LogUniform
+from harness.specs import Compare, Plan, Target
+
+FILE = """# What is asked?
+name: tuned
+models: [{id: MODEL, retrained: OTHER}]
+seeds: [3, 1]
+data:
+  forget: {source: miniature, sequences: 8}
+  retain: {source: miniature, sequences: 8}
+  utility: {source: miniature, prompts: 4}
+training: {learning_rate: 4e-5, global_batch: 4}
+tune: {trials: 5, erasure: {ma: [0.9, retrained]}}
+methods:
+  emso:
+  task_arithmetic: {formula: [literal, shrink]}
+  gradient_difference: {training: {learning_rate: 1e-5}}
+evaluators: {memorization: , generation: }
+judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: OTHER}
+"""
+RATE = "training.learning_rate"
+
+
+@pytest.fixture
+def planned(world, tmp_path):
+    """Return a planner of FILE with changes."""
+
+    def run(*changes, text=FILE, only=()):
+        def filled(part):
+            for name in ("MODEL", "OTHER", "THIRD"):
+                part = part.replace(name, str(world / name))
+            return part
+
+        file = tmp_path / "file.yaml"
+        file.write_text(filled(text))
+        return plan(file, [filled(change) for change in changes], only)
+
+    return run
+
+
+def studies(found):
+    return {study.trial.variant: study for study in found.studies}
+
+
+def test_a_tuned_sweep_is_its_references_and_a_study_for_each_variant(planned):
+    found = planned()
+    assert [(spec.method, spec.seed) for spec in found.trials] == [
+        *[("original", 3), ("retrained", 3), ("original", 1), ("retrained", 1), ("holdout", 3)]
+    ]
+    variants = ["emso", "task_arithmetic(formula=literal)", "task_arithmetic(formula=shrink)", "gradient_difference"]
+    assert list(studies(found)) == variants
+    assert found.ranked_at == {}
+    for study in found.studies:
+        assert (study.trials, study.search, study.utility) == (5, "optuna", "perplexity")
+        assert study.targets == (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most="retrained"))
+        assert (study.trial.seed, study.seeds, study.trial.trial_id) == (3, (3, 1), study.study_id)
+        assert study.utility_bounds == (0.5, 5.0)
+        assert study.trial.training.early_stop is None
+        assert study.retrained is not None
+    assert len({study.study_id for study in found.studies}) == 4
+
+
+def test_what_is_searched_is_what_is_declared_and_not_fixed(planned):
+    found = studies(planned())
+    emso = found["emso"]
+    assert emso.space == {
+        "epochs": LogUniform(low=1, high=12),
+        "k": Choice(values=(1, 2, 4, 8)),
+        RATE: LogUniform(low=1e-6, high=1e-3),
+    }
+    assert emso.defaults == {"epochs": 12, "k": 2, RATE: 4e-5}, "a walk goes to the end of its range"
+    assert emso.trial.settings["loss"] == "em"
+    assert "k" not in emso.trial.settings
+    assert (emso.is_cumulative, emso.is_trained, emso.trial.strengths) == (True, True, ())
+    shrink = found["task_arithmetic(formula=shrink)"]
+    assert (list(shrink.space), shrink.trial.settings, shrink.defaults) == (
+        ["gamma"],
+        {"formula": "shrink"},
+        {"gamma": 0.05},
+    )
+    assert (shrink.is_cumulative, shrink.is_trained) == (False, False)
+    difference = found["gradient_difference"]
+    assert set(difference.space) == {"epochs", "retain_weight"}, "the row fixes the rate"
+    assert difference.trial.training.learning_rate == 1e-5
+
+
+def test_the_file_replaces_what_is_declared_and_adds_to_it(planned):
+    space = "{k: [3], epochs: {low: 2, high: 5}, loss: [nll, em], training: {learning_rate: {low: 1, high: 2}}}"
+    emso = studies(planned(f"tune.space={{emso: {space}}}"))["emso"]
+    assert emso.space == {
+        "epochs": LogUniform(low=2, high=5),
+        "k": Choice(values=(3,)),
+        "loss": Choice(values=("nll", "em")),
+        RATE: LogUniform(low=1.0, high=2.0),
+    }
+    assert type(emso.space[RATE].low) is float, "a setting's own type: ids are made of it"
+    assert emso.defaults == {"epochs": 5, "k": 3, "loss": "em", RATE: 1.0}, "the nearest that may be tried"
+
+
+def test_a_strength_that_the_row_fixes_is_the_only_one(planned):
+    found = studies(planned("methods.emso={epochs: 4}", "methods.deliberate_imagination={gamma: 3}"))
+    assert found["emso"].trial.strengths == (4,)
+    assert "epochs" not in found["emso"].space
+    assert found["deliberate_imagination"].trial.strengths == (3.0,)
+    assert list(found["deliberate_imagination"].space) == [RATE]
+
+
+def test_a_tuned_sweep_is_measured_on_the_half_that_its_search_never_sees(planned):
+    found, untuned = planned(), planned("tune=null")
+    halves = {spec.measured.half for spec in found.trials if spec.method != "holdout"}
+    assert halves == {"report"}
+    [holdout] = [spec for spec in found.trials if spec.method == "holdout"]
+    assert holdout.measured is None
+    [before] = [spec for spec in untuned.trials if spec.method == "holdout"]
+    assert [e.key for e in holdout.evaluators] == [e.key for e in before.evaluators]
+    original, as_before = found.trials[0], untuned.trials[0]
+    assert original.trial_id == as_before.trial_id
+    assert {e.key for e in original.evaluators}.isdisjoint(e.key for e in as_before.evaluators)
+    study = found.studies[0]
+    assert study.selection.half == "selection"
+    assert study.selection.rows + original.measured.rows == 8
+    assert len({study.selection.digest, original.measured.digest, original.forget.digest}) == 3
+    assert [e.key for e in study.trial.evaluators] == [e.key for e in original.evaluators]
+
+
+def test_a_plan_with_studies_survives_json(planned):
+    found = planned()
+    again = Plan.from_json(json.loads(json.dumps(found.to_json())))
+    assert again == found
+
+
+SAME = [
+    "tune.trials=50",
+    "name=other",
+    "training.micro_batch=1",
+    "seeds=[3]",
+    "data.utility.prompts=5",
+    "keep_erased=all",
+    "evaluators={memorization: {n: 5}}",
+    "collapse={mauve: 0.3}",
+]
+OTHER = [
+    "seeds=[1, 3]",
+    "tune.search=random",
+    "tune.erasure={ma: 0.9}",
+    "tune.space={emso: {k: [1, 2]}}",
+    "training.learning_rate=5e-5",
+    "data.forget.sequences=9",
+    "data.validation={source: miniature, start: 5}",
+    "models.0.retrained=THIRD",
+    "models.0.id=THIRD",
+    "collapse={perplexity: [0.5, 6]}",
+    "methods.emso={scale: d}",
+    "training.early_stop=1.5",
+]
+
+
+@pytest.mark.parametrize(("change", "is_same"), [*((c, True) for c in SAME), *((c, False) for c in OTHER)])
+def test_a_studys_id_names_what_decides_its_candidates_but_not_how_many(planned, change, is_same):
+    before, after = (studies(planned(*changes))["emso"].study_id for changes in ((), (change,)))
+    assert (before == after) == is_same
+
+
+def test_only_chooses_studies_as_it_chooses_trials(planned):
+    assert list(studies(planned(only=["method=emso"]))) == ["emso"]
+    chosen = planned(only=["seed=1", "variant=task_arithmetic"])
+    assert len(chosen.studies) == 2
+    for study in chosen.studies:
+        assert (study.seeds, study.trial.seed) == ((1,), 3), "tuned with the first seed all the same"
+    assert planned(only=["method=original"]).studies == ()
+
+
+def test_axes_of_the_comparison(planned):
+    assert planned().compare == Compare()
+    assert planned("evaluators={memorization: {n: 5}}").compare == Compare(utility=(), erasure=("ma",))
+    named = planned("compare={utility: mauve, erasure: [ss]}").compare
+    assert named == Compare(utility=("mauve",), erasure=("ss",))
+
+
+@pytest.fixture
+def tuned(sound):
+    """A tuned sweep file without a fault, for `check`."""
+    methods = sound[sound.index("methods:") : sound.index("evaluators:")]
+    text = sound.replace(methods, FILE[FILE.index("tune:") : FILE.index("evaluators:")])
+    return text.replace("ranking: {at: {task_arithmetic: 0.04}}\n", "").replace("4}\n  retain", "8}\n  retain")
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "reason"),
+    [
+        (["tune={erasure: {ma: 0.9}}"], "tune.trials", "is missing; it must be a whole number of at least 1."),
+        (["tune.trials=0"], "tune.trials", "must be a whole number of at least 1; got 0."),
+        (["tune={trials: 3}"], "tune.erasure", "is missing: how far to erase? For instance erasure: {ma: ["),
+        (["tune.erasure={}"], "tune.erasure", "is empty: how far to erase?"),
+        (["tune.erasure={ma: []}"], "tune.erasure.ma", "is an empty list, which asks for nothing"),
+        (["tune.erasure={ma: 1}"], "tune.erasure.ma", "must be a number of at least 0 and below 1, or retrained"),
+        (["tune.erasure={ma: true}"], "tune.erasure.ma", "got true."),
+        (["tune.erasure={ma: [0.9, 0.9]}"], "tune.erasure.ma", "names a target twice"),
+        (["tune.erasure={ma: retraind}"], "tune.erasure.ma", "got the text 'retraind'."),
+        (
+            ["tune.erasure={mar: 0.5}"],
+            "tune.erasure.mar",
+            "no metric that a search can be steered by is called 'mar'. Did you mean 'ma'?",
+        ),
+        (
+            ["tune.erasure={el_3: 0.1}"],
+            "tune.erasure.el_3",
+            "'el_3' is measured, but not at every epoch of every candidate",
+        ),
+        (["tune.utility=mauve"], "tune.utility", "Steer the search by perplexity; the table has 'mauve' all the same."),
+        (["tune.utility=perplexty"], "tune.utility", "Did you mean 'perplexity'?"),
+        (["tune.search=grid"], "tune.search", "must be optuna or random; got the text 'grid'."),
+        (
+            ["tune.budget=3"],
+            "tune.budget",
+            "no setting is called 'budget'. Known: erasure, search, space, trials, utility.",
+        ),
+        (
+            ["tune.space={emsi: {k: [1]}}"],
+            "tune.space.emsi",
+            "no row of this sweep is called 'emsi'. Did you mean 'emso'?",
+        ),
+        (["tune.space={emso: {kk: [1]}}"], "tune.space.emso.kk", "no setting is called 'kk'."),
+        (
+            ["tune.space={emso: {training: {rate: [1]}}}"],
+            "tune.space.emso.training.rate",
+            "no setting is called 'training.rate'",
+        ),
+        (["tune.space={emso: {training: 3}}"], "tune.space.emso.training", "must be a mapping (name: value); got 3."),
+        (
+            ["tune.space={task_arithmetic: {training: {learning_rate: [1]}}}"],
+            "tune.space.task_arithmetic.training.learning_rate",
+            "no setting is called",
+        ),
+        (
+            ["tune.space={emso: {k: 3}}"],
+            "tune.space.emso.k",
+            "must be a list of values, or a range {low: ..., high: ...}; got 3.",
+        ),
+        (["tune.space={emso: {k: []}}"], "tune.space.emso.k", "is an empty list, which leaves nothing to try"),
+        (["tune.space={emso: {k: [1, 0]}}"], "tune.space.emso.k.1", "must be a whole number of at least 1; got 0."),
+        (["tune.space={emso: {k: [1, 1]}}"], "tune.space.emso.k.1", "1 is already there."),
+        (
+            ["tune.space={emso: {loss: [em, entropy]}}"],
+            "tune.space.emso.loss.1",
+            "must be em or nll; got the text 'entropy'.",
+        ),
+        (
+            ["tune.space={emso: {epochs: {low: 1, high: 2.5}}}"],
+            "tune.space.emso.epochs.high",
+            "must be a whole number of at least 0; got 2.5.",
+        ),
+        (
+            ["tune.space={emso: {epochs: {low: 0, high: 2}}}"],
+            "tune.space.emso.epochs",
+            "low must be above 0 and below high; got 0 to 2.",
+        ),
+        (
+            ["tune.space={emso: {epochs: {low: 3, high: 2}}}"],
+            "tune.space.emso.epochs",
+            "low must be above 0 and below high; got 3 to 2.",
+        ),
+        (
+            ["tune.space={emso: {loss: {low: em, high: nll}}}"],
+            "tune.space.emso.loss",
+            "is a range of what is no number (em or nll)",
+        ),
+        (
+            ["tune.space={gradient_difference: {training: {learning_rate: [1e-5]}}}"],
+            "tune.space.gradient_difference.training.learning_rate",
+            "is fixed by methods.gradient_difference.training.learning_rate",
+        ),
+        (
+            ["methods.emso={epochs: [1, 2]}"],
+            "methods.emso.epochs",
+            "is a list of strengths, and a tuned sweep searches the strength",
+        ),
+        (
+            ["methods.task_arithmetic={gamma: 0.05}"],
+            "methods.task_arithmetic",
+            "leaves nothing to search, since all of it is fixed (gamma)",
+        ),
+        (
+            ["ranking.at={task_arithmetic: 0.05}"],
+            "ranking.at.task_arithmetic",
+            "a tuned sweep ranks what was chosen for its first target",
+        ),
+        (
+            ["compare={erasure: [mah]}"],
+            "compare.erasure",
+            "no metric of erasure in this sweep is called 'mah'. Did you mean 'ma'?",
+        ),
+        (["compare={utility: ma}"], "compare.utility", "no metric of utility in this sweep is called 'ma'."),
+        (["compare={utility: []}"], "compare.utility", "must be"),
+    ],
+)
+def test_faults_of_form(check, tuned, changes, path, reason):
+    assert check(text=tuned) == {}, "without the change there is no fault"
+    found = check(*changes, text=tuned)
+    assert list(found) == [path]
+    assert reason in found[path]
+
+
+def test_a_retrained_target_needs_a_retrained_model(check, tuned):
+    text = tuned.replace(", retrained: OTHER", "")
+    found = check(text=text)
+    assert list(found) == ["tune.erasure.ma"]
+    assert (
+        "'MODEL' has none: name it, models.0: {id: ..., retrained: ...}, or give a number." in found["tune.erasure.ma"]
+    )
+    assert check("tune.erasure={ma: 0.9}", text=text) == {}
+
+
+@pytest.mark.parametrize(("endings", "distinct"), [("aaaa", 1), ("abcabc", 3), ("abcd", 4)])
+def test_a_forget_set_that_cannot_be_halved(planned, tmp_path, endings, distinct):
+    lines = [json.dumps({"text": f"{number:02}" * 10 + ending * 40}) for number, ending in enumerate(endings)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(lines))
+    forget = f"data.forget={{source: jsonl, path: {tmp_path}/mine.jsonl, prefix_tokens: 20, sequence_tokens: 50}}"
+    if distinct >= 4:
+        assert planned(forget).studies
+        return
+    with pytest.raises(ConfigError) as refused:
+        planned(forget)
+    [fault] = refused.value.faults
+    assert fault.path == "data.forget"
+    assert f"has {distinct} distinct continuation" in fault.reason
+    assert planned(forget, "tune=null").trials, "untuned there is nothing to halve"
+
+
+def test_a_method_that_declares_nothing_needs_a_range_for_its_strength(planned, monkeypatch):
+    from harness.errors import ConfigError
+
+    monkeypatch.setattr(tuning, "declared_space", lambda plugin: {})
+    with pytest.raises(ConfigError) as refused:
+        planned("methods={gradient_ascent: }")
+    [fault] = refused.value.faults
+    assert fault.path == "methods.gradient_ascent"
+    assert fault.reason.startswith(
+        "does not declare in which range 'epochs' is to be searched: say so here, tune.space:"
+    )
+    found = planned("methods={gradient_ascent: }", "tune.space={gradient_ascent: {epochs: {low: 1, high: 3}}}")
+    assert list(found.studies[0].space) == ["epochs"]
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_whoever_declares_a_space_can_leave_it_to_itself(name):
+    plugin = METHODS.load(name)
+    assert list(declared_faults(plugin)) == []
+    assert plugin.strength.field in declared_space(plugin)
+    trained = plugin.reference != "memorized_model"
+    assert (RATE in declared_space(plugin)) == trained
+
+
+def test_declarations_that_a_setting_does_not_allow_are_found(monkeypatch):
+    plugin = METHODS.load("emso")
+    broken = {
+        "k": Choice(values=(1, 0)),
+        "epochs": LogUniform(low=0, high=12),
+        "loss": Choice(values=("em", "entropy")),
+    }
+    monkeypatch.setattr("harness.planning.search_spaces.declared_space", lambda plugin: broken)
+    assert {fault.path for fault in declared_faults(plugin)} == {"k.1", "epochs", "loss.1"}
+    monkeypatch.setattr(plugin, "searched_training", ("rate",))
+    assert "searched_training" in {fault.path for fault in declared_faults(plugin)}
+    assert "rate" not in {field.name for field in dataclasses.fields(Training)}
