@@ -32,6 +32,7 @@ def _of_targets(study: StudyResults, seed: int) -> list[TrialSpec]:
         if result.chosen is not None:
             strength = result.chosen.probe["strength"]
             spec = study.spec.trial_with(result.chosen.candidate.settings, (strength,))
-            spec = replace(spec, seed=seed, targets={str(result.target): strength})
+            searched = {n: v for n, v in result.chosen.candidate.settings.items() if n != spec.strength_name}
+            spec = replace(spec, seed=seed, targets={str(result.target): strength}, searched=searched)
             trials.append(identified(spec, is_cumulative=study.spec.is_cumulative))
     return trials

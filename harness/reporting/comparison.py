@@ -14,10 +14,10 @@ from itertools import combinations
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from harness.contracts import Metric
 from harness.records.results import Results
+from harness.records.studies import StudyResults
 from harness.reporting.evidence import Evidence
 from harness.reporting.frontier import crossing
 from harness.reporting.grouping import letters_of
@@ -50,6 +50,8 @@ class MatchedRow:
     collapsed: bool
     note: str
     """`best MA 0.713` where it was not reached; '' elsewhere."""
+    budget: str
+    """What its search was given: `12 candidates, 480 steps`; '' where nothing was tuned."""
 
 
 @dataclass(frozen=True)
@@ -69,35 +71,68 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
     specs = {trial.spec.trial_id: trial.spec for trial in results.trials}
     tables = []
     for model, rows in ranked.table.groupby("model", sort=False):
+        studies = [study for study in results.studies if (_shown_model(study.spec.trial)) == model]
         of_model = trajectories(rows, specs)
-        if results.plan.studies or any(len(replicate) > 2 for one in of_model for replicate in one.replicates):
+        labels = {one.variant: one.spec.label for one in of_model}
+        labels = {study.spec.trial.variant: study.spec.trial.label for study in studies} | labels
+        variants = [
+            _Variant(
+                name,
+                label,
+                [one for one in of_model if one.variant == name],
+                [study for study in studies if study.spec.trial.variant == name],
+            )
+            for name, label in labels.items()
+        ]
+        if studies or any(len(replicate) > 2 for one in of_model for replicate in one.replicates):
             for limit in limits(rows, ranked.info, results.plan):
-                points = {
-                    variant: _mixtures([one for one in of_model if one.variant == variant], limit, specs)
-                    for variant in dict.fromkeys(one.variant for one in of_model)
-                }
-                tables.append(_matched_table(str(model), limit, points, of_model, specs, ranked.evidence))
+                tables.append(_matched_table(str(model), limit, variants, specs, ranked.evidence))
     return [table for table in tables if table.rows]
 
 
-def _mixtures(of_variant: Sequence[Trajectory], limit: Limit, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
+@dataclass(frozen=True)
+class _Variant:
+    """What is known of one variant on one model."""
+
+    name: str
+    label: str
+    trajectories: Sequence[Trajectory]
+    studies: Sequence[StudyResults]
+    """One for each replicate of the model, if it was tuned."""
+
+    @property
+    def budget(self) -> str:
+        tried = sum(len(study.candidates) for study in self.studies)
+        return f"{tried} candidates, {sum(study.optimiser_steps for study in self.studies)} steps" if tried else ""
+
+
+def _shown_model(spec: TrialSpec) -> str:
+    return spec.replicate_of or spec.model.id
+
+
+def _mixtures(variant: _Variant, limit: Limit, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
     """Return what stands for a variant at the limit, in each replicate; nothing if any does not reach it."""
-    if limit.target:
-        return _chosen(of_variant, limit.target, specs)
+    if variant.studies and limit.target:
+        return _chosen(variant, limit.target, specs)
     reported = limit.reported[0]
     sign = 1 if reported.better == "lower" else -1
-    reaching = [mixtures for one in of_variant if (mixtures := _crossings(one, limit))]
+    reaching = [mixtures for one in variant.trajectories if (mixtures := _crossings(one, limit))]
     return min(reaching, key=lambda mixtures: sign * _mean(mixtures, reported), default=[])
 
 
-def _chosen(of_variant: Sequence[Trajectory], target: str, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
-    """Return the points that tuning chose for the target, one for each replicate."""
-    rows = pd.concat([rows for one in of_variant for rows in one.replicates])
-    is_chosen = [specs[row["trial_id"]].targets.get(target) == row["strength"] for _, row in rows.iterrows()]
-    chosen = rows[is_chosen].sort_values(["model", "seed"])
-    if len(chosen) < len(rows[["model", "seed"]].drop_duplicates()):
+def _chosen(variant: _Variant, target: str, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
+    """Return the points that tuning chose for the target, one for each replicate; nothing if any lacks one."""
+    chosen = [
+        row
+        for one in variant.trajectories
+        for rows in one.replicates
+        for _, row in rows.iterrows()
+        if specs[row["trial_id"]].targets.get(target) == row["strength"]
+    ]
+    if len(chosen) < sum(len(study.spec.seeds) for study in variant.studies):
         return []
-    return [Mixture(chosen.iloc[[row]], (1.0,)) for row in range(len(chosen))]
+    in_order = sorted(chosen, key=lambda row: (row["replicate"], row["replicate_seed"]))
+    return [Mixture(row.to_frame().T, (1.0,)) for row in in_order]
 
 
 def _crossings(trajectory: Trajectory, limit: Limit) -> list[Mixture]:
@@ -127,12 +162,12 @@ def _mean(mixtures: Sequence[Mixture], metric: Metric) -> float:
 def _matched_table(
     model: str,
     limit: Limit,
-    points: Mapping[str, list[Mixture]],
-    of_model: Sequence[Trajectory],
+    variants: Sequence[_Variant],
     specs: Mapping[str, TrialSpec],
     evidence: Evidence,
 ) -> MatchedTable:
     metrics = (limit.metric, *limit.reported)
+    points = {variant.name: _mixtures(variant, limit, specs) for variant in variants}
     mixed = {
         (variant, metric.name): mix(mixtures, metric, evidence)
         for variant, mixtures in points.items()
@@ -141,17 +176,20 @@ def _matched_table(
     }
     letters = _letters(mixed, limit.reported)
     rows = []
-    for variant, mixtures in points.items():
-        of_variant = [one for one in of_model if one.variant == variant]
-        if mixtures:
-            numbers = [mixed[variant, metric.name].number_and_interval() for metric in metrics]
-            matched, *cells = (
-                interval_cell(*of_metric, metric, letters.get((variant, metric.name), ""))
-                for of_metric, metric in zip(numbers, metrics, strict=True)
-            )
-            row = MatchedRow(
-                variant=variant,
-                label=of_variant[0].spec.label,
+    for variant in variants:
+        mixtures = points[variant.name]
+        if not mixtures:
+            rows.append(_not_reached(variant, limit))
+            continue
+        numbers = [mixed[variant.name, metric.name].number_and_interval() for metric in metrics]
+        matched, *cells = (
+            interval_cell(*of_metric, metric, letters.get((variant.name, metric.name), ""))
+            for of_metric, metric in zip(numbers, metrics, strict=True)
+        )
+        rows.append(
+            MatchedRow(
+                variant=variant.name,
+                label=variant.label,
                 how="interpolated" if any(len(mixture.weights) > 1 for mixture in mixtures) else "measured",
                 setting=_setting(mixtures, specs),
                 matched=matched,
@@ -159,10 +197,9 @@ def _matched_table(
                 numbers=tuple(numbers),
                 collapsed=any(bool(mixture.rows["collapsed"].eq(True).any()) for mixture in mixtures),
                 note="",
+                budget=variant.budget,
             )
-        else:
-            row = _not_reached(variant, limit, of_variant)
-        rows.append(row)
+        )
     sign = 1.0 if limit.reported[0].better == "lower" else -1.0
     rows.sort(key=lambda row: sign * row.numbers[1][0] if row.numbers else math.inf)
     return MatchedTable(model, limit, tuple(rows))
@@ -184,13 +221,17 @@ def _letters(mixed: Mapping[tuple[str, str], Mixed], metrics: Sequence[Metric]) 
     return letters_of(tests, numbers, metrics)
 
 
-def _not_reached(variant: str, limit: Limit, of_variant: Sequence[Trajectory]) -> MatchedRow:
-    best = min(
-        float(np.mean([rows[limit.metric.name].iloc[1:].min() for rows in one.replicates])) for one in of_variant
-    )
-    note = f"best {limit.metric.title} {number(best, limit.metric)}"
-    label = of_variant[0].spec.label
-    return MatchedRow(variant, label, "not reached", "", Cell("", ""), (), (), collapsed=False, note=note)
+def _not_reached(variant: _Variant, limit: Limit) -> MatchedRow:
+    """Return the row of a variant that is not at the limit in every replicate, with the best that it did."""
+    name = limit.metric.name
+    tuned = [target.best for study in variant.studies for target in study.targets if str(target.target) == limit.target]
+    bests = tuned or [
+        float(np.mean([rows[name].iloc[1:].min() for rows in one.replicates])) for one in variant.trajectories
+    ]
+    best = float(np.mean(bests)) if tuned else min(bests)
+    where = " of the selection texts" if tuned else ""
+    note = f"best {limit.metric.title} {number(best, limit.metric)}{where}"
+    return MatchedRow(variant.name, variant.label, "not reached", "", Cell("", ""), (), (), False, note, variant.budget)
 
 
 def _setting(mixtures: Sequence[Mixture], specs: Mapping[str, TrialSpec]) -> str:

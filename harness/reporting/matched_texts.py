@@ -13,7 +13,7 @@ from harness.reporting.texts import LETTERS, markdown_cell, markdown_escape
 INTERPOLATED = "Interpolated: between two neighbours of one trajectory (the original is strength 0), never beyond."
 COLUMNS = (
     *("model", "limit", "variant", "how", "setting", "matched_metric", "matched", "metric", "value", "low", "high"),
-    *("letters", "collapsed", "note"),
+    *("letters", "collapsed", "budget", "note"),
 )
 
 
@@ -31,6 +31,7 @@ def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:
                 "matched_metric": table.limit.metric.name,
                 "matched": row.numbers[0][0] if row.numbers else None,
                 "collapsed": row.collapsed if row.numbers else None,
+                "budget": row.budget,
                 "note": row.note,
             }
             for index, metric in enumerate(table.limit.reported):
@@ -47,14 +48,16 @@ def matched_markdown(tables: Sequence[MatchedTable], question: str) -> str:
     parts = [f"# {markdown_escape(question)}"]
     for table in tables:
         titles = [f"{metric.title} {ARROWS[metric.better]}" for metric in table.limit.reported]
-        columns = ["Method", "Setting", table.limit.metric.title, *titles, ""]
-        rule = ["---", "---", *["--:"] * (len(titles) + 1), "---"]
+        tuned = any(row.budget for row in table.rows)
+        columns = ["Method", "Setting", table.limit.metric.title, *titles, *["Budget"] * tuned, ""]
+        rule = ["---", "---", *["--:"] * (len(titles) + 1), *["---"] * tuned, "---"]
         lines = [
             [
                 markdown_escape(row.label) + (" †" if row.collapsed else ""),
                 markdown_escape(row.setting or NOTHING),
                 markdown_cell(row.matched) or NOTHING,
                 *([markdown_cell(cell) for cell in row.cells] or [NOTHING] * len(titles)),
+                *[row.budget] * tuned,
                 markdown_escape(f"{row.how}: {row.note}" if row.note else "" if row.how == "measured" else row.how),
             ]
             for row in table.rows

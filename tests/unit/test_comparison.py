@@ -10,7 +10,7 @@ import pytest
 from harness.contracts import Checkpoint, Metric
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
-from harness.records.record import Measurement, Point
+from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
 from harness.reporting.comparison import matched_tables
 from harness.reporting.evidence import read_evidence
@@ -20,7 +20,7 @@ from harness.reporting.ranking import rank
 from harness.reporting.standing import standing_tables
 from harness.reporting.survivors import survivors
 from harness.reporting.table import table
-from harness.specs import Compare, Target
+from harness.specs import Compare, Source, StudySpec, Target
 
 ITEMS = 64
 METRICS = {
@@ -45,8 +45,9 @@ def items_of(numbers, spread, seed):
 def measured(tmp_path, make_plan):
     """Return a maker of a sweep's results and ranked table, from (trial, {strength: (MA, perplexity, MAUVE)})."""
 
+    journal = Journal(tmp_path / "journal")
+
     def make(*trials, spread=0.1, with_items=True, **changes):
-        journal = Journal(tmp_path / "journal")
         for number, (spec, points) in enumerate(trials):
             for strength, values in points.items():
                 about = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
@@ -66,6 +67,7 @@ def measured(tmp_path, make_plan):
         info, evidence = metric_info(results), read_evidence(results)
         return results, rank(table(results, info, evidence), info, evidence)
 
+    make.journal = journal
     return make
 
 
@@ -213,24 +215,56 @@ def test_replicates_are_averaged_under_one_name_each_at_its_own_limits(compared,
     assert low < 1 < 100 < high  # two models that differ this much say little
 
 
-def test_a_tuned_sweep_compares_the_points_that_were_chosen(compared, trial, make_study):
+@pytest.fixture
+def study(trial, measured):
+    """Return a maker of a variant's study, whose one candidate's probes saw the given MA at each epoch."""
+
+    def make(variant, seen, seeds=(0,)):
+        targets = (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most=0.6))
+        spec = StudySpec(
+            study_id=f"study-{variant}", trial=trial(variant), seeds=seeds, space={}, defaults={}, is_cumulative=True,
+            is_trained=True, search="random", trials=1, targets=targets, utility="perplexity", utility_bounds=(0.5, 5),
+            selection=Source(source="miniature"), retrained=None,
+        )  # fmt: skip
+        probes = [
+            {"strength": epoch, "ma": ma, "perplexity": 5.0, "optimiser_steps": 8 * epoch}
+            for epoch, ma in enumerate(seen, start=1)
+        ]
+        candidate = Candidate(
+            trial_id=spec.study_id, number=0, settings={}, probes=tuple(probes), end="whole", seconds=1.0,
+            targets={"ma <= 0.9": 0.9, "ma <= 0.6": 0.6}, original={"ma": 1.0, "perplexity": 4.0},
+        )  # fmt: skip
+        measured.journal.append(candidate)
+        return spec
+
+    return make
+
+
+def test_a_tuned_sweep_compares_the_points_that_were_chosen(compared, trial, study):
     chosen = trial("emso", (1, 2), targets={"ma <= 0.9": 1, "ma <= 0.6": 2}, searched={"training.learning_rate": 1e-5})
     unlucky = trial("ga", (1,), targets={"ma <= 0.9": 1})
-    study = make_study(targets=(Target(metric="ma", at_most=0.9), Target(metric="ma", at_most=0.6)))
-    tables = compared(
-        (trial("original"), ORIGINAL), (chosen, STRONG), (unlucky, {1: (0.91, 5.0, 0.8)}), studies=(study,)
-    )
-    rows = by_text(tables)
+    studies = study("emso", [0.8, 0.5]), study("ga", [0.9, 0.85]), study("weak", [0.99, 0.97])
+    points = (trial("original"), ORIGINAL), (chosen, STRONG), (unlucky, {1: (0.91, 5.0, 0.8)})
+    rows = by_text(compared(*points, studies=studies))
     assert list(rows) == ["MA at most 0.9", "MA at most 0.6"]
-    emso, ga = rows["MA at most 0.9"]["emso"], rows["MA at most 0.9"]["ga"]
-    assert (emso.how, emso.setting, emso.numbers[1][0]) == (
-        "measured",
-        "epochs 1, learning rate 1e-05",
-        pytest.approx(8),
-    )
+    emso, ga, weak = (rows["MA at most 0.9"][name] for name in ("emso", "ga", "weak"))
+    assert (emso.how, emso.setting) == ("measured", "epochs 1, learning rate 1e-05")
+    assert (emso.numbers[1][0], emso.budget) == (pytest.approx(8), "1 candidates, 16 steps")
     # chosen on the selection half; what the other half says is what is reported
     assert (ga.how, ga.matched.text) == ("measured", "0.910")
-    assert rows["MA at most 0.6"]["ga"].how == "not reached"
+    # a method of which nothing was chosen has its row all the same
+    assert (weak.how, weak.note) == ("not reached", "best MA 0.970 of the selection texts")
+    assert rows["MA at most 0.6"]["ga"].note == "best MA 0.850 of the selection texts"
+
+
+def test_a_chosen_point_must_be_there_for_each_seed(compared, trial, study):
+    studies = [study("emso", [0.8], seeds=(0, 1))]
+    seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
+    one, two = (trial("emso", (1,), seed=seed, targets={"ma <= 0.9": 1}) for seed in (0, 1))
+    point = {1: (0.8, 8.0, 0.8)}
+    assert by_text(compared(*seeds, (one, point), studies=studies))["MA at most 0.9"]["emso"].how == "not reached"
+    rows = by_text(compared(*seeds, (one, point), (two, point), studies=studies))
+    assert rows["MA at most 0.9"]["emso"].how == "measured"
 
 
 def test_as_csv_and_markdown(compared, trial):
