@@ -1,4 +1,4 @@
-"""What the MLflow run of a trial is to hold, as plain data.
+"""What the MLflow run of a trial, or of a candidate, is to hold, as plain data.
 
 Nothing here may carry text of the forget set: no notes, no samples, no error messages.
 """
@@ -15,7 +15,9 @@ from functools import cache
 from pathlib import Path
 
 from harness.contracts import Json, Number
+from harness.records.record import Candidate
 from harness.records.results import TrialResults
+from harness.records.studies import StudyResults, reaching_probes
 from harness.specs import TrialSpec
 
 Metrics = dict[tuple[str, int], float]
@@ -88,6 +90,37 @@ def _flat(path: str, value: Json) -> dict[str, Json]:
 def _legal(name: str) -> str:
     """Return `name` with what MLflow refuses in a key replaced."""
     return re.sub(r"[^\w\-./: ]", "_", name)
+
+
+def candidate_run(study: StudyResults, candidate: Candidate) -> tuple[Metrics, dict[str, str], dict[str, str]]:
+    """Return the metrics, params and tags of a candidate's run.
+
+    `least/<target>` is the least of the utility among its probes that reach a target: absent where none does.
+    """
+    spec = study.spec.trial_with(candidate.settings, ())
+    values = {
+        (f"probe/{name}", step): value for step, probe in enumerate(candidate.probes) for name, value in probe.items()
+    }
+    for target in study.spec.targets:
+        reached = [probe[study.spec.utility] for probe in reaching_probes(study.spec, target, candidate)]
+        values |= {(f"least/{target}", 0): min(reached)} if reached else {}
+    finite = {(_legal(name), step): float(v) for (name, step), v in values.items() if math.isfinite(v)}
+    searched = {f"searched.{name}": value for name, value in candidate.settings.items()}
+    params = {_legal(name): value if isinstance(value, str) else json.dumps(value) for name, value in searched.items()}
+    tags = {
+        "mlflow.runName": f"{spec.variant} {spec.model.id} candidate {candidate.number}",
+        "kind": "candidate",
+        "trial_id": candidate_id(candidate),
+        **{name: getattr(spec, name) for name in ("sweep", "variant", "method")},
+        "model": spec.model.id,
+        "end": _type_of(candidate.end) if ":" in candidate.end else candidate.end,
+    }
+    return finite, params_of(spec) | params, tags
+
+
+def candidate_id(candidate: Candidate) -> str:
+    """Return what names a candidate among all runs."""
+    return f"{candidate.trial_id}-{candidate.number}"
 
 
 def metrics_of(trial: TrialResults, held: Metrics) -> tuple[Metrics, list[str]]:

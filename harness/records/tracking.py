@@ -1,4 +1,4 @@
-"""The journal as MLflow runs: one for a sweep and, nested in it, one for each trial.
+"""The journal as MLflow runs: one for a sweep and, nested in it, one for each trial and each candidate of its tuning.
 
 `Tracker.sync` makes MLflow equal to the journal, however often it is called and whatever it finds,
 so that a killed sweep, a lost database and a live run need no code of their own. The driver is the
@@ -23,7 +23,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from harness.errors import DataError
 from harness.records.results import Results, TrialResults
-from harness.records.runs import Metrics, commit_tag, contradicts, metrics_of, params_of, tags_of
+from harness.records.runs import (
+    Metrics,
+    candidate_id,
+    candidate_run,
+    commit_tag,
+    contradicts,
+    metrics_of,
+    params_of,
+    tags_of,
+)
 from harness.specs import UNSEEN_ROWS, Plan, TrialSpec
 
 if TYPE_CHECKING:
@@ -88,6 +97,12 @@ class Tracker:
             for trial in results.trials:
                 if trial.is_begun:
                     self._sync_trial(trial, (collapsed or {}).get(trial.spec.trial_id))
+            for study in results.studies:
+                for candidate in study.candidates:
+                    metrics, params, tags = candidate_run(study, candidate)
+                    held = self._child(candidate_id(candidate), metrics)
+                    self._write(held, metrics, params, tags)
+                    self._end(held, "FINISHED")
 
     def log_trial(self, plan: Plan, trial: TrialResults) -> None:
         """Write what is new in one trial, while the sweep is running: a trouble with MLflow is only told."""
@@ -130,23 +145,28 @@ class Tracker:
 
     def _sync_trial(self, trial: TrialResults, collapsed: str | None) -> None:
         spec = trial.spec
-        held = self._trials.get(spec.trial_id)
-        metrics, lost = metrics_of(trial, held.metrics if held else {})
-        if held and contradicts(held.metrics, metrics):
-            # Measured numbers cannot be changed in MLflow; another evaluator setting makes a new run.
-            self._client.delete_run(held.run_id)
-            held = None
-        if held is None:
-            assert self._sweep is not None
-            parent = {"mlflow.parentRunId": self._sweep.run_id, "trial_id": spec.trial_id}
-            held = self._create({**parent, **commit_tag()})
-            self._trials[spec.trial_id] = held
+        before = self._trials.get(spec.trial_id)
+        metrics, lost = metrics_of(trial, before.metrics if before else {})
+        held = self._child(spec.trial_id, metrics)
         if not held.has_inputs:
             self._client.log_inputs(held.run_id, _inputs(spec))
             held.has_inputs = True
         tags = {**tags_of(trial), **({"collapsed": collapsed} if collapsed else {})}
         self._write(held, metrics, params_of(spec), {**tags, "not_finite": ", ".join(lost) or "none"})
         self._end(held, _RUN_STATUS[trial.status])
+
+    def _child(self, name: str, metrics: Metrics) -> _Held:
+        """Return the run of a trial or candidate, nested in the sweep's; a new one if its numbers are others."""
+        held = self._trials.get(name)
+        if held and contradicts(held.metrics, metrics):
+            # Measured numbers cannot be changed in MLflow; another evaluator setting makes a new run.
+            self._client.delete_run(held.run_id)
+            held = None
+        if held is None:
+            assert self._sweep is not None
+            parent = {"mlflow.parentRunId": self._sweep.run_id, "trial_id": name}
+            held = self._trials[name] = self._create({**parent, **commit_tag()})
+        return held
 
     def _create(self, tags: Mapping[str, str]) -> _Held:
         run = self._client.create_run(self._experiment, tags=dict(tags), run_name=tags.get("mlflow.runName"))
