@@ -14,11 +14,11 @@ from string import ascii_letters
 import numpy as np
 from scipy.special import betaln, expit, log_expit, stdtr
 
-from harness.reporting.bootstrap import Floats, Integers, ItemValues, by_model
+from harness.reporting.item_values import Integers, ItemValues, by_model
 
 _ROUNDING = 1e-12
 """Means that are equal on paper may differ by this; so may values that are all the same, relative to them."""
-_STEP = 0.02
+_STEP = 0.1
 
 
 def paired_p(a: ItemValues, b: ItemValues) -> float:
@@ -29,8 +29,8 @@ def paired_p(a: ItemValues, b: ItemValues) -> float:
     the replicates' differences. What is compared of an `exp_mean` are the logarithms of the replicates' estimates.
 
     p is 1 where the estimates are equal. Where all are the same and not 0 there is no variance, and p is that of
-    a sign test over the clusters. NaN where it cannot be told: fewer than two clusters, a replicate without items that
-    both know, an infinite value.
+    a sign test over the clusters. NaN where it cannot be told: a replicate with fewer than two
+    clusters of items that both know, an infinite value.
 
     Args:
         a: Of one method.
@@ -52,19 +52,18 @@ def paired_p(a: ItemValues, b: ItemValues) -> float:
         0.0138
     """
     _refuse_unpaired(a, b)
-    known_RN = (a.known()[1] > 0) & (b.known()[1] > 0)
+    known_RN = (a.known[1] > 0) & (b.known[1] > 0)
     a, b = (replace(one, values_RN=np.where(known_RN, one.values_RN, np.nan)) for one in (a, b))
-    known_clusters = int(a.in_clusters(known_RN.astype(np.float64)).any(axis=0).sum())
+    known_clusters = a.known_clusters()
     with np.errstate(invalid="ignore"):
         difference_M = by_model(a.item_means() - b.item_means(), a.models_R)
-        influence_RC = a.in_clusters(_influence(a) - _influence(b))
-    influence_C = by_model(influence_RC.T, a.models_R).mean(axis=1)
+        influences_C = by_model((a.influences() - b.influences()).T, a.models_R).mean(axis=1)
     difference, models = float(difference_M.mean()), len(difference_M)
-    if not (math.isfinite(difference) and np.isfinite(influence_C).all() and known_clusters > 1):
+    if not (math.isfinite(difference) and np.isfinite(influences_C).all() and known_clusters > 1):
         return math.nan
     if abs(difference) < _ROUNDING:
         return 1.0
-    items_variance = float((influence_C**2).sum()) * known_clusters / (known_clusters - 1)
+    items_variance = float((influences_C**2).sum()) * known_clusters / (known_clusters - 1)
     replicates_variance = float(difference_M.var(ddof=1)) / models if models > 1 else 0.0
     if items_variance + replicates_variance < (_ROUNDING * difference) ** 2:
         return 2.0 ** (1 - known_clusters)
@@ -90,13 +89,6 @@ def _refuse_unpaired(a: ItemValues, b: ItemValues) -> None:
 def _codes(models_R: Integers | None) -> list[int]:
     """Return the models' codes; none if all are of one model."""
     return [] if models_R is None else models_R.tolist()
-
-
-def _influence(item_values: ItemValues) -> Floats:
-    """Return how much each item (R, N) moves its replicate's weighted mean."""
-    values_RN, weights_RN = item_values.known()
-    shares_RN: Floats = weights_RN / weights_RN.sum(axis=1, keepdims=True)
-    return shares_RN * (values_RN - item_values.item_means()[:, None])
 
 
 def two_part_p(difference: float, variances: tuple[float, float], freedoms: tuple[int, int]) -> float:

@@ -1,0 +1,128 @@
+"""What one metric has for each item: weighted means of it, and what each cluster of items adds to them.
+
+Array letters: R replicates (rows: seeds, or models pretrained from several), M models, N items, C clusters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ItemValues:
+    """What one metric has for each item, of every replicate of one point."""
+
+    values_RN: Floats
+    """NaN: not known of that item."""
+    weights_RN: Floats
+    """Tokens, or 1; an item of weight 0 counts as not known."""
+    clusters_N: Integers
+    """Any code; items that are no separate evidence (their continuations are the same) share one."""
+    items: str
+    """Names the items: values on the same items share their draws, those on others have independent ones."""
+    models_R: Integers | None = None
+    """A code for each replicate: seeds of the same model share one. None: all are of one model."""
+    aggregate: Literal["mean", "exp_mean"] = "mean"
+    """As `Metric.aggregate`."""
+    low: float = -math.inf
+    high: float = math.inf
+    """The metric's bounds."""
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not fit together."""
+        shape = np.shape(self.values_RN)
+        rows = shape[:1] if self.models_R is None else np.shape(self.models_R)
+        if len(shape) != 2 or np.shape(self.weights_RN) != shape or (*rows, *np.shape(self.clusters_N)) != shape:
+            raise ValueError(
+                f"values have the shape {shape}, weights {np.shape(self.weights_RN)}, clusters "
+                f"{np.shape(self.clusters_N)}, models {rows}; give values and weights as (replicates, items)"
+            )
+        if 0 in shape:
+            raise ValueError(f"there is no value of '{self.items}' (shape {shape}); give a row for each replicate")
+
+    @cached_property
+    def known(self) -> tuple[Floats, Floats]:
+        """Values and weights (R, N), both 0 where the value is not known."""
+        known_RN = ~np.isnan(self.values_RN) & (self.weights_RN > 0)
+        return np.where(known_RN, self.values_RN, 0.0), np.where(known_RN, self.weights_RN, 0.0)
+
+    @cached_property
+    def _codes_N(self) -> Integers:
+        """The clusters as 0, 1, ... in the order of their own codes."""
+        return np.asarray(np.unique(self.clusters_N, return_inverse=True)[1], dtype=np.int64)
+
+    def item_means(self) -> Floats:
+        """Return the weighted mean over the known items of each replicate (R,); NaN where none is known.
+
+        Of an `exp_mean` it is the logarithm of the estimate.
+        """
+        values_RN, weights_RN = self.known
+        with np.errstate(invalid="ignore"):
+            return np.asarray((weights_RN * values_RN).sum(axis=1) / weights_RN.sum(axis=1), dtype=np.float64)
+
+    def estimates(self, means: Floats) -> Floats:
+        """Return what the metric makes of such means."""
+        if self.aggregate == "mean":
+            return means
+        with np.errstate(over="ignore"):
+            return np.exp(means)
+
+    def in_clusters(self, amounts_RN: Floats) -> Floats:
+        """Return the sums (R, C) over the items of each cluster."""
+        codes_N = self._codes_N
+        return np.stack([np.bincount(codes_N, weights=amounts_N) for amounts_N in amounts_RN])
+
+    def known_clusters(self) -> int:
+        """Return how many clusters hold a known item, of the replicate that has fewest."""
+        return int((self.in_clusters(self.known[1]) > 0).sum(axis=1).min())
+
+    def influences(self) -> Floats:
+        """Return how much each cluster (R, C) moves `item_means`: its part of the linearised weighted mean."""
+        values_RN, weights_RN = self.known
+        with np.errstate(invalid="ignore"):
+            shares_RN = weights_RN / weights_RN.sum(axis=1, keepdims=True)
+            return self.in_clusters(shares_RN * (values_RN - self.item_means()[:, None]))
+
+
+def by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:
+    """Return the mean over each model's seeds along the last axis (..., M); what was given if all are of one model.
+
+    The highest level with several members is the one that counts: seeds of one model are no separate evidence of
+    what another model would give.
+
+    Example:
+        >>> by_model(np.array([1.0, 3.0, 6.0]), np.array([7, 7, 9]))
+        array([2., 6.])
+    """
+    models_M = np.unique(np.zeros(estimates_R.shape[-1]) if models_R is None else models_R)
+    if len(models_M) < 2:
+        return estimates_R
+    return np.stack([estimates_R[..., models_R == model].mean(axis=-1) for model in models_M], axis=-1)
+
+
+def estimate(item_values: ItemValues) -> float:
+    """Return the metric's value: of each replicate that of its known items, then the mean over replicates.
+
+    NaN where a replicate has no known item. Several models count alike, however many seeds each has.
+
+    Example:
+        Two seeds; of the second one item is not known. Their perplexities are 4 and 1:
+
+        >>> estimate(
+        ...     ItemValues(
+        ...         values_RN=np.log([[2.0, 8.0], [1.0, np.nan]]), weights_RN=np.ones((2, 2)),
+        ...         clusters_N=np.arange(2), items="prompts", aggregate="exp_mean",
+        ...     )
+        ... )
+        2.5
+    """
+    return float(by_model(item_values.estimates(item_values.item_means()), item_values.models_R).mean())

@@ -1,0 +1,226 @@
+"""Intervals: that they cover what they say on simulated items with a known truth, and what has none."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.reporting.bootstrap import DRAWS, cluster_draws, draws, interval, replicate_draws
+from harness.reporting.item_values import ItemValues, by_model, estimate
+
+N = 256
+SIMULATIONS = 400
+COVERS = pytest.approx(0.95, abs=0.02)
+"""The standard error of a share of 400 is 0.011: what covers 91 % or 99 % would hardly pass for 95 %."""
+
+
+def item_values(values, weights=None, clusters=None, **others):
+    values_RN = np.atleast_2d(np.asarray(values, dtype=float))
+    return ItemValues(
+        values_RN=values_RN,
+        weights_RN=np.ones_like(values_RN) if weights is None else np.atleast_2d(np.asarray(weights, dtype=float)),
+        clusters_N=np.arange(values_RN.shape[1]) if clusters is None else np.asarray(clusters),
+        items=others.pop("items", "prompts"),
+        **others,
+    )
+
+
+def coverage(simulate, truth, seed=0, simulations=SIMULATIONS):
+    """The share of simulations whose interval holds the truth."""
+    generator = np.random.default_rng(seed)
+    intervals = [interval(draws(simulate(generator))) for _ in range(simulations)]
+    return np.mean([low <= truth <= high for low, high in intervals])
+
+
+@pytest.mark.parametrize(
+    ("sample", "truth"),
+    [
+        pytest.param(lambda g: g.normal(3.0, 2.0, N), 3.0, id="normal"),
+        pytest.param(lambda g: g.random(N) < 0.9, 0.9, id="right-or-not"),
+        pytest.param(lambda g: g.exponential(10.0, N), 10.0, id="exponential"),
+        pytest.param(
+            lambda g: np.minimum(g.geometric(0.1, N) - 1, 50), 9 * (1 - 0.9**50), id="tokens-until-a-mismatch"
+        ),
+        pytest.param(lambda g: g.random(N) < 0.02, 0.02, id="rarely-right"),
+        pytest.param(lambda g: g.normal(0.0, 1.0, 12), 0.0, id="twelve-items"),
+    ],
+)
+def test_intervals_over_items_cover(sample, truth):
+    assert coverage(lambda generator: item_values(sample(generator)), truth) == COVERS
+
+
+def test_a_perplexity_weighted_by_tokens_covers():
+    def simulate(generator):
+        tokens_N = generator.integers(5, 60, N)
+        return item_values(generator.normal(2.0, 8 / np.sqrt(tokens_N)), tokens_N, aggregate="exp_mean")
+
+    assert coverage(simulate, math.exp(2.0)) == COVERS
+
+
+def repeated(generator):
+    """Items of which four at a time have nearly the same value."""
+    return np.repeat(generator.normal(0.0, 1.0, N // 4), 4) + generator.normal(0.0, 0.3, N)
+
+
+def test_items_that_repeat_cover_by_clusters():
+    clusters = np.repeat(np.arange(N // 4), 4)
+    assert coverage(lambda generator: item_values(repeated(generator), clusters=clusters), 0.0) == COVERS
+
+
+def test_items_that_repeat_undercover_one_by_one():
+    assert coverage(lambda generator: item_values(repeated(generator)), 0.0, simulations=100) < 0.75
+
+
+def seeds(generator, count, spread):
+    """Seeds that differ, on items that differ: what is common to all, of the seed, of the item, of both."""
+    return generator.normal(0, spread, (count, 1)) + generator.normal(0, 1, N) + generator.normal(0, 0.5, (count, N))
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_several_seeds_cover(count):
+    assert coverage(lambda generator: item_values(seeds(generator, count, 0.4)), 0.0, seed=count) == COVERS
+
+
+def test_resampling_three_seeds_would_undercover():
+    generator, picks_D3 = np.random.default_rng(0), np.random.default_rng(1).integers(3, size=(DRAWS, 3))
+
+    def holds():
+        values_RN = seeds(generator, 3, 0.4)
+        over_items_DR = np.stack([draws(item_values(values_N)) for values_N in values_RN], axis=1)
+        low, high = interval(np.take_along_axis(over_items_DR, picks_D3, axis=1).mean(axis=1))
+        return low <= 0.0 <= high
+
+    assert np.mean([holds() for _ in range(SIMULATIONS // 4)]) < 0.85
+
+
+def test_seeds_that_differ_by_no_more_than_their_items_overcover_and_do_not_undercover():
+    assert coverage(lambda generator: item_values(seeds(generator, 3, 0.0)), 0.0) >= 0.95
+
+
+def test_perplexities_of_several_seeds_cover():
+    # The mean of a log-normal variable is exp(mean + variance / 2).
+    def simulate(generator):
+        return item_values(2.0 + seeds(generator, 3, 0.3), aggregate="exp_mean", low=0.0)
+
+    assert coverage(simulate, math.exp(2.0 + 0.3**2 / 2)) == COVERS
+
+
+MODELS = np.repeat(np.arange(4), 2)
+
+
+def models_and_seeds(generator):
+    """Four models, each erased with two seeds."""
+    return np.repeat(generator.normal(0, 0.5, 4), 2)[:, None] + seeds(generator, 8, 0.1)
+
+
+def test_models_with_seeds_cover_by_models():
+    assert coverage(lambda generator: item_values(models_and_seeds(generator), models_R=MODELS), 0.0) == COVERS
+
+
+def test_seeds_of_one_model_are_no_evidence_of_another():
+    assert coverage(lambda generator: item_values(models_and_seeds(generator)), 0.0, simulations=150) < 0.91
+
+
+def test_replicates_without_items_cover():
+    generator = np.random.default_rng(0)
+    held = [interval(replicate_draws(generator.normal(0.8, 0.02, 3))) for _ in range(SIMULATIONS)]
+    assert np.mean([low <= 0.8 <= high for low, high in held]) == COVERS
+
+
+def test_the_estimate_is_the_declared_aggregate():
+    values_RN, weights_RN = (
+        np.array([[1.0, 2.0, np.nan], [3.0, 5.0, 7.0]]),
+        np.array([[1.0, 3.0, 9.0], [1.0, 1.0, 0.0]]),
+    )
+    assert estimate(item_values(values_RN, weights_RN)) == pytest.approx((1.75 + 4.0) / 2)
+    perplexity = estimate(item_values(values_RN, weights_RN, aggregate="exp_mean"))
+    assert perplexity == pytest.approx((math.exp(1.75) + math.exp(4.0)) / 2)
+
+
+def test_models_count_alike_however_many_seeds_they_have():
+    values = item_values([[1.0, 1.0], [3.0, 3.0], [6.0, 6.0]], models_R=np.array([0, 0, 1]))
+    assert estimate(values) == pytest.approx(4.0)
+    assert draws(values).mean() != pytest.approx(4.0, abs=1e-6)  # Two models: the noise of one degree of freedom.
+    assert by_model(np.array([1.0, 3.0]), np.array([5, 5])).tolist() == [1.0, 3.0]
+
+
+def test_plain_percentiles_would_undercover_what_is_rarely_right():
+    generator, counts_DN = np.random.default_rng(0), cluster_draws(np.arange(N), "prompts")
+    intervals = [interval(counts_DN @ (generator.random(N) < 0.02) / N) for _ in range(SIMULATIONS)]
+    assert np.mean([low <= 0.02 <= high for low, high in intervals]) < 0.91
+
+
+def test_draws_are_those_of_a_loop_over_resampled_items():
+    generator = np.random.default_rng(0)
+    values_N, weights_N, clusters_N = generator.random(12), generator.random(12), np.repeat([4, 2, 9, 7], 3)
+    shares_N = weights_N / weights_N.sum()
+    center = (shares_N * values_N).sum()
+    moves_C = [(shares_N * (values_N - center))[clusters_N == name].sum() for name in (2, 4, 7, 9)]
+    error = math.sqrt(sum(move**2 for move in moves_C))
+    acceleration = sum(move**3 for move in moves_C) / (6 * error**3)
+    widening = math.sqrt(4 / 3) * 3.182446 / 1.959964  # t of 3 degrees of freedom against the normal distribution.
+    drawn_D = draws(item_values(values_N, weights_N, clusters_N))
+    for drawn, counts_C in zip(drawn_D[:20], cluster_draws(clusters_N, "prompts"), strict=False):
+        counts_N = counts_C[np.searchsorted([2, 4, 7, 9], clusters_N)]
+        z = (np.average(values_N, weights=weights_N * counts_N) - center) / error
+        assert drawn == pytest.approx(center + widening * error * (z + acceleration * (z**2 + 2)), rel=1e-6)
+
+
+def test_the_interval_of_skewed_items_is_that_of_bca():
+    values_N = np.random.default_rng(1).exponential(1.0, 60)
+    bca = stats.bootstrap((values_N,), np.mean, n_resamples=20_000, rng=0).confidence_interval
+    plain = np.quantile(cluster_draws(np.arange(60), "prompts") @ values_N / 60, [0.025, 0.975])
+    assert interval(draws(item_values(values_N))) == pytest.approx((bca.low, bca.high), abs=0.015)
+    assert ((bca.low, bca.high) - plain > 0.04).all()
+
+
+def test_what_is_measured_on_the_same_items_is_drawn_together():
+    values_N = np.random.default_rng(0).normal(size=N)
+    differences = draws(item_values(values_N + 0.1)) - draws(item_values(values_N))
+    assert np.ptp(differences) < 1e-6
+    elsewhere = draws(item_values(values_N, items="sequences"))
+    assert abs(np.corrcoef(draws(item_values(values_N)), elsewhere)[0, 1]) < 0.1
+
+
+def test_replicates_differences_are_drawn_together_too():
+    values_RN = seeds(np.random.default_rng(0), 3, 0.4)
+    assert np.ptp(draws(item_values(values_RN + 0.1)) - draws(item_values(values_RN))) < 1e-6
+    assert np.ptp(draws(item_values(values_RN + 0.1)) - draws(item_values(values_RN[::-1]))) > 0.01
+
+
+def test_equal_items_leave_no_width_and_draws_stay_within_the_bounds():
+    assert interval(draws(item_values(np.full(N, 0.3)))) == pytest.approx((0.3, 0.3), abs=1e-12)
+    low, high = interval(draws(item_values([[0.9, 1.0, 1.0], [0.2, 0.1, 0.3]], low=0.0, high=1.0)))
+    assert (low, high) == (0.0, 1.0)
+    assert interval(replicate_draws(np.array([0.9, 0.1]), low=0.0, high=1.0)) == (0.0, 1.0)
+    assert draws(item_values([[2.0, 3.0], [0.1, 0.2]], aggregate="exp_mean")).min() >= 0
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(item_values([0.4]), id="one item"),
+        pytest.param(item_values([0.4, 0.6], clusters=[3, 3]), id="one cluster"),
+        pytest.param(item_values([0.4, np.nan, 0.6], clusters=[3, 4, 3]), id="one known cluster"),
+        pytest.param(item_values([0.4, 0.6], weights=[1.0, 0.0]), id="one item that counts"),
+        pytest.param(item_values([np.nan, np.nan]), id="nothing known"),
+        pytest.param(item_values([[0.1, 0.2], [np.nan, np.nan]]), id="a seed without anything"),
+        pytest.param(item_values([0.1, 0.3, *[np.nan] * 20]), id="draws without a known item"),
+        pytest.param(item_values([1.0, math.inf, 2.0], aggregate="exp_mean"), id="infinite"),
+    ],
+)
+def test_where_it_cannot_be_told_there_is_no_interval(values):
+    assert np.isnan(interval(draws(values))).all()
+
+
+def test_one_replicate_without_items_has_no_interval():
+    assert np.isnan(interval(replicate_draws(np.array([0.8])))).all()
+    assert np.isnan(interval(replicate_draws(np.array([0.8, 0.7]), models_R=np.array([1, 1])))).sum() == 0
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"weights \(1, 2\)"):
+        item_values([1.0, 2.0, 3.0], weights=[1.0, 1.0])
+    with pytest.raises(ValueError, match="no value of 'prompts'"):
+        item_values(np.empty((0, 3)))
