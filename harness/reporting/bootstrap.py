@@ -6,7 +6,7 @@ t instead: one combination of their deviations for each draw. Both are the same 
 differences of draws, and whatever else is computed from them draw by draw, are paired.
 
 The two parts add up to too much where replicates differ by no more than chance over items makes them: with three, such
-intervals cover 98 to 99.8 %. Subtracting that share would cover only 92 % of other cases, so it stays.
+intervals cover 97 to 99.8 %. Subtracting that share would cover only 92 % of other cases, so it stays.
 
 Array letters: D draws, R replicates (rows: seeds, or models pretrained from several), M models, N items, C clusters.
 """

@@ -21,6 +21,7 @@ from harness.records.studies import StudyResults
 from harness.reporting.evidence import Evidence
 from harness.reporting.frontier import crossing
 from harness.reporting.grouping import letters_of
+from harness.reporting.item_values import Floats
 from harness.reporting.layout import Cell, interval_cell, number, strength_text
 from harness.reporting.limit import Limit, limits
 from harness.reporting.mixture import Mixed, Mixture, mix
@@ -140,9 +141,10 @@ def _crossings(trajectory: Trajectory, limit: Limit) -> list[Mixture]:
     mixtures = []
     sign = 1.0 if limit.metric.better == "lower" else -1.0
     for rows in trajectory.replicates:
-        by_P = sign * rows[limit.metric.name].to_numpy(dtype=float)
+        by_P = sign * _mixing_scale(rows[limit.metric.name].to_numpy(dtype=float), limit.metric)
         of_P = rows[limit.reported[0].name].to_numpy(dtype=float)
-        at = crossing(sign * limit.of(rows), by_P, of_P, "down" if limit.is_erasure else "up")
+        at_limit = sign * float(_mixing_scale(np.array(limit.of(rows)), limit.metric))
+        at = crossing(at_limit, by_P, of_P, "down" if limit.is_erasure else "up")
         if at is None and not limit.is_erasure and (known := np.flatnonzero(~np.isnan(by_P) & ~np.isnan(of_P))).size:
             # It never costs that much: what it erases at the most is within the limit.
             mixtures.append(Mixture(rows.iloc[[known[np.argmin(of_P[known])]]], (1.0,)))
@@ -153,6 +155,11 @@ def _crossings(trajectory: Trajectory, limit: Limit) -> list[Mixture]:
         else:
             mixtures.append(Mixture(rows.iloc[[at.left, at.right]], (1 - at.weight, at.weight)))
     return mixtures
+
+
+def _mixing_scale(values: Floats, metric: Metric) -> Floats:
+    """Return values on the scale on which they are mixed: of an `exp_mean` the logarithm is a mean over items."""
+    return np.log(values) if metric.aggregate == "exp_mean" else values
 
 
 def _mean(mixtures: Sequence[Mixture], metric: Metric) -> float:

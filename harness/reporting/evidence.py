@@ -12,7 +12,8 @@ from harness.contracts import Metric
 from harness.digests import digest_of
 from harness.records.items import MetricItems
 from harness.records.results import Results
-from harness.reporting.bootstrap import ItemValues, draws, interval, replicate_draws
+from harness.reporting.bootstrap import draws, interval, replicate_draws
+from harness.reporting.item_values import ItemValues
 from harness.reporting.metric_info import MetricInfo
 
 REPLICATE = "replicate"

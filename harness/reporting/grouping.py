@@ -11,8 +11,8 @@ import pandas as pd
 
 from harness.contracts import Metric
 from harness.reporting.aggregate import CONFIDENCE
-from harness.reporting.bootstrap import ItemValues
 from harness.reporting.evidence import Evidence
+from harness.reporting.item_values import ItemValues
 from harness.reporting.significance import groups, holm, paired_p
 
 LEVEL = 1 - CONFIDENCE

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from harness.contracts import Metric
-from harness.reporting.bootstrap import Floats, ItemValues, draws, estimate, interval, replicate_draws
+from harness.reporting.bootstrap import draws, interval, replicate_draws
 from harness.reporting.evidence import REPLICATE, Evidence
+from harness.reporting.item_values import Floats, ItemValues, estimate
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,14 @@ def pseudo_values(values: ItemValues) -> Floats:
     """Return for each item (R, N) the mean plus what the item adds to it; their plain mean is the weighted mean.
 
     Example:
-        >>> from harness.reporting.bootstrap import ItemValues
+        >>> from harness.reporting.item_values import ItemValues
         >>> two = ItemValues(
         ...     values_RN=np.array([[1.0, 4.0]]), weights_RN=np.array([[2.0, 1.0]]), clusters_N=np.arange(2), items=""
         ... )
         >>> pseudo_values(two).tolist()
         [[0.6666666666666667, 3.333333333333333]]
     """
-    values_RN, weights_RN = values.known()
+    values_RN, weights_RN = values.known
     means_R1 = values.item_means()[:, None]
     count_R1 = (weights_RN > 0).sum(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):

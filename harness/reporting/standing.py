@@ -11,9 +11,10 @@ import pandas as pd
 
 from harness.contracts import Metric
 from harness.reporting.aggregate import ranked_rows
-from harness.reporting.bootstrap import Floats, draws, interval, replicate_draws
+from harness.reporting.bootstrap import draws, interval, replicate_draws
 from harness.reporting.evidence import REPLICATE, Evidence
 from harness.reporting.frontier import hypervolume
+from harness.reporting.item_values import Floats
 from harness.reporting.layout import Cell, interval_cell
 from harness.reporting.metric_info import RANKED_GROUPS, metrics_in
 from harness.reporting.ranking import RankedTable
