@@ -126,7 +126,7 @@ def _stand_ins(by_model: Mapping[str, Recitation]) -> list[str]:
 def _few_seeds(table: pd.DataFrame) -> list[str]:
     count = table.loc[~table["method"].isin(REFERENCE_ROWS), "seed"].nunique()
     if count == 1:
-        return ["One seed: no number has an interval, and another seed may give another order."]
+        return ["One seed: intervals are over items alone, and another seed may give another order."]
     return [f"{count} seeds: intervals over fewer than {FEW_SEEDS} are very wide."] if 0 < count < FEW_SEEDS else []
 
 

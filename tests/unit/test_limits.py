@@ -73,7 +73,7 @@ def test_a_sweep_of_three_seeds_and_rates_of_their_own_has_no_limits(said):
 
 def test_seeds(said):
     assert about(said(APART), ONE_SEED) == [
-        "One seed: no number has an interval, and another seed may give another order."
+        "One seed: intervals are over items alone, and another seed may give another order."
     ]
     assert about(said(APART, seeds=(0, 1)), "seeds: intervals") == [
         "2 seeds: intervals over fewer than 3 are very wide."
