@@ -139,7 +139,7 @@ def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
     assert Tracker.calls[3] == "sync ['healthy']"
     assert Tracker.calls[-1].startswith("finish ['ranking.csv', 'report.html', 'table.csv'")
 
-    def refuse(jobs, folders, watch):
+    def refuse(jobs, folders, watch, studies=()):
         raise AssertionError("nothing is missing")
 
     assert run(executor=refuse) == 0
@@ -151,7 +151,7 @@ def test_only_what_is_added_runs(run):
     assert run() == 0
     seen = []
 
-    def watch_jobs(jobs, folders, watch):
+    def watch_jobs(jobs, folders, watch, studies=()):
         seen.extend((job.spec.variant, job.spec.strengths) for job in jobs)
         measured(jobs, folders, watch)
 
@@ -163,7 +163,7 @@ def test_only_what_is_added_runs(run):
 
 
 def test_a_failed_trial_is_exit_code_1_and_the_report_is_there(run, tmp_path, capsys):
-    def failing(jobs, folders, watch):
+    def failing(jobs, folders, watch, studies=()):
         measured(jobs, folders, watch, fails=("emso",))
 
     assert run(executor=failing) == 1
@@ -172,7 +172,7 @@ def test_a_failed_trial_is_exit_code_1_and_the_report_is_there(run, tmp_path, ca
 
 
 def test_ctrl_c_says_how_to_go_on(run, capsys):
-    def interrupted(jobs, folders, watch):
+    def interrupted(jobs, folders, watch, studies=()):
         raise KeyboardInterrupt
 
     assert run(executor=interrupted) == 130

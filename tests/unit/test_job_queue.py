@@ -4,19 +4,22 @@ import pytest
 
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders
+from harness.execution.memorized import memorized_key
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.records.record import Failed
+from harness.records.record import WHOLE, Candidate, Failed
+from harness.search_space import Choice
+from harness.specs import Source, StudySpec, Target
 
 
 @pytest.fixture
 def open_queue(tmp_path):
     """Return a maker of queues, each with the events that it passed on."""
 
-    def make(*jobs, capacity=None):
+    def make(*jobs, capacity=None, studies=()):
         events = []
         folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
-        return JobQueue(jobs, folders, events.append, capacity), events
+        return JobQueue(jobs, folders, events.append, capacity, studies), events
 
     return make
 
@@ -105,3 +108,108 @@ def test_a_memorised_model_has_no_trial_to_record_a_failure_for(open_queue, make
     queue.fail(queue.next(), "WorkerDied: killed")
     assert failures(queue) == {}
     assert [event.message for event in events] == ["WorkerDied: killed"]
+
+
+@pytest.fixture
+def make_study(make_spec):
+    """Return a maker of studies that try one value of k after the other."""
+
+    def make(name, trials=3, values=(1, 2, 3, 4), **changes):
+        trial = make_spec(trial_id=name, variant=name, strengths=(), settings={}, **changes)
+        return StudySpec(
+            study_id=name,
+            trial=trial,
+            seeds=(0,),
+            space={"epochs": Choice(values=(1,)), "k": Choice(values=values)},
+            defaults={"epochs": 1, "k": 1},
+            is_cumulative=True,
+            is_trained=True,
+            search="random",
+            trials=trials,
+            targets=(Target(metric="ma", at_most=0.5),),
+            utility="perplexity",
+            utility_bounds=(0.5, 5.0),
+            selection=Source(source="miniature"),
+            retrained=None,
+        )
+
+    return make
+
+
+def journal(queue, job):
+    task = job.candidate
+    record = Candidate(
+        trial_id=task.study.study_id,
+        number=task.number,
+        settings=task.settings,
+        probes=(),
+        targets={},
+        original={},
+        end=WHOLE,
+        seconds=1.0,
+    )
+    Journal(queue.folders.results / "journal").append(record)
+    queue.finish(job)
+
+
+def names(queue, count):
+    jobs = [queue.next() for _ in range(count)]
+    return [f"{job.candidate.study.study_id}{job.candidate.number}" if job and job.candidate else job for job in jobs]
+
+
+def test_candidates_follow_the_jobs_and_the_study_that_tried_least_is_next(open_queue, make_job, make_study):
+    job = make_job("first")
+    queue, _ = open_queue(job, studies=[make_study("a"), make_study("b", trials=2)])
+    assert queue.most == 6
+    assert queue.next() is job
+    assert names(queue, 6) == ["a0", "b0", "a1", "b1", "a2", None]
+    assert queue.is_exhausted()
+    assert not queue.is_over()
+
+
+def test_a_study_goes_on_from_its_journal_and_a_number_is_tried_once_in_a_run(open_queue, make_study):
+    queue, _ = open_queue(studies=[make_study("a")])
+    first, second = queue.next(), queue.next()
+    journal(queue, first)
+    queue.fail(second, "WorkerDied: killed")
+    assert failures(queue).keys() == {"a"}, "one whose process died leaves nothing"
+    assert names(queue, 2) == ["a2", None]
+    again, _ = open_queue(studies=[make_study("a")])
+    assert names(again, 3) == ["a1", "a2", None], "and is tried again by the next run"
+    more, _ = open_queue(studies=[make_study("a", trials=4)])
+    assert names(more, 4) == ["a1", "a2", "a3", None]
+
+
+def test_a_study_that_has_nothing_left_waits_for_who_is_running_and_then_is_over(open_queue, make_study):
+    queue, _ = open_queue(studies=[make_study("a", trials=9, values=(1, 2))])
+    jobs = [queue.next(), queue.next()]
+    assert {job.spec.settings["k"] for job in jobs} == {1, 2}
+    assert queue.next() is None
+    assert not queue.is_exhausted(), "what is running might tell of more to try"
+    for job in jobs:
+        journal(queue, job)
+    assert queue.next() is None
+    assert queue.is_exhausted()
+    assert queue.is_over()
+
+
+def test_candidates_wait_for_the_memorised_model_and_all_fail_at_once_without_it(open_queue, make_job, make_study):
+    study = make_study("a", reference="memorized_model")
+    memory = make_job("mem", provides=memorized_key(study.trial))
+    queue, _ = open_queue(memory, studies=[study])
+    assert queue.next() is memory
+    assert queue.next() is None
+    assert not queue.is_exhausted()
+    queue.finish(memory)
+    assert names(queue, 1) == ["a0"]
+    queue, events = open_queue(memory, studies=[study, make_study("b", trials=1)])
+    queue.next()
+    queue.fail(memory, "ValueError: NaN loss")
+    assert names(queue, 2) == ["b0", None]
+    assert [event.message for event in events][1:] == [
+        "the memorised model could not be built: ValueError: NaN loss"
+    ], "said once"
+    assert queue.is_exhausted()
+    queue, _ = open_queue(studies=[make_study("a"), make_study("b")])
+    queue.close("Ray ended")
+    assert queue.is_over()

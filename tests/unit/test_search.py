@@ -125,7 +125,7 @@ def test_a_dial_of_whole_numbers_is_tried_at_whole_numbers(make_study):
 
 
 def test_a_strength_that_fails_is_too_high_and_is_never_chosen(make_study):
-    study = make_study("dial")
+    study = make_study("dial", trials=100)
 
     def answer(study, number, settings):
         if settings["gamma"] > 0.5:

@@ -1,0 +1,203 @@
+"""A tuned sweep as a user runs it: interrupted and gone on with, with more trials, with candidates that fail."""
+
+import shutil
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from harness import load_results
+from harness.execution import candidates, job_queue, probing
+from harness.planning.plan import plan
+from harness.plugins import METHODS
+from harness.records.journal import Journal
+from harness.records.record import Candidate
+from harness.specs import UNSEEN_ROWS
+from harness.sweep import main
+
+SWEEP = """# Which of the two erases at the least cost, each at its best settings?
+name: tuned
+models: [miniature-s]
+seeds: [0]
+data:
+  forget: {source: miniature, sequences: 8}
+  utility: {source: miniature, prompts: 4, prompt_tokens: 32, reference_tokens: 16}
+  validation: {source: miniature, sequences: 8}
+training: {learning_rate: 1.0e-3, global_batch: 4}
+memorized_model: {epochs: 2, gate: 0.1}
+tune:
+  trials: 4
+  erasure: {ma: [0.8, retrained, 0]}
+  space: {emso: {epochs: {low: 1, high: 2}, training: {learning_rate: {low: 1.0e-4, high: 1.0e-2}}}}
+methods:
+  emso:
+  task_arithmetic:
+evaluators:
+  memorization: {el_sequences: 2, el_prefixes: 2}
+"""
+
+
+@pytest.fixture
+def sweep_file(tmp_path):
+    file = tmp_path / "tuned.yaml"
+    file.write_text(SWEEP)
+    return file
+
+
+def run(file, results, *changes):
+    arguments = [part for change in changes for part in ("--set", change)]
+    return main([str(file), "--executor", "inline", "--results", str(results), *arguments])
+
+
+def tried(results):
+    """What the journal holds of candidates, in the order of its files, without how long they took."""
+    journal = Journal(results / "tuned" / "journal")
+    records = [record for name in journal.trial_ids() for record in journal.read(name)]
+    return [replace(record, seconds=0.0) for record in records if isinstance(record, Candidate)]
+
+
+def numbers(results):
+    frame = pd.read_csv(results / "tuned" / "table.csv")
+    return frame[["variant", "strength", "seed", "ma", "el_3", "ranked", "trial_id", "point_id"]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "tuned.yaml").write_text(SWEEP)
+    assert run(folder / "tuned.yaml", folder) == 0
+    return folder
+
+
+def test_every_candidate_is_journaled_with_its_probes(undisturbed):
+    found = tried(undisturbed)
+    assert len(found) == 8
+    emso = [candidate for candidate in found if "k" in candidate.settings]
+    assert sorted(candidate.number for candidate in emso) == [0, 1, 2, 3]
+    for candidate in found:
+        assert candidate.error is None
+        assert set(candidate.targets) == {"ma <= 0.8", "ma <= retrained", "ma <= 0"}
+        assert 0 < candidate.targets["ma <= retrained"] < 0.8 < candidate.original["ma"]
+        steps = [probe["optimiser_steps"] for probe in candidate.probes]
+        assert steps == ([2, 4][: len(steps)] if candidate in emso else [0])
+    gammas = [candidate.settings["gamma"] for candidate in found if "gamma" in candidate.settings]
+    assert gammas[:3] == [0.05, 1.0, 0.005]
+    assert 0.005 < gammas[3] < 1.0
+
+
+def test_what_was_chosen_is_measured_on_the_other_half_and_ranked_by_its_first_target(undisturbed):
+    results = load_results(undisturbed / "tuned").results
+    table = numbers(undisturbed)
+    for study in results.studies:
+        first, second, never = study.targets
+        assert str(never).startswith("not reached: best MA 0.") or never.chosen.is_collapsed
+        variant = study.spec.trial.variant
+        rows = table[table["variant"] == variant]
+        ranked = rows[rows["ranked"]]
+        assert list(ranked["strength"]) == [first.chosen.probe["strength"]]
+        assert second.chosen.probe["strength"] in set(rows["strength"])
+        trials = [trial.spec for trial in results.trials if trial.spec.variant == variant]
+        assert {name: at for spec in trials for name, at in spec.targets.items()}["ma <= 0.8"] == ranked[
+            "strength"
+        ].item()
+    for trial in results.trials:
+        measured = trial.spec.measured
+        assert (measured is None) == (trial.spec.method in UNSEEN_ROWS)
+        assert measured is None or (measured.half, measured.rows) == ("report", 4)
+
+
+def test_a_chosen_trial_is_the_trial_of_an_untuned_sweep_with_its_settings(undisturbed, sweep_file):
+    tuned = [trial.spec for trial in load_results(undisturbed / "tuned").results.trials]
+    emso = next(spec for spec in tuned if spec.method == "emso")
+    arithmetic = next(spec for spec in tuned if spec.method == "task_arithmetic")
+    rate = f"training: {{learning_rate: {emso.training.learning_rate!r}}}"
+    rows = (
+        f"emso: {{k: {emso.settings['k']}, epochs: 2, {rate}}}, task_arithmetic: {{gamma: {arithmetic.strengths[0]!r}}}"
+    )
+    untuned = plan(sweep_file, ["tune=null", f"methods={{{rows}}}", "training.early_stop=null"])
+    assert {emso.trial_id, arithmetic.trial_id} <= {spec.trial_id for spec in untuned.trials}
+
+
+def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypatch):
+    shutil.copytree(undisturbed / "tuned", tmp_path / "tuned")
+    before = tried(tmp_path)
+    monkeypatch.setattr("harness.execution.trial.run_job", lambda *arguments: pytest.fail("a job"))
+    assert run(sweep_file, tmp_path) == 0
+    assert tried(tmp_path) == before
+    pd.testing.assert_frame_equal(numbers(tmp_path), numbers(undisturbed))
+
+
+def test_killed_in_the_middle_it_ends_as_if_it_had_not_been(undisturbed, sweep_file, tmp_path, monkeypatch):
+    kept, count = probing.probe, iter(range(100))
+
+    def killed(*arguments):
+        if next(count) == 5:
+            raise KeyboardInterrupt
+        return kept(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(candidates, "probe", killed)
+        assert run(sweep_file, tmp_path) == 130
+    assert 0 < len(tried(tmp_path)) < 8
+    assert run(sweep_file, tmp_path) == 0
+    assert tried(tmp_path) == tried(undisturbed)
+    pd.testing.assert_frame_equal(numbers(tmp_path), numbers(undisturbed))
+
+
+def test_more_trials_run_the_further_ones_alone_and_fewer_leave_them_out(undisturbed, sweep_file, tmp_path, capsys):
+    for folder in ("tuned", "artifacts"):
+        shutil.copytree(undisturbed / folder, tmp_path / folder)
+    started = tried(tmp_path)
+    assert run(sweep_file, tmp_path, "tune.trials=5") == 0
+    more = tried(tmp_path)
+    assert [candidate for candidate in more if candidate.number < 4] == started
+    assert [candidate.number for candidate in more if candidate not in started] == [4, 4]
+    assert run(sweep_file, tmp_path, "tune.trials=4") == 0
+    assert tried(tmp_path) == more, "nothing is taken from the journal"
+    pd.testing.assert_frame_equal(numbers(tmp_path), numbers(undisturbed))
+    assert main([str(sweep_file), "--plan", "--results", str(tmp_path), "--set", "tune.trials=6"]) == 0
+    told = capsys.readouterr().out
+    assert "5 done, at most 1 to do" in told
+    assert "3 trials: 3 done" in " ".join(told.split()), "what will be chosen is not known yet"
+
+
+def test_a_candidate_that_fails_counts_and_the_study_goes_on(sweep_file, tmp_path, monkeypatch, capsys):
+    emso = METHODS.load("emso")
+    erase, calls = emso.erase, iter(range(100))
+
+    def failing(self, task):
+        if next(calls) == 1:
+            raise RuntimeError("no such luck")
+        yield from erase(self, task)
+
+    monkeypatch.setattr(emso, "erase", failing)
+    assert run(sweep_file, tmp_path, "methods={emso: }") == 0
+    found = tried(tmp_path)
+    assert [candidate.error for candidate in found] == [None, "RuntimeError: no such luck", None, None]
+    assert found[1].probes == ()
+    assert found[1].original, "what it is compared with is known"
+    assert "failed: RuntimeError: no such luck" in capsys.readouterr().out
+    assert len(numbers(tmp_path)) > 3
+
+
+def test_a_method_that_reaches_nothing_is_a_result(sweep_file, tmp_path):
+    slow = "tune.space={emso: {epochs: {low: 1, high: 1.0}, training: {learning_rate: [1.0e-9]}, k: [1]}}"
+    changes = ["methods={emso: }", "tune.erasure={ma: 0.3}", slow.replace("{low: 1, high: 1.0}", "[1]")]
+    assert run(sweep_file, tmp_path, *changes) == 0
+    [study] = load_results(tmp_path / "tuned").results.studies
+    assert len(study.candidates) == 1, "there is nothing else to try"
+    assert str(study.targets[0]).startswith("not reached: best MA 0.9")
+    assert set(numbers(tmp_path)["variant"]) == {"original", "retrained", "holdout"}
+
+
+def test_a_study_whose_process_died_is_unfinished_and_chooses_nothing(sweep_file, tmp_path, monkeypatch, capsys):
+    run_job = job_queue.run_job
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            job_queue, "run_job", lambda job, *others: None if job.name.startswith("emso-") else run_job(job, *others)
+        )
+        assert run(sweep_file, tmp_path) == 1
+    assert "missing: emso on miniature-s: 0 of 4 candidates are tried" in capsys.readouterr().out
+    assert "emso" not in set(numbers(tmp_path)["variant"])
+    assert run(sweep_file, tmp_path) == 0
+    assert "emso" in set(numbers(tmp_path)["variant"])
