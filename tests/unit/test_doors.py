@@ -137,7 +137,9 @@ def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
     assert written >= {"journal", "table.csv", "ranking.csv", "table.md", "table.tex", "report.html", "tradeoff.png"}
     assert sorted(Tracker.calls[:3]) == ["log_trial done 1", "log_trial done 1", "log_trial done 2"]
     assert Tracker.calls[3] == "sync ['healthy']"
-    assert Tracker.calls[-1].startswith("finish ['ranking.csv', 'report.html', 'table.csv'")
+    assert Tracker.calls[-1].startswith(
+        "finish ['matched.csv', 'matched.md', 'ranking.csv', 'report.html', 'table.csv'"
+    )
 
     def refuse(jobs, folders, watch, studies=()):
         raise AssertionError("nothing is missing")
