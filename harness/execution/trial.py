@@ -31,7 +31,7 @@ from harness.errors import TrialError
 from harness.execution.candidates import run_candidate
 from harness.execution.erasing import erase
 from harness.execution.guard import guarded
-from harness.execution.inputs import clear_shared, device_of, forget_set, utility_texts
+from harness.execution.inputs import clear_shared, device_of, measured_set, utility_texts
 from harness.execution.items import metric_items
 from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.judges import JUDGES
@@ -246,7 +246,9 @@ class _RunningTrial:
         declared = {metric.name for metric in evaluator.metrics}
         if set(evaluation.numbers) != declared:
             raise TrialError(f"'{name}' declares {sorted(declared)} and reported {sorted(evaluation.numbers)}.")
-        return evaluation, metric_items(evaluation, evaluator.metrics, forget_set(self.spec), utility_texts(self.spec))
+        return evaluation, metric_items(
+            evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec)
+        )
 
 
 @cache
