@@ -95,7 +95,7 @@ def _legal(name: str) -> str:
 def candidate_run(study: StudyResults, candidate: Candidate) -> tuple[Metrics, dict[str, str], dict[str, str]]:
     """Return the metrics, params and tags of a candidate's run.
 
-    `least/<target>` is the least of the utility among its probes that reach a target: absent where none does.
+    `least/ma at most 0.9` is the least of the utility among its probes that reach a target: absent where none does.
     """
     spec = study.spec.trial_with(candidate.settings, ())
     values = {
@@ -103,7 +103,7 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> tuple[Metrics, d
     }
     for target in study.spec.targets:
         reached = [probe[study.spec.utility] for probe in reaching_probes(study.spec, target, candidate)]
-        values |= {(f"least/{target}", 0): min(reached)} if reached else {}
+        values |= {(f"least/{target}".replace("<=", "at most"), 0): min(reached)} if reached else {}
     finite = {(_legal(name), step): float(v) for (name, step), v in values.items() if math.isfinite(v)}
     searched = {f"searched.{name}": value for name, value in candidate.settings.items()}
     params = {_legal(name): value if isinstance(value, str) else json.dumps(value) for name, value in searched.items()}

@@ -11,10 +11,11 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from harness.errors import DataError
-from harness.records.record import Failed, Started, Stopped
-from harness.records.results import trial_results
+from harness.records.record import Candidate, Failed, Started, Stopped
+from harness.records.results import Results, trial_results
+from harness.records.studies import study_results
 from harness.records.tracking import EXPERIMENT, Tracker, serve_dashboard
-from harness.specs import EvaluatorSpec, Source
+from harness.specs import EvaluatorSpec, Source, StudySpec, Target
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
 NAN, INF = float("nan"), float("inf")
@@ -164,6 +165,41 @@ def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, rec
         ("strength", 2, 2.0),
     ]
     assert trial["inputs"] == [("forget", "d" * 36), ("utility", "d" * 36), ("validation", "d" * 36)]
+
+
+def test_a_candidate_is_a_run_with_its_settings_as_params(root, make_sweep, spec):
+    target = Target(metric="ma", at_most=0.9)
+    study = StudySpec(
+        study_id="study", trial=replace(spec, strengths=()), seeds=(7,), space={}, defaults={}, is_cumulative=True,
+        is_trained=True, search="optuna", trials=2, targets=(target,), utility="perplexity", utility_bounds=(0.5, 5.0),
+        selection=spec.forget, retrained=None,
+    )  # fmt: skip
+    probes = [
+        {"strength": epoch, "ma": ma, "perplexity": 4.0 + epoch, "optimiser_steps": 8 * epoch}
+        for epoch, ma in ((1, 0.95), (2, 0.85), (3, 0.6))
+    ]
+    tried = Candidate(
+        trial_id="study", number=0, settings={"k": 4, "training.learning_rate": 1e-5}, probes=tuple(probes),
+        targets={"ma <= 0.9": 0.9}, original={"ma": 1.0, "perplexity": 4.0}, end="whole", seconds=1.0,
+    )  # fmt: skip
+    failed = replace(tried, number=1, probes=(), end=f"ValueError: {SECRET}")
+    results = Results(make_sweep(studies=(study,)), (), (study_results(study, [tried, failed]),))
+    Tracker(root).sync(results)
+    once = everything(root)
+    Tracker(root).sync(results)
+    assert everything(root) == once
+    live = runs(root)
+    first, second = live["study-0"], live["study-1"]
+    assert first["tags"]["mlflow.parentRunId"] == live["sweep"]["id"]
+    assert {"kind": "candidate", "end": "whole"}.items() <= first["tags"].items()
+    searched = {"searched.k": "4", "searched.training.learning_rate": "1e-05", "settings.k": "4"}
+    assert searched.items() <= first["params"].items()
+    assert ("least/ma at most 0.9", 0, 6.0) in first[
+        "metrics"
+    ]  # epoch 2 is the first, and the cheapest, that reaches it
+    assert ("probe/ma", 2, 0.6) in first["metrics"]
+    assert (second["metrics"], second["tags"]["end"]) == ([], "ValueError")
+    assert SECRET not in str(once)
 
 
 def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root, make_results, make_sweep, spec, records):
