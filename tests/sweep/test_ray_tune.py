@@ -17,13 +17,15 @@ import pytest
 from harness.execution.jobs import Event, Folders
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
+from harness.search_space import Choice
+from harness.specs import Source, StudySpec, Target
 
 WORK = """
 import os, signal, sys, time
 import ray, torch
 from harness.execution.jobs import Event
 from harness.records.journal import Journal
-from harness.records.record import Stopped
+from harness.records.record import Candidate, Stopped
 
 def work(job, folders, watch):
     said = job.spec.settings
@@ -39,6 +41,9 @@ def work(job, folders, watch):
         return
     time.sleep(said.get("seconds", 0))
     record = Stopped(trial_id=job.spec.trial_id, strength=1, reason="worked")
+    if job.candidate:
+        task, ended = job.candidate, dict(probes=(), targets={}, original={}, end="whole", seconds=1.0)
+        record = Candidate(trial_id=task.study.study_id, number=task.number, settings=task.settings, **ended)
     Journal(folders.results / "journal").append(record)
     detail = {
         "pid": os.getpid(),
@@ -84,7 +89,7 @@ def short_folder():
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory, short_folder, make_job):
+def ran(tmp_path_factory, short_folder, make_job, make_spec):
     """What one session left: its events, its journal, its folders, its output, and the home folder."""
     from harness.execution.ray_tune import run_with_ray
 
@@ -102,6 +107,22 @@ def ran(tmp_path_factory, short_folder, make_job):
         make_job("too-big", cpus=9999),
         make_job("last"),
     ]
+    study = StudySpec(
+        study_id="study",
+        trial=make_spec(trial_id="study", strengths=(), settings={}),
+        seeds=(0,),
+        space={"epochs": Choice(values=(1,)), "k": Choice(values=(1, 2, 3))},
+        defaults={"epochs": 1, "k": 2},
+        is_cumulative=True,
+        is_trained=True,
+        search="optuna",
+        trials=9,
+        targets=(Target(metric="ma", at_most=0.5),),
+        utility="perplexity",
+        utility_bounds=(0.5, 5.0),
+        selection=Source(source="miniature"),
+        retrained=None,
+    )
     folders = Folders(results=root / "results" / "s", artifacts=root / "results" / "artifacts")
     watcher = Watcher()
     for name in ("lethe-abandoned", "lethe-alive"):
@@ -120,7 +141,7 @@ def ran(tmp_path_factory, short_folder, make_job):
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
             try:
-                run_with_ray(jobs, folders, watcher, work="our_work:work")
+                run_with_ray(jobs, folders, watcher, [study], work="our_work:work")
             finally:
                 for place, handle in enumerate(saved, start=1):
                     os.dup2(handle, place)
@@ -154,9 +175,17 @@ def test_every_job_runs_once_and_those_without_a_fault_finish(ran):
         "raises": ["started", "failed"],
         "too-big": ["failed"],
         "last": ["started", "finished"],
+        **{f"emso-miniature-m-candidate-{number}-stud": ["started", "finished"] for number in range(3)},
     }
     for name in ("memory", "needs-memory", "free", "last"):
         assert ran["journal"].read(f"id-{name}") == [Stopped(trial_id=f"id-{name}", strength=1, reason="worked")]
+
+
+def test_a_studys_candidates_run_until_it_has_nothing_left_to_try(ran):
+    records = ran["journal"].read("study")
+    assert sorted(record.number for record in records) == [0, 1, 2]
+    assert sorted(record.settings["k"] for record in records) == [1, 2, 3]
+    assert next(record.settings["k"] for record in records if record.number == 0) == 2
 
 
 def test_who_needs_something_starts_after_it_was_provided(ran):

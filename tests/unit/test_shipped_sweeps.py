@@ -11,7 +11,7 @@ import yaml
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
-from harness.specs import HOLDOUT
+from harness.specs import HOLDOUT, Compare
 
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 
@@ -36,6 +36,18 @@ def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, 
     assert found.sweep == name
     assert len(found.trials) == trials
     assert sum(len(spec.points()) for spec in found.trials) == points
+
+
+def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
+    found = plan(SWEEPS / "tuned.yaml", [*anywhere, *other_judges])
+    assert [spec.method for spec in found.trials] == ["original", "retrained", "holdout"]
+    assert {study.trial.method for study in found.studies} == set(METHODS.names())
+    assert {study.trials for study in found.studies} == {12}
+    for study in found.studies:
+        assert [str(target) for target in study.targets] == ["ma <= 0.9", "ma <= 0.75", "ma <= retrained"]
+        assert study.trial.training.early_stop is None
+        assert max(study.strengths(study.defaults)) == (7 if study.is_cumulative else study.defaults["gamma"])
+    assert found.compare == Compare()
 
 
 def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_path):
