@@ -22,9 +22,10 @@ from rich.console import Console
 
 from harness.errors import ConfigError, LetheError
 from harness.planning.plan import plan
+from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.results import trial_results
-from harness.specs import Plan, StudySpec, TrialSpec
+from harness.specs import TrialSpec
 
 if TYPE_CHECKING:
     from harness.execution.jobs import Event, Executor, Folders, Job, Watcher

@@ -27,21 +27,14 @@ from harness.execution.guard import ProcessState
 from harness.execution.jobs import Folders, Job
 from harness.models.loading import load_model
 from harness.planning.plan import plan
+from harness.plans import Plan
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.record import Measurement, Point
 from harness.records.results import Results, trial_results
 from harness.reporting.metric_info import metric_info
 from harness.reporting.ranking import rank
 from harness.reporting.table import table
-from harness.specs import (
-    CollapseBounds,
-    Engine,
-    EvaluatorSpec,
-    MemorizedTraining,
-    Plan,
-    Source,
-    TrialSpec,
-)
+from harness.specs import CollapseBounds, Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(1)

@@ -11,11 +11,12 @@ from harness.execution.erasing import erase
 from harness.execution.inputs import clear_shared, validation_set
 from harness.execution.jobs import CandidateTask, Event, Folders, Job, Watcher
 from harness.execution.probing import asked_for, probe, selection_set, shared_probe
+from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE, Candidate
 from harness.records.studies import Probe, is_outside
-from harness.specs import StudySpec, TrialSpec
+from harness.specs import TrialSpec
 
 
 @dataclass

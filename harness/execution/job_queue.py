@@ -8,8 +8,9 @@ from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.memorized import MEMORIZED
 from harness.execution.open_study import OpenStudy
 from harness.execution.trial import run_job
+from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
-from harness.specs import StudySpec, TrialSpec
+from harness.specs import TrialSpec
 
 
 class JobQueue:

@@ -16,11 +16,12 @@ from harness.contracts import Json
 from harness.execution.memorized import MEMORIZED, memorized_key
 from harness.execution.tuned import unfinished_studies
 from harness.plain_data import PlainData
+from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import Results
-from harness.specs import StudySpec, TrialSpec
+from harness.specs import TrialSpec
 
 
 @dataclass(frozen=True)

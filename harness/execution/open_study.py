@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from harness.contracts import Json
 from harness.execution.jobs import Folders, Job, candidate_job
 from harness.execution.search import next_settings
+from harness.plans import StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate
 from harness.records.studies import study_results
-from harness.specs import StudySpec
 
 
 class OpenStudy:

@@ -10,8 +10,9 @@ import numpy as np
 from harness.contracts import Checkpoint, Model, Sequences
 from harness.execution.inputs import device_of, forget_set, validation_set
 from harness.models.loading import load_model
+from harness.plans import StudySpec, Target
 from harness.records.artifacts import Artifacts
-from harness.specs import RETRAINED, StudySpec, Target
+from harness.specs import RETRAINED
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.scoring import memorization_accuracy, own_perplexity
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
-from harness.specs import StudySpec
+from harness.plans import StudySpec
 
 _RAY_SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from harness.contracts import Json, Number
 from harness.digests import digest_of
 from harness.execution.bisection import next_strength
+from harness.plans import StudySpec, Target
 from harness.records.record import Candidate
 from harness.records.studies import reaching_probes
 from harness.search_space import Choice, Dimension, LogUniform
-from harness.specs import StudySpec, Target
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

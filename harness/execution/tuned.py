@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from harness.execution.search import is_over
 from harness.planning.chosen import chosen_trials
+from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.results import Results, read_results
 from harness.records.studies import StudyResults
 from harness.search_space import end_of
-from harness.specs import Plan, StudySpec, TrialSpec
+from harness.specs import TrialSpec
 
 
 def unfinished_studies(results: Results) -> list[StudyResults]:

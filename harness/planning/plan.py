@@ -28,7 +28,8 @@ from harness.planning.tuning import (
     without_early_stop,
 )
 from harness.planning.validation import Checking, collected, validated
-from harness.specs import ORIGINAL, UNSEEN_ROWS, CollapseBounds, Compare, Plan, StudySpec, TrialSpec
+from harness.plans import Compare, Plan, StudySpec
+from harness.specs import ORIGINAL, UNSEEN_ROWS, CollapseBounds, TrialSpec
 
 T = TypeVar("T")
 SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")

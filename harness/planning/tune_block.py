@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field
 
 from harness.contracts import PositiveCount
 from harness.planning.validation import Strict, quoted
-from harness.specs import RETRAINED, Compare
+from harness.plans import Compare
+from harness.specs import RETRAINED
 
 
 def _as_list(value: Any) -> Any:

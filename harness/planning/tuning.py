@@ -16,8 +16,9 @@ from harness.planning.texts import Texts
 from harness.planning.trials import erasure
 from harness.planning.tune_block import Tune
 from harness.planning.validation import Checking
+from harness.plans import Compare, StudySpec, Target
 from harness.search_space import OF_TRAINING, Choice, Dimension, end_of
-from harness.specs import RETRAINED, Compare, StudySpec, Target, TrialSpec
+from harness.specs import RETRAINED, TrialSpec
 
 PROBED_ERASURE = ("ma",)
 PROBED_UTILITY = ("perplexity",)

@@ -25,9 +25,9 @@ from harness.contracts import Json
 from harness.digests import digest_of
 from harness.errors import DataError, PluginError
 from harness.files import locked, sync, write_whole
+from harness.plans import Plan
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
-from harness.specs import Plan
 
 _LOG = logging.getLogger(__name__)
 _KINDS: dict[str, type[Record]] = {

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.contracts import Number
+from harness.plans import Plan
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Point, Record, Started, Stopped
 from harness.records.studies import StudyResults, study_results
-from harness.specs import EvaluatorSpec, Plan, TrialSpec
+from harness.specs import EvaluatorSpec, TrialSpec
 
 Status = Literal["done", "failed", "missing"]
 Remaining = tuple[tuple[Number | None, tuple[EvaluatorSpec, ...]], ...]

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.contracts import Json
+from harness.plans import StudySpec, Target
 from harness.records.record import Candidate, Record
-from harness.specs import StudySpec, Target
 
 Probe = Mapping[str, Json]
 

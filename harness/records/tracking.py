@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.errors import DataError
+from harness.plans import Plan
 from harness.records.results import Results, TrialResults
 from harness.records.runs import (
     Metrics,
@@ -33,7 +34,7 @@ from harness.records.runs import (
     params_of,
     tags_of,
 )
-from harness.specs import UNSEEN_ROWS, Plan, TrialSpec
+from harness.specs import UNSEEN_ROWS, TrialSpec
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

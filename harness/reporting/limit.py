@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.contracts import Metric
+from harness.plans import Plan
 from harness.reporting.layout import number
 from harness.reporting.metric_info import MetricInfo
-from harness.specs import ORIGINAL, RETRAINED, Plan
+from harness.specs import ORIGINAL, RETRAINED
 
 ERASURE_LEVELS = (0.9, 0.75)
 """Of a metric between 0 and 1 the most that is left; of any other, times the original's."""

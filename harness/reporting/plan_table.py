@@ -11,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.errors import Fault
+from harness.plans import Plan
 from harness.records.results import Status
 from harness.records.studies import StudyResults
 from harness.sizing.estimate import UnknownEstimate
 from harness.sizing.fit_check import FitCheck, gigabytes
 from harness.sizing.memory_tracker import Bytes
-from harness.specs import UNSEEN_ROWS, Plan, TrialSpec
+from harness.specs import UNSEEN_ROWS, TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 WORDS = ("Row", "Model", "While")

@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from harness.plans import Plan
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.aggregate import seed_count
 from harness.reporting.choosable_figure import choosable_figure, embedded
@@ -26,7 +27,7 @@ from harness.reporting.standing import standing_tables
 from harness.reporting.summary import caption, outcome
 from harness.reporting.survivors import survivors
 from harness.reporting.texts import LETTERS
-from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS, Plan
+from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS
 
 UNSEEN_NAMES = {RETRAINED: "of the retrained model's", HOLDOUT: "of unseen texts'", STAND_IN: "of validation texts'"}
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from harness.contracts import Metric
+from harness.plans import Plan
 from harness.reporting.aggregate import ranked_rows
 from harness.reporting.bootstrap import draws, interval, replicate_draws
 from harness.reporting.evidence import REPLICATE, Evidence
@@ -18,7 +19,7 @@ from harness.reporting.item_values import Floats
 from harness.reporting.layout import Cell, interval_cell
 from harness.reporting.metric_info import RANKED_GROUPS, metrics_in
 from harness.reporting.ranking import RankedTable
-from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED, Plan
+from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
 
 
 @dataclass(frozen=True)

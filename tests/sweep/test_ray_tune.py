@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from harness.execution.jobs import Event, Folders
+from harness.plans import StudySpec, Target
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
 from harness.search_space import Choice
-from harness.specs import Source, StudySpec, Target
+from harness.specs import Source
 
 WORK = """
 import os, signal, sys, time

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from harness.contracts import Checkpoint, Metric
+from harness.plans import Compare, StudySpec, Target
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Measurement, Point
@@ -20,7 +21,7 @@ from harness.reporting.ranking import rank
 from harness.reporting.standing import standing_tables
 from harness.reporting.survivors import survivors
 from harness.reporting.table import table
-from harness.specs import Compare, Source, StudySpec, Target
+from harness.specs import Source
 
 ITEMS = 64
 METRICS = {

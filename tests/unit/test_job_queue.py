@@ -5,11 +5,12 @@ import pytest
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders
 from harness.execution.memorized import memorized_key
+from harness.plans import StudySpec, Target
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import WHOLE, Candidate, Failed
 from harness.search_space import Choice
-from harness.specs import Source, StudySpec, Target
+from harness.specs import Source
 
 
 @pytest.fixture

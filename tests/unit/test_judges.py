@@ -13,6 +13,7 @@ from harness.contracts import Checkpoint
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.planning.plan import plan
+from harness.plans import Plan
 from harness.prefetch import hub_contents
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
@@ -20,7 +21,6 @@ from harness.reporting.judging import human_readings, judge_warnings
 from harness.reporting.limits import warnings
 from harness.reporting.summary import caption
 from harness.sizing.measuring_dry_run import judge_pass
-from harness.specs import Plan
 from harness.testing import small_spec
 from harness.toolkit.scoring import CausalJudge
 

@@ -10,9 +10,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.errors import ConfigError
 from harness.planning.plan import plan
+from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.reporting.plan_table import trials_table
-from harness.specs import Plan
 
 FILE = """# What is asked?
 name: sound

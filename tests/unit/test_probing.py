@@ -12,9 +12,9 @@ from harness.execution.small import small_spec
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
+from harness.plans import StudySpec, Target
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
-from harness.specs import StudySpec, Target
 from harness.toolkit.scoring import own_perplexity
 
 

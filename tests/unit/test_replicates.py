@@ -19,8 +19,8 @@ from harness.miniature import building, checkpoints
 from harness.miniature.replicates import read_replicate
 from harness.models.resolving import knows_only_the_miniature
 from harness.planning.plan import plan
+from harness.plans import Plan
 from harness.reporting.table import read_table
-from harness.specs import Plan
 
 SMALL = replace(checkpoints.SIZES["s"], layers=1, hidden=16, heads=2, attention=("global",), steps=2)
 DECLARED = Path(__file__).parents[2] / "results/published/emso_main_table.metrics.yaml"

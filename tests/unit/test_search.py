@@ -10,10 +10,11 @@ import pytest
 
 from harness.execution.bisection import NARROW, next_strength
 from harness.execution.search import STARTUP, is_bisected, is_over, next_settings, objectives
+from harness.plans import StudySpec, Target
 from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
 from harness.records.studies import study_results
 from harness.search_space import Choice, LogUniform
-from harness.specs import Source, StudySpec, Target
+from harness.specs import Source
 
 RATE = "training.learning_rate"
 TARGETS = (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most=0.5), Target(metric="ma", at_most="retrained"))

@@ -10,8 +10,9 @@ import yaml
 
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
+from harness.plans import Compare
 from harness.plugins import METHODS
-from harness.specs import HOLDOUT, Compare
+from harness.specs import HOLDOUT
 
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 

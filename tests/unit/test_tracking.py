@@ -11,11 +11,12 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from harness.errors import DataError
+from harness.plans import StudySpec, Target
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import Results, trial_results
 from harness.records.studies import study_results
 from harness.records.tracking import EXPERIMENT, Tracker, serve_dashboard
-from harness.specs import EvaluatorSpec, Source, StudySpec, Target
+from harness.specs import EvaluatorSpec, Source
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
 NAN, INF = float("nan"), float("inf")

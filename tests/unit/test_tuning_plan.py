@@ -10,9 +10,9 @@ from harness.errors import ConfigError
 from harness.planning import tuning
 from harness.planning.plan import plan
 from harness.planning.search_spaces import declared_faults, declared_space
+from harness.plans import Compare, Plan, Target
 from harness.plugins import METHODS
 from harness.search_space import Choice, LogUniform
-from harness.specs import Compare, Plan, Target
 
 FILE = """# What is asked?
 name: tuned
