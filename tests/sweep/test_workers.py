@@ -16,13 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from harness.execution.small import small_spec
 from harness.execution.tasks import ErasingTask
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.specs import Engine
-from harness.testing import small_spec
 
 WORKER = """
 import sys

@@ -26,13 +26,13 @@ from harness.execution.inputs import SharedTexts
 from harness.execution.job_queue import run_inline
 from harness.execution.jobs import Folders, Job
 from harness.execution.memory import PeakMemory, release_free_memory
+from harness.execution.small import small_spec
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import EvaluatorSpec, Source
-from harness.testing import small_spec
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")
 

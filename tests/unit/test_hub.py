@@ -21,6 +21,7 @@ from harness.data.sequences import load_forget
 from harness.errors import DataError, ModelError
 from harness.execution import tasks
 from harness.execution.judges import JudgeCache
+from harness.execution.small import small_spec
 from harness.execution.tasks import MeasuringTask
 from harness.hub import Repository
 from harness.models.loading import load_model, load_tokenizer, vocabulary
@@ -28,7 +29,6 @@ from harness.models.resolving import ensure_local, resolve_judge, resolve_model
 from harness.prefetch import main
 from harness.records.artifacts import Artifacts
 from harness.specs import Source
-from harness.testing import small_spec
 
 COMMIT = "c0ffee" * 6 + "c0de"
 

@@ -10,6 +10,7 @@ import torch
 
 from evaluators.generation import Generation
 from harness.contracts import Checkpoint
+from harness.execution.small import small_spec
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.planning.plan import plan
@@ -21,7 +22,6 @@ from harness.reporting.judging import human_readings, judge_warnings
 from harness.reporting.limits import warnings
 from harness.reporting.summary import caption
 from harness.sizing.measuring_dry_run import judge_pass
-from harness.testing import small_spec
 from harness.toolkit.scoring import CausalJudge
 
 INFO = {metric.name: metric for metric in Generation().metrics}

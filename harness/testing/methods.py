@@ -1,54 +1,31 @@
-"""Conformance suites: what every method and every evaluator must keep, ours and yours.
-
-A plugin author's whole test file:
-
-    from harness.testing import MethodConformance
-
-    class TestNPO(MethodConformance):
-        plugin = "npo"
-
-pytest collects the inherited tests. They run the plugin on the smallest miniature model, through the
-same tasks that a trial gives it. A property is checked together with its opposite: the off strength
-changes nothing, and another strength does.
-"""
+"""What every method must keep."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 
-from harness.contracts import ErasedModel, Evaluation, Evaluator, Method, Metric, Model, Number
-from harness.execution.inputs import clear_shared, forget_set, utility_texts
-from harness.execution.items import metric_items
+from harness.contracts import ErasedModel, Method, Model, Number
+from harness.execution.inputs import forget_set
 from harness.execution.memorized import build_memorized
-from harness.execution.small import MODEL, forget_nll, one_word_model, small_spec
-from harness.execution.tasks import ErasingTask, MeasuringTask
+from harness.execution.small import forget_nll, small_spec
+from harness.execution.tasks import ErasingTask
 from harness.models.loading import configuration, load_model
-from harness.models.resolving import resolve_model
 from harness.planning.search_spaces import declared_faults, declared_space
-from harness.plugins import EVALUATORS, METHODS
+from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
+from harness.testing.shared import Conformance, assert_unchanged, left_alone
 
 FIRST_STEP_RATE = 1e-5
 """The learning rate at which an epoch is a small step: the loss moves as its gradient says."""
 
 
-class _Conformance:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def artifacts(cls, tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
-        """Return an empty folder of artifacts, shared by a class's tests."""
-        return Artifacts(tmp_path_factory.mktemp("artifacts"))
-
-
-class MethodConformance(_Conformance):
+class MethodConformance(Conformance):
     """Inherit, name the plugin, and pytest does the rest."""
 
     plugin: ClassVar[str] = ""
@@ -165,10 +142,10 @@ class MethodConformance(_Conformance):
         """It yields what the task asks for, in order; its task and what the process shares are untouched meanwhile."""
         wanted = self.dial(method) if method.strength.cumulative else self.dial(method)[:1]
         task = self.task(method, artifacts, wanted)
-        with _left_alone(task):
+        with left_alone(task):
             yielded = []
             for erased in self.configured(method, name, max(wanted)).erase(task):
-                _assert_unchanged(task.process_state.changed())
+                assert_unchanged(task.process_state.changed())
                 yielded.append(erased.strength)
         assert yielded == list(wanted)
 
@@ -194,99 +171,3 @@ class MethodConformance(_Conformance):
             METHODS.configure(name, {"no_such_setting": 1})
         with pytest.raises(ValidationError, match=method.strength.field):
             METHODS.configure(name, {method.strength.field: -1})
-
-
-class EvaluatorConformance(_Conformance):
-    """Inherit, name the plugin, and pytest does the rest."""
-
-    plugin: ClassVar[str] = ""
-    settings: ClassVar[Mapping[str, Any]] = {}
-
-    @pytest.fixture
-    def evaluator(self) -> Evaluator:
-        """Return the evaluator, configured."""
-        return EVALUATORS.configure(self.plugin, dict(self.settings))
-
-    def measure(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> Evaluation:
-        """Return what the evaluator measures on the small trial."""
-        return evaluator.evaluate(model, MeasuringTask(small_spec(), artifacts, model))
-
-    def test_it_reports_what_it_declares(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
-        """It reports each declared metric, inside its range or NaN."""
-        numbers = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts).numbers
-        assert set(numbers) == {metric.name for metric in evaluator.metrics}
-        for metric in evaluator.metrics:
-            value = numbers[metric.name]
-            assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
-        assert not all(np.isnan(value) for value in numbers.values())
-
-    def test_its_numbers_are_made_of_its_items(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
-        """Each metric with items is the declared aggregate of them, and every model is asked for the same items."""
-        forget, utility = forget_set(small_spec()), utility_texts(small_spec())
-        ids = []
-        for model in (load_model(resolve_model(MODEL)), load_model(resolve_model(f"{MODEL}-retrained"))):
-            evaluation = self.measure(evaluator, model, artifacts)
-            items = metric_items(evaluation, evaluator.metrics, forget, utility)
-            ids.append({name: (of_metric.ids, of_metric.clusters) for name, of_metric in items.items()})
-        assert ids[0] == ids[1]
-        declared = {metric.name for metric in evaluator.metrics if metric.items}
-        assert set(ids[0]) == declared, f"without a value for any item: {', '.join(declared - set(ids[0]))}"
-
-    def test_it_leaves_everything_as_it_was(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
-        """Model, task, judges, torch's modes and defaults and every random state are untouched."""
-        model = load_model(resolve_model(MODEL))
-        task = MeasuringTask(small_spec(), artifacts, model, "the evaluator")
-        with _left_alone(task):
-            evaluator.evaluate(model, task)
-
-    def test_the_same_model_gets_the_same_numbers(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
-        """Measuring twice gives the same numbers, with a fresh cache or a filled one."""
-        model = load_model(resolve_model(MODEL))
-        fresh = Artifacts(artifacts.root / "fresh")
-        first, again = (self.measure(evaluator, model, cache).numbers for cache in (artifacts, fresh))
-        assert first == pytest.approx(again, rel=0, abs=0, nan_ok=True)
-
-    def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
-        """Reciting the forget set, or writing the same word for ever, shows in the ranked metrics."""
-        erasure = _ranked(evaluator, "erasure")
-        if erasure:
-            recites = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts).numbers
-            never_saw = self.measure(evaluator, load_model(resolve_model(f"{MODEL}-retrained")), artifacts).numbers
-            assert all(_is_better(metric, never_saw, recites) for metric in erasure)
-        generation = _ranked(evaluator, "generation")
-        if generation:
-            healthy = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts).numbers
-            stuck = self.measure(evaluator, one_word_model(), artifacts).numbers
-            # A judge is not surprised by the same word again: perplexity alone would call it good.
-            assert all(_is_better(m, healthy, stuck) for m in generation if m.name != "perplexity")
-        reasoning = _ranked(evaluator, "reasoning")
-        if reasoning:
-            healthy = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts).numbers
-            stuck = self.measure(evaluator, one_word_model(), artifacts).numbers
-            # A single task may be guessed.
-            assert sum(healthy[m.name] for m in reasoning) > sum(stuck[m.name] for m in reasoning)
-        if not (erasure or generation or reasoning):
-            pytest.skip("no ranked metric to compare")
-
-
-@contextmanager
-def _left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
-    try:
-        yield
-        _assert_unchanged([*task.process_state.changed(), *task.changes()])
-    finally:
-        task.process_state.restore()  # The next test is no neighbour to harm.
-        clear_shared()
-
-
-def _assert_unchanged(changed: list[str]) -> None:
-    assert not changed, f"it leaves changed: {', '.join(changed)}"
-
-
-def _ranked(evaluator: Evaluator, group: str) -> list[Metric]:
-    return [metric for metric in evaluator.metrics if metric.group == group and metric.ranked]
-
-
-def _is_better(metric: Metric, numbers: Mapping[str, float], others: Mapping[str, float]) -> bool:
-    ours, theirs = numbers[metric.name], others[metric.name]
-    return (ours < theirs) if metric.better == "lower" else (ours > theirs)

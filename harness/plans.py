@@ -1,0 +1,122 @@
+"""A sweep file, resolved: its trials, the searches that come before some of them, and how results are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.contracts import Checkpoint, Json, Number
+from harness.plain_data import PlainData
+from harness.search_space import OF_TRAINING, Dimension, LogUniform
+from harness.specs import CollapseBounds, Source, TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare:
+    """The axes of the matched comparison, as names of metrics."""
+
+    utility: tuple[str, ...] = ("perplexity",)
+    erasure: tuple[str, ...] = ("ma", "el_3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """How far a tuned method is to erase."""
+
+    metric: str
+    """`ma`: what a probe measures of erasure."""
+    at_most: Number | Literal["retrained"]
+    """A number, or what the retrained model has."""
+
+    def __str__(self) -> str:
+        """Return what tables and records call it.
+
+        Example:
+            >>> str(Target(metric="ma", at_most=0.9)), str(Target(metric="ma", at_most="retrained"))
+            ('ma <= 0.9', 'ma <= retrained')
+        """
+        return f"{self.metric} <= {self.at_most if isinstance(self.at_most, str) else format(self.at_most, 'g')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySpec(PlainData):
+    """A search for the settings with which one method, on one model, reaches its targets at the least cost."""
+
+    study_id: str
+    """Digest of all that decides the candidates, but not of how many there are to be."""
+    trial: TrialSpec
+    """What every candidate shares: its settings are those that are not searched, and it has no strengths unless its
+    one strength is not searched either."""
+    seeds: tuple[int, ...]
+    """The chosen settings are run with each; candidates have the first."""
+    space: Mapping[str, Dimension]
+    """By setting; one of the training's is written `training.learning_rate`, the strength under its field's name."""
+    defaults: Mapping[str, Json]
+    """A value for each dimension of the space: the first candidate's."""
+    is_cumulative: bool
+    """Of the strength: a candidate walks up to its range's end and is probed at each whole step."""
+    is_trained: bool
+    """Whether erasing takes optimiser steps."""
+    search: Literal["optuna", "random"]
+    trials: int
+    """Candidates, the method's defaults among them."""
+    targets: tuple[Target, ...]
+    utility: str
+    """What is to be least among the points that reach a target: `perplexity`, the model's own on validation texts."""
+    utility_bounds: tuple[float, float]
+    """The least and the most, times the original's: outside of them a candidate has collapsed, and goes no further."""
+    selection: Source
+    """The half of the forget set that probes look at; what is reported is measured on the other."""
+    retrained: Checkpoint | None
+    """The model that never saw the forget set, where a target asks for what it has."""
+
+    def strengths(self, settings: Mapping[str, Json]) -> tuple[Number, ...]:
+        """Return where a candidate with these settings is probed, rising."""
+        name = self.trial.strength_name
+        if name not in self.space:
+            return self.trial.strengths
+        dimension = self.space[name]
+        if not self.is_cumulative:
+            return (settings[name],)
+        if isinstance(dimension, LogUniform):
+            return tuple(range(1, int(dimension.high) + 1))
+        return tuple(sorted(dimension.values))
+
+    def trial_with(self, settings: Mapping[str, Json], strengths: tuple[Number, ...]) -> TrialSpec:
+        """Return the trial that a candidate's settings make, at these strengths and still under the study's id."""
+        training = {name.removeprefix(OF_TRAINING): value for name, value in settings.items() if OF_TRAINING in name}
+        own = {name: value for name, value in settings.items() if OF_TRAINING not in name}
+        own.pop(self.trial.strength_name, None)
+        return replace(
+            self.trial,
+            settings={**self.trial.settings, **own},
+            training=replace(self.trial.training, **training),
+            strengths=strengths,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(PlainData):
+    """A sweep file, resolved: every trial it asks for, and how its results are to be shown."""
+
+    sweep: str
+    question: str
+    """The first line of the sweep file: what it asks."""
+    file: str
+    """The sweep file's text, exactly."""
+    overrides: tuple[str, ...]
+    """What `--set` changed, as typed."""
+    trials: tuple[TrialSpec, ...]
+    ranked_at: Mapping[str, Number]
+    """Variant to the strength that is ranked; cumulative methods are absent: the last one reached."""
+    studies: tuple[StudySpec, ...] = ()
+    """What is tuned before anything is measured; the trials that follow from it are among `trials` once it is."""
+    collapse: CollapseBounds
+    samples: Literal["redacted", "plain"]
+    compare: Compare = Compare()
+
+    @property
+    def first_target(self) -> str | None:
+        """Return the target whose chosen points are ranked; None in a sweep that is not tuned."""
+        return next((str(study.targets[0]) for study in self.studies), None)
