@@ -11,9 +11,11 @@ import pandas as pd
 
 from harness.contracts import Metric, Number
 from harness.errors import DataError
+from harness.plans import Compare
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.collapse import flag
 from harness.reporting.evidence import HIGH, LOW, Evidence, interval_columns
+from harness.reporting.frontier import non_dominated
 from harness.reporting.metric_info import MetricInfo, read_declarations
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
@@ -22,7 +24,16 @@ LEADING = (
     *("engine", "precision", "definition", "judged_by_original"),
 )
 TRAILING = (
-    *("collapsed", "collapse_class", "collapse_reason", "ranked", "stop_reason", "erase_seconds", "measure_seconds"),
+    *(
+        "collapsed",
+        "collapse_class",
+        "collapse_reason",
+        "ranked",
+        "frontier",
+        "stop_reason",
+        "erase_seconds",
+        "measure_seconds",
+    ),
     *("peak_memory_bytes", "trial_id", "point_id"),
 )
 STANDARD_ERROR = "{}_stderr"
@@ -46,10 +57,24 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     ]
     bounds = interval_columns(pd.DataFrame(rows), info, evidence) if evidence else {}
     numbers = [*info, *errors, *bounds]
-    frame = pd.DataFrame(rows).assign(**bounds).reindex(columns=[*LEADING, *numbers, *TRAILING])
+    frame = pd.DataFrame(rows).assign(frontier=False, **bounds).reindex(columns=[*LEADING, *numbers, *TRAILING])
     flagged = flag(_typed(frame, numbers), info, results.plan.collapse)
     flagged.loc[flagged["method"].isin(UNSEEN_ROWS), ["collapse_class", "collapse_reason"]] = ""
-    return flagged
+    return flagged.assign(frontier=_on_frontier(flagged, info, results.plan.compare))
+
+
+def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
+    """Return which points no other of their method beats, by model and seed, whatever setting made them."""
+    axes = [next((info[name] for name in names if name in info), None) for names in (compare.erasure, compare.utility)]
+    is_first = pd.Series(False, index=table.index)
+    erased = table[~table["method"].isin(REFERENCE_ROWS)]
+    if axes[0] is None or axes[1] is None:
+        return is_first
+    lower = [erased[metric.name] * (1 if metric.better == "lower" else -1) for metric in axes if metric]
+    for _, points in erased.groupby(["model", "seed", "method"], sort=False):
+        erasure_P, utility_P = (values.loc[points.index].to_numpy() for values in lower)
+        is_first[points.index] = non_dominated(erasure_P, utility_P)
+    return is_first
 
 
 def _row(point: PointResults, ranked: bool) -> dict[str, Any]:
@@ -146,7 +171,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     for names, parse, wanted in (
         ((*_FLOATS, *numbers), float, "a number"),
         (("seed", "peak_memory_bytes"), int, "a whole number"),
-        (("collapsed", "ranked"), _truth, "true or false"),
+        (("collapsed", "ranked", "frontier"), _truth, "true or false"),
     ):
         for name in [name for name in names if name in frame.columns]:
             frame[name] = _parsed(path, frame[name], parse, wanted)
@@ -176,7 +201,7 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
     names = frame["method"].where(~references, frame["method"].str.capitalize())
     defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, math.nan)
     defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names)}
-    defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references}
+    defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references, "frontier": False}
     frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame.columns})
     own = [name for name in frame.columns if name not in defaults]
     return frame[[*LEADING, *own, *TRAILING]]
@@ -186,4 +211,4 @@ def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Return the frame with the types of a table's columns, whether it has rows or not."""
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
     frame = frame.assign(seed=frame["seed"].fillna(0), collapsed=frame["collapsed"].astype(object))
-    return frame.astype({**floats, "seed": "int64", "ranked": "bool", "peak_memory_bytes": "Int64"})
+    return frame.astype({**floats, "seed": "int64", "ranked": "bool", "frontier": "bool", "peak_memory_bytes": "Int64"})

@@ -341,3 +341,15 @@ def test_without_unseen_texts_nothing_is_said_to_survive(measured, trial):
     _, ranked = measured((trial("original"), ORIGINAL), (trial("emso", (1,)), {1: (0.4, 5.0, 0.8)}))
     [table] = survivors(replace(ranked, info={"ma": replace(ranked.info["ma"], headline=True)}))
     assert (table.counts, table.unseen, math.isnan(table.level)) == ((), "", True)
+
+
+def test_the_frontier_of_a_method_has_all_its_settings(measured, trial):
+    better = trial("emso", (1, 2), settings={"k": 4}, trial_id="emso-k4")
+    _, ranked = measured(
+        (trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG),
+        (better, {1: (0.8, 7.0, 0.8), 2: (0.9, 7.5, 0.8)}), (trial("ga", (1, 2)), WEAK), ranked_at={"emso": 7},
+    )  # fmt: skip
+    marked = ranked.table[ranked.table["frontier"]]
+    assert list(zip(marked["trial_id"], marked["strength"], strict=True)) == [
+        ("emso-0", 2), ("emso-k4", 1), ("ga-0", 1), ("ga-0", 2)
+    ]  # fmt: skip
