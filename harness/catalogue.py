@@ -7,14 +7,17 @@ import dataclasses
 import inspect
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from harness.contracts import Evaluator, Method, Metric
 from harness.errors import PluginError
+from harness.planning.search_spaces import declared_space
 from harness.planning.validation import allowed, fields_of
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry
+from harness.search_space import OF_TRAINING, Choice, Dimension
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
 
@@ -45,7 +48,11 @@ def _method(name: str, plugin: type[Method]) -> Iterator[str]:
     yield f"  {name}  {plugin.label}: {_summary(plugin)}"
     yield f"    from {plugin.source}; needs {NEEDS[plugin.reference]}; version {plugin.version}"
     yield f"    strength: {strength.field} ({trials}; erases nothing at {strength.off:g})"
-    yield from _settings(plugin)
+    space = declared_space(plugin)
+    yield from _settings(plugin, space)
+    training = [f"{name} {_tried(dimension)}" for name, dimension in space.items() if name.startswith(OF_TRAINING)]
+    if training:
+        yield f"    tuned besides: {', '.join(training)}"
 
 
 def _evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
@@ -68,13 +75,20 @@ def _metric(metric: Metric) -> str:
     return f"{metric.name:<22} {metric.better} is better; {metric.unit}, {limits}; {group}; {metric.source}"
 
 
-def _settings(plugin: type[Any]) -> Iterator[str]:
+def _settings(plugin: type[Any], space: Mapping[str, Dimension] = MappingProxyType({})) -> Iterator[str]:
     about, hints = _field_docs(plugin), fields_of(plugin)
     for field in dataclasses.fields(plugin):
         default = "needed" if field.default is dataclasses.MISSING else f"default {_plain(field.default)}"
-        yield f"    {field.name}: {allowed(hints[field.name])}; {default}"
+        tuned = f"; tuned {_tried(space[field.name])}" if field.name in space else ""
+        yield f"    {field.name}: {allowed(hints[field.name])}; {default}{tuned}"
         if field.name in about:
             yield textwrap.fill(about[field.name], 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def _tried(dimension: Dimension) -> str:
+    if isinstance(dimension, Choice):
+        return f"among {', '.join(map(_plain, dimension.values))}"
+    return f"from {dimension.low:g} to {dimension.high:g}"
 
 
 def _plain(value: Any) -> str:

@@ -41,6 +41,8 @@ class Curve:
     variant: str
     label: str
     points: tuple[CurvePoint, ...]
+    is_trajectory: bool = True
+    """False: of a tuned variant; its points differ in more than their strength, and nothing lies between them."""
 
     @property
     def is_reference(self) -> bool:
@@ -52,10 +54,13 @@ def curves(table: pd.DataFrame, model: str, x: str, y: str) -> list[Curve]:
     """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
     drawn = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
-        points = [_curve_point(seeds, x, y) for _, seeds in rows.groupby("strength", dropna=False)]
+        is_tuned = bool(rows["targets"].ne("").any())
+        by_point = rows.groupby("targets" if is_tuned else "strength", dropna=False, sort=not is_tuned)
+        points = [_curve_point(seeds, x, y) for _, seeds in by_point]
         points = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
         if points:
-            drawn.append(Curve(str(rows["method"].iloc[0]), str(variant), str(rows["label"].iloc[0]), tuple(points)))
+            method, label = (str(rows[name].iloc[0]) for name in ("method", "label"))
+            drawn.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
     return drawn
 
 

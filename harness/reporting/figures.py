@@ -111,7 +111,8 @@ def _draw_reference(ax: Axes, curve: Curve) -> None:
 
 def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
     xs, ys = [point.x for point in curve.points], [point.y for point in curve.points]
-    ax.plot(xs, ys, color=colour, linewidth=1.5, alpha=0.75, zorder=3)
+    style: dict[str, Any] = {"linestyle": "-" if curve.is_trajectory else ""}
+    ax.plot(xs, ys, color=colour, linewidth=1.5, alpha=0.75, zorder=3, **style)
     for point in curve.points:
         _draw_intervals(ax, point, colour)
         style = _HOLLOW if point.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}

@@ -21,7 +21,7 @@ from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
 LEADING = (
     *("sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
-    *("engine", "precision", "definition", "judged_by_original"),
+    *("targets", "engine", "precision", "definition", "judged_by_original"),
 )
 TRAILING = (
     *(
@@ -90,6 +90,7 @@ def _row(point: PointResults, ranked: bool) -> dict[str, Any]:
         "strength_name": spec.strength_name,
         "strength": point.strength,
         "seed": spec.seed,
+        "targets": "; ".join(target for target, strength in spec.targets.items() if strength == point.strength),
         "engine": str(spec.engine),
         "precision": spec.training.precision,
         "definition": _definition(point),

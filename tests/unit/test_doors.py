@@ -225,7 +225,9 @@ def test_lethe_plugins_shows_methods_evaluators_metrics_and_settings(capsys):
     for expected in (
         "  emso  EMSO: Entropy maximisation with selective optimisation",
         "    strength: epochs (one trial walks through its values; erases nothing at 0)",
-        "    k: a whole number of at least 1; default 2\n      Blocks trained in an epoch.",
+        "    k: a whole number of at least 1; default 2; tuned among 1, 2, 4, 8\n      Blocks trained in an epoch.",
+        "    gamma: a number of at least 0; default 0.05; tuned from 0.005 to 1",
+        "    tuned besides: training.learning_rate from 1e-06 to 0.001",
         "    loss: em or nll; default em",
         "    strength: gamma (a trial for each value; erases nothing at 0)",
         "needs a memorized model; version ",

@@ -35,7 +35,7 @@ SHIPPED_METHODS = (
 def frame(*rows, model="m"):
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["collapsed"] = table["collapsed"].astype(object)
-    return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper())
+    return table.assign(model=model, method=table["variant"], label=table["variant"].str.upper(), targets="")
 
 
 def known(table):
@@ -201,3 +201,12 @@ def test_a_label_keeps_off_lines_while_it_can():
     assert centre == (-7.0, 6.0)
     everywhere = [(x, y) for x in range(-20, 21) for y in range(-20, 21)]
     assert label_centres([(0, 0)], [(8, 6)], [(0, 0)], radius=3, lines=everywhere) == [(7.0, 6.0)]
+
+
+def test_points_that_tuning_chose_are_not_joined():
+    tuned = frame(*ROWS).assign(targets=lambda table: table["variant"].eq("emso").map({True: "ma <= 0.9", False: ""}))
+    (emso,) = [curve for curve in curves(tuned, "m", "mauve", "ma") if curve.variant == "emso"]
+    assert (len(emso.points), emso.is_trajectory) == (1, False)  # what several strengths say of one target is one point
+    joined = [line for line in drawn(frame(*ROWS)).axes[0].lines if line.get_linestyle() == "-"]
+    left = [line for line in drawn(tuned).axes[0].lines if line.get_linestyle() == "-"]
+    assert len(left) < len(joined)

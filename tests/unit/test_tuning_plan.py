@@ -2,17 +2,22 @@
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import pytest
 
 from harness.contracts import Training
 from harness.errors import ConfigError
+from harness.execution.tuned import largest_candidate
 from harness.planning import tuning
 from harness.planning.plan import plan
 from harness.planning.search_spaces import declared_faults, declared_space
 from harness.plans import Compare, Plan, Target
 from harness.plugins import METHODS
 from harness.search_space import Choice, LogUniform
+from harness.sizing.estimate import estimate_memory
+from harness.sizing.fit_check import sized, unfit
+from harness.sizing.machine import PROCESS_BYTES, Machine
 
 FILE = """# What is asked?
 name: tuned
@@ -341,7 +346,6 @@ def test_a_forget_set_that_cannot_be_halved(planned, tmp_path, endings, distinct
 
 
 def test_a_method_that_declares_nothing_needs_a_range_for_its_strength(planned, monkeypatch):
-    from harness.errors import ConfigError
 
     monkeypatch.setattr(tuning, "declared_space", lambda plugin: {})
     with pytest.raises(ConfigError) as refused:
@@ -376,3 +380,22 @@ def test_declarations_that_a_setting_does_not_allow_are_found(monkeypatch):
     monkeypatch.setattr(plugin, "searched_training", ("rate",))
     assert "searched_training" in {fault.path for fault in declared_faults(plugin)}
     assert "rate" not in {field.name for field in dataclasses.fields(Training)}
+
+
+def test_candidates_are_sized_at_the_ends_of_their_ranges(planned):
+    study = studies(planned("tune.space={emso: {k: [8, 64], selection: [contrastive, all]}}"))["emso"]
+    largest = largest_candidate(study)
+    assert (largest.settings["k"], largest.settings["selection"], largest.strengths) == (64, "all", tuple(range(1, 13)))
+    assert largest.training.learning_rate == 1e-3
+    assert largest.trial_id == study.study_id
+    need = estimate_memory(largest).most.total
+    erasing = [
+        estimate_memory(study.trial_with({**study.defaults, "selection": name}, (1, 2))).erasing.total
+        for name in ("contrastive", "all")
+    ]
+    assert erasing[0] < erasing[1] == estimate_memory(largest).erasing.total
+    machine = Machine(cpus=1, memory=PROCESS_BYTES + need - 1, gpus=0, gpu_memory=0, has_bf16=False)
+    [fault] = unfit([largest], sized([largest], machine), machine)
+    assert fault.path == "emso on MODEL"
+    roomy = replace(machine, memory=machine.memory + 1)
+    assert unfit([largest], sized([largest], roomy), roomy) == []
