@@ -43,6 +43,28 @@ def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def matched_sentences(tables: Sequence[MatchedTable], model: str) -> list[str]:
+    """Return for one model who pays least at each level of the first erasure metric, and who cannot be told from it."""
+    of_model = [table for table in tables if table.model == model and table.limit.is_erasure]
+    sentences = []
+    for table in of_model:
+        reached = [row for row in table.rows if row.cells and not row.collapsed]
+        if table.limit.metric.name != of_model[0].limit.metric.name or not table.rows:
+            continue
+        if not reached:
+            sentences.append(f"{table.limit.text}: no method gets there without collapsing.")
+            continue
+        first, *others = reached
+        metric, cell = table.limit.reported[0], first.cells[0]
+        alike = [row.label for row in others if set(row.cells[0].letters) & set(cell.letters)]
+        clause = f"; {', '.join(alike)} cannot be told from it" if alike else ""
+        interval = f" ({cell.interval})" if cell.interval else ""
+        sentences.append(
+            f"{table.limit.text}: {first.label} pays least, {metric.title} {cell.text}{interval}, {first.how}{clause}."
+        )
+    return sentences
+
+
 def matched_markdown(tables: Sequence[MatchedTable], question: str) -> str:
     """Return the matched comparison of every model, under the sweep's question."""
     parts = [f"# {markdown_escape(question)}"]

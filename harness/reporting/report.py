@@ -18,7 +18,7 @@ from harness.reporting.comparison import MatchedTable
 from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.limits import warnings
-from harness.reporting.matched_texts import INTERPOLATED
+from harness.reporting.matched_texts import INTERPOLATED, matched_sentences
 from harness.reporting.metric_info import in_sentence, metrics_in
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
@@ -60,7 +60,7 @@ def page(
         caption=caption(table),
         definition=", ".join(sorted(set(table["definition"]) - {""})) or NOTHING,
         said_first=said_first(ranked.recitations),
-        outcome=outcome(ranked),
+        outcome=[(model, matched_sentences(matched, model) + told) for model, told in outcome(ranked)],
         warnings=warnings(results, ranked),
         judging=human_readings(points, ranked.info),
         has_retrained=bool((table["method"] == RETRAINED).any()),

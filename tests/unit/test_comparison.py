@@ -15,7 +15,7 @@ from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
 from harness.reporting.comparison import matched_tables
 from harness.reporting.evidence import read_evidence
-from harness.reporting.matched_texts import matched_frame, matched_markdown
+from harness.reporting.matched_texts import matched_frame, matched_markdown, matched_sentences
 from harness.reporting.metric_info import metric_info
 from harness.reporting.ranking import rank
 from harness.reporting.standing import standing_tables
@@ -267,6 +267,20 @@ def test_a_chosen_point_must_be_there_for_each_seed(compared, trial, study):
     assert by_text(compared(*seeds, (one, point), studies=studies))["MA at most 0.9"]["emso"].how == "not reached"
     rows = by_text(compared(*seeds, (one, point), (two, point), studies=studies))
     assert rows["MA at most 0.9"]["emso"].how == "measured"
+
+
+def test_the_outcome_says_who_pays_least_and_who_cannot_be_told_from_it(compared, trial):
+    tables = compared(
+        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED), (trial("emso", (1, 2)), STRONG),
+        (trial("twin", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK),
+    )  # fmt: skip
+    first, second, third = matched_sentences(tables, "miniature-m")
+    assert first.startswith("MA at most 0.9: GA pays least, Perplexity 5.48 (")
+    assert first.endswith("), interpolated.")
+    assert second.startswith("MA at most 0.75: EMSO pays least, Perplexity 8.98 (")
+    assert second.endswith("), interpolated; TWIN cannot be told from it.")
+    assert third == "MA at most the retrained model's (0.400): no method gets there without collapsing."
+    assert matched_sentences(tables, "another") == []
 
 
 def test_as_csv_and_markdown(compared, trial):
