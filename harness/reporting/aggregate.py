@@ -87,7 +87,7 @@ def strengths(values: Sequence[float]) -> str:
         ('7', '5–7', '0.05', '')
     """
     known = sorted({value for value in values if not math.isnan(value)})
-    return "–".join(f"{value:g}" for value in known[:1] + known[1:][-1:])
+    return "–".join(f"{value:.4g}" for value in known[:1] + known[1:][-1:])
 
 
 def worst_class(classes: Sequence[str]) -> str:

@@ -250,8 +250,8 @@ def _setting(mixtures: Sequence[Mixture], specs: Mapping[str, TrialSpec]) -> str
         low = mixture.rows.iloc[0]["strength"] if len(mixture.weights) > 1 else None
         strength = strength_text(last["strength_name"], last["strength"])
         if low is not None:
-            start = "0" if math.isnan(low) else f"{low:g}"
-            strength = f"{last['strength_name']} {start} to {last['strength']:g}"
+            start = "0" if math.isnan(low) else f"{low:.4g}"
+            strength = f"{last['strength_name']} {start} to {last['strength']:.4g}"
         texts.append(", ".join([strength, *chosen_settings(spec)]))
     return "; ".join(dict.fromkeys(texts))
 

@@ -175,7 +175,7 @@ def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: Styles) -> None:
     labelled = [(curve, point) for curve in of_plane for point in curve.points if not curve.is_reference]
     labelled.sort(key=lambda pair: pair[1] not in (pair[0].points[0], pair[0].points[-1]))
     texts = [
-        f"{point.strength:g}" if len(curve.points) > 1 else without_mathtext(curve.label[:14])
+        f"{point.strength:.3g}" if len(curve.points) > 1 else without_mathtext(curve.label[:14])
         for curve, point in labelled
     ]
     sizes = [(0.66 * _LABEL_POINTS * len(text) * pixels, _LABEL_POINTS * pixels) for text in texts]
