@@ -16,12 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray import train
-from ray.train.torch import TorchTrainer
-
 from harness.errors import TrialError
+from harness.execution.ray_settings import set_ray_environment
 from harness.specs import TrialSpec
+
+set_ray_environment()
+
+import ray  # noqa: E402
+from ray import train  # noqa: E402
+from ray.train.torch import TorchTrainer  # noqa: E402
 
 WORKER_LOG_LINES = 5
 """Of each worker's log, shown when one of them fails."""

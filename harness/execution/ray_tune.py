@@ -16,9 +16,7 @@ import json
 import logging
 import os
 import re
-import secrets
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -28,26 +26,10 @@ from typing import Any
 
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.execution.ray_settings import IS_LOCAL, set_ray_environment
 from harness.plans import StudySpec
 
-_RAY_SETTINGS = {
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-}
-_LOCAL_SETTINGS = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Its name hides it: binds everything to 127.0.0.1.
-    "RAY_AUTH_MODE": "token",
-    "RAY_AUTH_TOKEN": secrets.token_hex(32),  # Else Ray writes one to ~/.ray.
-}
-_IS_LOCAL = "RAY_ADDRESS" not in os.environ
-if "ray" not in sys.modules:  # It reads several of them while it is imported.
-    for _name, _value in {**_RAY_SETTINGS, **(_LOCAL_SETTINGS if _IS_LOCAL else {})}.items():
-        os.environ.setdefault(_name, _value)
+set_ray_environment()
 
 import ray  # noqa: E402
 from ray import tune  # noqa: E402
@@ -91,7 +73,7 @@ def _run_alike(queue: JobQueue, work: str, workers: int) -> None:
     with _temporary_folder() as temporary:
         for _ in range(queue.most):  # Every session that breaks costs at least one of them.
             with _ray(temporary) as has:
-                queue.capacity = has if _IS_LOCAL else None
+                queue.capacity = has if IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
                 cpus = max(spec.cpus for spec in queue.specs)
@@ -223,7 +205,7 @@ def _ray(temporary: Path) -> Iterator[dict[str, float]]:
     common = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     # There is no setting that keeps Ray from printing a paragraph when a worker dies; the queue says it.
     ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
-    if _IS_LOCAL:
+    if IS_LOCAL:
         ray.init(
             address="local",
             include_dashboard=False,

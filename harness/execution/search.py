@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from harness.contracts import Json, Number
 from harness.digests import digest_of
 from harness.execution.bisection import next_strength
+from harness.execution.ray_settings import set_ray_environment
 from harness.plans import StudySpec, Target
 from harness.records.record import Candidate
 from harness.records.studies import reaching_probes
@@ -128,6 +129,7 @@ def _objective(study: StudySpec, target: Target, candidate: Candidate) -> float:
 
 def _suggested(study: StudySpec, number: int, known: Sequence[Candidate]) -> dict[str, Json]:
     """Return what Ray's search suggests after it was told the known candidates in their order."""
+    set_ray_environment()  # A later sweep of this process may start Ray.
     with warnings.catch_warnings():  # Of what Optuna calls experimental, and of what its imports deprecate.
         warnings.simplefilter("ignore")
         import optuna

@@ -67,6 +67,7 @@ PACKAGES = (
     "deepspeed",
     "accelerate",
     "ray",
+    "optuna",
 )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.errors import DataError
+from harness.files import locked
 from harness.plans import Plan
 from harness.records.results import Results, TrialResults
 from harness.records.runs import (
@@ -77,6 +79,8 @@ class Tracker:
         with self._lock:
             if self._experiment:
                 return
+            if not self._is_remote:
+                _create_database(self.root)
             self._client = _connect(self.uri)
             known = self._client.get_experiment_by_name(EXPERIMENT)
             if known and known.lifecycle_stage == "deleted":
@@ -250,6 +254,18 @@ def _connect(uri: str) -> MlflowClient:
 def _database(root: Path) -> str:
     root.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{root}/mlflow.db"
+
+
+def _create_database(root: Path) -> None:
+    """Create the database whole or not at all: MLflow cannot go on with one whose tables it was making when killed."""
+    database = root / "mlflow.db"
+    with locked(root / ".mlflow-lock"):
+        for leftover in root.glob(".mlflow-*.db"):
+            leftover.unlink()
+        if not database.exists():
+            unfinished = root / f".mlflow-{secrets.token_hex(4)}.db"
+            _connect(f"sqlite:///{unfinished}").search_experiments()
+            unfinished.rename(database)
 
 
 def _artifacts(root: Path) -> str:

@@ -20,6 +20,7 @@ from harness.miniature.replicates import read_replicate
 from harness.models.resolving import knows_only_the_miniature
 from harness.planning.plan import plan
 from harness.plans import Plan
+from harness.reporting.aggregate import as_measured
 from harness.reporting.table import read_table
 
 SMALL = replace(checkpoints.SIZES["s"], layers=1, hidden=16, heads=2, attention=("global",), steps=2)
@@ -369,7 +370,7 @@ def test_a_replicate_judges_the_embedded_corpus_alone(make_replicate, tmp_path):
 # The table
 
 
-def test_the_table_says_what_a_model_replicates_and_ranks_each_by_itself(
+def test_the_table_says_what_a_model_replicates_and_ranks_their_mean(
     make_row, make_plan, make_measurement, make_ranked, tmp_path
 ):
     specs = []
@@ -386,9 +387,14 @@ def test_the_table_says_what_a_model_replicates_and_ranks_each_by_itself(
         for number, spec in enumerate(specs)
     }
     _, ranked = make_ranked(make_plan(*specs), records)
-    said = dict(zip(ranked.table["model"], ranked.table["replicate_of"], strict=True))
+    measured = as_measured(ranked.table)
+    said = dict(zip(measured["model"], measured["replicate_of"], strict=True))
     assert said == {"a": "tiny", "b": "tiny", "c": ""}
-    assert list(ranked.ranking["model"]) == ["a", "a", "b", "b", "c", "c"]
+    assert set(measured["seed"]) == {0}
+    assert list(ranked.ranking["model"]) == ["tiny", "tiny", "c", "c"]
+    assert list(ranked.ranking["seeds"]) == [2, 2, 1, 1]
+    of_tiny = ranked.table[ranked.table["model"] == "tiny"]
+    assert of_tiny.groupby("replicate")["seed"].unique().map(list).to_dict() == {"a": [0], "b": [1]}
 
 
 def test_a_table_csv_keeps_what_a_model_replicates(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -263,3 +264,23 @@ def test_planning_needs_neither_ray_nor_optuna():
     imports = "import sys, harness.execution.jobs, harness.planning.plan, harness.reporting.plan_table"
     code = f"{imports}; sys.exit(bool({{'ray', 'optuna'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_search_leaves_ray_as_a_sweep_on_it_needs_it():
+    """Ray reads some of its settings while it is imported, and a search imports it first."""
+    code = (
+        "import os, sys, harness.execution.search; from harness.execution.ray_settings import set_ray_environment;"
+        "assert 'ray' not in sys.modules, 'planning would wait for it'; set_ray_environment();"
+        "print(os.environ['RAY_CHDIR_TO_TRIAL_DIR'], os.environ['RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER'])"
+    )
+    left = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
+    told = subprocess.run([sys.executable, "-c", code], env=left, capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["0", "0"]
+
+
+def test_asking_for_a_candidate_sets_them_first(make_study, monkeypatch):
+    order = []
+    monkeypatch.setattr("harness.execution.search.set_ray_environment", lambda: order.append("set"))
+    study = make_study("walk")
+    next_settings(study, 1, [candidate(study, 0, DEFAULTS["walk"], [(1, 0.8, 5.0)])])
+    assert order == ["set"]

@@ -168,6 +168,28 @@ def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, rec
     assert trial["inputs"] == [("forget", "d" * 36), ("utility", "d" * 36), ("validation", "d" * 36)]
 
 
+def test_a_database_whose_making_was_cut_off_is_made_anew(
+    tmp_path, monkeypatch, make_sweep, spec, records, make_results
+):
+    import mlflow
+
+    class Killed(mlflow.MlflowClient):
+        def search_experiments(self, *arguments, **options):
+            raise KeyboardInterrupt
+
+    results = make_results(make_sweep(spec), {"t1": records})
+    with monkeypatch.context() as cut:
+        cut.setattr(mlflow, "MlflowClient", Killed)
+        with pytest.raises(KeyboardInterrupt):
+            Tracker(tmp_path).sync(results)
+    assert not (tmp_path / "mlflow.db").exists()
+    (tmp_path / ".mlflow-0000.db").write_bytes(b"half of one")
+    Tracker(tmp_path).sync(results)
+    assert set(runs(tmp_path)) == {"sweep", "t1"}
+    assert [path.name for path in tmp_path.glob("*.db*")] == ["mlflow.db"]
+    assert list(tmp_path.glob(".mlflow-*.db*")) == []
+
+
 def test_a_candidate_is_a_run_with_its_settings_as_params(root, make_sweep, spec):
     target = Target(metric="ma", at_most=0.9)
     study = StudySpec(
