@@ -43,7 +43,8 @@ class Limit:
 def limits(rows: pd.DataFrame, info: MetricInfo, plan: Plan) -> list[Limit]:
     """Return the limits of one model's comparison, those of erasure first; a tuned sweep has its targets alone.
 
-    One that the original meets already is left out: there, nothing has to be erased.
+    One that the original meets already is left out: there, nothing has to be erased. So is one whose value is not
+    known of every replicate.
 
     Args:
         rows: Of the table, with `replicate`.
@@ -81,13 +82,16 @@ def _erasure_limit(
     else:
         values = {name: at_most if is_absolute else at_most * level for name, level in original.items()}
         amount = f"{at_most:g}" if is_absolute else f"{at_most:g} × the original's ({_mean(values, metric)})"
-    if not values or any(level <= values[name] for name, level in original.items() if name in values):
+    is_met = any(level <= values[name] for name, level in original.items() if name in values)
+    if is_met or len(values) < rows["replicate"].nunique():
         return None
     return Limit(metric, reported, True, f"{metric.title} at most {amount}", values, target)
 
 
-def _utility_limit(rows: pd.DataFrame, metric: Metric, factor: float, reported: tuple[Metric, ...]) -> Limit:
+def _utility_limit(rows: pd.DataFrame, metric: Metric, factor: float, reported: tuple[Metric, ...]) -> Limit | None:
     values = {name: factor * level for name, level in _levels(rows, ORIGINAL, metric).items()}
+    if len(values) < rows["replicate"].nunique():
+        return None
     side = "most" if metric.better == "lower" else "least"
     text = f"{metric.title} at {side} {factor:g} × the original's ({_mean(values, metric)})"
     return Limit(metric, reported, False, text, values)

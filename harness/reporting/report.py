@@ -26,7 +26,7 @@ from harness.reporting.recitation import said_first
 from harness.reporting.standing import standing_tables
 from harness.reporting.summary import caption, outcome
 from harness.reporting.survivors import survivors
-from harness.reporting.texts import LETTERS
+from harness.reporting.texts import LETTERS, about_evidence
 from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS
 
 UNSEEN_NAMES = {RETRAINED: "of the retrained model's", HOLDOUT: "of unseen texts'", STAND_IN: "of validation texts'"}
@@ -79,7 +79,7 @@ def page(
         unseen_names=UNSEEN_NAMES,
         interpolated=INTERPOLATED,
         tables=tables,
-        has_letters=any(cell.letters for table in tables for row in table.rows() for cell in row.cells),
+        evidence=about_evidence(tables),
         letters_mean=LETTERS,
         metrics=list(ranked.info.values()),
         points={str(model): rows for model, rows in table.groupby("model", sort=False)},

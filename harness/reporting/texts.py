@@ -51,9 +51,16 @@ def markdown(tables: Sequence[ModelTable], title: str, caption: str) -> str:
     if not tables:
         parts.append("No point has been measured yet.")
     notes = "**Best**, <u>second best</u> among what has not collapsed. † collapsed: shown, not ranked."
-    cells = [cell for table in tables for row in table.rows() for cell in row.cells]
-    notes += f" {LETTERS}" if any(cell.letters for cell in cells) else ""
-    return "\n\n".join([*parts, notes]) + "\n"
+    return "\n\n".join([*parts, f"{notes} {about_evidence(tables)}".strip()]) + "\n"
+
+
+def about_evidence(tables: Sequence[ModelTable]) -> str:
+    """Return what letters mean, and which metrics are not made of items; '' where nothing was compared by items."""
+    if not any(cell.letters for table in tables for row in table.rows() for cell in row.cells):
+        return ""
+    whole = [metric.title for metric in tables[0].metrics if not metric.items]
+    without = f" {', '.join(whole)} has no items: only several seeds give it an interval." if whole else ""
+    return LETTERS + without
 
 
 def reasoning_markdown(by_model: Mapping[str, Sequence[Answers]], tasks: Sequence[Metric]) -> str:

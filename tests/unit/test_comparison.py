@@ -15,12 +15,14 @@ from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
 from harness.reporting.comparison import matched_tables
 from harness.reporting.evidence import read_evidence
+from harness.reporting.layout import model_tables
 from harness.reporting.matched_texts import matched_frame, matched_markdown, matched_sentences
 from harness.reporting.metric_info import metric_info
 from harness.reporting.ranking import rank
 from harness.reporting.standing import standing_tables
 from harness.reporting.survivors import survivors
 from harness.reporting.table import table
+from harness.reporting.texts import LETTERS, markdown
 from harness.specs import Source
 
 ITEMS = 64
@@ -149,6 +151,23 @@ def test_a_method_that_stays_cheaper_than_the_limit_is_held_at_its_best(compared
 
 def test_nothing_is_matched_where_every_method_has_one_point(compared, trial):
     assert compared((trial("original"), ORIGINAL), (trial("emso", (1,)), {1: (0.8, 8.0, 0.8)})) == []
+
+
+def test_a_limit_that_is_not_known_is_left_out(compared, trial):
+    nowhere = {None: (math.nan, math.nan, 0.9)}
+    assert compared((trial("original"), nowhere), (trial("emso", (1, 2)), STRONG)) == []
+    known = compared((trial("original"), ORIGINAL), (trial("retrained"), nowhere), (trial("emso", (1, 2)), STRONG))
+    assert not any("retrained" in table.limit.text for table in known)
+    assert len(known) == 5
+
+
+def test_a_limit_that_the_original_meets_asks_for_no_erasure(compared, trial):
+    weak = {None: (0.8, 4.0, 0.9)}
+    texts = list(
+        by_text(compared((trial("original"), weak), (trial("emso", (1, 2)), {1: (0.7, 8, 0.8), 2: (0.5, 9, 0.8)})))
+    )
+    assert "MA at most 0.9" not in texts
+    assert "MA at most 0.75" in texts
 
 
 def test_only_neighbours_of_one_trajectory_are_mixed(compared, trial):
@@ -367,3 +386,27 @@ def test_the_frontier_of_a_method_has_all_its_settings(measured, trial):
     assert list(zip(marked["trial_id"], marked["strength"], strict=True)) == [
         ("emso-0", 2), ("emso-k4", 1), ("ga-0", 1), ("ga-0", 2)
     ]  # fmt: skip
+
+
+def test_the_main_table_has_intervals_and_letters_and_says_which_metric_has_none(measured, trial):
+    trials = (
+        (trial("original"), ORIGINAL),
+        (trial("emso", (1,)), {1: (0.8, 8.0, 0.8)}),
+        (trial("ga", (1,)), {1: (0.5, 9, 0.7)}),
+    )
+    _, ranked = measured(*trials)
+    [of_model] = model_tables(ranked)
+    cells = {
+        row.variant: dict(zip([metric.name for metric in of_model.metrics], row.cells, strict=True))
+        for row in of_model.rows()
+    }
+    assert (cells["ga"]["ma"].letters, cells["emso"]["ma"].letters) == ("a", "b")
+    assert cells["original"]["ma"].letters == ""
+    low, high = map(float, cells["emso"]["ma"].interval.split("–"))
+    assert low < 0.8 < high
+    assert (cells["emso"]["mauve"].interval, cells["emso"]["mauve"].letters) == ("", "")
+    assert "MAUVE has no items: only several seeds give it an interval." in markdown([of_model], "", "")
+    bounds = ranked.table.set_index("variant")[["ma_low", "ma_high"]].loc["emso"]
+    assert [round(bound, 3) for bound in bounds] == [low, high]
+    assert "mauve_low" not in ranked.table.columns
+    assert LETTERS not in markdown(model_tables(measured(*trials, with_items=False)[1]), "", "")
