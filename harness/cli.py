@@ -77,7 +77,7 @@ def dashboard(argv: Sequence[str]) -> int:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all sweeps' results")
     parser.add_argument("--port", type=int, default=5000, help="where the page is served: http://127.0.0.1:PORT")
     arguments = parser.parse_args(argv)
-    from harness.records.tracking import serve_dashboard
+    from harness.records.mlflow_database import serve_dashboard
 
     serve_dashboard(arguments.results, arguments.port)
 

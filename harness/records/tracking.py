@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from harness.errors import DataError
-from harness.files import locked
 from harness.plans import Plan
+from harness.records.mlflow_database import EXPERIMENT, artifacts_uri, connect, create_database, database_uri
 from harness.records.results import Results, TrialResults
 from harness.records.runs import (
     Metrics,
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Run
 
 _LOG = logging.getLogger(__name__)
-EXPERIMENT = "lethe"
 _RUN_STATUS = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
 
 
@@ -66,7 +62,7 @@ class Tracker:
         self.root = results_root.resolve()
         server = os.environ.get("MLFLOW_TRACKING_URI", "")
         self._is_remote = server.startswith(("http://", "https://"))
-        self.uri = server if self._is_remote else _database(self.root)
+        self.uri = server if self._is_remote else database_uri(self.root)
         self._lock = threading.RLock()
         self._client: MlflowClient
         self._experiment = ""  # until `prepare`
@@ -80,12 +76,12 @@ class Tracker:
             if self._experiment:
                 return
             if not self._is_remote:
-                _create_database(self.root)
-            self._client = _connect(self.uri)
+                create_database(self.root)
+            self._client = connect(self.uri)
             known = self._client.get_experiment_by_name(EXPERIMENT)
             if known and known.lifecycle_stage == "deleted":
                 self._client.restore_experiment(known.experiment_id)
-            location = None if self._is_remote else _artifacts(self.root)
+            location = None if self._is_remote else artifacts_uri(self.root)
             create = self._client.create_experiment
             self._experiment = known.experiment_id if known else create(EXPERIMENT, location)
 
@@ -220,56 +216,6 @@ class Tracker:
         else:
             self._client.set_terminated(held.run_id, run_status)
         held.status = run_status
-
-
-def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
-    """Become MLflow's web server for these results, on 127.0.0.1 alone.
-
-    Raises:
-        DataError: Nothing has been tracked here yet.
-    """
-    root = results_root.resolve()
-    if not (root / "mlflow.db").exists():
-        raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
-    known = _connect(_database(root)).get_experiment_by_name(EXPERIMENT)
-    if known:  # MLflow's own front page is that of chat traces.
-        page = f"#/experiments/{known.experiment_id}/runs?workflowType=machine_learning"
-        print(f"The runs, in a moment: http://127.0.0.1:{port}/{page}", flush=True)
-    stores = ["--backend-store-uri", _database(root), "--artifacts-destination", _artifacts(root)]
-    server = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    command = [sys.executable, "-m", "mlflow", "server", *stores, *server]
-    os.execve(sys.executable, command, {**os.environ, **quiet})
-
-
-def _connect(uri: str) -> MlflowClient:
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow import MlflowClient
-
-    for noisy in ("mlflow", "alembic"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
-    return MlflowClient(uri)
-
-
-def _database(root: Path) -> str:
-    root.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{root}/mlflow.db"
-
-
-def _create_database(root: Path) -> None:
-    """Create the database whole or not at all: MLflow cannot go on with one whose tables it was making when killed."""
-    database = root / "mlflow.db"
-    with locked(root / ".mlflow-lock"):
-        for leftover in root.glob(".mlflow-*.db"):
-            leftover.unlink()
-        if not database.exists():
-            unfinished = root / f".mlflow-{secrets.token_hex(4)}.db"
-            _connect(f"sqlite:///{unfinished}").search_experiments()
-            unfinished.rename(database)
-
-
-def _artifacts(root: Path) -> str:
-    return (root / "mlartifacts").as_uri()
 
 
 def _inputs(spec: TrialSpec) -> list[DatasetInput]:

@@ -12,10 +12,11 @@ from mlflow.entities import ViewType
 
 from harness.errors import DataError
 from harness.plans import StudySpec, Target
+from harness.records.mlflow_database import EXPERIMENT, serve_dashboard
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import Results, trial_results
 from harness.records.studies import study_results
-from harness.records.tracking import EXPERIMENT, Tracker, serve_dashboard
+from harness.records.tracking import Tracker
 from harness.specs import EvaluatorSpec, Source
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
