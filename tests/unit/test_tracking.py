@@ -483,7 +483,8 @@ def test_importing_the_tracker_does_not_import_mlflow():
 @pytest.mark.soak
 def test_the_dashboard_serves_the_runs_on_this_machine_alone(root, sync, make_sweep, spec, records):
     sync(root, make_sweep(spec), {"t1": records})
-    code = "import sys, pathlib, harness.records.tracking as t; t.serve_dashboard(pathlib.Path(sys.argv[1]), 5917)"
+    code = "import sys, pathlib; from harness.records.mlflow_database import serve_dashboard as serve"
+    code += "; serve(pathlib.Path(sys.argv[1]), 5917)"
     command = [sys.executable, "-c", code, str(root)]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
