@@ -51,6 +51,19 @@ def with_replicates(table: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
+def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return one variant's rows as groups that repeat each other: seeds, and replicates, of one point.
+
+    They share a strength; where tuning chose them, a target instead: two points of one strength may have other
+    settings, and the points of one target other strengths.
+    """
+    targets = dict.fromkeys(target for listed in rows["targets"] for target in listed.split("; ") if target)
+    if not targets:
+        return [points for _, points in rows.groupby("strength", dropna=False)]
+    listed = rows["targets"].str.split("; ")
+    return [rows[listed.map(lambda names, target=target: target in names)] for target in targets]
+
+
 def as_measured(table: pd.DataFrame) -> pd.DataFrame:
     """Return what `with_replicates` was given."""
     own: pd.DataFrame = table.assign(model=table["replicate"], seed=table["replicate_seed"])

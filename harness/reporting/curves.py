@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.contracts import Metric
-from harness.reporting.aggregate import mean_and_interval
+from harness.reporting.aggregate import mean_and_interval, repeats_of_points
 from harness.reporting.metric_info import MetricInfo, metrics_in
 from harness.specs import REFERENCE_ROWS
 
@@ -55,8 +55,7 @@ def curves(table: pd.DataFrame, model: str, x: str, y: str) -> list[Curve]:
     drawn = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
         is_tuned = bool(rows["targets"].ne("").any())
-        by_point = rows.groupby("targets" if is_tuned else "strength", dropna=False, sort=not is_tuned)
-        points = [_curve_point(seeds, x, y) for _, seeds in by_point]
+        points = [_curve_point(repeats, x, y) for repeats in repeats_of_points(rows)]
         points = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
         if points:
             method, label = (str(rows[name].iloc[0]) for name in ("method", "label"))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.contracts import Metric
 from harness.plans import Plan
-from harness.reporting.aggregate import ranked_rows
+from harness.reporting.aggregate import ranked_rows, repeats_of_points
 from harness.reporting.bootstrap import draws, interval, replicate_draws
 from harness.reporting.evidence import REPLICATE, Evidence
 from harness.reporting.frontier import hypervolume
@@ -115,7 +115,7 @@ def _covered(
 ) -> tuple[float, float, float]:
     """Return the hypervolume of a variant's points that have not collapsed, and its interval; 0 if all have."""
     erasure, utility = axes
-    points = [point for _, point in rows[~rows["collapsed"].eq(True)].groupby("strength", sort=True)]
+    points = repeats_of_points(rows[~rows["collapsed"].eq(True)])
     if not points:
         return 0.0, math.nan, math.nan
     (erasure_of, erasure_draws), (utility_of, utility_draws) = (

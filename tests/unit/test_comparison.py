@@ -14,6 +14,7 @@ from harness.records.journal import Journal
 from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
 from harness.reporting.comparison import matched_tables
+from harness.reporting.curves import curves
 from harness.reporting.evidence import read_evidence
 from harness.reporting.layout import model_tables
 from harness.reporting.matched_texts import matched_frame, matched_markdown, matched_sentences
@@ -343,6 +344,21 @@ def test_the_share_that_a_method_covers_and_its_distance_to_the_retrained_model(
     assert math.isnan(half.numbers[1 + names.index("mauve")][1])  # one seed, and no items
     both = next(row for row in of_model.rows if row.variant == "both")
     assert both.distances[names.index("ma")].text == "−0.200"
+
+
+def test_points_of_one_strength_that_tuning_chose_apart_are_not_averaged(measured, trial):
+    # Both are epoch 1, at other rates: as repeats of one point they would cover what neither of them does.
+    halfway, near = 4.0 * math.sqrt(5.0), 4.0 * 5**0.25
+    one = trial("ga", (1,), targets={"ma <= 0.9": 1})
+    other = trial("ga", (1,), targets={"ma <= 0.75": 1}, settings={"rate": 2}, trial_id="ga-other")
+    results, ranked = measured(
+        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED), (one, {1: (0.85, near, 0.8)}),
+        (other, {1: (0.7, halfway, 0.8)}), ranked_at={"ga": 7},
+    )  # fmt: skip
+    [of_model] = standing_tables(results.plan, ranked)
+    assert of_model.rows[0].numbers[0][0] == pytest.approx(0.25 * 0.75 + 0.25 * 0.5)
+    (curve,) = [curve for curve in curves(ranked.table, "miniature-m", "perplexity", "ma") if curve.variant == "ga"]
+    assert [round(point.y, 3) for point in curve.points] == [0.85, 0.7]
 
 
 def test_without_a_retrained_model_nothing_is_measured_against_it(measured, trial):
