@@ -20,6 +20,7 @@ from harness.reporting.aggregate import seed_count
 from harness.reporting.axis_scale import axis_scale
 from harness.reporting.collapse import verdict
 from harness.reporting.curves import panels, styles
+from harness.reporting.evidence import HIGH, LOW
 from harness.reporting.figures import RED, REFERENCE_STYLES
 from harness.reporting.layout import ARROWS, GROUP_TITLES, number, split_title, strength_text
 from harness.reporting.metric_info import MetricInfo
@@ -28,8 +29,6 @@ from harness.specs import ORIGINAL, REFERENCE_ROWS, TrialSpec
 Numbers = Mapping[str, Sequence[float | None]]
 """Metric name to a number for each row of the table; None where nothing can be drawn."""
 
-INTERVAL_ENDS = ("{}_low", "{}_high")
-"""The columns of a metric's 95 % interval, where a table has them."""
 _DIGITS = 6
 _LARGEST = 1e300
 """Beyond it the difference of two numbers may be infinite, so that no axis holds both."""
@@ -152,9 +151,7 @@ def _points(
     has_seeds = seed_count(table) > 1
     points: list[dict[str, Json]] = []
     for index, (_, row) in enumerate(table.iterrows()):
-        intervals = [
-            [_plain(row.get(end.format(metric.name), math.nan)) for end in INTERVAL_ENDS] for metric in metrics
-        ]
+        intervals = [[_plain(row.get(end.format(metric.name), math.nan)) for end in (LOW, HIGH)] for metric in metrics]
         points.append(
             {
                 "id": row["point_id"],
@@ -183,7 +180,7 @@ def _words(row: pd.Series[Any], settings: Mapping[str, str], has_seeds: bool) ->
 
 def _text(row: pd.Series[Any], metric: Metric) -> str:
     """Return a point's number as tables print it, with its interval where the table has one."""
-    low, high = (row.get(end.format(metric.name), math.nan) for end in INTERVAL_ENDS)
+    low, high = (row.get(end.format(metric.name), math.nan) for end in (LOW, HIGH))
     has_interval = not (math.isnan(low) or math.isnan(high))
     return number(row[metric.name], metric) + (
         f" ({number(low, metric)} to {number(high, metric)})" if has_interval else ""

@@ -57,7 +57,9 @@ def limits(rows: pd.DataFrame, info: MetricInfo, plan: Plan) -> list[Limit]:
         return []
     targets = {str(target): target for study in plan.studies for target in study.targets}
     if targets:
-        asked = [(info[target.metric], target.at_most, name) for name, target in targets.items()]
+        asked = [
+            (info[target.metric], target.at_most, name) for name, target in targets.items() if target.metric in info
+        ]
         return [limit for one in asked if (limit := _erasure_limit(rows, *one, utility, is_absolute=True))]
     levels = [(metric, level) for metric in erasure for level in (*ERASURE_LEVELS, RETRAINED)]
     of_erasure = [_erasure_limit(rows, *one, "", utility, is_absolute=one[0].high == 1.0) for one in levels]
