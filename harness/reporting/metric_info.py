@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.contracts import Group, Json, Metric
 from harness.errors import DataError, PluginError
+from harness.plans import Compare
 from harness.plugins import EVALUATORS
 from harness.records.results import Results
 from harness.specs import EvaluatorSpec
@@ -69,6 +70,13 @@ def in_column_order(metrics: Iterable[Metric]) -> dict[str, Metric]:
 def metrics_in(info: MetricInfo, *groups: Group) -> list[Metric]:
     """Return the metrics whose ranks count, group by group."""
     return [metric for group in groups for metric in info.values() if metric.ranked and metric.group == group]
+
+
+def first_axes(info: MetricInfo, compare: Compare) -> tuple[Metric | None, Metric | None]:
+    """Return the first metric of erasure and of utility that a sweep compares by and has measured."""
+    first = (next((info[name] for name in names if name in info), None) for names in (compare.erasure, compare.utility))
+    erasure, utility = first
+    return erasure, utility
 
 
 def in_sentence(metric: Metric) -> str:

@@ -19,7 +19,7 @@ from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.limits import warnings
 from harness.reporting.matched_texts import INTERPOLATED, matched_sentences
-from harness.reporting.metric_info import in_sentence, metrics_in
+from harness.reporting.metric_info import first_axes, in_sentence, metrics_in
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.recitation import said_first
@@ -70,8 +70,7 @@ def page(
         tasks=metrics_in(ranked.info, "reasoning"),
         answers=answers(table, ranked.info),
         axes=" and ".join(
-            next((in_sentence(ranked.info[name]) for name in names if name in ranked.info), NOTHING)
-            for names in (results.plan.compare.erasure, results.plan.compare.utility)
+            in_sentence(metric) if metric else NOTHING for metric in first_axes(ranked.info, results.plan.compare)
         ),
         matched=matched,
         standings=standing_tables(results.plan, ranked),

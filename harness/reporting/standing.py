@@ -17,7 +17,7 @@ from harness.reporting.evidence import REPLICATE, Evidence
 from harness.reporting.frontier import hypervolume
 from harness.reporting.item_values import Floats
 from harness.reporting.layout import Cell, interval_cell
-from harness.reporting.metric_info import RANKED_GROUPS, metrics_in
+from harness.reporting.metric_info import RANKED_GROUPS, first_axes, metrics_in
 from harness.reporting.ranking import RankedTable
 from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
 
@@ -49,9 +49,7 @@ class StandingTable:
 
 def standing_tables(plan: Plan, ranked: RankedTable) -> list[StandingTable]:
     """Return the standing of every variant, for each model that has a retrained one: without it there is no aim."""
-    axes = [next((ranked.info[name] for name in names if name in ranked.info), None) for names in
-            (plan.compare.erasure, plan.compare.utility)]  # fmt: skip
-    erasure, utility = axes
+    erasure, utility = first_axes(ranked.info, plan.compare)
     tables = []
     for model, rows in ranked.table.groupby("model", sort=False):
         if erasure and utility and (rows["method"] == RETRAINED).any():

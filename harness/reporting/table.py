@@ -16,7 +16,7 @@ from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.collapse import flag
 from harness.reporting.evidence import HIGH, LOW, Evidence, interval_columns
 from harness.reporting.frontier import non_dominated
-from harness.reporting.metric_info import MetricInfo, read_declarations
+from harness.reporting.metric_info import MetricInfo, first_axes, read_declarations
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
 LEADING = (
@@ -65,7 +65,7 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
 
 def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
     """Return which points no other of their method beats, by model and seed, whatever setting made them."""
-    axes = [next((info[name] for name in names if name in info), None) for names in (compare.erasure, compare.utility)]
+    axes = first_axes(info, compare)
     is_first = pd.Series(False, index=table.index)
     erased = table[~table["method"].isin(REFERENCE_ROWS)]
     if axes[0] is None or axes[1] is None:

@@ -374,12 +374,15 @@ def test_an_epoch_that_breaks_off_gives_the_plain_model_back(make_model, make_ta
 
 
 def test_on_a_cpu_nothing_is_moved(make_model, forget, bytes_held):
-    ours = engine_for(STAGES[2], make_model(1, layers=2), TRAINING)
+    model = make_model(1, layers=2, hidden=64)
+    plain = 4 * len(weights(model))
+    ours = engine_for(STAGES[2], model, TRAINING)
     ours.resume()
     step(ours, forget)
     before = bytes_held()
     ours.suspend()
-    assert bytes_held() == before
+    assert bytes_parked(ours) == 0
+    assert abs(bytes_held() - before) < plain / 4, "what the step left behind may go; the optimiser's moments may not"
     ours.close()
 
 
