@@ -17,6 +17,8 @@ from harness.errors import DataError, LetheError
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.collapse import flag
+from harness.reporting.published import compared_tables
+from harness.reporting.published_texts import published_table
 from harness.reporting.ranking import RANKS, RankedTable, rank
 from harness.reporting.table import read_table
 from harness.reporting.texts import console, ranking_table
@@ -46,8 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _folder(path: Path, out: Path | None) -> list[Path]:
     """Make everything again from the journal of a results folder."""
     journal = Journal(path / "journal")
-    ranked, written = write(read_results(journal.read_plan(), journal), out or path)
+    results = read_results(journal.read_plan(), journal)
+    ranked, written = write(results, out or path)
     console().print(ranking_table(ranked))
+    for table in compared_tables(results, ranked):
+        console().print(published_table(table))
     return written
 
 

@@ -115,6 +115,8 @@ class Plan(PlainData):
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
     compare: Compare = Compare()
+    reproduces: str | None = None
+    """The published table that its results stand beside; no part of any trial's identity."""
 
     @property
     def first_target(self) -> str | None:

@@ -225,9 +225,13 @@ def _collapse_classes(ranked: RankedTable) -> dict[str, str]:
 
 def _tell(outcome: SweepResults) -> int:
     """Print the ranking, what is unfinished and where the report is; return the exit code."""
+    from harness.reporting.published import compared_tables
+    from harness.reporting.published_texts import published_table
     from harness.reporting.texts import console, ranking_table
 
     console().print(ranking_table(outcome.ranked))
+    for table in compared_tables(outcome.results, outcome.ranked):
+        console().print(published_table(table))
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {trial.failure.error}" if trial.failure else ""
         print(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")

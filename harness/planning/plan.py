@@ -29,6 +29,7 @@ from harness.planning.tuning import (
 )
 from harness.planning.validation import Checking, collected, validated
 from harness.plans import Compare, Plan, StudySpec
+from harness.records.published import published_conditions
 from harness.specs import ORIGINAL, UNSEEN_ROWS, CollapseBounds, TrialSpec
 
 T = TypeVar("T")
@@ -89,6 +90,7 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
         collapse=CollapseBounds(**sweep.collapse.model_dump()),
         samples=sweep.report.samples,
         compare=checked.compare,
+        reproduces=sweep.reproduces,
     )
 
 
@@ -153,6 +155,8 @@ def _substance(
 def _naming_faults(sweep: Sweep, name: str) -> Iterator[Fault]:
     if name in SHARED_FOLDERS:
         yield Fault("name", f"'{name}' names a folder that all sweeps share: choose another.")
+    if sweep.reproduces is not None and sweep.reproduces not in published_conditions():
+        yield Fault("reproduces", unknown("published table", sweep.reproduces, published_conditions()))
     for index, seed in enumerate(sweep.seeds):
         if seed in sweep.seeds[:index]:
             yield Fault(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")

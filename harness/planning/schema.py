@@ -234,6 +234,7 @@ class Sweep(Strict):
     """A sweep file."""
 
     name: Name | None = None
+    reproduces: str | None = None
     models: Annotated[list[Model], MinLen(1), doc("a list of models")] = Field(
         description="which models to erase from?", examples=["models: [miniature-m]"]
     )

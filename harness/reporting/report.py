@@ -20,6 +20,8 @@ from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, spli
 from harness.reporting.limits import warnings
 from harness.reporting.matched_texts import INTERPOLATED, matched_sentences
 from harness.reporting.metric_info import first_axes, in_sentence, metrics_in
+from harness.reporting.published import ComparedTable
+from harness.reporting.published_texts import difference_text, figure_text, heading, marks
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.recitation import said_first
@@ -33,7 +35,11 @@ UNSEEN_NAMES = {RETRAINED: "of the retrained model's", HOLDOUT: "of unseen texts
 
 
 def page(
-    results: Results, ranked: RankedTable, pictures: Mapping[str, bytes], matched: Sequence[MatchedTable] = ()
+    results: Results,
+    ranked: RankedTable,
+    pictures: Mapping[str, bytes],
+    matched: Sequence[MatchedTable] = (),
+    published: Sequence[ComparedTable] = (),
 ) -> str:
     """Return the report of a sweep, as far as it has come; one without any finished trial too.
 
@@ -45,6 +51,10 @@ def page(
     )
     environment.globals.update(
         arrows=ARROWS,
+        difference_text=difference_text,
+        figure_text=figure_text,
+        heading=heading,
+        marks=marks,
         number=number,
         signed=signed,
         split_title=split_title,
@@ -73,6 +83,7 @@ def page(
             in_sentence(metric) if metric else NOTHING for metric in first_axes(ranked.info, results.plan.compare)
         ),
         matched=matched,
+        published=published,
         standings=standing_tables(results.plan, ranked),
         survivors=survivors(ranked),
         unseen_names=UNSEEN_NAMES,

@@ -14,6 +14,8 @@ from harness.reporting.figures import rendered, tradeoff
 from harness.reporting.layout import model_tables
 from harness.reporting.matched_texts import matched_frame, matched_markdown
 from harness.reporting.metric_info import declarations, metric_info, metrics_in
+from harness.reporting.published import compared_tables
+from harness.reporting.published_texts import published_markdown
 from harness.reporting.ranking import RANKS, RankedTable, rank
 from harness.reporting.reasoning import answers, bars
 from harness.reporting.recitation import said_first
@@ -53,8 +55,11 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
             write_whole(folder / "matched.md", matched_markdown(compared, results.plan.question)),
             write_whole(folder / "matched.csv", table_csv(matched_frame(compared))),
         ]
+    beside = compared_tables(results, ranked)
+    if beside:
+        written.append(write_whole(folder / "published.md", published_markdown(beside, results.plan.question)))
     pictures = {name: rendered(figure, "svg") for name, figure in figures.items()}
-    report = page(results, ranked, pictures, compared)
+    report = page(results, ranked, pictures, compared, beside)
     written += write_tables(ranked, results.plan.question, folder)
     return ranked, [*written, write_whole(folder / "report.html", report)]
 

@@ -1,0 +1,75 @@
+"""Holds a sweep's results against the published table that it reproduces, cell by cell.
+
+    lethe verify results/paper_main_table
+
+Exit codes: 0 every cell that can be compared lies within its tolerance, 1 one does not or none can be compared, 2 there
+is nothing to verify: no results, no published table, or rows that are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import DataError, LetheError
+from harness.library import load_results
+from harness.records.published import published_conditions
+from harness.reporting.published import ComparedTable, compared_tables
+from harness.reporting.published_texts import verified_table
+from harness.reporting.texts import console
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print each cell of a published table beside ours, and whether it lies within its tolerance."""
+    parser = argparse.ArgumentParser(prog="lethe verify", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", type=Path, help="a sweep's results: results/paper_main_table")
+    folder = parser.parse_args(argv).folder
+    try:
+        tables = _whole_tables(folder)
+    except LetheError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for table in tables:
+        console().print(verified_table(table))
+        console().print()
+    cells = [cell for table in tables for cell in table.cells]
+    inside, outside = (sum(cell.is_inside is which for cell in cells) for which in (True, False))
+    print(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
+    if not inside + outside:
+        print("Nothing is verified: no cell can be compared, for the reasons above.")
+    elif inside + outside < len(cells):
+        print("A cell that cannot be compared is not verified.")
+    return 0 if inside and not outside else 1
+
+
+def _whole_tables(folder: Path) -> list[ComparedTable]:
+    """Return the tables of a results folder, sure to have every row of the published one."""
+    if not (folder / "journal" / "plan.json").is_file():
+        around = folder if folder.is_dir() else folder.parent
+        sweeps = sorted(str(plan.parents[1]) for plan in around.glob("*/journal/plan.json"))
+        there = f"Below {around} there are results in {', '.join(sweeps)}." if sweeps else "Run the sweep first."
+        state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
+        raise DataError(f"{folder} {state} (no journal/plan.json). {there}")
+    outcome = load_results(folder)
+    plan = outcome.results.plan
+    if plan.reproduces is None:
+        raise DataError(
+            f"the sweep '{plan.sweep}' reproduces no published table. Where it does, its sweep file says "
+            f"reproduces: NAME, one of {', '.join(published_conditions())}; run it again after adding that, which "
+            "measures nothing twice."
+        )
+    tables = compared_tables(outcome.results, outcome.ranked)
+    lacking = [f"{row.label} on {table.model}: {row.lacking}" for table in tables for row in table.rows if row.lacking]
+    if lacking:
+        others = [f"{row.label} on {table.model}" for table in tables for row in table.rows if not row.lacking]
+        raise DataError(
+            f"{folder} lacks rows of the published table:\n  " + "\n  ".join(lacking) + "\n"
+            f"There are: {', '.join(others) or 'none'}. Add what is missing to the sweep file, or run the sweep again."
+        )
+    return tables
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
