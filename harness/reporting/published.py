@@ -24,6 +24,8 @@ from harness.reporting.ranking import RankedTable
 from harness.specs import REFERENCE_ROWS
 
 COLLAPSED_THERE = "the published model has collapsed: its flag is compared, not its numbers"
+WIDEST = 2.0
+"""Times the stated tolerance: a figure of ours whose own interval reaches further would agree with anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,15 +192,19 @@ class _Beside:
             return ComparedCell(**about, ours=math.nan, tolerance=math.nan, obstacles=(why,))
         ours = float(self.rows[name].mean(skipna=False))
         low, high = self.ranked.evidence.interval(self.rows, metric)
-        stated = published_tolerances().get(name)
-        tolerances = [stated.at(published) if stated else math.nan, max(high - ours, ours - low)]
-        known = [value for value in tolerances if not math.isnan(value)]
+        own = max(high - ours, ours - low)
+        stated = published_tolerances()[name].at(published) if name in published_tolerances() else math.nan
+        tolerance = own if own > stated else stated
         obstacles = [*self._obstacles(metric), *([COLLAPSED_THERE] if has_collapsed else [])]
-        if not known:
-            obstacles.append(f"no tolerance is stated for {declared.title}, and nothing here measures its noise")
-        tolerance = max(known, default=math.nan)
-        is_own = bool(known) and tolerance != tolerances[0]
-        return ComparedCell(**about, ours=ours, tolerance=tolerance, is_own_interval=is_own, obstacles=tuple(obstacles))
+        if math.isnan(stated):
+            obstacles.append(f"no tolerance is stated for {declared.title}")
+        elif own > WIDEST * stated:
+            obstacles.append(
+                f"our own figure of {declared.title} is not sure enough to tell, its 95 % interval is too wide"
+            )
+        return ComparedCell(
+            **about, ours=ours, tolerance=tolerance, is_own_interval=own > stated, obstacles=tuple(obstacles)
+        )
 
     def flag(self, published: bool) -> ComparedCell:
         """Return the cell that says whether the model has collapsed."""

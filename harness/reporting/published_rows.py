@@ -48,9 +48,11 @@ def _settings(row: PublishedRow) -> dict[str, Json]:
 
 
 def _is_row(spec: TrialSpec, row: PublishedRow, settings: Mapping[str, Json]) -> bool:
-    if spec.method != row.method or {**settings, **spec.settings} != settings:
+    if spec.method != row.method or spec.is_reference:
+        return spec.method == row.method
+    if {**settings, **spec.settings} != settings:
         return False
-    return spec.is_reference or METHODS.load(row.method).strength.cumulative or spec.strengths == (row.strength,)
+    return METHODS.load(row.method).strength.cumulative or spec.strengths == (row.strength,)
 
 
 def differences(

@@ -72,19 +72,16 @@ def published_markdown(tables: Sequence[ComparedTable], question: str) -> str:
 def published_table(table: ComparedTable) -> Table:
     """Return a table for the terminal, of the metrics of the trade-off figure and the collapse flag."""
     shown = [index for index, cell in enumerate(table.rows[0].cells) if cell.metric is None or cell.metric.axis]
-    terminal = _terminal(table, OURS_THEN_PUBLISHED)
+    terminal = _terminal(table, "Each cell: ours; below it the difference and the published figure.")
     terminal.add_column("")
     for index in shown:
         terminal.add_column(table.rows[0].cells[index].title, justify="right")
     for row in table.rows:
         cells = [row.cells[index] for index in shown]
-        texts = [
-            f"{figure_text(cell, cell.ours)} {figure_text(cell, cell.published)} {difference_text(cell)}"
-            if cell.metric
-            else f"{figure_text(cell, cell.ours)} {figure_text(cell, cell.published)}"
-            for cell in cells
-        ]
-        terminal.add_row(Text(row.label), *map(Text, texts), style="red" if row.collapsed else None)
+        ours = [figure_text(cell, cell.ours) for cell in cells]
+        theirs = [f"{difference_text(cell)} {figure_text(cell, cell.published)}" for cell in cells]
+        terminal.add_row(Text(row.label), *map(Text, ours), style="red" if row.collapsed else None)
+        terminal.add_row("", *map(Text, theirs), style="dim")
     return terminal
 
 

@@ -9,6 +9,7 @@ import yaml
 from evaluators.reasoning import Reasoning
 from harness.errors import ConfigError
 from harness.planning.plan import plan
+from harness.records.published import published_conditions
 
 PAPER = Path(__file__).resolve().parents[2] / "sweeps" / "paper"
 BOTH = {
@@ -46,6 +47,17 @@ MAIN_TABLE = {
     "methods.contrastive_decoding.gamma": 0.3,
     "methods.deliberate_imagination.gamma": 3,
 }
+EPOCHS = [1, 2, 3, 4, 5, 6, 7]
+OF_EMSO = {path: value for path, value in BOTH.items() if not path.startswith(("data.retain", "memorized_model"))}
+ABLATION = {
+    "reproduces": "emso_ablation",
+    "methods.select_nll": {"method": "emso", "loss": "nll", "epochs": EPOCHS, "k": 2},
+    "methods.random_em": {"method": "emso", "selection": "random", "epochs": EPOCHS, "k": 2},
+    "methods.without_direction": {"method": "emso", "selection": "saliency", "epochs": EPOCHS, "k": 2},
+    "methods.full_em": {"method": "emso", "selection": "all", "epochs": EPOCHS},
+}
+NUM_BLOCKS = {"reproduces": "emso_num_blocks", "methods.emso.k": [1, 2, 3, 4]}
+ABLATION_TA = {f"methods.{row}.gamma": [0.04, 0.05, 0.08, 0.1] for row in ("literal", "shrunk_weights", "task_vector")}
 TRADEOFF = {
     "methods.task_arithmetic.gamma": [0.04, 0.05, 0.08, 0.1],
     "methods.contrastive_decoding.gamma": [0.5, 0.6, 0.7, 0.8],
@@ -64,8 +76,19 @@ TUNED = {
 }
 
 
+OF_TA = {path: value for path, value in BOTH.items() if not path.startswith(("methods", "data.ret"))}
+
+
 @pytest.mark.parametrize(
-    ("name", "stated"), [("main_table", BOTH | MAIN_TABLE), ("tradeoff", BOTH | TRADEOFF), ("tuned", TUNED)]
+    ("name", "stated"),
+    [
+        ("main_table", BOTH | MAIN_TABLE | {"reproduces": "emso_main_table"}),
+        ("tradeoff", BOTH | TRADEOFF),
+        ("tuned", TUNED),
+        ("ablation", OF_EMSO | ABLATION),
+        ("num_blocks", OF_EMSO | NUM_BLOCKS),
+        ("ablation_ta", OF_TA | ABLATION_TA),
+    ],
 )
 def test_every_value_that_the_paper_states(name, stated):
     content = yaml.safe_load((PAPER / f"{name}.yaml").read_text())
@@ -79,7 +102,32 @@ def test_batches_are_accumulated_as_often_as_the_paper_says(accumulated):
     assert content["training"]["global_batch"] == times * content["models"][number]["training"]["micro_batch"]
 
 
-@pytest.mark.parametrize("name", ["main_table", "tradeoff", "tuned"])
+@pytest.mark.parametrize("name", ["main_table", "ablation", "num_blocks"])
+def test_what_reproduces_a_table_is_measured_by_its_definition_and_on_its_forget_set(name):
+    content = yaml.safe_load((PAPER / f"{name}.yaml").read_text())
+    conditions = published_conditions()[content["reproduces"]]
+    definitions = [content["evaluators"][evaluator]["definition"] for evaluator in ("memorization", "generation")]
+    assert definitions == [conditions.definition] * 2
+    assert [model["id"] for model in content["models"]] == list(conditions.models.values())
+    assert {name: content["training"][name] for name in conditions.training} == conditions.training
+    assert all(content["judges"][role] in known for role, known in conditions.judges.items())
+    stated = {"prompts": "sequences", "prompt_tokens": "prefix_tokens"}
+    utility = {stated.get(name, name): value for name, value in content["data"]["utility"].items()}
+    assert {name: utility[name] for name in conditions.utility} == conditions.utility
+
+
+def test_task_arithmetic_stands_beside_its_control():
+    for name, row, gamma in (
+        ("main_table", "task_arithmetic", 0.05),
+        ("ablation_ta", "literal", [0.04, 0.05, 0.08, 0.1]),
+    ):
+        for folder in (PAPER, PAPER.parent):
+            methods = yaml.safe_load((folder / f"{name}.yaml").read_text())["methods"]
+            control = {"method": "task_arithmetic", "formula": "shrink", "gamma": gamma}
+            assert (methods[row]["gamma"], methods["shrunk_weights"]) == (gamma, control)
+
+
+@pytest.mark.parametrize("name", ["main_table", "tradeoff", "tuned", "ablation", "num_blocks", "ablation_ta"])
 def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache, tmp_path):
     """With a model and judges that are here, every other setting is accepted."""
     (tmp_path / "data_set").mkdir()
@@ -97,4 +145,4 @@ def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache,
         pytest.fail(str(error))
     assert {(spec.cpus, spec.gpus) for spec in found.trials} == {(4, 0.25)}
     assert len(found.studies) == (7 if name == "tuned" else 0)
-    assert re.fullmatch(r".+ \(the paper's (table 1|figure 4)\)\?", found.question)
+    assert re.fullmatch(r".+ \((beside )?the paper's (table [123]|figure 4)\)\?", found.question)

@@ -12,6 +12,9 @@ from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
 from harness.plans import Compare
 from harness.plugins import METHODS
+from harness.records.published import published_conditions
+from harness.records.results import Results, trial_results
+from harness.reporting.published_rows import points_of
 from harness.specs import HOLDOUT
 
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
@@ -30,13 +33,32 @@ def other_judges(world):
     return [f"judges.{role}={world}/OTHER" for role in ("perplexity", "features")]
 
 
-@pytest.mark.parametrize(("name", "trials", "points"), [("smoke", 6, 7), ("tradeoff", 19, 25), ("main_table", 10, 16)])
+@pytest.mark.parametrize(
+    ("name", "trials", "points"),
+    [
+        ("smoke", 6, 7),
+        ("tradeoff", 19, 25),
+        ("main_table", 11, 17),
+        ("ablation", 8, 8),
+        ("num_blocks", 7, 31),
+        ("ablation_ta", 15, 15),
+    ],
+)
 def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, trials, points):
     found = plan(SWEEPS / f"{name}.yaml", [*anywhere, *other_judges])
     assert found.question.endswith("?")
     assert found.sweep == name
     assert len(found.trials) == trials
     assert sum(len(spec.points()) for spec in found.trials) == points
+
+
+@pytest.mark.parametrize("name", ["main_table", "ablation", "num_blocks"])
+def test_what_reproduces_a_table_has_each_of_its_rows(anywhere, other_judges, name):
+    found = plan(SWEEPS / f"{name}.yaml", [*anywhere, *other_judges])
+    results = Results(found, tuple(trial_results(spec, ()) for spec in found.trials))
+    for row in published_conditions()[found.reproduces].rows.values():
+        _, lacking = points_of(results, found.trials[0].model.id, row)
+        assert lacking.endswith("is not finished"), lacking
 
 
 def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
