@@ -53,6 +53,11 @@ import pytest
         ({"seeds": "[0, 1, 0]"}, "seeds.2", "0 is already in the list: its trials would be the same."),
         ({"seeds": "7"}, "seeds", "must be a list of whole numbers, each at least 0"),
         ({"name": "my sweep"}, "name", "must be a name of letters, digits, '-' and '_', or null; got the text 'my"),
+        (
+            {"name": "sound\nreproduces: emso_ablaton"},
+            "reproduces",
+            "no published table is called 'emso_ablaton'. Did you mean 'emso_ablation'? Known: di_original_models, emso",
+        ),
         ({"name": "artifacts"}, "name", "'artifacts' names a folder that all sweeps share: choose another."),
         (
             {"judges": "{perplexity: OTHER, features: miniature-judg}"},
