@@ -30,13 +30,31 @@ def other_judges(world):
     return [f"judges.{role}={world}/OTHER" for role in ("perplexity", "features")]
 
 
-@pytest.mark.parametrize(("name", "trials", "points"), [("smoke", 6, 7), ("tradeoff", 19, 25), ("main_table", 10, 16)])
+@pytest.mark.parametrize(
+    ("name", "trials", "points"),
+    [
+        ("smoke", 6, 7),
+        ("tradeoff", 19, 25),
+        ("main_table", 10, 16),
+        ("table_definition", 10, 16),
+        ("learning_rate", 21, 45),
+    ],
+)
 def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, trials, points):
     found = plan(SWEEPS / f"{name}.yaml", [*anywhere, *other_judges])
     assert found.question.endswith("?")
     assert found.sweep == name
     assert len(found.trials) == trials
     assert sum(len(spec.points()) for spec in found.trials) == points
+
+
+def test_the_definition_is_all_that_two_sweeps_differ_in():
+    ours, theirs = (
+        yaml.safe_load((SWEEPS / f"{name}.yaml").read_text()) for name in ("main_table", "table_definition")
+    )
+    assert {key for key in ours if ours[key] != theirs[key]} == {"name", "models", "evaluators"}
+    assert {settings["definition"] for settings in theirs["evaluators"].values()} == {"table"}
+    assert theirs["models"] == ours["models"][:2]
 
 
 def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
