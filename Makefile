@@ -9,7 +9,7 @@ sweep: $(READY)
 	$(BIN)/python -m harness.sweep sweeps/tradeoff.yaml
 
 test: $(READY)
-	$(BIN)/python -m pytest tests -m "not soak" --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest tests -m "not soak" --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	$(BIN)/ruff format --check .

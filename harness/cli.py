@@ -23,6 +23,7 @@ VERBS = {
     "prefetch": ("harness.prefetch:main", "fetch every model and data set of the hub that a sweep names"),
     "collate": ("harness.collate:main", "make tables and report again, from a journal or a table.csv"),
     "verify": ("harness.verify:main", "hold a sweep's results against the published table that it reproduces"),
+    "index": ("harness.index:main", "write one page that links the reports of all sweeps"),
     "pretrain": ("harness.pretrain:main", "rebuild the miniature's checkpoints, or make more from other seeds"),
     "plugins": ("harness.cli:plugins", "print every method and evaluator with its settings, and every metric"),
     "patch": ("harness.cli:patch", "write an erased model that a sweep kept as a patch, as a checkpoint folder"),

@@ -51,8 +51,8 @@ def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
         reason = "is the name of a row that every sweep has" if key in REFERENCE_ROWS else "cannot name a row"
         yield Fault(path, f"'{key}' {reason}: use letters, digits, '-' and '_', and another word.")
         return []
-    method, overrides = block.pop("method", key), block.pop("training", None)
-    training = yield from validated(TrainingSettings, {} if overrides is None else overrides, f"{path}.training")
+    method, training = block.pop("method", key), block.pop("training", None)
+    trainings = yield from _trainings({} if training is None else training, f"{path}.training")
     try:
         plugin = METHODS.load(str(method))
     except PluginError as error:
@@ -60,16 +60,17 @@ def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
         hint = " A row under a name of its own says which: {method: emso, ...}." if is_own_name else ""
         yield Fault(path if method == key else f"{path}.method", f"{error}{hint}")
         return []
-    grid = yield from _grid(block, plugin, path)
+    grid = yield from _listed(block, path)
+    default = default_strength(plugin)
+    if plugin.strength.field not in block and default is not None:
+        grid[plugin.strength.field] = [default]
     combinations = yield from _combinations(plugin, grid, block, path)
-    if training is None:
-        return []
     apart = [name for name, values in grid.items() if len(values) > 1 and name != plugin.strength.field]
-    return list(_templates(key, str(method), plugin, combinations, apart, training.model_dump(exclude_unset=True)))
+    return list(_templates(key, str(method), plugin, combinations, apart, trainings))
 
 
-def _grid(block: Settings, plugin: type[Method], path: str) -> Checking[dict[str, list[Any]]]:
-    """Return each setting's values, one or several; the strength's too if the block leaves it at its default."""
+def _listed(block: Settings, path: str) -> Checking[dict[str, list[Any]]]:
+    """Return each setting's values, one or several; those without any are left out."""
     grid = {name: value if isinstance(value, list) else [value] for name, value in block.items()}
     for name, values in grid.items():
         if not values:
@@ -77,10 +78,42 @@ def _grid(block: Settings, plugin: type[Method], path: str) -> Checking[dict[str
         for index, value in enumerate(values):
             if value in values[:index]:
                 yield Fault(f"{path}.{name}.{index}", f"{quoted(value)} is already in the list.")
-    default = default_strength(plugin)
-    if plugin.strength.field not in block and default is not None:
-        grid[plugin.strength.field] = [default]
     return {name: values for name, values in grid.items() if values}
+
+
+def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
+    """Return every combination of a row's `training`, by what sets it apart: `learning_rate=1e-05`."""
+    if not isinstance(block, dict):
+        yield from validated(TrainingSettings, block, path)
+        return {}
+    grid = yield from _listed(block, path)
+    apart = [name for name, values in grid.items() if len(values) > 1]
+    if "micro_batch" in apart:
+        reason = "decides how much memory a step takes, and no number: give one value, no list."
+        yield Fault(f"{path}.micro_batch", reason)
+    combinations: dict[str, Settings] = {}
+    faults: dict[Fault, None] = {}
+    for index, given in _indexed_product(grid):
+        training, wrong = collected(validated(TrainingSettings, given, path))
+        faults |= dict.fromkeys(_in_list(fault, path, index, block) for fault in wrong)
+        if training is not None:
+            settings = training.model_dump(exclude_unset=True)
+            combinations[",".join(f"{name}={settings[name]}" for name in apart)] = settings
+    yield from faults
+    return combinations
+
+
+def _indexed_product(grid: Mapping[str, list[Any]]) -> Iterator[tuple[dict[str, int], dict[str, Any]]]:
+    """Yield every combination of a grid: each setting's place in its list, and its value."""
+    for numbers in product(*(range(len(values)) for values in grid.values())):
+        index = dict(zip(grid, numbers, strict=True))
+        yield index, {name: grid[name][number] for name, number in index.items()}
+
+
+def _in_list(fault: Fault, path: str, index: Mapping[str, int], block: Settings) -> Fault:
+    """Return a fault at its place in a setting's list, if the file gives that setting one."""
+    name = fault.path.removeprefix(f"{path}.")
+    return Fault(f"{fault.path}.{index[name]}", fault.reason) if isinstance(block.get(name), list) else fault
 
 
 def default_strength(plugin: type[Method]) -> Number | None:
@@ -95,14 +128,9 @@ def _combinations(
     """Return every combination's settings, checked by the plugin; each fault once."""
     combinations: list[Settings] = []
     faults: dict[Fault, None] = {}
-    for numbers in product(*(range(len(values)) for values in grid.values())):
-        index = dict(zip(grid, numbers, strict=True))
-        given = {name: grid[name][number] for name, number in index.items()}
+    for index, given in _indexed_product(grid):
         instance, wrong = collected(validated(plugin, given, path))
-        for fault in wrong:
-            name = fault.path.removeprefix(f"{path}.")
-            is_listed = isinstance(block.get(name), list)
-            faults[Fault(f"{fault.path}.{index[name]}", fault.reason) if is_listed else fault] = None
+        faults |= dict.fromkeys(_in_list(fault, path, index, block) for fault in wrong)
         if instance is not None:
             combinations.append(plain_settings(instance))
     yield from faults
@@ -115,18 +143,19 @@ def _templates(
     plugin: type[Method],
     combinations: Sequence[Settings],
     apart: Sequence[str],
-    training: Settings,
+    trainings: Mapping[str, Settings],
 ) -> Iterator[TrialTemplate]:
     """Yield one for every combination of what sets variants apart and, unless it is cumulative, of the strength."""
     strength = plugin.strength
     variants: dict[str, list[Settings]] = {}
     for settings in combinations:
-        values = ",".join(f"{name}={settings[name]}" for name in apart)
-        variants.setdefault(f"{key}({values})" if values else key, []).append(settings)
-    for variant, members in variants.items():
+        variants.setdefault(",".join(f"{name}={settings[name]}" for name in apart), []).append(settings)
+    for (values, members), (of_training, training) in product(variants.items(), trainings.items()):
+        named = ",".join(part for part in (values, of_training) if part)
         others = {name: value for name, value in members[0].items() if name != strength.field}
         rising = sorted(settings[strength.field] for settings in members)
         for strengths in [tuple(rising)] if strength.cumulative else [(value,) for value in rising]:
+            variant = f"{key}({named})" if named else key
             yield TrialTemplate(key, variant, method, plugin, others, strengths, training)
 
 

@@ -56,7 +56,20 @@ else:
     _HINTS = get_type_hints(Training, include_extras=True)
     _FIELDS = {field.name: (_HINTS[field.name], field.default) for field in fields(Training)}
     TrainingSettings = create_model("TrainingSettings", __base__=Strict, **_FIELDS)
-TrainingBlock = Annotated[TrainingSettings, BeforeValidator(_with_defaults)]
+
+
+def _without_axes(value: Any) -> Any:
+    """Refuse a list: what holds for several rows is one value, and a grid is of the rows that train."""
+    listed = [name for name, it in value.items() if isinstance(it, list)] if isinstance(value, dict) else []
+    if listed:
+        raise ValueError(
+            f"gives a list for '{listed[0]}', and here it is one value for all rows. A list is a grid axis of a row: "
+            f"methods: {{emso: {{training: {{{listed[0]}: [...]}}}}}}."
+        )
+    return _with_defaults(value)
+
+
+TrainingBlock = Annotated[TrainingSettings, BeforeValidator(_without_axes)]
 
 
 class JudgeEntry(Strict):

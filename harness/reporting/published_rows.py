@@ -26,16 +26,24 @@ def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[Poi
         told = ", ".join(f"{name} {value}" for name, value in asked.items())
         return [], f"no row of this sweep is {row.method}{f' with {told}' if told else ''}"
     for trial in trials:
-        if trial.status != "done":
-            state = f"failed: {trial.failure.error}" if trial.failure else "is not finished"
-            return [], f"'{trial.spec.variant}', seed {trial.spec.seed}, {state}"
-    return [_last_point(trial, row) for trial in trials], ""
+        if not _points_within(trial, row) or trial.status != "done":
+            return [], f"'{trial.spec.variant}', seed {trial.spec.seed}, {_state(trial)}"
+    return [_points_within(trial, row)[-1] for trial in trials], ""
 
 
-def _last_point(trial: TrialResults, row: PublishedRow) -> PointResults:
-    """Return the point that a published row is: the last one as far as its strength goes."""
-    within = [point for point in trial.measured if point.strength is None or point.strength <= (row.strength or 0)]
-    return (within or list(trial.measured))[-1 if within else 0]
+def _state(trial: TrialResults) -> str:
+    """Return why a trial has no point that is a published row."""
+    if trial.failure:
+        return f"failed: {trial.failure.error}"
+    if trial.status == "missing":
+        return "is not finished"
+    where = f"ended at {trial.stop.strength:g}, which the file does not list" if trial.stop else "goes further"
+    return f"{where} ({trial.spec.strength_name})"
+
+
+def _points_within(trial: TrialResults, row: PublishedRow) -> list[PointResults]:
+    """Return the measured points as far as a published row's strength goes."""
+    return [point for point in trial.measured if point.strength is None or point.strength <= (row.strength or 0)]
 
 
 def _settings(row: PublishedRow) -> dict[str, Json]:

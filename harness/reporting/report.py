@@ -14,6 +14,7 @@ from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.aggregate import seed_count
 from harness.reporting.choosable_figure import choosable_figure, embedded
 from harness.reporting.collapse import rules_in_words, verdict
+from harness.reporting.collapse_onset import onset_tables
 from harness.reporting.comparison import MatchedTable
 from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
@@ -85,6 +86,7 @@ def page(
         matched=matched,
         published=published,
         standings=standing_tables(results.plan, ranked),
+        onsets=onset_tables(table, ranked.info, results.plan.compare),
         survivors=survivors(ranked),
         unseen_names=UNSEEN_NAMES,
         interpolated=INTERPOLATED,

@@ -8,6 +8,7 @@ import pandas as pd
 
 from harness.files import write_whole
 from harness.records.results import Results
+from harness.reporting.collapse_onset import onset_markdown, onset_tables
 from harness.reporting.comparison import matched_tables
 from harness.reporting.evidence import read_evidence
 from harness.reporting.figures import rendered, tradeoff
@@ -49,6 +50,8 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     if accuracies := answers(shown, info):
         text = reasoning_markdown(accuracies, metrics_in(info, "reasoning"))
         written.append(write_whole(folder / "reasoning.md", text))
+    if onsets := onset_tables(shown, info, results.plan.compare):
+        written.append(write_whole(folder / "collapse.md", onset_markdown(onsets, results.plan.question)))
     compared = matched_tables(results, ranked)
     if compared:
         written += [

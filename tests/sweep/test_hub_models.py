@@ -1,4 +1,4 @@
-"""A checkpoint of GPT-Neo 125M's shape, with random weights, from the hub's cache: planned, erased and measured."""
+"""A checkpoint as wide as GPT-Neo 125M, with random weights, from the hub's cache: planned, erased and measured."""
 
 import math
 
@@ -21,6 +21,7 @@ models: [owner/gpt-neo-125m]
 data:
   forget: {source: npy, path: FORGET, prefix_tokens: 8}
   utility: {source: miniature, prompts: 2, prompt_tokens: 8, reference_tokens: 8}
+  validation: {source: miniature, sequences: 4}
 training: {learning_rate: 1.0e-4, global_batch: 4, early_stop: null}
 methods:
   gradient_ascent: {epochs: 1}
@@ -31,17 +32,17 @@ evaluators:
 """
 
 
-@pytest.fixture
-def sweep_file(hub_cache, tokenizer, tmp_path):
+@pytest.fixture(params=[2, pytest.param(12, marks=pytest.mark.soak)], ids="{} layers".format)
+def sweep_file(request, hub_cache, tokenizer, tmp_path):
     folder = tmp_path / "model"
     torch.manual_seed(0)
     GPTNeoForCausalLM(
         GPTNeoConfig(
             vocab_size=50257,
             hidden_size=768,
-            num_layers=12,
+            num_layers=request.param,
             num_heads=12,
-            attention_types=[[["global", "local"], 6]],
+            attention_types=[[["global", "local"], request.param // 2]],
             window_size=256,
             max_position_embeddings=2048,
         )

@@ -56,7 +56,7 @@ import pytest
         (
             {"name": "sound\nreproduces: emso_ablaton"},
             "reproduces",
-            "no published table is called 'emso_ablaton'. Did you mean 'emso_ablation'? Known: di_original_models, emso",
+            "no published table is called 'emso_ablaton'. Did you mean 'emso_ablation'? Known: di_original",
         ),
         ({"name": "artifacts"}, "name", "'artifacts' names a folder that all sweeps share: choose another."),
         (
@@ -71,6 +71,7 @@ import pytest
             "training.learning_rate",
             "must be a number above 0; got the text '.inf'.",
         ),
+        ({"training": "{learning_rate: [0.1, 0.2]}"}, "training", "A list is a grid axis of a row: methods: {emso: "),
         ({"training": "{early_stop: 0.9}"}, "training.early_stop", "must be a number above 1, or null; got 0.9."),
         (
             {"training": "{global_batch: 2.5}"},
@@ -101,6 +102,18 @@ def test_single_faults(check, replaced, path, reason):
         ),
         ("{emso: {loss: entropy}}", "loss", "must be em or nll; got the text 'entropy'."),
         ("{emso: {training: {global_batch: 0}}}", "training.global_batch", "must be a whole number of at least 1"),
+        (
+            "{emso: {training: {learning_rate: [0.1, 0]}}}",
+            "training.learning_rate.1",
+            "must be a number above 0; got 0.",
+        ),
+        ("{emso: {training: {learning_rate: []}}}", "training.learning_rate", "is an empty list, which asks for no"),
+        ("{emso: {training: {precision: [bf16, bf16]}}}", "training.precision.1", "the text 'bf16' is already in the"),
+        (
+            "{emso: {training: {micro_batch: [1, 2]}}}",
+            "training.micro_batch",
+            "and no number: give one value, no list.",
+        ),
         ("{emso: {training: fast}}", "training", "must be a mapping (name: value) of learning_rate, global_batch, "),
         ("{emso: 3}", "", "must be a mapping (name: value); got 3."),
         ("{emso: {method: emsi}}", "method", "no method is called 'emsi'. Did you mean 'emso'?"),

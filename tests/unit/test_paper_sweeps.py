@@ -95,6 +95,15 @@ def test_every_value_that_the_paper_states(name, stated):
     assert {path: value(content, path) for path in stated} == stated
 
 
+def test_the_grid_of_rates_is_around_the_papers_and_nothing_else_differs():
+    content = yaml.safe_load((PAPER / "learning_rate.yaml").read_text())
+    kept = {path: it for path, it in TUNED.items() if path not in ("training.learning_rate", "memorized_model.epochs")}
+    assert {path: value(content, path) for path in kept} == kept
+    rates = [row["training"]["learning_rate"] for row in content["methods"].values()]
+    assert all(it == rates[0] and 1e-5 in it for it in rates)
+    assert content["training"]["early_stop"] is None
+
+
 @pytest.mark.parametrize("accumulated", [(0, 1), (1, 4), (2, 8)])
 def test_batches_are_accumulated_as_often_as_the_paper_says(accumulated):
     number, times = accumulated
@@ -127,7 +136,9 @@ def test_task_arithmetic_stands_beside_its_control():
             assert (methods[row]["gamma"], methods["shrunk_weights"]) == (gamma, control)
 
 
-@pytest.mark.parametrize("name", ["main_table", "tradeoff", "tuned", "ablation", "num_blocks", "ablation_ta"])
+@pytest.mark.parametrize(
+    "name", ["main_table", "tradeoff", "tuned", "ablation", "num_blocks", "ablation_ta", "learning_rate"]
+)
 def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache, tmp_path):
     """With a model and judges that are here, every other setting is accepted."""
     (tmp_path / "data_set").mkdir()
@@ -145,4 +156,5 @@ def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache,
         pytest.fail(str(error))
     assert {(spec.cpus, spec.gpus) for spec in found.trials} == {(4, 0.25)}
     assert len(found.studies) == (7 if name == "tuned" else 0)
-    assert re.fullmatch(r".+ \((beside )?the paper's (table [123]|figure 4)\)\?", found.question)
+    about = r"(beside )?the paper('s (table [123]|figure 4)| has one rate)"
+    assert re.fullmatch(rf".+ \({about}\)\?", found.question)

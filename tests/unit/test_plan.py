@@ -205,6 +205,21 @@ def test_variants_have_their_own_name_and_training(planned):
     assert full.memorization.learning_rate == 1e-3, "shared by all methods of the model"
 
 
+def test_training_is_a_grid_axis_like_any_setting(planned):
+    grid = "methods.emso={k: [2, 3], training: {learning_rate: [1e-5, 4e-5], global_batch: 8}}"
+    rows = {spec.variant: spec for spec in planned(grid, "seeds=[0]").trials if spec.method == "emso"}
+    names = [f"emso(k={k},learning_rate={rate})" for k in (2, 3) for rate in (1e-05, 4e-05)]
+    assert list(rows) == names
+    assert [rows[name].training.learning_rate for name in names] == [1e-5, 4e-5, 1e-5, 4e-5]
+    assert {spec.training.global_batch for spec in rows.values()} == {8}, "one value sets no rows apart"
+    assert len({spec.trial_id for spec in rows.values()}) == 4
+    assert rows[names[0]].trial_id == next(
+        spec.trial_id
+        for spec in planned("methods.emso={training: {learning_rate: 1e-5, global_batch: 8}}", "seeds=[0]").trials
+        if spec.method == "emso"
+    ), "how a rate came to be written is no part of what is measured"
+
+
 def test_which_strength_is_ranked(planned):
     assert planned().ranked_at == {"task_arithmetic": 0.05}, "the default; a cumulative method's last is not named"
     assert planned("ranking.at={task_arithmetic: 0.04, emso: 2}").ranked_at == {"task_arithmetic": 0.04, "emso": 2}

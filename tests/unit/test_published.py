@@ -188,6 +188,14 @@ def test_a_trajectory_that_stopped_early_is_the_published_row(compare, measured,
     assert cell(table, "Ours", "MA").is_inside
 
 
+def test_a_trajectory_that_ended_where_nobody_measured_is_no_row(compare, ablation):
+    plan = replace(ablation, trials=ablation.trials[-1:])
+    stop = Stopped(trial_id=plan.trials[0].trial_id, strength=2, reason="perplexity")
+    [table] = compare(plan, {stop.trial_id: [stop]})
+    assert table.rows[-1].lacking == "'emso', seed 0, ended at 2, which the file does not list (epochs)"
+    assert {cell.is_inside for cell in table.cells} == {None}
+
+
 def test_rows_are_told_by_their_settings_and_not_by_their_names(compare, measured, ablation):
     renamed = tuple(replace(spec, variant=f"row-{index}", label="x") for index, spec in enumerate(ablation.trials[1:]))
     plan = replace(ablation, trials=renamed)

@@ -39,7 +39,9 @@ def other_judges(world):
         ("smoke", 6, 7),
         ("tradeoff", 19, 25),
         ("main_table", 11, 17),
-        ("ablation", 8, 8),
+        ("table_definition", 11, 17),
+        ("learning_rate", 21, 45),
+        ("ablation", 8, 38),
         ("num_blocks", 7, 31),
         ("ablation_ta", 15, 15),
     ],
@@ -52,13 +54,22 @@ def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, 
     assert sum(len(spec.points()) for spec in found.trials) == points
 
 
-@pytest.mark.parametrize("name", ["main_table", "ablation", "num_blocks"])
+@pytest.mark.parametrize("name", ["main_table", "table_definition", "ablation", "num_blocks"])
 def test_what_reproduces_a_table_has_each_of_its_rows(anywhere, other_judges, name):
     found = plan(SWEEPS / f"{name}.yaml", [*anywhere, *other_judges])
     results = Results(found, tuple(trial_results(spec, ()) for spec in found.trials))
     for row in published_conditions()[found.reproduces].rows.values():
         _, lacking = points_of(results, found.trials[0].model.id, row)
         assert lacking.endswith("is not finished"), lacking
+
+
+def test_the_definition_is_all_that_two_sweeps_differ_in():
+    ours, theirs = (
+        yaml.safe_load((SWEEPS / f"{name}.yaml").read_text()) for name in ("main_table", "table_definition")
+    )
+    assert {key for key in ours if ours[key] != theirs[key]} == {"name", "models", "evaluators"}
+    assert {settings["definition"] for settings in theirs["evaluators"].values()} == {"table"}
+    assert theirs["models"] == ours["models"][:2]
 
 
 def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):

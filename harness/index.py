@@ -1,0 +1,62 @@
+"""Writes one page that links the reports of all sweeps in a results folder.
+
+python -m harness.index
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import DataError, LetheError
+from harness.files import write_whole
+from harness.records.journal import Journal
+from harness.records.results import read_results
+from harness.reporting.index import IndexEntry, index_page
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write `index.html` into a results folder, print where it is, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m harness.index", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all sweeps' results")
+    results = parser.parse_args(argv).results
+    try:
+        entries = index_entries(results)
+    except LetheError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(write_whole(results / "index.html", index_page(entries)))
+    faults = [entry.fault for entry in entries if entry.fault]
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+def index_entries(results: Path) -> list[IndexEntry]:
+    """Return what the index says of every sweep in a results folder, by name.
+
+    Raises:
+        DataError: The folder holds no sweep's results.
+    """
+    journals = [Journal(path.parent) for path in sorted(results.glob("*/journal/plan.json"))]
+    if not journals:
+        raise DataError(
+            f"{results} holds no sweep's results. Run one first (python -m harness.sweep sweeps/tradeoff.yaml), or "
+            "name the folder with --results."
+        )
+    entries = []
+    for journal in journals:
+        folder, fault, read = journal.folder.parent, "", None
+        try:
+            read = read_results(journal.read_plan(), journal)
+        except LetheError as error:
+            fault = str(error)
+        has_report, has_picture = ((folder / name).exists() for name in ("report.html", "tradeoff.png"))
+        entries.append(IndexEntry(folder.name, read, fault, has_report, has_picture))
+    return entries
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,110 @@
+"""How far each variant goes: at which strength its model first collapses, and what it has erased by then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness.contracts import Metric
+from harness.plans import Compare
+from harness.reporting.aggregate import repeats_of_points
+from harness.reporting.layout import NOTHING, number, strength_text
+from harness.reporting.metric_info import MetricInfo, first_axes
+from harness.reporting.texts import markdown_escape
+from harness.specs import REFERENCE_ROWS
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One strength of a variant, with the mean over its seeds of each axis; as tables print them."""
+
+    strength: str
+    numbers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Onset:
+    """One variant's walk: its strongest point that is healthy, and its weakest that has collapsed."""
+
+    label: str
+    strengths: str
+    """All that were measured: `epochs 1 to 7`."""
+    last_healthy: Stage | None
+    """None where the weakest strength has collapsed already."""
+    first_collapsed: Stage | None
+    """None where no strength has."""
+    seeds: str
+    """`2 of 3 seeds` where not all seeds' points collapsed there."""
+
+
+@dataclass(frozen=True)
+class OnsetTable:
+    """All variants of a model that were measured at several strengths, in the sweep's order."""
+
+    model: str
+    axes: tuple[Metric, ...]
+    rows: tuple[Onset, ...]
+
+
+def onset_tables(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> list[OnsetTable]:
+    """Return how far each variant goes, for every model on which anything collapsed; strengths rise.
+
+    A strength has collapsed where any of its seeds' points has; it is healthy where all of them are, so one whose
+    collapse could not be told is neither. What tuning chose is no walk, and has no onset.
+    """
+    axes = tuple(metric for metric in first_axes(info, compare) if metric)
+    erased = table[~table["method"].isin(REFERENCE_ROWS) & (table["targets"] == "")]
+    tables = []
+    for model, rows in erased.groupby("model", sort=False):
+        onsets = tuple(
+            _onset(of_variant, axes)
+            for _, of_variant in rows.groupby("variant", sort=False)
+            if of_variant["strength"].nunique() > 1
+        )
+        if any(onset.first_collapsed for onset in onsets):
+            tables.append(OnsetTable(str(model), axes, onsets))
+    return tables
+
+
+def _onset(rows: pd.DataFrame, axes: tuple[Metric, ...]) -> Onset:
+    repeats = sorted(repeats_of_points(rows), key=lambda points: float(points["strength"].mean()))
+    collapsed = next((points for points in repeats if points["collapsed"].eq(True).any()), None)
+    before = repeats if collapsed is None else repeats[: [points is collapsed for points in repeats].index(True)]
+    healthy = next((points for points in reversed(before) if points["collapsed"].eq(False).all()), None)
+    count = 0 if collapsed is None else int(collapsed["collapsed"].eq(True).sum())
+    is_partial = collapsed is not None and count < len(collapsed)
+    return Onset(
+        label=str(rows.iloc[0]["label"]),
+        strengths=f"{_stage(repeats[0], axes).strength} to {float(repeats[-1].iloc[0]['strength']):.4g}",
+        last_healthy=None if healthy is None else _stage(healthy, axes),
+        first_collapsed=None if collapsed is None else _stage(collapsed, axes),
+        seeds=f"{count} of {len(collapsed)} seeds" if collapsed is not None and is_partial else "",
+    )
+
+
+def _stage(points: pd.DataFrame, axes: tuple[Metric, ...]) -> Stage:
+    first = points.iloc[0]
+    return Stage(
+        strength=strength_text(str(first["strength_name"]), float(first["strength"])),
+        numbers=tuple(number(float(points[metric.name].mean(skipna=False)), metric) for metric in axes),
+    )
+
+
+def onset_markdown(tables: Sequence[OnsetTable], question: str) -> str:
+    """Return the tables as Markdown."""
+    lines = [f"# {markdown_escape(question)}"]
+    for table in tables:
+        names = [metric.title for metric in table.axes]
+        head = ["Method", "Strengths", "Last healthy", *names, "First collapsed", *names]
+        lines += ["", f"## {markdown_escape(table.model)}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+        for row in table.rows:
+            healthy, collapsed = (
+                [stage.strength, *stage.numbers] if stage else [NOTHING] * (1 + len(names))
+                for stage in (row.last_healthy, row.first_collapsed)
+            )
+            collapsed[0] += f" ({row.seeds})" if row.seeds else ""
+            cells = [markdown_escape(row.label), row.strengths, *healthy, *collapsed]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
