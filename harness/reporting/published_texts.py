@@ -40,7 +40,7 @@ def tolerance_text(cell: ComparedCell) -> str:
 
 def marks(cell: ComparedCell, table: ComparedTable) -> str:
     """Return the letters of what keeps a cell from being compared."""
-    return " ".join(table.notes[obstacle] for obstacle in cell.obstacles)
+    return ",".join(table.notes[obstacle] for obstacle in cell.obstacles)
 
 
 def heading(table: ComparedTable) -> str:
@@ -78,7 +78,7 @@ def published_table(table: ComparedTable) -> Table:
         terminal.add_column(table.rows[0].cells[index].title, justify="right")
     for row in table.rows:
         cells = [row.cells[index] for index in shown]
-        ours = [figure_text(cell, cell.ours) for cell in cells]
+        ours = [f"{figure_text(cell, cell.ours)} {marks(cell, table)}".strip() for cell in cells]
         theirs = [f"{difference_text(cell)} {figure_text(cell, cell.published)}" for cell in cells]
         terminal.add_row(Text(row.label), *map(Text, ours), style="red" if row.collapsed else None)
         terminal.add_row("", *map(Text, theirs), style="dim")

@@ -1,7 +1,7 @@
 """Published tables beside ours: what can be compared and why not, tolerances, and the door that verifies."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,8 +62,10 @@ def ablation(make_plan, paper_row):
 
 
 @pytest.fixture(scope="module")
-def measured(make_point, make_measurement):
+def measured(make_point, make_measurement, declared):
     """Return a maker of a plan's records, with the published figures but for those of `moved`."""
+    groups = {"memorization": NAMES[:2], "generation": NAMES[2:]}
+    metrics = {evaluator: tuple(map(asdict, declared(*names))) for evaluator, names in groups.items()}
 
     def make(plan, definition="table", moved=()):
         records = {}
@@ -75,9 +77,10 @@ def measured(make_point, make_measurement):
             kept = records.setdefault(spec.trial_id, [])
             for strength in spec.points():
                 kept.append(make_point(spec, strength))
-                for evaluator, names in (("memorization", NAMES[:2]), ("generation", NAMES[2:])):
+                for evaluator, names in groups.items():
                     numbers = {name: figures[name] for name in names}
-                    kept.append(make_measurement(spec, strength, evaluator, numbers, definition=definition))
+                    told = {"definition": definition, "metrics": metrics[evaluator]}
+                    kept.append(make_measurement(spec, strength, evaluator, numbers, **told))
         return records
 
     return make
@@ -310,6 +313,7 @@ def test_the_report_and_the_texts_show_both(folder, measured, ablation, capsys, 
     said = capsys.readouterr().out
     assert f"{NEO} beside gpt-neo-125m of EMSO" in said
     assert "+0.027 0.573" in said
+    assert "0.012 a" in said, "the collapsed row's letter"
     assert "0.600<br>0.573<br>+0.027" in (path / "published.md").read_text()
     page = (path / "report.html").read_text()
     assert "Beside the published table" in page
