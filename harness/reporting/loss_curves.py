@@ -94,7 +94,8 @@ def label_smoothing(p: Values, vocabulary: int, gamma: float = 1.0) -> Values:
         >>> label_smoothing(np.array([0.25]), 4).round(4).tolist(), (4 * np.log([4.0])).round(4).tolist()
         ([5.5452], [5.5452])
     """
-    return -gamma * (np.log(p) + (vocabulary - 1) * np.log(_others(p, vocabulary)))
+    log_sum: Values = np.log(p) + (vocabulary - 1) * np.log(_others(p, vocabulary))
+    return -gamma * log_sum
 
 
 def nll_gradient_l1(p: Values) -> Values:
@@ -172,6 +173,7 @@ def entropy_exceeds_nll_from(vocabulary: int = VOCABULARY) -> float:
         >>> round(entropy_exceeds_nll_from(50257), 3)
         0.114
     """
+
     def difference(p: float) -> float:
         return p * math.log(p * (vocabulary - 1) / (1 - p)) - 1
 
@@ -189,16 +191,17 @@ def statements(vocabulary: int = VOCABULARY) -> list[str]:
         "falls to 0.",
         "In the logits h, which are what is trained, ∂p_k/∂h_j = p_k (1[k=j] − p_j) cancels the 1/p. L1 norms, with "
         f"the other tokens sharing 1 − p evenly, V = {vocabulary:,} and γ = 1:",
-        "NLL and gradient ascent: 2 (1 − p), never above 2. Largest where the label is gone already: ascent has no "
-        "minimum to stop at.",
+        "NLL and gradient ascent: 2 (1 − p), never above 2, and 0 at p = 1. Largest where the label is gone already: "
+        "ascent has no minimum to stop at.",
         f"EM: 2 p (1 − p) |log(p (V − 1) / (1 − p))|, {half:.3g} at p = 0.5, at most {highest:.3g}, "
         f"{nearly_one:.2g} at p = 0.999. Zero at one-hot predictions, and at its minimum, p = 1/V.",
-        f"Label smoothing as printed, a sum over V terms: 2 |V p − 1|, up to {2 * (vocabulary - 1):,}. As a mean over V "
-        "it stays below 2. Its minimum is EM's.",
-        f"Which is larger: EM's exceeds NLL's wherever p > {from_p:.2g} ({times:.3g} times at p = 0.999), and is the smaller "
-        "below. Label smoothing's as printed exceeds EM's at every p but 1/V.",
-        "So EM's gradient is the smaller one against label smoothing as printed, by its factor V. Against gradient ascent "
-        "it is the larger one on any token that the model recites; what EM has, and ascent has not, is a minimum.",
+        f"Label smoothing as printed, a sum over V terms: 2 |V p − 1|, up to {2 * (vocabulary - 1):,}. As a mean over "
+        "V it stays below 2. Its minimum is EM's.",
+        f"Which is larger: EM's exceeds NLL's wherever p > {from_p:.2g} ({times:.3g} times at p = 0.999), and is "
+        "the smaller below. Label smoothing's as printed exceeds EM's at every p but 1/V.",
+        "So EM's gradient is the smaller one against label smoothing as printed, which sums V terms. Against gradient "
+        f"ascent it is the larger one wherever p > {from_p:.2g}, at memorised tokens (p near 1) too. What EM has, and "
+        "ascent has not, is a minimum.",
     ]
 
 
