@@ -100,10 +100,10 @@ def attention(arguments: argparse.Namespace) -> int:
     tokens, strings = _tokens(original, _text(arguments))
     model = load_model(original)
     before_QK, visible_QK = attention_weights(model, tokens, head), visible_keys(model, len(tokens), head)
-    del model
+    reach = f"local, the last {model.config.window_size} tokens" if head.is_local else "global"
+    del model  # An erased model may be as large.
     after_QK = _after(arguments, original, tokens, head)
-    reach = f"local, the last {int(visible_QK.sum(dim=1).max())} tokens" if head.is_local else "global"
-    title = f"{original.id}: attention weights of layer {head.layer}, head {head.index} ({reach})"
+    title = f"{Path(original.id).name}: attention weights of layer {head.layer}, head {head.index} ({reach})"
     after = None if after_QK is None else after_QK.numpy()
     _write(attention_figure.attention(title, strings, visible_QK.numpy(), before_QK.numpy(), after), out, kind)
     if after_QK is not None:
@@ -174,8 +174,8 @@ def _change(before_QK: Tensor, after_QK: Tensor, head: Head) -> str:
     if most:
         return f"Erasing moved an attention weight by {most:.2g} at most."
     return (
-        f"Erasing changed no attention weight here: they depend on W_q and W_k of this head and on the layers below "
-        f"layer {head.layer}. What it changed comes later (W_v and W_o of the same layer too)."
+        "Erasing changed no attention weight here. They depend on this head's W_q and W_k and on what is below layer "
+        f"{head.layer}; W_v and W_o of the same layer, its MLP and all that is above come after them."
     )
 
 

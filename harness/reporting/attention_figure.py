@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, Normalize, PowerNorm
+from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
 from numpy.typing import NDArray
@@ -15,8 +18,10 @@ from numpy.typing import NDArray
 from harness.reporting.figures import FAINT, INK, without_mathtext
 
 _HIDDEN = "#ececec"
-_LABELLED_INCHES = 0.11
+_LABEL_INCHES = 0.11
 """The least room of a token's label."""
+_TITLE_CHARACTERS = 10
+"""That are about an inch wide, in the title's font."""
 _NO_GLYPH = "□"
 _NAMED_SPACES = str.maketrans({" ": "·", "\n": "↵", "\t": "⇥"})
 
@@ -40,46 +45,69 @@ def attention(
     maps = 1 if after_QK is None else 3
     cell = float(np.clip(6.5 / len(tokens), 0.045, 0.25))
     side = max(cell * len(tokens), 2.4)
-    figure = Figure(figsize=(maps * (side + 1.5) + 0.3, side + 1.7), layout="constrained")
-    figure.suptitle(without_mathtext(title), fontsize=11, fontweight="bold", color=INK)
+    figure = Figure(figsize=(maps * (side + 1.7), side + 1.5), layout="constrained")
+    lines = textwrap.fill(title, int(_TITLE_CHARACTERS * figure.get_figwidth()))
+    figure.suptitle(without_mathtext(lines), fontsize=11, fontweight="bold", color=INK)
     axes = list(figure.subplots(1, maps, squeeze=False).flat)
-    weights, labels = PowerNorm(0.5, 0.0, 1.0), _labels(tokens)
-    of_weights = colormaps["Blues"].with_extremes(bad=_HIDDEN)
-    name = "" if after_QK is None else "before erasing"
-    _draw_map(axes[0], name, np.where(visible_QK, before_QK, np.nan), labels, of_weights, weights)
-    if after_QK is None:
-        return figure
-    _draw_map(axes[1], "after erasing", np.where(visible_QK, after_QK, np.nan), labels, of_weights, weights)
-    changed_QK = np.where(visible_QK, after_QK - before_QK, np.nan)
-    most = float(np.nanmax(np.abs(changed_QK)))
-    of_change = colormaps["RdBu_r"].with_extremes(bad=_HIDDEN)
-    name = f"after − before: at most {most:.2g}" if most else "after − before: no difference"
-    _draw_map(axes[2], name, changed_QK, labels, of_change, Normalize(-(most or 1.0), most or 1.0))
+    _draw_weights(axes[0], before_QK, visible_QK)
+    if after_QK is not None:
+        axes[0].set_title("before erasing", loc="left", fontsize=10, color=INK)
+        _draw_weights(axes[1], after_QK, visible_QK)
+        axes[1].set_title("after erasing", loc="left", fontsize=10, color=INK)
+        _draw_change(axes[2], after_QK - before_QK, visible_QK)
+    for ax in axes:
+        _label_tokens(ax, tokens, side)
     return figure
 
 
+def _draw_weights(ax: Axes, weights_QK: NDArray[np.float32], visible_QK: NDArray[np.bool_]) -> None:
+    # A long text's weights are mostly small: on a linear scale nothing but a few dark cells would be seen.
+    _draw_map(ax, weights_QK, visible_QK, "Blues", PowerNorm(0.5, 0.0, 1.0), "attention weight (square-root scale)")
+
+
+def _draw_change(ax: Axes, change_QK: NDArray[np.float32], visible_QK: NDArray[np.bool_]) -> None:
+    most = float(np.abs(change_QK).max())
+    said = f"{most:.2g} at most" if most else "no difference"
+    ax.set_title(f"after − before: {said}", loc="left", fontsize=10, color=INK)
+    _draw_map(ax, change_QK, visible_QK, "RdBu_r", Normalize(-(most or 1.0), most or 1.0), "change")
+
+
 def _draw_map(
-    ax: Axes, name: str, values_QK: NDArray[np.float32], labels: Sequence[str], colours: Colormap, scale: Normalize
+    ax: Axes,
+    values_QK: NDArray[np.float32],
+    visible_QK: NDArray[np.bool_],
+    colours: str,
+    scale: Normalize,
+    bar_label: str,
 ) -> None:
-    image = ax.imshow(values_QK, cmap=colours, norm=scale, interpolation="nearest")
-    ax.set_title(name, loc="left", fontsize=10, color=INK)
-    inches = ax.figure.get_figure(root=True).get_size_inches()[1] - 1.7
-    step = int(np.ceil(_LABELLED_INCHES / (inches / len(labels))))
-    places = range(0, len(labels), step)
-    size = min(8.0, 0.85 * 72 * step * inches / len(labels))
-    ax.set_xticks(places, labels=labels[::step], rotation=90, fontsize=size, color=INK)
-    ax.set_yticks(places, labels=labels[::step], fontsize=size, color=INK)
-    ax.tick_params(length=1.5, color=FAINT, pad=1.5)
+    seen_QK = np.ma.masked_where(~visible_QK, values_QK)
+    image = ax.imshow(seen_QK, cmap=colormaps[colours].with_extremes(bad=_HIDDEN), norm=scale, interpolation="nearest")
     ax.spines[:].set_color(FAINT)
-    ax.set_xlabel("key token (grey: not seen by the query)", fontsize=9, color=INK)
-    ax.set_ylabel("query token", fontsize=9, color=INK)
     bar = ax.figure.get_figure(root=True).colorbar(image, ax=ax, shrink=0.7, pad=0.015)
+    bar.set_label(bar_label, fontsize=8.5, color=INK)
     bar.ax.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
     bar.outline.set_visible(False)
 
 
-def _labels(tokens: Sequence[str]) -> list[str]:
-    """Return tokens as the font can show them: what it lacks would else be named in a warning."""
+def _label_tokens(ax: Axes, tokens: Sequence[str], side: float) -> None:
+    """Write the tokens along both axes, or every second, third … of them where there is no room for all."""
+    inches = side / len(tokens)
+    step = math.ceil(_LABEL_INCHES / inches)
+    shown: dict[str, Any] = {
+        "ticks": range(0, len(tokens), step),
+        "labels": [_drawable(token) for token in tokens[::step]],
+        "fontsize": min(8.0, 60 * step * inches),
+        "color": INK,
+    }
+    ax.set_xticks(**shown, rotation=90)
+    ax.set_yticks(**shown)
+    ax.tick_params(length=1.5, color=FAINT, pad=1.5)
+    ax.set_xlabel("key token (grey: not seen by the query)", fontsize=9, color=INK)
+    ax.set_ylabel("query token", fontsize=9, color=INK)
+
+
+def _drawable(token: str) -> str:
+    """Return a token as the font can show it: a warning would name what it lacks, and the text may be private."""
     glyphs = get_font(findfont("DejaVu Sans")).get_charmap()
-    named = (token.translate(_NAMED_SPACES) for token in tokens)
-    return [without_mathtext("".join(each if ord(each) in glyphs else _NO_GLYPH for each in token)) for token in named]
+    named = token.translate(_NAMED_SPACES)
+    return without_mathtext("".join(each if ord(each) in glyphs else _NO_GLYPH for each in named))
