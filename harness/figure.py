@@ -49,14 +49,16 @@ def _add_losses(parser: argparse.ArgumentParser) -> None:
         "is larger where. The numbers go beside the picture, as CSV."
     )
     parser.add_argument("--out", type=Path, default=FOLDER / "losses.png", help="FILE.png, .pdf or .svg (%(default)s)")
-    parser.add_argument("--vocabulary", type=int, default=50257, help="how many tokens there are (%(default)s)")
+    parser.add_argument(
+        "--vocabulary", type=int, default=50257, help="how many tokens there are (GPT-Neo's %(default)s)"
+    )
 
 
 def _add_attention(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Draw which earlier tokens a head attends to: the softmax of q·k over the keys that each token may see, as the "
         "model itself computes it. With an erased model: before, after, and the difference. The picture holds the "
-        "text; nothing else does."
+        "text, and no log does; --text-file keeps it out of the shell's history too."
     )
     parser.add_argument("--model", required=True, help="a miniature's name, a folder or a hub id")
     parser.add_argument("--tokenizer", help="the model's tokenizer folder, if it is not with the model")
@@ -160,6 +162,8 @@ def _after(arguments: argparse.Namespace, original: Checkpoint, tokens: list[int
         return attention_weights(load_patched(original, folder), tokens, head)
     if not folder.is_dir():
         raise ModelError(f"no erased model at {folder}: name its checkpoint folder, as `lethe patch` writes it.")
+    if (folder / "patch.safetensors").is_file():
+        raise ModelError(f"{folder} holds a patch: name it with --patch.")
     erased = resolve_model(str(folder), original.tokenizer)
     ours, theirs = architecture(original), architecture(erased)
     if other := [name for name in ARCHITECTURE if ours[name] != theirs[name]]:

@@ -72,12 +72,22 @@ def attention_weights(model: Model, tokens: Sequence[int], head: Head) -> torch.
     Raises:
         ModelError: The model was not loaded with eager attention, and keeps its weights to itself.
     """
-    with torch.inference_mode():
-        attentions = model(torch.tensor([list(tokens)]), output_attentions=True, use_cache=False).attentions
-    if not attentions or attentions[head.layer] is None:
+    kept: list[torch.Tensor | None] = []
+
+    def keep(module: torch.nn.Module, given: Any, returned: tuple[torch.Tensor, torch.Tensor | None]) -> None:
+        weights_BHQK = returned[1]
+        kept.append(None if weights_BHQK is None else weights_BHQK[0, head.index].float().cpu())
+
+    # A hook on the one layer: `output_attentions` would keep those of all layers, gigabytes for a long text.
+    hook = model.transformer.h[head.layer].attn.register_forward_hook(keep)
+    try:
+        with torch.inference_mode():
+            model.transformer(torch.tensor([list(tokens)]), use_cache=False)
+    finally:
+        hook.remove()
+    if kept[0] is None:
         raise ModelError("this model gives no attention weights: load it with attn_implementation='eager'.")
-    weights_QK: torch.Tensor = attentions[head.layer][0, head.index]
-    return weights_QK.float().cpu()
+    return kept[0]
 
 
 def visible_keys(model: Model, tokens: int, head: Head) -> torch.Tensor:

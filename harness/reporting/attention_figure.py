@@ -43,8 +43,7 @@ def attention(
         after_QK: The erased model's.
     """
     maps = 1 if after_QK is None else 3
-    cell = float(np.clip(6.5 / len(tokens), 0.045, 0.25))
-    side = max(cell * len(tokens), 2.4)
+    side = float(np.clip(0.25 * len(tokens), 2.4, 6.5 if len(tokens) < 144 else 12.0))
     figure = Figure(figsize=(maps * (side + 1.7), side + 1.5), layout="constrained")
     lines = textwrap.fill(title, int(_TITLE_CHARACTERS * figure.get_figwidth()))
     figure.suptitle(without_mathtext(lines), fontsize=11, fontweight="bold", color=INK)

@@ -18,8 +18,6 @@ from harness.errors import DataError
 
 Values = NDArray[np.float64]
 
-VOCABULARY = 50257
-"""Tokens that GPT-Neo knows."""
 _STEPS = 801
 
 
@@ -134,7 +132,7 @@ def label_smoothing_gradient_l1(p: Values, vocabulary: int, gamma: float = 1.0) 
     return 2 * gamma * np.abs(vocabulary * p - 1)
 
 
-def loss_curves(vocabulary: int = VOCABULARY) -> pd.DataFrame:
+def loss_curves(vocabulary: int) -> pd.DataFrame:
     """Return every curve of the figure, one row for each p, evenly spaced in log-odds and past 1/V at either end.
 
     Label smoothing is at γ = 1; `label_smoothing_mean` is the loss divided by V.
@@ -164,7 +162,7 @@ def loss_curves(vocabulary: int = VOCABULARY) -> pd.DataFrame:
     )
 
 
-def entropy_exceeds_nll_from(vocabulary: int = VOCABULARY) -> float:
+def entropy_exceeds_nll_from(vocabulary: int) -> float:
     """Return the p above which EM's gradient in the logits has the larger L1 norm, and below which NLL's has.
 
     There p log(p (V − 1) / (1 − p)) = 1; the left side rises from 0 at p = 1/V without bound.
@@ -180,7 +178,7 @@ def entropy_exceeds_nll_from(vocabulary: int = VOCABULARY) -> float:
     return float(brentq(difference, 1 / vocabulary, 1 - 1e-12))
 
 
-def statements(vocabulary: int = VOCABULARY) -> list[str]:
+def statements(vocabulary: int) -> list[str]:
     """Return what the curves say, a sentence or two for each paragraph: first of p, then of the logits."""
     from_p, at = entropy_exceeds_nll_from(vocabulary), np.array([0.5, 0.999])
     half, nearly_one = negative_entropy_gradient_l1(at, vocabulary)

@@ -74,12 +74,19 @@ def test_a_local_layer_looks_back_one_window_and_a_global_one_to_the_start(model
     assert attention_weights(model, TOKENS, GLOBAL)[-1].count_nonzero() == len(TOKENS)
 
 
-def test_a_model_that_keeps_its_weights_to_itself_is_named(model):
-    def silent(*arguments, **options):
-        return type("Output", (), {"attentions": None})()
+def test_they_are_what_the_model_itself_reports_and_it_is_left_as_it_was(model):
+    attentions = model(torch.tensor([TOKENS]), output_attentions=True).attentions
+    for head in (GLOBAL, LOCAL):
+        assert torch.equal(attention_weights(model, TOKENS, head), attentions[head.layer][0, head.index])
+        assert not model.transformer.h[head.layer].attn._forward_hooks
 
+
+def test_a_model_that_keeps_its_weights_to_itself_is_named(model, monkeypatch):
+    attention_module = model.transformer.h[GLOBAL.layer].attn
+    compute = attention_module.forward
+    monkeypatch.setattr(attention_module, "forward", lambda *given, **options: (compute(*given, **options)[0], None))
     with pytest.raises(ModelError, match="attn_implementation='eager'"):
-        attention_weights(silent, TOKENS, GLOBAL)
+        attention_weights(model, TOKENS, GLOBAL)
 
 
 def test_every_matrix_of_a_head_names_it():
@@ -220,6 +227,7 @@ def test_what_cannot_be_drawn_is_said_without_the_text(run, world, tmp_path):
         "model": (run(model="NONE"), "is not a folder, nor a hub id"),
         "patch": (run("--patch", tmp_path / "none"), "no patch at"),
         "erased": (run("--erased", tmp_path / "none"), "no erased model at"),
+        "patched": (run("--erased", other), "holds a patch: name it with --patch"),
         "other": (run("--patch", other, model="OTHER"), "is a patch of the model with digest"),
         "kind": (run("--out", tmp_path / "a.gif"), "name it FILE.png, FILE.pdf or FILE.svg"),
     }
