@@ -109,7 +109,8 @@ def _noted(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[Num
         epoch: Number = notes["epoch"] if _is_count(notes.get("epoch")) else point.strength or 0
         yield epoch, notes["selected_blocks"]
     history = notes.get("selected_by_epoch")
-    yield from enumerate(history, start=1) if isinstance(history, list | tuple) else ()
+    if isinstance(history, list | tuple) and all(_names(chosen) is not None for chosen in history):
+        yield from enumerate(history, start=1)
 
 
 def _names(chosen: Json) -> tuple[str, ...] | None:
