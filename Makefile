@@ -1,12 +1,17 @@
 # Two commands are all that a user needs: make sweep, make test.
+PAPER := main_table table_definition tradeoff reasoning ablation ablation_ta num_blocks entropy_versus_nll learning_rate
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: sweep test check soak dashboard setup clean
+.PHONY: sweep paper test check soak dashboard setup clean
 
 sweep: $(READY)
 	$(BIN)/python -m harness.sweep sweeps/tradeoff.yaml
+
+paper: $(READY)
+	status=0; for sweep in $(PAPER); do $(BIN)/python -m harness.sweep sweeps/$$sweep.yaml || status=$$?; \
+	test $$status -lt 128 || break; done; $(BIN)/lethe index && exit $$status
 
 test: $(READY)
 	$(BIN)/python -m pytest tests -m "not soak" --numprocesses auto --dist loadfile --no-loadscope-reorder

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import DataError, LetheError, ModelError
+from harness.errors import DataError, LetheError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,6 +28,7 @@ VERBS = {
     "plugins": ("harness.cli:plugins", "print every method and evaluator with its settings, and every metric"),
     "patch": ("harness.cli:patch", "write an erased model that a sweep kept as a patch, as a checkpoint folder"),
     "items": ("harness.cli:items", "print what each sequence, prompt and question has of a point's metrics"),
+    "figure": ("harness.figure:main", "draw the paper's appendix figures: losses, and a head's attention"),
     "dashboard": ("harness.cli:dashboard", "browse the runs of all sweeps in MLflow, on 127.0.0.1"),
 }
 """Where each verb is, imported only when used, and what it does."""
@@ -94,12 +95,9 @@ def patch(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     from harness.models.patch import export_patched
     from harness.models.resolving import resolve_model
-    from harness.records.artifacts import ABOUT, damage
+    from harness.records.artifacts import check_intact
 
-    folder = arguments.patch if arguments.patch.is_dir() else arguments.patch.parent
-    if (folder / ABOUT).exists() and (clause := damage(folder)):
-        raise ModelError(f"the patch in {folder} is damaged ({clause}): erase again, by running its sweep anew.")
-
+    check_intact(arguments.patch)
     export_patched(resolve_model(arguments.model, arguments.tokenizer), arguments.patch, arguments.out)
     print(f"The erased model is in {arguments.out}.")
     return 0

@@ -20,7 +20,7 @@ from harness.contracts import (
     PositiveCount,
     Strength,
 )
-from harness.models.blocks import Block, blocks, lacks_blocks
+from harness.models.blocks import Block, blocks, counts_by_kind, lacks_blocks
 from harness.toolkit import Batch, token_negative_entropy, token_nll, train_and_yield
 
 
@@ -93,12 +93,13 @@ class EMSO(Method):
     def choose(
         self, model: Model, batches: Sequence[Batch], generator: torch.Generator
     ) -> tuple[list[Block], dict[str, Json]]:
-        """Return the k blocks to train, best first, and the notes that say why."""
+        """Return the k blocks to train, best first, and the notes that say why, and among which."""
         candidates = blocks(model)
+        among: dict[str, Json] = {"candidate_blocks": counts_by_kind(candidates)}
         if self.selection == "random":
             order = torch.randperm(len(candidates), generator=generator).tolist()
             chosen = [candidates[index] for index in order[: self.k]]
-            return chosen, {"selected_blocks": [{"block": block.name} for block in chosen]}
+            return chosen, {**among, "selected_blocks": [{"block": block.name} for block in chosen]}
         nll, entropy = gradients(model, batches, candidates)
         scores = {block: self.score(nll, entropy, block) for block in candidates}
         contrastive = self.selection == "contrastive"
@@ -106,7 +107,7 @@ class EMSO(Method):
         chosen = ranked[: self.k]
         if self.require_negative:
             chosen = [block for block in chosen if scores[block]["m"] < 0] or chosen[:1]
-        notes: dict[str, Json] = {"selected_blocks": [{"block": block.name, **scores[block]} for block in chosen]}
+        notes = {**among, "selected_blocks": [{"block": block.name, **scores[block]} for block in chosen]}
         if any(scores[block]["m"] >= 0 for block in chosen):
             notes["warnings"] = ["a selected block has M >= 0: raising entropy there does not undo memorising"]
         return chosen, notes

@@ -8,6 +8,7 @@ their matrix, W_o columns: a `Block` knows which slice of which parameter it is.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,9 @@ from harness.errors import ModelError
 MODEL_TYPE = "gpt_neo"
 HEAD_MATRICES = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
 LAYER_MATRICES = {"C_fc": "c_fc", "C_proj": "c_proj"}
+KINDS = (*HEAD_MATRICES, *LAYER_MATRICES)
+_NUMBER = "([0-9]{1,3})"
+_NAME = re.compile(rf"L{_NUMBER}\.(?:({'|'.join(HEAD_MATRICES)})\.H{_NUMBER}|({'|'.join(LAYER_MATRICES)}))", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,18 @@ class Block:
     def of(self, matrix: torch.Tensor) -> torch.Tensor:
         """Return this block's view of `matrix`: writing to it writes to the matrix."""
         return matrix.narrow(self.axis, self.start, self.stop - self.start)
+
+
+@dataclass(frozen=True)
+class BlockPlace:
+    """Where in a model a block is."""
+
+    layer: int
+    """From 0, the shallowest."""
+    kind: str
+    """One of `KINDS`."""
+    head: int | None
+    """None for a block that is a whole matrix."""
 
 
 def lacks_blocks(model_type: str) -> str | None:
@@ -87,3 +103,35 @@ def block_order(name: str) -> tuple[int, str, int]:
         raise ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11 or L2.C_proj.")
     layer, matrix, head = match.groups()
     return int(layer), matrix, int(head or 0)
+
+
+def block_place(name: str) -> BlockPlace | None:
+    """Return where the block of this name is; None if it is no block's name.
+
+    Example:
+        >>> block_place("L2.W_v.H11")
+        BlockPlace(layer=2, kind='W_v', head=11)
+        >>> block_place("L2.C_proj").head is None, block_place("L2.W_v"), block_place("lm_head")
+        (True, None, None)
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    layer, of_head, head, of_layer = match.groups()
+    return BlockPlace(int(layer), of_head or of_layer, int(head) if of_head else None)
+
+
+def counts_by_kind(candidates: Iterable[Block]) -> dict[str, list[int]]:
+    """Return how many of the blocks are of each kind in each layer: what a choice among them by chance would give.
+
+    Example:
+        >>> heads = [Block(f"L0.W_v.H{head}", "w", 0, head, head + 1) for head in range(2)]
+        >>> counts_by_kind([*heads, Block("L1.C_fc", "c", 0, 0, 1)])
+        {'W_q': [0, 0], 'W_k': [0, 0], 'W_v': [2, 0], 'W_o': [0, 0], 'C_fc': [0, 1], 'C_proj': [0, 0]}
+    """
+    places = [place for block in candidates if (place := block_place(block.name))]
+    layers = max((place.layer for place in places), default=-1) + 1
+    counts = {kind: [0] * layers for kind in KINDS}
+    for place in places:
+        counts[place.kind][place.layer] += 1
+    return counts

@@ -72,6 +72,18 @@ def load_erased(original: Checkpoint, folder: Path) -> Model:
     return load_model(Checkpoint(f"{original.id} (erased)", str(folder), original.tokenizer, ""))
 
 
+def load_patched(original: Checkpoint, patch: Path) -> Model:
+    """Return the original with a patch applied; `patch` is the file, or the folder that a sweep keeps it in.
+
+    Raises:
+        ModelError: There is no patch, or it belongs to another original.
+    """
+    file = patch / "patch.safetensors" if patch.is_dir() else patch
+    if not file.is_file():
+        raise ModelError(f"no patch at {file}. A sweep keeps them in results/artifacts/erased/<point id>.")
+    return apply_patch(load_model(original), original.digest, file)
+
+
 def export_patched(original: Checkpoint, patch: Path, out: Path) -> None:
     """Write the original with `patch` applied, and its tokenizer, to the new folder `out`.
 
@@ -80,10 +92,7 @@ def export_patched(original: Checkpoint, patch: Path, out: Path) -> None:
     """
     if out.exists():
         raise ModelError(f"{out} exists already; name a new folder.")
-    file = patch / "patch.safetensors" if patch.is_dir() else patch
-    if not file.is_file():
-        raise ModelError(f"no patch at {file}. A sweep keeps them in results/artifacts/erased/<point id>.")
-    model = apply_patch(load_model(original), original.digest, file)
+    model = load_patched(original, patch)
     model.save_pretrained(out)
     load_tokenizer(original).save_pretrained(out)
 

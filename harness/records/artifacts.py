@@ -25,7 +25,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from harness.digests import difference, digest_of, folder_digests
-from harness.errors import PluginError
+from harness.errors import ModelError, PluginError
 from harness.files import locked, sync
 
 ABOUT = "about.json"
@@ -167,6 +167,20 @@ def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str
     if written is None:
         return "it is from a version that kept no digests"
     return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
+
+
+def check_intact(path: Path) -> None:
+    """Refuse an erased model that a sweep kept and that is not what was written; a folder of the user's own passes.
+
+    Args:
+        path: Its folder, or a file in it.
+
+    Raises:
+        ModelError: It is damaged.
+    """
+    folder = path if path.is_dir() else path.parent
+    if (folder / ABOUT).exists() and (clause := damage(folder)):
+        raise ModelError(f"the erased model in {folder} is damaged ({clause}): erase again, by running its sweep anew.")
 
 
 def _numbers(name: str, array: np.ndarray) -> np.ndarray:

@@ -9,9 +9,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from harness.models.blocks import KINDS
 from harness.plans import Plan
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.aggregate import seed_count
+from harness.reporting.block_selection import block_selections
+from harness.reporting.block_tables import block_section
 from harness.reporting.choosable_figure import choosable_figure, embedded
 from harness.reporting.collapse import rules_in_words, verdict
 from harness.reporting.collapse_onset import onset_tables
@@ -22,6 +25,7 @@ from harness.reporting.limits import warnings
 from harness.reporting.matched_texts import INTERPOLATED, matched_sentences
 from harness.reporting.metric_info import first_axes, in_sentence, metrics_in
 from harness.reporting.published import ComparedTable
+from harness.reporting.published_blocks import published_selection
 from harness.reporting.published_texts import difference_text, figure_text, heading, marks
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
@@ -44,7 +48,7 @@ def page(
 ) -> str:
     """Return the report of a sweep, as far as it has come; one without any finished trial too.
 
-    `pictures` are SVGs: `tradeoff`, and `reasoning` if its tasks were measured.
+    `pictures` are SVGs: `tradeoff`, `reasoning` if its tasks were measured, and the heat maps of selected blocks.
     """
     loader = PackageLoader(__package__, "")
     environment = Environment(
@@ -96,7 +100,9 @@ def page(
         metrics=list(ranked.info.values()),
         points={str(model): rows for model, rows in table.groupby("model", sort=False)},
         seeds=seed_count(table),
-        blocks=_blocks(points),
+        blocks=block_section(*block_selections(results), published_selection()),
+        kinds=list(KINDS),
+        rounds=_rounds(points),
         samples=samples,
         sampled=sampled,
         costs=[_cost(trial) for trial in results.trials],
@@ -134,7 +140,7 @@ def memory_text(count: int | None) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-def _blocks(points: Sequence[PointResults]) -> list[dict[str, Any]]:
+def _rounds(points: Sequence[PointResults]) -> list[dict[str, Any]]:
     """Return, for each trial that chose blocks, those of every strength."""
     trials: dict[str, dict[str, Any]] = {}
     for point in points:

@@ -8,6 +8,9 @@ import pandas as pd
 
 from harness.files import write_whole
 from harness.records.results import Results
+from harness.reporting.block_heat_map import heat_maps
+from harness.reporting.block_selection import block_selections
+from harness.reporting.block_shares import selection_frame
 from harness.reporting.collapse_onset import onset_markdown, onset_tables
 from harness.reporting.comparison import matched_tables
 from harness.reporting.evidence import read_evidence
@@ -47,6 +50,13 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     figures = {name: figure for name, figure in drawn.items() if figure is not None}
     for kind in ("png", "pdf"):
         written += [write_whole(folder / f"{name}.{kind}", rendered(figure, kind)) for name, figure in figures.items()]
+    selections, _ = block_selections(results)
+    maps = heat_maps(selections)
+    written += [
+        write_whole(folder / "figures" / f"{name}.png", rendered(figure, "png")) for name, figure in maps.items()
+    ]
+    if selections:
+        written.append(write_whole(folder / "selected_blocks.csv", table_csv(selection_frame(selections))))
     if accuracies := answers(shown, info):
         text = reasoning_markdown(accuracies, metrics_in(info, "reasoning"))
         written.append(write_whole(folder / "reasoning.md", text))
@@ -61,7 +71,7 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     beside = compared_tables(results, ranked)
     if beside:
         written.append(write_whole(folder / "published.md", published_markdown(beside, results.plan.question)))
-    pictures = {name: rendered(figure, "svg") for name, figure in figures.items()}
+    pictures = {name: rendered(figure, "svg") for name, figure in (figures | maps).items()}
     report = page(results, ranked, pictures, compared, beside)
     written += write_tables(ranked, results.plan.question, folder)
     return ranked, [*written, write_whole(folder / "report.html", report)]

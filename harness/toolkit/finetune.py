@@ -87,6 +87,7 @@ def train(
     training = task.training
     baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
+    selected: list[Json] = []
     yield Epoch(0, {}, () if select else None)
     engine = None if select else engine_for(task.engine, model, training)
     try:
@@ -100,7 +101,8 @@ def train(
                 )
                 with plain_forward(model, training), _only_running(model, *frozen):
                     chosen, choice_notes = select(model, batches)
-                notes |= choice_notes
+                selected.append([block.name for block in chosen])
+                notes |= {**choice_notes, "selected_by_epoch": list(selected)}
                 changed |= {block.name for block in chosen}
                 engine = engine_for(task.engine, model, training, chosen)
             assert engine is not None

@@ -7,6 +7,7 @@ import torch
 
 from harness.contracts import Training
 from harness.errors import TrialError
+from harness.models.blocks import blocks
 from harness.specs import Engine
 from harness.toolkit.finetune import micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
@@ -105,3 +106,21 @@ def test_the_seed_decides_the_order(make_model, forget):
     other = run(make_model, Task(forget, TRAINING, seed=1))[0][1]
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_a_point_holds_what_every_epoch_up_to_it_selected(make_model, forget):
+    model = make_model(1, layers=2)
+    turns = iter([["L0.C_fc"], ["L1.W_v.H2", "L0.C_proj"], ["L0.C_fc"]])
+
+    def select(model, batches):
+        names = next(turns)
+        return [block for name in names for block in blocks(model) if block.name == name], {"mine": names}
+
+    erased = {
+        point.strength: point.notes for point in train_and_yield(Task(forget, TRAINING, (2, 3)), model, loss, select)
+    }
+    assert erased[2]["selected_by_epoch"] == [["L0.C_fc"], ["L1.W_v.H2", "L0.C_proj"]], "what is noted stays as it was"
+    assert erased[3]["selected_by_epoch"] == [*erased[2]["selected_by_epoch"], ["L0.C_fc"]]
+    assert erased[3]["mine"] == ["L0.C_fc"]
+    plain = train_and_yield(Task(forget, TRAINING, (1,)), make_model(1, layers=2), loss)
+    assert [point.notes for point in plain if "selected_by_epoch" in point.notes] == []

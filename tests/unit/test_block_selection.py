@@ -1,0 +1,350 @@
+"""Which blocks were selected how often: counted by hand, from notes as they are, as they were, and as nobody meant."""
+
+import csv
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from harness.contracts import Checkpoint
+from harness.errors import DataError
+from harness.models.blocks import KINDS, blocks, counts_by_kind
+from harness.records.record import Started
+from harness.reporting.block_heat_map import figure_names, heat_map, heat_maps
+from harness.reporting.block_selection import BlockSelection, block_selections
+from harness.reporting.block_shares import first_third, kind_shares, layer_shares, selection_frame, third_of
+from harness.reporting.block_tables import block_section
+from harness.reporting.figures import rendered
+from harness.reporting.published_blocks import FILE, differs, published_selection
+from harness.reporting.report import page
+from harness.reporting.write import write
+
+EVIL = "</td><script>alert('x')</script>"
+SETTINGS = {"k": 2, "selection": "contrastive", "loss": "em", "reselect": "epoch"}
+
+
+def candidates(layers=4, heads=4):
+    """The note of a model with these layers and heads."""
+    return {kind: [heads if kind.startswith("W") else 1] * layers for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def counted(make_results, make_plan, make_point):
+    """Return what is counted of trials: `[(trial, {strength: notes})]`, and the sentences about what was not."""
+
+    def count(*trials):
+        records = {
+            spec.trial_id: [make_point(spec, strength, notes=notes) for strength, notes in by_strength.items()]
+            for spec, by_strength in trials
+        }
+        return block_selections(make_results(make_plan(*(spec for spec, _ in trials)), records))
+
+    return count
+
+
+@pytest.fixture(scope="module")
+def walk(make_row):
+    """Return a maker of a trial that walked some epochs, each with the names that it selected."""
+
+    def make(by_epoch, strengths=None, seed=0, variant="emso", model="miniature-m", shape=(4, 4), **changes):
+        strengths = strengths or tuple(range(1, len(by_epoch) + 1))
+        spec = make_row(variant, strengths, seed, trial_id=f"{variant}-{model}-{seed}", **changes)
+        notes = {
+            epoch: {
+                "epoch": epoch,
+                "candidate_blocks": candidates(*shape),
+                "selected_blocks": [{"block": name, "m": -0.1} for name in by_epoch[epoch - 1]],
+                "selected_by_epoch": [list(names) for names in by_epoch[:epoch]],
+            }
+            for epoch in strengths
+        }
+        return replace(spec, model=Checkpoint(model, "/m", "/m", "0")), notes
+
+    return make
+
+
+def without(notes, *names):
+    return {strength: {k: v for k, v in told.items() if k not in names} for strength, told in notes.items()}
+
+
+def made(counts, rounds=7, note=None, **changes):
+    """A selection as it would have been counted."""
+    told = {kind: tuple(layers) for kind, layers in note.items()} if note else None
+    fields = {"model": "m", "variant": "emso", "label": "EMSO", "specs": (), "rounds": rounds, "walked": rounds}
+    return BlockSelection(**fields | {"sizes": (2,), "counts": counts, "candidates": told} | changes)
+
+
+def test_each_epoch_counts_once_and_seeds_are_summed(counted, walk):
+    """Two seeds: three rounds and two, two blocks each, and points of one trial share their history."""
+    first = [["L0.C_proj", "L0.C_fc"], ["L0.C_proj", "L1.W_v.H2"], ["L0.C_proj", "L0.C_fc"]]
+    second = [["L0.C_proj", "L3.W_o.H0"], ["L0.C_fc", "L0.C_proj"]]
+    (selection,), unreadable = counted(walk(first), walk(second, seed=1))
+    assert list(selection.counts.items()) == [
+        *[("L0.C_proj", 5), ("L0.C_fc", 3), ("L1.W_v.H2", 1), ("L3.W_o.H0", 1)],
+    ], "the most frequent first, then by place"
+    assert (selection.rounds, selection.walked, selection.total, selection.sizes) == (5, 5, 10, (2,))
+    assert unreadable == []
+
+
+def test_epochs_that_were_not_measured_count_too(counted, walk):
+    chosen = [["L0.C_fc"], ["L1.C_fc"], ["L0.C_fc"], ["L2.C_fc"]]
+    (selection,), _ = counted(walk(chosen, strengths=(2, 4)))
+    assert selection.counts == {"L0.C_fc": 2, "L1.C_fc": 1, "L2.C_fc": 1}
+    assert (selection.rounds, selection.walked, selection.sizes) == (4, 4, (1,))
+
+
+def test_an_older_journal_has_the_measured_epochs_alone_and_says_so(counted, walk):
+    spec, notes = walk([["L0.C_fc"], ["L1.C_fc"], ["L0.C_fc"], ["L2.W_q.H1"]], strengths=(2, 4))
+    (selection,), _ = counted((spec, without(notes, "selected_by_epoch", "candidate_blocks")))
+    assert selection.counts == {"L1.C_fc": 1, "L2.W_q.H1": 1}
+    assert (selection.rounds, selection.walked, selection.candidates) == (2, 4, None)
+    section = block_section([selection], [], None)
+    assert "2 rounds, 1 block a round: 2 selections. 4 rounds were walked" in section.frequencies[0].counted
+    assert "The records of EMSO on miniature-m do not say among how many blocks it chose" in section.sentences[0]
+    assert section.most_layers == 3, "as far as was selected"
+    assert first_third(selection) is None
+
+
+def test_models_and_variants_are_counted_apart_and_replicates_together(counted, walk):
+    chosen = [["L0.C_fc", "L0.C_proj"]]
+    selections, _ = counted(
+        walk(chosen),
+        walk(chosen, model="miniature-s"),
+        walk(chosen, model="seed1", replicate_of="miniature-s"),
+        walk(chosen, variant="random_em"),
+    )
+    shown = {(one.model, one.variant): (one.rounds, one.total) for one in selections}
+    assert shown == {
+        ("miniature-m", "emso"): (1, 2),
+        ("miniature-s", "emso"): (2, 4),
+        ("miniature-m", "random_em"): (1, 2),
+    }
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_as_many_are_counted_as_were_selected(k, counted, walk):
+    (selection,), _ = counted(walk([["L0.C_fc", "L3.W_k.H3"][:k]] * 3))
+    assert (selection.sizes, selection.total, selection.rounds) == ((k,), 3 * k, 3)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    ["all heads", 7, None, {"block": "L0.C_fc"}, [7], [{"name": "L0.C_fc"}], [{"block": None}], [[[]]], [""]],
+)
+def test_foreign_notes_are_named_and_not_counted(foreign, counted, walk, make_row):
+    spec = make_row("mine", (1, 2))
+    notes = {1: {"selected_blocks": foreign}, 2: {"selected_blocks": ["L0.C_fc"], "selected_by_epoch": foreign}}
+    (selection,), (sentence,) = counted((spec, notes))
+    assert selection.counts == {"L0.C_fc": 1}
+    assert sentence.startswith("MINE on miniature-m, seed 0, epochs 1: the notes hold no list of blocks")
+    assert block_section([], [sentence], None).sentences == (sentence,)
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [
+        *[None, "many", [4, 4], {"W_v": 4}, {"W_v": [4, "x"]}, {"W_v": [True]}, {"W_v": [4, 4], "C_fc": [1]}],
+        *[{"W_gate": [4]}, {"W_v": [10**9]}, {"W_v": [4] * 2000}, {"W_v": [-1]}, {"W_v": [0, 0]}, {}],
+        {"W_v": [4, 4]},  # A block that was selected is not among them.
+    ],
+)
+def test_a_note_of_candidates_that_is_wrong_is_not_believed(noted, counted, walk):
+    spec, notes = walk([["L0.C_fc"]])
+    (selection,), _ = counted((spec, {1: notes[1] | {"candidate_blocks": noted}}))
+    assert selection.candidates is None
+    assert kind_shares(selection)[KINDS.index("C_fc")].fraction == 1.0
+    rendered(heat_map(selection), "svg")
+
+
+def test_names_that_are_no_blocks_are_counted_by_name_alone(counted, make_row):
+    spec = make_row("mine", (1,))
+    (selection,), _ = counted((spec, {1: {"selected_blocks": ["lm_head", "L0.W_v", "L1.W_v.H0", "L9999.C_fc"]}}))
+    assert selection.total == 4
+    assert selection.unplaced == ("L0.W_v", "L9999.C_fc", "lm_head")
+    assert kind_shares(selection)[KINDS.index("W_v")].fraction == 1.0, "of those that have a kind"
+    assert (
+        "selected L0.W_v, L9999.C_fc, lm_head: no names of blocks" in block_section([selection], [], None).sentences[1]
+    )
+    assert not heat_maps([made({"lm_head": 1})])
+    assert heat_maps([selection])
+
+
+def test_a_sweep_without_selections_has_no_such_section(counted, make_row):
+    assert counted((make_row("original"), {}), (make_row("ascent", (1,)), {1: {"epoch": 1}})) == ([], [])
+    assert block_section([], [], published_selection()) is None
+
+
+def test_shares_by_hand():
+    """Three layers, each of four kinds with two heads and two whole matrices: 30 candidates."""
+    selection = made({"L0.W_v.H1": 5, "L0.C_fc": 1, "L2.W_q.H0": 2}, note=candidates(3, 2))
+    shares = dict(zip(KINDS, kind_shares(selection), strict=True))
+    assert (shares["W_v"].fraction, shares["C_fc"].fraction, shares["W_q"].fraction) == (5 / 8, 1 / 8, 2 / 8)
+    assert shares["W_k"].fraction == 0.0
+    assert (shares["W_v"].chance, shares["C_fc"].chance) == (6 / 30, 3 / 30)
+    assert [share.fraction for share in layer_shares(selection)] == [6 / 8, 0.0, 2 / 8]
+    assert {share.chance for share in layer_shares(selection)} == {10 / 30}
+    third = first_third(selection)
+    assert (third.count, third.total, third.chance) == (6, 8, 1 / 3)
+    assert [third_of(layers) for layers in (1, 2, 4, 12, 24, 32)] == [1, 1, 1, 4, 8, 11]
+
+
+def test_all_models_of_a_variant_stand_in_one_row_below_them():
+    small = made({"L0.C_fc": 2, "L0.W_v.H0": 2}, rounds=2, note=candidates(1, 1), model="small")
+    large = made({"L0.C_fc": 6}, rounds=3, note=candidates(1, 4), model="large")
+    section = block_section([small, large], [], None)
+    assert [(row.model, row.rounds, row.selections) for row in section.kinds] == [
+        *[("small", 2, 4), ("large", 3, 6), ("all models", 5, 10)],
+    ]
+    of_fc = [row.cells[KINDS.index("C_fc")] for row in section.kinds]
+    assert [(cell.text, cell.below) for cell in of_fc] == [
+        ("50 %", "2, by chance 17 %"),
+        ("100 %", "6, by chance 5.6 %"),
+        ("80 %", "8, by chance 10 %"),  # 0.4 / 6 + 0.6 / 18
+    ]
+    assert [row.model for row in block_section([small], [], None).kinds] == ["small"]
+
+
+def test_the_published_frequencies_are_what_the_paper_says():
+    """Section 4.4: 11 of 14 in shallow layers, and 7 rounds of 2 blocks."""
+    selection = published_selection().selection
+    assert (selection.total, selection.rounds, selection.unplaced) == (14, 7, ())
+    assert (first_third(selection).count, first_third(selection).chance) == (11, pytest.approx(1 / 3))
+    assert kind_shares(selection)[0].chance == 144 / 600
+
+
+def test_published_figures_stand_beside_the_same_model_walked_as_far(counted, walk):
+    chosen = [["L2.W_v.H11", "L0.C_fc"]] * 7
+    like = {"model": "EleutherAI/gpt-neo-125m", "shape": (12, 12), "settings": SETTINGS}
+    selections, _ = counted(walk(chosen, **like), walk(chosen, seed=1, **like))
+    section = block_section(selections, [], published_selection())
+    (table,) = section.frequencies
+    cells = {row.block: (row.ours, row.published, row.difference) for row in table.rows}
+    assert cells["L2.W_v.H11"] == ("14", "7", "+0"), "two seeds, and the difference is of one"
+    assert cells["L11.C_proj"] == ("0", "3", "−3")
+    assert cells["L0.C_fc"] == ("14", "0", "+7")
+    assert section.kinds[-1].label == "published (EMSO, Table 4)"
+    assert not any("beside no other" in sentence for sentence in section.sentences)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model": "miniature-m"}, "miniature-m is another model"),
+        ({"method": "mine"}, "EMSO is another method"),
+        ({"settings": SETTINGS | {"selection": "random", "k": 3}}, "EMSO has another selection and k"),
+        ({"epochs": 6}, "EMSO walked 6 rounds in 1 trials, not 7 in each"),
+        ({"old": True}, "only 1 of EMSO's 7 rounds are known"),
+        ({}, ""),
+    ],
+)
+def test_published_figures_stand_beside_nothing_else(changes, reason, counted, walk):
+    changes = {"model": "EleutherAI/gpt-neo-125M", "settings": SETTINGS} | changes
+    is_old, epochs = changes.pop("old", False), changes.pop("epochs", 7)
+    spec, notes = walk([["L2.W_v.H11", "L0.C_fc"]] * epochs, strengths=(epochs,), shape=(12, 12), **changes)
+    (selection,), _ = counted((spec, without(notes, "selected_by_epoch") if is_old else notes))
+    assert differs(selection, published_selection()) == reason
+    section = block_section([selection], [], published_selection())
+    assert section.frequencies[0].has_published == (not reason)
+    assert any(reason in sentence for sentence in section.sentences) == bool(reason)
+
+
+def test_published_files_that_are_damaged_or_missing(tmp_path):
+    assert published_selection(tmp_path / "none.csv") is None
+    file = tmp_path / "some.csv"
+    file.write_text(FILE.read_text())
+    with pytest.raises(DataError, match=r"some\.csv, with the \.origin\.yaml beside it, is damaged"):
+        published_selection(file)
+    file.with_suffix(".origin.yaml").write_text(FILE.with_suffix(".origin.yaml").read_text())
+    assert published_selection(file) == published_selection()
+    file.write_text("block,times\nL0.C_fc,1\n")
+    with pytest.raises(DataError, match="KeyError: 'frequency'"):
+        published_selection(file)
+
+
+def test_the_heat_map_has_a_cell_for_each_block_with_its_number():
+    counts = {"L3.W_v.H2": 7, "L0.C_proj": 3, "L1.W_v.H0": 1}
+    figure = heat_map(made(counts, note=candidates(4, 4)))
+    by_kind = dict(zip(("W_q", "W_k", "W_v", "W_o", "C"), figure.axes, strict=False))
+    cells = {
+        kind: {patch.get_xy(): text.get_text() for patch, text in zip(ax.patches, ax.texts, strict=False)}
+        for kind, ax in by_kind.items()
+    }
+    assert cells == {"W_q": {}, "W_k": {}, "W_v": {(2, 3): "7", (0, 1): "1"}, "W_o": {}, "C": {(1, 0): "3"}}
+    assert by_kind["W_v"].get_ylim() == (4, 0), "the shallowest on top"
+    darkness = [1 - sum(patch.get_facecolor()[:3]) / 3 for patch in by_kind["W_v"].patches]
+    assert darkness[0] > darkness[1]
+    assert heat_map(made(counts)).axes[0].get_xlim() == (0, 3), "as far as was selected"
+
+
+@pytest.mark.parametrize("counts", [{"L998.W_q.H998": 1}, {"L998.C_fc": 1}, {"L0.C_fc": 10**6}])
+def test_a_model_of_any_size_can_be_drawn(counts):
+    width, height = heat_map(made(counts, rounds=1)).get_size_inches()
+    assert max(width, height) < 15
+
+
+def test_figures_have_names_of_their_own():
+    one = made({"L0.C_fc": 1}, model="../a/b")
+    names = figure_names([one, one, replace(one, model="a:b"), replace(one, variant="emso(k=2)")])
+    assert len(set(names)) == 4
+    assert not any(set(name) & set("/:() ") for name in names)
+
+
+def test_the_frame_has_a_row_for_each_block():
+    frame = selection_frame([made({"L0.W_v.H1": 3, "lm_head": 1}, rounds=2, note=candidates(1, 2))])
+    assert list(frame["share"]) == [0.75, 0.25]
+    assert frame["chance"].iloc[0] == 1 / 10
+    assert frame["chance"].isna().iloc[1]
+    assert (frame["layer"].iloc[0], frame["head"].iloc[0], frame["kind"].iloc[1]) == (0, 1, "")
+
+
+class Images(HTMLParser):
+    """Collects what images are described as, and counts scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.described, self.scripts = [], 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.scripts += tag == "script"
+        self.described += [dict(attributes)["alt"]] if tag == "img" else []
+
+
+def test_the_report_has_the_section_and_names_are_only_text(
+    tmp_path, make_plan, make_results, make_ranked, make_point, make_measurement, walk
+):
+    spec, notes = walk([["L0.C_fc", "L0.C_proj"]] * 2)
+    mine, theirs = walk([["L0.C_fc", EVIL]], variant=EVIL)
+    plan = make_plan(spec, mine)
+    kept = {
+        trial.trial_id: [
+            Started(trial_id=trial.trial_id, spec=trial.to_json()),
+            *(make_point(trial, strength, notes=told) for strength, told in by_strength.items()),
+            *(make_measurement(trial, strength) for strength in by_strength),
+        ]
+        for trial, by_strength in ((spec, notes), (mine, theirs))
+    }
+    _, written = write(make_results(plan, kept), tmp_path)
+    pictures = [path.name for path in written if path.parent.name == "figures"]
+    assert pictures[0] == "selected_blocks-miniature-m-emso.png"
+    assert len(pictures) == 2
+    shown = (tmp_path / "report.html").read_text(encoding="utf-8")
+    images = Images(shown)
+    assert images.described[1].startswith("Heat maps of layer and head, one for each kind of block: how often EMSO")
+    assert "Most often: L0.C_fc 2, L0.C_proj 2." in images.described[1]
+    assert len(images.described) == 3
+    silent = page(*make_ranked(make_plan(spec), {}), {"tradeoff": b"<svg/>"})
+    assert images.scripts == Images(silent).scripts + 2 * ('id="choosable-data"' in shown), "no script of a name's"
+    assert "Selected blocks" not in silent
+    with (tmp_path / "selected_blocks.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["variant"], row["block"], row["selections"]) for row in rows] == [
+        *[("emso", "L0.C_fc", "2"), ("emso", "L0.C_proj", "2"), (EVIL, "L0.C_fc", "1"), (EVIL, EVIL, "1")],
+    ]
+
+
+def test_candidates_are_the_models_blocks(make_model):
+    model = make_model(layers=2, heads=4)
+    counts = counts_by_kind(blocks(model))
+    assert counts == candidates(2, 4)
+    assert sum(map(sum, counts.values())) == len(blocks(model))
