@@ -113,8 +113,7 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenR
         bad = sorted({int(row) for row, _ in outside})
         first = {int(row): (int(array[row, token]), int(token)) for row, token in outside[::-1]}
         shown = "; ".join(
-            f"row {numbers[row]} holds {first[row][0]} at token {first[row][1]}"
-            for row in bad[:NAMED_ROWS]
+            f"row {numbers[row]} holds {first[row][0]} at token {first[row][1]}" for row in bad[:NAMED_ROWS]
         )
         raise DataError(
             f"{source.path} has {_counted(len(bad), 'row')} with token ids outside the model's vocabulary "
