@@ -18,7 +18,7 @@ from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results
 from harness.reporting.bootstrap import draws, interval
-from harness.reporting.evidence import REPLICATE, Evidence
+from harness.reporting.evidence import REPLICATE, Evidence, chosen_items
 from harness.reporting.item_values import estimate
 from harness.reporting.metric_info import MetricInfo
 from harness.reporting.ranking import RankedTable
@@ -167,15 +167,23 @@ def _of_group(
     evidence: Evidence,
     metrics: Sequence[Metric],
 ) -> Evidence:
-    """Return the items of every row's exact matches, those of the other group as not known."""
+    """Return the items of every row's exact matches that are of the group; of replicates, those of any of them.
+
+    What is of the other group in a replicate is not known of it.
+    """
     is_asked = group == "memorized"
+    members = {
+        replicate: {id for id, is_recited in of_ids.items() if is_recited is is_asked}
+        for replicate, of_ids in memorized.items()
+    }
+    of_any = set().union(*members.values())
     by_point: dict[str, dict[str, MetricItems]] = {}
     for point_id, replicate in zip(rows["point_id"], rows[REPLICATE], strict=True):
         kept = evidence.by_point.get(point_id, {})
         for metric in metrics:
             if metric.name in kept and replicate in memorized:
-                items = kept[metric.name]
-                is_member_N = np.array([memorized[replicate].get(id) is is_asked for id in items.ids], dtype=bool)
+                items = chosen_items(kept[metric.name], of_any)
+                is_member_N = np.array([id in members[replicate] for id in items.ids], dtype=bool)
                 values_N = np.where(is_member_N, items.values_N, math.nan)
                 by_point.setdefault(point_id, {})[metric.name] = replace(items, values_N=values_N)
     return Evidence(by_point)

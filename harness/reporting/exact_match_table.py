@@ -59,7 +59,8 @@ def agreement_rows(agreement: ModelAgreement) -> list[tuple[str, str, bool, list
         cells = [
             (f"{each.tokens:.1f}", "" if math.isnan(each.low) else f"{each.low:.1f}–{each.high:.1f}") for each in left
         ]
-        rows.append((label, strength_text(strength_name, point.strength), point.collapsed, cells))
+        strength = strength_text(strength_name, point.strength) if strength_name else ""
+        rows.append((label, strength, point.collapsed, cells))
     return rows
 
 
