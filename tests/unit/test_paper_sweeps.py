@@ -64,8 +64,30 @@ TUNED = {
 }
 
 
+ENTROPY_VERSUS_NLL = {
+    "models.0.id": "EleutherAI/gpt-neo-125m",
+    "models.0.training.micro_batch": 64,
+    "training.learning_rate": 1e-5,
+    "training.global_batch": 64,
+    "data.forget.sequences": 20,
+    "data.forget.not_memorized.sequences": 100,
+    "data.forget.prefix_tokens": 50,
+    "data.forget.sequence_tokens": 100,
+    "methods.full_em.loss": "em",
+    "methods.full_nll.loss": "nll",
+    "methods.selected_em.k": 2,
+    "judges.similarity": "sentence-transformers/all-MiniLM-L6-v2",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "stated"), [("main_table", BOTH | MAIN_TABLE), ("tradeoff", BOTH | TRADEOFF), ("tuned", TUNED)]
+    ("name", "stated"),
+    [
+        ("main_table", BOTH | MAIN_TABLE),
+        ("tradeoff", BOTH | TRADEOFF),
+        ("tuned", TUNED),
+        ("entropy_versus_nll", ENTROPY_VERSUS_NLL),
+    ],
 )
 def test_every_value_that_the_paper_states(name, stated):
     content = yaml.safe_load((PAPER / f"{name}.yaml").read_text())
@@ -79,7 +101,7 @@ def test_batches_are_accumulated_as_often_as_the_paper_says(accumulated):
     assert content["training"]["global_batch"] == times * content["models"][number]["training"]["micro_batch"]
 
 
-@pytest.mark.parametrize("name", ["main_table", "tradeoff", "tuned"])
+@pytest.mark.parametrize("name", ["main_table", "tradeoff", "tuned", "entropy_versus_nll"])
 def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache, tmp_path):
     """With a model and judges that are here, every other setting is accepted."""
     (tmp_path / "data_set").mkdir()
@@ -97,4 +119,4 @@ def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache,
         pytest.fail(str(error))
     assert {(spec.cpus, spec.gpus) for spec in found.trials} == {(4, 0.25)}
     assert len(found.studies) == (7 if name == "tuned" else 0)
-    assert re.fullmatch(r".+ \(the paper's (table 1|figure 4)\)\?", found.question)
+    assert re.fullmatch(r".+ \(the paper's (table 1|figure [45])\)\?", found.question)

@@ -30,7 +30,10 @@ def other_judges(world):
     return [f"judges.{role}={world}/OTHER" for role in ("perplexity", "features")]
 
 
-@pytest.mark.parametrize(("name", "trials", "points"), [("smoke", 6, 7), ("tradeoff", 19, 25), ("main_table", 10, 16)])
+@pytest.mark.parametrize(
+    ("name", "trials", "points"),
+    [("smoke", 6, 7), ("tradeoff", 19, 25), ("main_table", 10, 16), ("entropy_versus_nll", 7, 31)],
+)
 def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, trials, points):
     found = plan(SWEEPS / f"{name}.yaml", [*anywhere, *other_judges])
     assert found.question.endswith("?")
