@@ -11,6 +11,7 @@ from harness.records.results import Results
 from harness.reporting.exact_match_groups import (
     GROUPS,
     LEAST,
+    Agreement,
     AgreementPoint,
     Group,
     Lengths,
@@ -18,7 +19,7 @@ from harness.reporting.exact_match_groups import (
     exact_matches,
     memorized_ids,
 )
-from harness.reporting.layout import strength_text
+from harness.reporting.layout import NOTHING, strength_text
 from harness.reporting.ranking import RankedTable
 from harness.specs import ORIGINAL, RETRAINED
 
@@ -56,9 +57,7 @@ def agreement_rows(agreement: ModelAgreement) -> list[tuple[str, str, bool, list
     rows = []
     for _, label, strength_name, point in _points(agreement):
         left = [point.by_group[group] for group in GROUPS]
-        cells = [
-            (f"{each.tokens:.1f}", "" if math.isnan(each.low) else f"{each.low:.1f}–{each.high:.1f}") for each in left
-        ]
+        cells = [(_tokens(each), _bounds(each)) for each in left]
         strength = strength_text(strength_name, point.strength) if strength_name else ""
         rows.append((label, strength, point.collapsed, cells))
     return rows
@@ -101,6 +100,14 @@ def why_no_groups(results: Results, ranked: RankedTable) -> str:
         f"The original recites {counts} sequences wholly; {LEAST} that it recites and {LEAST} that it does not are "
         "needed to compare what is left of both."
     )
+
+
+def _tokens(left: Agreement) -> str:
+    return NOTHING if math.isnan(left.tokens) else f"{left.tokens:.1f}"
+
+
+def _bounds(left: Agreement) -> str:
+    return "" if math.isnan(left.low) else f"{left.low:.1f}–{left.high:.1f}"
 
 
 def _points(agreement: ModelAgreement) -> Iterator[tuple[str, str, str, AgreementPoint]]:

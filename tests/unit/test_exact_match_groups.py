@@ -11,7 +11,7 @@ from harness.contracts import Checkpoint, Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results, trial_results
 from harness.reporting.curves import styles
-from harness.reporting.evidence import read_evidence
+from harness.reporting.evidence import Evidence, read_evidence
 from harness.reporting.exact_match_figure import agreement_figure
 from harness.reporting.exact_match_groups import GROUPS, agreements
 from harness.reporting.exact_match_table import agreement_frame, agreement_rows, why_no_groups
@@ -173,6 +173,11 @@ def test_unseen_texts_are_in_neither_group_and_the_retrained_model_is_beside_the
     [agreement] = agreements(*measured(*usual, unseen, retrained))
     assert left([agreement]) == left(agreements(*measured(*usual)))
     assert [agreement.retrained.by_group[group].tokens for group in GROUPS] == [1, 2]
+    results, ranked = measured(*usual, retrained)
+    of_point = dict(ranked.evidence.by_point)
+    of_point.pop(retrained[0].point_id(None))
+    [lacking] = agreements(results, replace(ranked, evidence=Evidence(of_point)))
+    assert agreement_rows(lacking)[1] == ("Retrained", "", False, [("–", ""), ("–", "")]), "not known, and not 0"
 
 
 def drawn(ax):
