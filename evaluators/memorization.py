@@ -64,8 +64,10 @@ class Memorization(Evaluator):
             share(f"el_{self.n}", f"EL_{self.n}", PAPER, column=1, axis=2, weights=texts),
             share("ma", "MA", PAPER, column=2, axis=1, headline=True, weights=positions),
             share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity", weights=texts),
-            tokens("exact_match", "Exact match", "EMSO paper, section 4.4", column=4),
-            tokens("exact_match_original", "Exact match with the original", "EMSO paper, figure 5"),
+            tokens("exact_match", "Exact match", "EMSO paper, section 4.4", column=4, agrees_with="text"),
+            tokens(
+                "exact_match_original", "Exact match with the original", "EMSO paper, figure 5", agrees_with="original"
+            ),
             share("ma_all", "MA (all positions)", "Tirumala et al., arXiv:2205.10770", ranked=False),
         )
 

@@ -45,5 +45,8 @@ class Metric:
     """What it is an aggregate of: each has its value in `Evaluation.per_item`. None: of nothing that has one."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
     """How the number follows from its items' values: `exp_mean` is the exponential of their mean."""
+    agrees_with: Literal["text", "original"] | None = None
+    """Of exact match: it counts tokens up to the first that is not as in the sequence's own text, or not what the
+    original model says there. A sequence of which the original has as much of both is recited wholly: memorised."""
     weights: str | None = None
     """The array of `Evaluation.per_item` by which that mean is weighted: tokens, of a perplexity."""

@@ -21,8 +21,9 @@ from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
 from harness.models.fetching import cache_state, fetch_model
 from harness.models.resolving import DEFAULT_JUDGES
+from harness.planning.data_block import TextSource
 from harness.planning.plan import check_form
-from harness.planning.schema import Sweep, TextSource
+from harness.planning.schema import Sweep
 from harness.planning.sweep_file import read_sweep_file
 from harness.planning.texts import ROLES
 from harness.specs import ORIGINAL
@@ -140,10 +141,11 @@ def _model(path: str, id: str, tokenizer: str | None, revision: str | None) -> I
 
 
 def _texts(sweep: Sweep) -> Iterator[HubContent]:
-    for role in ROLES:
-        section: TextSource | None = getattr(sweep.data, role)
+    sections: dict[str, TextSource | None] = {f"data.{role}": getattr(sweep.data, role) for role in ROLES}
+    sections["data.forget.not_memorized"] = sweep.data.forget.not_memorized
+    for path, section in sections.items():
         if section is not None and section.source == "hub" and section.path and not _is_local(section.path):
-            yield HubContent(f"data.{role}", Repository(section.path, "dataset"), section.name)
+            yield HubContent(path, Repository(section.path, "dataset"), section.name)
 
 
 def _data_sets(evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:

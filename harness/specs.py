@@ -51,6 +51,10 @@ class Source:
     """The most tokens that one of them has."""
     half: Literal["all", "selection", "report"] = "all"
     """Of a forget set: the sequences that a search looks at, or the others; repeats of a continuation stay together."""
+    sample_seed: int | None = None
+    """The rows used are a random sample, drawn with this seed; None: the first ones."""
+    not_memorized: Source | None = None
+    """Of a forget set: texts that the model is not expected to recite, erased together with the others."""
 
 
 @dataclass(frozen=True, kw_only=True)

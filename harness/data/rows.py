@@ -64,17 +64,44 @@ def check_rows(source: Source, role: Role) -> None:
         DataError: Nothing to read, or a row that must be used and cannot be, whatever the tokenizer.
     """
     check_path(source)
+    if source.not_memorized is not None:
+        check_rows(source.not_memorized, "holdout")
     if source.source in TOKEN_SOURCES:
         token_ids(source)
     elif source.source == "jsonl" and role in AS_THEY_STAND:
-        rows = islice(texts(source, role), source.sequences)
+        rows = _used(texts(source, role), source)
         bad = [f"{row.where} {row.problem}" for row in rows if row.problem]
         if bad:
             raise DataError(_unusable(source, role, bad, source.prefix_tokens + 1))
 
 
+def used_rows(source: Source, available: int) -> np.ndarray:
+    """Return which of the rows from `start` on are used, rising: the first ones, or a random sample.
+
+    Example:
+        >>> used_rows(Source(source="npy", sequences=3), 5), used_rows(Source(source="npy"), 2)
+        (array([0, 1, 2]), array([0, 1]))
+        >>> used_rows(Source(source="npy", sequences=3, sample_seed=0), 9)
+        array([2, 4, 5])
+    """
+    numbers = np.arange(available)
+    if source.sample_seed is not None:
+        numbers = np.random.default_rng(source.sample_seed).permutation(available)
+    return np.sort(numbers[: source.sequences])
+
+
+def _used(rows: Iterator[TextRow], source: Source) -> Iterator[TextRow]:
+    """Return the rows that are used; of a sample all are read, since it may come from anywhere."""
+    if source.sample_seed is None:
+        return islice(rows, source.sequences)
+    every = list(rows)
+    return (every[number] for number in used_rows(source, len(every)))
+
+
 def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenRows:
-    array = token_ids(source)[:, :cut]
+    whole = token_ids(source)
+    numbers = used_rows(source, len(whole))
+    array = whole[numbers, :cut]
     if array.shape[1] < least:
         raise DataError(
             f"{source.path} has rows of {array.shape[1]} tokens, and at least {least} are needed. "
@@ -82,10 +109,11 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenR
         )
     if array.size and (array.min() < 0 or array.max() >= vocabulary):
         outside = np.argwhere((array < 0) | (array >= vocabulary))
+        numbers = source.start + numbers
         bad = sorted({int(row) for row, _ in outside})
         first = {int(row): (int(array[row, token]), int(token)) for row, token in outside[::-1]}
         shown = "; ".join(
-            f"row {source.start + row} holds {first[row][0]} at token {first[row][1]}" for row in bad[:NAMED_ROWS]
+            f"row {numbers[row]} holds {first[row][0]} at token {first[row][1]}" for row in bad[:NAMED_ROWS]
         )
         raise DataError(
             f"{source.path} has {_counted(len(bad), 'row')} with token ids outside the model's vocabulary "
@@ -101,8 +129,8 @@ def _from_texts(
     usable: TokenRows = []
     bad: list[str] = []
     stream = texts(source, role)
-    if strict and source.sequences is not None:
-        stream = islice(stream, source.sequences)
+    if strict:
+        stream = _used(stream, source)
     for row, ids in _tokenized(stream, tokenizer, min(TEXTS_AT_ONCE, source.sequences or TEXTS_AT_ONCE)):
         if row.problem:
             bad.append(f"{row.where} {row.problem}")

@@ -45,7 +45,7 @@ class Utility:
 
 
 def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
-    """Return the forget set: every row from `start` on, or the first `sequences` of them.
+    """Return the forget set: every row from `start` on, or `sequences` of them; then those that are not memorised.
 
     Args:
         source: Where it is; with a digest, the contents must still be those.
@@ -53,12 +53,29 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
         vocabulary: How many token ids the model knows.
 
     Raises:
-        DataError: Nothing to read, too few rows, or unusable ones: the first few are named.
+        DataError: Nothing to read, too few rows, or unusable ones (the first few are named), or texts of which
+            some are both what is memorised and what is not.
     """
-    whole = _as_they_stand(replace(source, digest=""), "forget", tokenizer, vocabulary)
+    rows = _forget_rows(source, tokenizer, vocabulary)
+    whole = _packed(rows, source.prefix_tokens, replace(source, digest=""), "forget")
     forget = whole if source.half == "all" else half_of(whole, source.half)
     _checked(source, "forget", forget.digest)
     return forget
+
+
+def _forget_rows(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> TokenRows:
+    least, other = source.prefix_tokens + 1, source.not_memorized
+    rows = read_rows(source, "forget", tokenizer, vocabulary, least)
+    if other is None:
+        return rows
+    added = read_rows(other, "holdout", tokenizer, vocabulary, least)
+    known = {row.tobytes() for row in rows}
+    if shared := sum(row.tobytes() in known for row in added):
+        raise DataError(
+            f"not_memorized: {shared} of its {len(added)} sequences are among the forget set's others too. "
+            "Name texts that the model does not recite (start skips rows)."
+        )
+    return rows + added
 
 
 def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequences:

@@ -66,10 +66,13 @@ def texts(source: Source, role: Role) -> Iterator[TextRow]:
 def token_ids(source: Source) -> np.ndarray:
     """Return the array of token ids from row `source.start` on: integers, rows by tokens, on disk if it can be.
 
+    It ends with the last row that is used, unless those are a sample.
+
     Raises:
         DataError: There is nothing to read, or it is not a two-dimensional array of integers.
     """
-    stop = None if source.sequences is None else source.start + source.sequences
+    is_whole = source.sequences is None or source.sample_seed is not None
+    stop = None if is_whole else source.start + (source.sequences or 0)
     if source.source == "npy":
         parts = [_array(existing_file(source.path, ARRAY_FILE))]
     else:

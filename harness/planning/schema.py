@@ -7,22 +7,19 @@ by `harness.planning.grid` and `harness.planning.evaluators`.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 from pydantic import (
     BeforeValidator,
     Field,
     StringConstraints,
-    ValidationError,
     create_model,
-    model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from harness.contracts import Count, NonNegative, Positive, PositiveCount, Training
-from harness.data.paths import SOURCE_SETTINGS
+from harness.contracts import NonNegative, Positive, PositiveCount, Training
 from harness.errors import unknown
+from harness.planning.data_block import Data
 from harness.planning.tune_block import CompareAxes, Tune
 from harness.planning.validation import Strict, quoted
 from harness.specs import CollapseBounds
@@ -32,7 +29,6 @@ Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, d
 ReplicateName = Annotated[str, StringConstraints(pattern=r"\S"), doc("the name that replicates share, a text")]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 Fraction = Annotated[float, Gt(0.0), Lt(1.0)]
-SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
 
 
 def _with_id(value: Any) -> Any:
@@ -131,68 +127,6 @@ class ModelEntry(JudgeEntry):
 _NAME_OR_ENTRY = doc("a name, or a mapping with an id: {id: ..., tokenizer: ...}")
 Model = Annotated[ModelEntry, BeforeValidator(_with_id), _NAME_OR_ENTRY]
 Judge = Annotated[JudgeEntry, BeforeValidator(_with_id), _NAME_OR_ENTRY]
-
-
-class TextSource(Strict):
-    """Where texts come from."""
-
-    source: SourceName
-    path: str | None = None
-    name: str | None = None
-    split: str | None = None
-    field: str | None = None
-    start: Count = 0
-
-    @model_validator(mode="after")
-    def _is_of_its_source(self) -> Self:
-        """Refuse a setting that the source does not read, and a missing path."""
-        reads = SOURCE_SETTINGS[self.source]
-        reasons: dict[str, str] = {}
-        for name in ("path", "name", "split", "field"):
-            if getattr(self, name) is not None and name not in reads:
-                others = f"; it reads {', '.join(reads)}" if reads else ""
-                reasons[name] = f"the source '{self.source}' does not read it{others}."
-        if "path" in reads and not self.path:
-            of_hub = "the data set's id on the hub, or a local folder of it"
-            reasons["path"] = f"is missing: {of_hub if self.source == 'hub' else 'where the texts are'}."
-        if reasons:
-            kinds = {name: PydanticCustomError("setting_fault", "{it}", {"it": it}) for name, it in reasons.items()}
-            findings = [InitErrorDetails(type=kind, loc=(name,), input=None) for name, kind in kinds.items()]
-            raise ValidationError.from_exception_data("TextSource", findings)
-        return self
-
-
-class ForgetSource(TextSource):
-    """The forget set, or unseen texts of its kind."""
-
-    sequences: PositiveCount | None = None
-    prefix_tokens: PositiveCount | None = None
-    sequence_tokens: PositiveCount | None = None
-
-
-class HeldSource(TextSource):
-    """Retain data, or validation texts."""
-
-    sequences: PositiveCount | None = None
-    sequence_tokens: PositiveCount | None = None
-
-
-class UtilitySource(TextSource):
-    """Human texts that the models are to continue."""
-
-    prompts: PositiveCount = 256
-    prompt_tokens: PositiveCount = 32
-    reference_tokens: PositiveCount = 128
-
-
-class Data(Strict):
-    """The texts of a sweep."""
-
-    forget: ForgetSource = Field(description="what to erase?", examples=["forget: {source: miniature}"])
-    holdout: ForgetSource | None = None
-    retain: HeldSource | None = None
-    utility: UtilitySource = Field(description="what to continue?", examples=["utility: {source: miniature}"])
-    validation: HeldSource | None = None
 
 
 class MemorizedModel(Strict):

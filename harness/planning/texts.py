@@ -23,9 +23,10 @@ from harness.data.sequences import (
 )
 from harness.data.sources import AS_THEY_STAND, Role
 from harness.errors import DataError, Fault, ModelError
+from harness.miniature.corpus import UNSEEN_RECORDS
 from harness.models.loading import load_tokenizer, positions, vocabulary
+from harness.planning.data_block import Data, ForgetSource, HeldSource, HoldoutSource, TextSource
 from harness.planning.resolve import ResolvedModel
-from harness.planning.schema import Data, ForgetSource, HeldSource, TextSource
 from harness.planning.validation import Checking
 from harness.specs import STAND_IN, Source
 
@@ -213,7 +214,8 @@ def _default(data: Data, role: Role, texts: Texts) -> TextSource | None:
     What is watched while training is held-out texts of the utility's source, if that could be read.
     """
     if role == "holdout" and data.forget.source == "miniature":
-        return ForgetSource(source="miniature")
+        start = _unseen_left(data.forget)
+        return HoldoutSource(source="miniature", start=start) if start < UNSEEN_RECORDS else None
     if role != "validation" or "utility" not in texts:
         return None
     shared = data.utility.model_dump(include=set(TextSource.model_fields))
@@ -222,10 +224,19 @@ def _default(data: Data, role: Role, texts: Texts) -> TextSource | None:
     return HeldSource(**shared, sequences=count)
 
 
+def _unseen_left(section: ForgetSource) -> int:
+    """Return from which row on the miniature's unseen records are not in the forget set; all may be."""
+    other = section.not_memorized
+    if other is None or other.source != "miniature":
+        return 0
+    is_beginning = other.sequences is not None and other.sample_seed is None
+    return other.start + (other.sequences or 0) if is_beginning else UNSEEN_RECORDS
+
+
 def _source(section: TextSource, role: Role, forget: Source | None = None) -> Source:
     """Return a section as a source without a digest; none but utility texts go on where every forget sequence ended."""
     cut = (forget.longest or forget.sequence_tokens) if forget is not None else DEFAULT_TOKENS[1]
-    settings = section.model_dump(exclude_none=True)
+    settings = section.model_dump(exclude_none=True, exclude={"not_memorized"})
     if role == "forget":
         prefix, whole = MINIATURE_TOKENS if section.source == "miniature" else DEFAULT_TOKENS
         settings = {"prefix_tokens": prefix, "sequence_tokens": whole, **settings}
@@ -240,7 +251,9 @@ def _source(section: TextSource, role: Role, forget: Source | None = None) -> So
     if section.path is not None:
         folder = Path(section.path).expanduser()
         settings["path"] = section.path if section.source == "hub" and not folder.is_dir() else str(folder.resolve())
-    return Source(**settings)
+    source = Source(**settings)
+    other = section.not_memorized if isinstance(section, ForgetSource) else None
+    return source if other is None else replace(source, not_memorized=_source(other, "holdout", source))
 
 
 def _overlong(texts: Texts, model: Checkpoint) -> Iterator[Fault]:

@@ -43,7 +43,7 @@ class Evidence:
         first = known[0]
         if any(items.ids != first.ids for items in known):
             shared = set(first.ids).intersection(*(items.ids for items in known[1:]))
-            known = [_chosen(items, shared) for items in known]
+            known = [chosen_items(items, shared) for items in known]
             first = known[0]
             if not first.ids:
                 return None
@@ -75,8 +75,8 @@ class Evidence:
         return interval(replicate_draws(estimates_R, models_R, metric.low, metric.high))
 
 
-def _chosen(items: MetricItems, shared: set[str]) -> MetricItems:
-    """Return the items whose ids are shared, in the order of their ids."""
+def chosen_items(items: MetricItems, shared: set[str]) -> MetricItems:
+    """Return the items whose ids are among `shared`, in the order of their ids."""
     order = sorted((id, row) for row, id in enumerate(items.ids) if id in shared)
     rows = [row for _, row in order]
     return replace(

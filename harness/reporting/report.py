@@ -19,6 +19,8 @@ from harness.reporting.choosable_figure import choosable_figure, embedded
 from harness.reporting.collapse import rules_in_words, verdict
 from harness.reporting.collapse_onset import onset_tables
 from harness.reporting.comparison import MatchedTable
+from harness.reporting.exact_match_groups import agreements
+from harness.reporting.exact_match_table import GROUP_NAMES, agreement_rows, group_text, why_no_groups
 from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.limits import warnings
@@ -70,7 +72,14 @@ def page(
     points, table, tables = results.measured, ranked.table, model_tables(ranked)
     choosable = choosable_figure(results, table, ranked.info)
     samples, sampled = _samples(points, set(table.loc[table["ranked"], "point_id"]))
+    of_groups = agreements(results, ranked)
     return environment.get_template("report.html.j2").render(
+        groups={
+            each.model: ([*zip(GROUP_NAMES.values(), each.lengths.values(), strict=True)], agreement_rows(each))
+            for each in of_groups
+        },
+        group_text=group_text,
+        why_no_groups="" if of_groups else why_no_groups(results, ranked),
         plan=results.plan,
         caption=caption(table),
         definition=", ".join(sorted(set(table["definition"]) - {""})) or NOTHING,

@@ -13,7 +13,11 @@ from harness.reporting.block_selection import block_selections
 from harness.reporting.block_shares import selection_frame
 from harness.reporting.collapse_onset import onset_markdown, onset_tables
 from harness.reporting.comparison import matched_tables
+from harness.reporting.curves import styles
 from harness.reporting.evidence import read_evidence
+from harness.reporting.exact_match_figure import agreement_figure
+from harness.reporting.exact_match_groups import agreements
+from harness.reporting.exact_match_table import agreement_frame
 from harness.reporting.figures import rendered, tradeoff
 from harness.reporting.layout import model_tables
 from harness.reporting.matched_texts import matched_frame, matched_markdown
@@ -46,7 +50,12 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     ]
     ranked = rank(table, info, evidence)
     shown = ranked.table
-    drawn = {"tradeoff": tradeoff(shown, info), "reasoning": bars(shown, info)}
+    of_groups = agreements(results, ranked)
+    drawn = {
+        "tradeoff": tradeoff(shown, info),
+        "reasoning": bars(shown, info),
+        "exact_match_groups": agreement_figure(of_groups, styles(shown)),
+    }
     figures = {name: figure for name, figure in drawn.items() if figure is not None}
     for kind in ("png", "pdf"):
         written += [write_whole(folder / f"{name}.{kind}", rendered(figure, kind)) for name, figure in figures.items()]
@@ -62,6 +71,8 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
         written.append(write_whole(folder / "reasoning.md", text))
     if onsets := onset_tables(shown, info, results.plan.compare):
         written.append(write_whole(folder / "collapse.md", onset_markdown(onsets, results.plan.question)))
+    if of_groups:
+        written.append(write_whole(folder / "exact_match_groups.csv", table_csv(agreement_frame(of_groups))))
     compared = matched_tables(results, ranked)
     if compared:
         written += [

@@ -79,6 +79,22 @@ TUNED = {
 OF_TA = {path: value for path, value in BOTH.items() if not path.startswith(("methods", "data.ret"))}
 
 
+ENTROPY_VERSUS_NLL = {
+    "models.0.id": "EleutherAI/gpt-neo-125m",
+    "models.0.training.micro_batch": 64,
+    "training.learning_rate": 1e-5,
+    "training.global_batch": 64,
+    "data.forget.sequences": 20,
+    "data.forget.not_memorized.sequences": 100,
+    "data.forget.prefix_tokens": 50,
+    "data.forget.sequence_tokens": 100,
+    "methods.full_em.loss": "em",
+    "methods.full_nll.loss": "nll",
+    "methods.selected_em.k": 2,
+    "judges.similarity": "sentence-transformers/all-MiniLM-L6-v2",
+}
+
+
 @pytest.mark.parametrize(
     ("name", "stated"),
     [
@@ -88,6 +104,7 @@ OF_TA = {path: value for path, value in BOTH.items() if not path.startswith(("me
         ("ablation", OF_EMSO | ABLATION),
         ("num_blocks", OF_EMSO | NUM_BLOCKS),
         ("ablation_ta", OF_TA | ABLATION_TA),
+        ("entropy_versus_nll", ENTROPY_VERSUS_NLL),
     ],
 )
 def test_every_value_that_the_paper_states(name, stated):
@@ -137,7 +154,8 @@ def test_task_arithmetic_stands_beside_its_control():
 
 
 @pytest.mark.parametrize(
-    "name", ["main_table", "tradeoff", "tuned", "ablation", "num_blocks", "ablation_ta", "learning_rate"]
+    "name",
+    ["main_table", "tradeoff", "tuned", "ablation", "num_blocks", "ablation_ta", "learning_rate", "entropy_versus_nll"],
 )
 def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache, tmp_path):
     """With a model and judges that are here, every other setting is accepted."""
@@ -156,5 +174,5 @@ def test_offline_nothing_but_the_hubs_content_is_missing(name, world, hub_cache,
         pytest.fail(str(error))
     assert {(spec.cpus, spec.gpus) for spec in found.trials} == {(4, 0.25)}
     assert len(found.studies) == (7 if name == "tuned" else 0)
-    about = r"(beside )?the paper('s (table [123]|figure 4)| has one rate)"
+    about = r"(beside )?the paper('s (table [123]|figure [45])| has one rate)"
     assert re.fullmatch(rf".+ \({about}\)\?", found.question)

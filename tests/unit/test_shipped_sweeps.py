@@ -44,6 +44,7 @@ def other_judges(world):
         ("ablation", 8, 38),
         ("num_blocks", 7, 31),
         ("ablation_ta", 15, 15),
+        ("entropy_versus_nll", 7, 23),
     ],
 )
 def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, trials, points):

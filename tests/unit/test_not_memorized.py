@@ -1,0 +1,172 @@
+"""Forget sets that mix what the model recites with what it does not, and samples of rows."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.data.sequences import load_forget
+from harness.errors import DataError
+from harness.miniature import corpus
+from harness.planning.plan import plan
+from harness.prefetch import hub_contents
+from harness.specs import HOLDOUT, Source, TrialSpec
+
+MIXED = "{source: miniature, sequences: 3, not_memorized: {source: miniature, sequences: 5}}"
+VOCABULARY = 256
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    """Two files of token ids: rows of 20 that all begin with 1, and rows that all begin with 2; each has its number."""
+    for first, rows in (("1", 9), ("2", 30)):
+        ids = np.random.default_rng(int(first)).integers(VOCABULARY, size=(rows, 20), dtype=np.uint16)
+        ids[:, 0], ids[:, 1] = int(first), np.arange(rows)
+        np.save(tmp_path / f"{first}.npy", ids)
+    return Source(
+        source="npy", path=str(tmp_path / "1.npy"), sequences=2, prefix_tokens=5, sequence_tokens=12,
+        not_memorized=Source(
+            source="npy", path=str(tmp_path / "2.npy"), sequences=4, prefix_tokens=5, sequence_tokens=12
+        ),
+    )  # fmt: skip
+
+
+def rows_of(source, tokenizer):
+    found = load_forget(source, tokenizer, VOCABULARY)
+    return found.tokens_NT[:, :2].tolist()
+
+
+def test_what_is_memorized_comes_first_and_all_are_cut_alike(arrays, tokenizer):
+    found = load_forget(arrays, tokenizer, VOCABULARY)
+    assert found.tokens_NT[:, :2].tolist() == [[1, 0], [1, 1], [2, 0], [2, 1], [2, 2], [2, 3]]
+    assert (found.tokens_NT.shape, found.prefix_tokens) == ((6, 12), 5)
+    assert load_forget(replace(arrays, digest=found.digest), tokenizer, VOCABULARY).digest == found.digest
+    fewer = replace(arrays, digest=found.digest, not_memorized=replace(arrays.not_memorized, sequences=3))
+    with pytest.raises(DataError, match="is not what it was when the sweep was planned"):
+        load_forget(fewer, tokenizer, VOCABULARY)
+
+
+def test_a_sample_is_drawn_with_its_seed(arrays, tokenizer):
+    def numbers(**changes):
+        other = replace(arrays.not_memorized, **changes)
+        return [number for _, number in rows_of(replace(arrays, not_memorized=other), tokenizer)[2:]]
+
+    assert numbers() == [0, 1, 2, 3]
+    first = numbers(sample_seed=0)
+    assert first == numbers(sample_seed=0) == sorted(first)
+    assert len({*first}) == 4
+    assert first != numbers(sample_seed=1)
+    assert min(numbers(sample_seed=0, start=25)) >= 25
+    assert numbers(sample_seed=7, sequences=30) == list(range(30))
+
+
+def test_a_row_of_a_sample_is_named_by_its_place_in_the_file(arrays, tokenizer):
+    sampled = replace(arrays, not_memorized=replace(arrays.not_memorized, sample_seed=0))
+    numbers = [number for _, number in rows_of(sampled, tokenizer)[2:]]
+    with pytest.raises(DataError) as caught:
+        load_forget(sampled, tokenizer, 2)
+    assert f"row {numbers[0]} holds" not in str(caught.value), "the first file has ids beyond 1 too, and comes first"
+    with pytest.raises(DataError) as caught:
+        load_forget(replace(sampled.not_memorized), tokenizer, 2)
+    assert all(f"row {number} holds 2 at token 0" in str(caught.value) for number in numbers)
+
+
+def test_texts_can_be_sampled_too_and_only_what_is_drawn_must_be_usable(tokenizer, tmp_path):
+    lines = [json.dumps({"text": f"letter {number:02}"}) for number in range(20)]
+    (tmp_path / "letters.jsonl").write_text("\n".join(lines))
+    source = Source(source="jsonl", path=str(tmp_path / "letters.jsonl"), prefix_tokens=3, sequences=5, sample_seed=3)
+    drawn = tokenizer.batch_decode(load_forget(source, tokenizer, VOCABULARY).tokens_NT)
+    assert drawn == sorted(drawn)
+    assert len({*drawn}) == 5
+    assert drawn != [f"letter {number:02}" for number in range(5)]
+    for number in range(20):
+        if f"letter {number:02}" not in drawn:
+            lines[number] = "broken"
+    (tmp_path / "letters.jsonl").write_text("\n".join(lines))
+    assert tokenizer.batch_decode(load_forget(source, tokenizer, VOCABULARY).tokens_NT) == drawn
+    with pytest.raises(DataError, match="unusable row"):
+        load_forget(replace(source, sample_seed=None), tokenizer, VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda folder: {"sequences": 31}, "30 sequences are there, and 31 are needed"),
+        (lambda folder: {"sequences": 31, "sample_seed": 0}, "30 sequences are there, and 31 are needed"),
+        (lambda folder: {"path": str(folder / "3.npy")}, "Did you mean"),
+        (lambda folder: {"path": str(folder / "1.npy")}, "not_memorized: 2 of its 4 sequences are among the forget"),
+        (lambda folder: np.save(folder / "2.npy", np.ones((9, 20))), "holds float64, and token ids are integers"),
+        (lambda folder: np.save(folder / "2.npy", np.ones(20, int)), "has 1 dimension (shape (20,))"),
+        (lambda folder: np.save(folder / "2.npy", np.ones((9, 5), int)), "has rows of 5 tokens, and at least 6 are"),
+    ],
+)
+def test_faults_of_the_files(arrays, tokenizer, tmp_path, spoil, reason):
+    other = replace(arrays.not_memorized, **(spoil(tmp_path) or {}))
+    with pytest.raises(DataError) as caught:
+        load_forget(replace(arrays, not_memorized=other), tokenizer, VOCABULARY)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "path", "reason"),
+    [
+        (MIXED.replace("5", "0"), "data.forget.not_memorized.sequences", "must be a whole number of at least 1"),
+        (MIXED.replace("5", "129"), "data.forget", "128 sequences are there, and 129 are needed"),
+        (
+            MIXED.replace("sequences: 5", "sample_seed: 1"),
+            "data.forget.not_memorized",
+            "sequences must say of how many",
+        ),
+        (MIXED.replace("5}", "5, prefix_tokens: 3}"), "data.forget.not_memorized.prefix_tokens", "no setting"),
+        (MIXED.replace("miniature, sequences: 5", "npy"), "data.forget.not_memorized.path", "is missing"),
+        ("{source: miniature, not_memorized: {source: npy, path: none.npy}}", "data.forget", "no file"),
+    ],
+)
+def test_faults_of_the_sweep_file(check, section, path, reason):
+    faults = check(f"data.forget={section}")
+    assert list(faults) == [path]
+    assert reason in faults[path]
+
+
+@pytest.fixture
+def planned(world, sound, tmp_path):
+    """Return a planner of the sound sweep with another forget set."""
+    file = tmp_path / "file.yaml"
+    file.write_text(sound.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
+    return lambda section: plan(file, [f"data.forget={section}"])
+
+
+def test_the_miniature_mixes_its_records_with_unseen_ones_and_keeps_others_as_its_holdout(planned, tokenizer):
+    found = planned(MIXED)
+    spec = found.trials[0]
+    assert (spec.forget.rows, spec.forget.not_memorized.sequences) == (8, 5)
+    assert TrialSpec.from_json(spec.to_json()) == spec
+    decoded = tokenizer.batch_decode(load_forget(spec.forget, tokenizer, VOCABULARY).tokens_NT)
+    expected = [*corpus.forget_records()[:3], *corpus.unseen_records()[:5]]
+    assert decoded == [text[:128] for text in expected]
+    [unseen] = [spec.forget for spec in found.trials if spec.method == HOLDOUT]
+    assert (unseen.start, unseen.rows) == (5, 8)
+
+
+@pytest.mark.parametrize("other", ["{source: miniature}", "{source: miniature, sequences: 9, sample_seed: 0}"])
+def test_without_unseen_records_that_are_left_there_is_no_holdout(planned, other):
+    found = planned(f"{{source: miniature, sequences: 3, not_memorized: {other}}}")
+    assert HOLDOUT not in {spec.method for spec in found.trials}
+
+
+def test_what_is_mixed_decides_the_trials_identity(planned):
+    plain, mixed, more = (
+        {spec.trial_id for spec in planned(section).trials if not spec.is_reference}
+        for section in ("{source: miniature, sequences: 3}", MIXED, MIXED.replace("5", "6"))
+    )
+    assert not plain & mixed
+    assert not mixed & more
+
+
+def test_a_data_set_of_the_hub_is_prefetched(sound, tmp_path):
+    file = tmp_path / "file.yaml"
+    file.write_text(sound.lstrip())
+    section = "{source: miniature, not_memorized: {source: hub, path: some/texts, sequences: 3}}"
+    paths = {content.path: content.repository.id for content in hub_contents(file, [f"data.forget={section}"])}
+    assert paths["data.forget.not_memorized"] == "some/texts"
