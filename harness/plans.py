@@ -110,6 +110,8 @@ class Plan(PlainData):
     trials: tuple[TrialSpec, ...]
     ranked_at: Mapping[str, Number]
     """Variant to the strength that is ranked; cumulative methods are absent: the last one reached."""
+    controls: tuple[str, ...] = ()
+    """Variants that are shown as the others are and not ranked, since they are no method but a check on one."""
     studies: tuple[StudySpec, ...] = ()
     """What is tuned before anything is measured; the trials that follow from it are among `trials` once it is."""
     collapse: CollapseBounds

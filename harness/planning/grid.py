@@ -159,6 +159,20 @@ def _templates(
             yield TrialTemplate(key, variant, method, plugin, others, strengths, training)
 
 
+def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate]) -> Checking[tuple[str, ...]]:
+    """Return the variants that `ranking.controls` names, by row or variant; not all may be."""
+    rows = {name for template in templates for name in (template.key, template.variant)}
+    for index, name in enumerate(controls):
+        if name not in rows:
+            yield Fault(f"ranking.controls.{index}", unknown("row of this sweep", name, rows))
+    variants = dict.fromkeys(
+        template.variant for template in templates if {template.key, template.variant} & {*controls}
+    )
+    if templates and len(variants) == len({template.variant for template in templates}):
+        yield Fault("ranking.controls", "names every row, so nothing is left to be ranked: leave out what is a method.")
+    return tuple(variants)
+
+
 def ranked_strengths(
     at: Mapping[str, float], keys: Iterable[str], templates: Sequence[TrialTemplate]
 ) -> Checking[dict[str, Number]]:

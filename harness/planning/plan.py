@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from harness.contracts import Evaluator, Number
 from harness.errors import Fault, unknown
 from harness.planning.evaluators import configured_evaluators, evaluator_faults
-from harness.planning.grid import TrialTemplate, ranked_strengths, trial_templates
+from harness.planning.grid import TrialTemplate, control_variants, ranked_strengths, trial_templates
 from harness.planning.replicates import grouped_replicates, replicate_faults
 from harness.planning.resolve import JudgesByRole, ResolvedModel, method_faults, resolve_judges, resolve_models
 from harness.planning.schema import Sweep
@@ -73,7 +73,7 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     checked = check_form(file)
     name = checked.sweep.name or re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or "sweep"
     sweep, evaluators = checked.sweep, checked.evaluators
-    ranked_at, models, judges, texts = _or_refuse(file, _substance(checked, name))
+    ranked_at, controls, models, judges, texts = _or_refuse(file, _substance(checked, name))
     templates = () if sweep.tune else checked.templates
     trials = trials_of(name, sweep, models, texts, templates, evaluators, judges)
     originals = [spec for spec in trials if spec.method == ORIGINAL and spec.seed == sweep.seeds[0]]
@@ -86,6 +86,7 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
         overrides=tuple(overrides),
         trials=tuple(chosen),
         ranked_at=ranked_at,
+        controls=controls,
         studies=tuple(searched),
         collapse=CollapseBounds(**sweep.collapse.model_dump()),
         samples=sweep.report.samples,
@@ -133,14 +134,15 @@ def _blocks(settings: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]
 
 def _substance(
     checked: CheckedSweep, name: str
-) -> Checking[tuple[dict[str, Number], list[ResolvedModel], JudgesByRole, dict[str, Texts]]]:
-    """Return each variant's ranked strength, and the models, judges and texts that the sweep names."""
+) -> Checking[tuple[dict[str, Number], tuple[str, ...], list[ResolvedModel], JudgesByRole, dict[str, Texts]]]:
+    """Return each variant's ranked strength, the controls, and the models, judges and texts that the sweep names."""
     sweep, templates, evaluators = checked.sweep, checked.templates, checked.evaluators
     yield from _naming_faults(sweep, name)
     yield from _retain_faults(sweep, templates)
     yield from repeated_trials(sweep, templates)
     yield from evaluator_faults(evaluators, sweep.collapse)
     ranked_at = {} if sweep.tune else (yield from ranked_strengths(sweep.ranking.at, sweep.methods, templates))
+    controls = yield from control_variants(sweep.ranking.controls, templates)
     models = yield from resolve_models(sweep)
     yield from retrained_faults(sweep.tune, models) if sweep.tune else ()
     yield from method_faults(models, templates)
@@ -149,7 +151,7 @@ def _substance(
     models = grouped_replicates(models)
     if len(models) == len(sweep.models):
         yield from replicate_faults(sweep, models, texts)
-    return ranked_at, models, judges, texts
+    return ranked_at, controls, models, judges, texts
 
 
 def _naming_faults(sweep: Sweep, name: str) -> Iterator[Fault]:

@@ -169,6 +169,8 @@ class Ranking(Strict):
     """Which strength of each row is ranked."""
 
     at: dict[str, float] = Field(default_factory=dict)
+    controls: list[str] = Field(default_factory=list)
+    """Rows that are shown beside the others and not ranked."""
 
 
 class Report(Strict):

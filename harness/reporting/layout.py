@@ -186,9 +186,9 @@ def _rank_text(ranks: Mapping[str, Any], name: str) -> str:
 
 
 def _marks(ranked: pd.DataFrame, metrics: Sequence[Metric]) -> dict[tuple[str, str], Mark]:
-    """Return (variant, metric) of the best and second-best numbers among what has not collapsed, if it is several."""
-    collapsed = set(ranked.loc[ranked["collapsed"].eq(True), "variant"])
-    kept = ranked[~ranked["variant"].isin(collapsed)].groupby("variant")[[metric.name for metric in metrics]]
+    """Return (variant, metric) of the best and second-best numbers of methods that did not collapse, if several."""
+    left_out = set(ranked.loc[ranked["collapsed"].eq(True) | ranked["control"], "variant"])
+    kept = ranked[~ranked["variant"].isin(left_out)].groupby("variant")[[metric.name for metric in metrics]]
     values = kept.mean().where(kept.count().eq(kept.size(), axis=0))
     if len(values) < 2:
         return {}

@@ -36,6 +36,8 @@ COLUMNS = (
     *("collapsed", "collapse_class", "collapse_reason", "seeds", "recited", "unranked"),
 )
 RESAMPLES = 1000
+CONTROL = "a control"
+"""Why a row is shown and not ranked though nothing is wrong with it."""
 NOTHING_TO_ERASE = "nothing to erase"
 """Why nothing is ranked of a model that does not recite the forget set."""
 
@@ -164,7 +166,7 @@ def _identity(rows: pd.DataFrame, info: MetricInfo) -> dict[str, Any]:
     first, worst, collapsed = rows.iloc[0], worst_class(list(rows["collapse_class"])), rows["collapsed"].eq(True)
     lacking = [metric.name for metric in metrics_in(info, *RANKED_GROUPS) if rows[metric.name].isna().any()]
     reason = all_reasons(rows["collapse_reason"])
-    unranked = f"not measured: {', '.join(lacking)}" if lacking else ""
+    unranked = CONTROL if first["control"] else f"not measured: {', '.join(lacking)}" if lacking else ""
     if collapsed.any():
         seeds = f" on {collapsed.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
         unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reason)})"
@@ -179,14 +181,14 @@ def _identity(rows: pd.DataFrame, info: MetricInfo) -> dict[str, Any]:
 def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], seeds: Sequence[int]) -> Floats:
     """Return one variant's scores (S, M), lower better; 0 at a seed that it was not run with.
 
-    A metric that it lacks on any seed is NaN, and all are if it collapsed: no mean may hide a hole.
+    A metric that it lacks on any seed is NaN, and all are if it collapsed or is a control: no mean may hide a hole.
     """
     scores_SM = np.zeros((len(seeds), len(metrics)))
     signs_M = np.array([1.0 if metric.better == "lower" else -1.0 for metric in metrics])
     values = signs_M * rows[[metric.name for metric in metrics]].to_numpy(dtype=float)
     # Clipped, so that an infinite perplexity stays comparable when it is averaged and weighted.
     scores_SM[np.searchsorted(seeds, rows["seed"])] = np.clip(values, -1e300, 1e300)
-    lost = np.isnan(scores_SM).any(axis=0) | rows["collapsed"].eq(True).any()
+    lost = np.isnan(scores_SM).any(axis=0) | rows["collapsed"].eq(True).any() | rows["control"].any()
     return np.where(lost, np.nan, scores_SM)
 
 

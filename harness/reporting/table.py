@@ -29,6 +29,7 @@ TRAILING = (
         "collapse_class",
         "collapse_reason",
         "ranked",
+        "control",
         "frontier",
         "stop_reason",
         "erase_seconds",
@@ -45,13 +46,14 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     """Return one row for each measured point of the sweep, with the columns of table.csv.
 
     A metric that a point lacks is NaN. `ranked` marks the one point of each trial, at most, that
-    stands for its method in the ranking. With the evidence of its items each metric has its 95 % interval
-    (`ma_low`, `ma_high`).
+    stands for its method in the ranking; a `control` is shown without a rank. With the evidence of its
+    items each metric has its 95 % interval (`ma_low`, `ma_high`).
     """
     rows = []
     for trial in results.trials:
         ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant), results.plan.first_target)
-        rows += [_row(point, point is ranked) for point in trial.measured]
+        is_control = trial.spec.variant in results.plan.controls
+        rows += [_row(point, point is ranked, is_control) for point in trial.measured]
     errors = [
         name for name in map(STANDARD_ERROR.format, info) if name not in info and any(name in row for row in rows)
     ]
@@ -77,7 +79,7 @@ def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.
     return is_first
 
 
-def _row(point: PointResults, ranked: bool) -> dict[str, Any]:
+def _row(point: PointResults, ranked: bool, is_control: bool) -> dict[str, Any]:
     spec, made = point.spec, point.made
     row = {
         "sweep": spec.sweep,
@@ -96,6 +98,7 @@ def _row(point: PointResults, ranked: bool) -> dict[str, Any]:
         "definition": _definition(point),
         "judged_by_original": " and ".join(role for role, judge in spec.judges.items() if judge.id == ORIGINAL),
         "ranked": ranked,
+        "control": is_control,
         "stop_reason": point.stop_reason,
         "erase_seconds": made.erase_seconds if made else None,
         "measure_seconds": sum(measurement.seconds for measurement in point.measurements),
@@ -172,7 +175,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     for names, parse, wanted in (
         ((*_FLOATS, *numbers), float, "a number"),
         (("seed", "peak_memory_bytes"), int, "a whole number"),
-        (("collapsed", "ranked", "frontier"), _truth, "true or false"),
+        (("collapsed", "ranked", "control", "frontier"), _truth, "true or false"),
     ):
         for name in [name for name in names if name in frame.columns]:
             frame[name] = _parsed(path, frame[name], parse, wanted)
@@ -202,7 +205,8 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
     names = frame["method"].where(~references, frame["method"].str.capitalize())
     defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, math.nan)
     defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names)}
-    defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references, "frontier": False}
+    defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references, "control": False}
+    defaults |= {"frontier": False}
     frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame.columns})
     own = [name for name in frame.columns if name not in defaults]
     return frame[[*LEADING, *own, *TRAILING]]
@@ -212,4 +216,5 @@ def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     """Return the frame with the types of a table's columns, whether it has rows or not."""
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
     frame = frame.assign(seed=frame["seed"].fillna(0), collapsed=frame["collapsed"].astype(object))
-    return frame.astype({**floats, "seed": "int64", "ranked": "bool", "frontier": "bool", "peak_memory_bytes": "Int64"})
+    truths = dict.fromkeys(("ranked", "control", "frontier"), "bool")
+    return frame.astype({**floats, **truths, "seed": "int64", "peak_memory_bytes": "Int64"})

@@ -50,7 +50,7 @@ def markdown(tables: Sequence[ModelTable], title: str, caption: str) -> str:
         parts += [f"## {markdown_escape(table.model)}", body]
     if not tables:
         parts.append("No point has been measured yet.")
-    notes = "**Best**, <u>second best</u> among what has not collapsed. † collapsed: shown, not ranked."
+    notes = "**Best**, <u>second best</u> among what is ranked. † collapsed: shown, not ranked."
     return "\n\n".join([*parts, f"{notes} {about_evidence(tables)}".strip()]) + "\n"
 
 

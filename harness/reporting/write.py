@@ -103,6 +103,6 @@ def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]
 
 def table_csv(table: pd.DataFrame) -> str:
     """Return a table as CSV: full precision, `true` and `false`, an empty cell for what is missing."""
-    truths = [name for name in ("collapsed", "ranked", "frontier", "recited") if name in table.columns]
+    truths = [name for name in ("collapsed", "ranked", "control", "frontier", "recited") if name in table.columns]
     words = {name: [{True: "true", False: "false"}.get(value, "") for value in table[name]] for name in truths}
     return table.assign(**words).to_csv(index=False, lineterminator="\n")

@@ -72,6 +72,7 @@ import pytest
             "must be a number above 0; got the text '.inf'.",
         ),
         ({"training": "{learning_rate: [0.1, 0.2]}"}, "training", "A list is a grid axis of a row: methods: {emso: "),
+        ({"ranking": "{controls: [gentle]}"}, "ranking.controls.0", "no row of this sweep is called 'gentle'."),
         ({"training": "{early_stop: 0.9}"}, "training.early_stop", "must be a number above 1, or null; got 0.9."),
         (
             {"training": "{global_batch: 2.5}"},

@@ -231,6 +231,15 @@ def test_which_strength_is_ranked(planned):
     assert planned(grid, at).ranked_at == {rows[0]: 0.04, rows[1]: 0.05}
 
 
+def test_controls_are_variants_named_by_row_or_variant(planned):
+    rows = "methods.task_arithmetic={gamma: 0.04, formula: [literal, shrink]}"
+    shrunk = "task_arithmetic(formula=shrink)"
+    assert planned().controls == ()
+    assert planned(rows, f"ranking.controls=['{shrunk}']").controls == (shrunk,)
+    both = planned(rows, "ranking.controls=[task_arithmetic]").controls
+    assert both == ("task_arithmetic(formula=literal)", shrunk)
+
+
 def test_only_keeps_the_references_of_what_is_chosen(planned):
     def chosen(*only):
         return [(spec.variant, spec.seed) for spec in planned(only=only).trials]

@@ -30,7 +30,7 @@ def points(*rows, **columns):
         "reference": "none",
         "seed": 0,
     }
-    filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True}
+    filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True, "control": False}
     filled |= {"collapsed": False, "collapse_class": "healthy", "collapse_reason": ""}
     return frame.assign(**filled).assign(**columns)
 
@@ -60,6 +60,14 @@ def test_the_papers_ranks_need_collapsed_rows_left_out():
     small = ranked(table[table["model"] == "gpt-neo-125m"])
     assert small.loc["gradient_ascent", "rank_erasure"] == "1"
     assert small.loc["emso", "rank_erasure"] == "4"
+
+
+def test_a_control_is_shown_takes_no_rank_and_pushes_nobody_down():
+    table = points(("a", 0.3, 0.3, 9, 0.5), ("b", 0.1, 0.1, 5, 0.9), ("c", 0.2, 0.2, 7, 0.7))
+    assert ranked(table).loc[["a", "c"], "rank_average"].tolist() == ["3", "2"]
+    beside = ranked(table.assign(control=table["variant"] == "b"))
+    assert beside.loc["b", [*RANKS, "unranked"]].tolist() == ["", "", "", "a control"]
+    assert beside.loc[["a", "c"], "rank_average"].tolist() == ["2", "1"]
 
 
 def test_competition_ranks_share_and_skip():
