@@ -1,4 +1,4 @@
-# Two commands are all that a user needs: make sweep, make test.
+# All that a user needs: make sweep, make paper, make test.
 PAPER := main_table table_definition tradeoff reasoning ablation ablation_ta num_blocks entropy_versus_nll learning_rate
 PYTHON ?= python3
 BIN := .venv/bin
