@@ -93,12 +93,12 @@ def _walk(trial: TrialResults) -> _Walk:
             else:
                 rounds.setdefault(epoch, names)
     epochs = [notes["epoch"] for _, notes in made if _is_count(notes.get("epoch"))]
-    found = (_candidates(notes.get("candidate_blocks")) for _, notes in made)
+    noted = (_candidates(notes.get("candidate_blocks")) for _, notes in made)
     return _Walk(
         spec=trial.spec,
         rounds=rounds,
         walked=max([len(rounds), *epochs]),
-        candidates=tuple(candidates for candidates in found if candidates),
+        candidates=tuple(candidates for candidates in noted if candidates),
         unreadable=tuple(unreadable[epoch] for epoch in sorted(unreadable.keys() - rounds.keys())),
     )
 

@@ -96,11 +96,11 @@ def agreements(results: Results, ranked: RankedTable) -> list[ModelAgreement]:
     if metrics is None:
         return []
     specs = {trial.spec.trial_id: trial.spec for trial in results.trials}
-    found = [
+    of_models = [
         _agreement(str(model), rows[~rows["method"].isin(UNSEEN_ROWS)], specs, ranked.evidence, *metrics)
         for model, rows in ranked.table.groupby("model", sort=False)
     ]
-    return [agreement for agreement in found if agreement]
+    return [agreement for agreement in of_models if agreement]
 
 
 def exact_matches(info: MetricInfo) -> tuple[Metric, Metric] | None:
@@ -138,18 +138,18 @@ def _agreement(
     originals = rows[rows["method"] == ORIGINAL]
     memorized = memorized_ids(originals, evidence, text, original)
     recited = [list(of_ids.values()) for of_ids in (memorized or {}).values()]
-    if memorized is None or any(min(each.count(True), each.count(False)) < LEAST for each in recited):
+    if memorized is None or any(min(flags.count(True), flags.count(False)) < LEAST for flags in recited):
         return None
     by_group = {group: _of_group(group, rows, memorized, evidence, (text, original)) for group in GROUPS}
     lengths = {group: _lengths(originals, of_group, text, original) for group, of_group in by_group.items()}
-    bounded = replace(original, high=float(max(each.longest for each in lengths.values())))
+    bounded = replace(original, high=float(max(of_group.longest for of_group in lengths.values())))
 
     def point(repeats: pd.DataFrame, strength: float) -> AgreementPoint:
         left = {group: _left(repeats, bounded, of_group) for group, of_group in by_group.items()}
         return AgreementPoint(strength, left, bool(repeats["collapsed"].eq(True).any()))
 
     start = AgreementPoint(
-        0.0, {group: Agreement(each.tokens, math.nan, math.nan) for group, each in lengths.items()}, False
+        0.0, {group: Agreement(of_group.tokens, math.nan, math.nan) for group, of_group in lengths.items()}, False
     )
     retrained = rows[rows["method"] == RETRAINED]
     curves = []

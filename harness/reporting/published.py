@@ -137,8 +137,8 @@ def _rows(results: Results, ranked: RankedTable, model: str, theirs: str, name: 
         points, lacking = points_of(results, model, row)
         ids = [point.spec.point_id(point.strength) for point in points]
         ours = ranked.table[ranked.table["point_id"].isin(ids)]
-        beside = _Beside(points, lacking, ours, ranked, row, conditions, conditions.models[theirs])
-        yield beside.row(figures[theirs, key], metrics)
+        comparison = _RowComparison(points, lacking, ours, ranked, row, conditions, conditions.models[theirs])
+        yield comparison.row(figures[theirs, key], metrics)
 
 
 def _figures(name: str, conditions: Conditions) -> dict[tuple[str, str], dict[str, Any]]:
@@ -152,8 +152,8 @@ def _figures(name: str, conditions: Conditions) -> dict[tuple[str, str], dict[st
 
 
 @dataclass(frozen=True)
-class _Beside:
-    """A row of ours, ready to stand beside a published one."""
+class _RowComparison:
+    """A row of ours and the published one, with what tells whether the two can be compared."""
 
     points: Sequence[PointResults]
     """Of every seed."""
