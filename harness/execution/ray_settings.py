@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Mapping
 
 IS_LOCAL = "RAY_ADDRESS" not in os.environ
 """Whether Ray is started here, rather than joined on a cluster."""
@@ -22,6 +23,38 @@ _LOCAL_SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),  # Else Ray writes one to ~/.ray.
 }
+_FORWARDED = frozenset(
+    {
+        *(
+            "HF_HOME",
+            "HF_HUB_CACHE",
+            "HF_DATASETS_CACHE",
+            "HF_ENDPOINT",
+            "HF_HUB_DISABLE_XET",
+            "HF_HUB_DISABLE_TELEMETRY",
+        ),
+        *(
+            "HF_HUB_OFFLINE",
+            "HF_DATASETS_OFFLINE",
+            "TRANSFORMERS_OFFLINE",
+            "HF_HUB_DOWNLOAD_TIMEOUT",
+            "HF_HUB_ETAG_TIMEOUT",
+        ),
+        *("TOKENIZERS_PARALLELISM", "DS_ACCELERATOR"),
+    }
+)
+"""What a cluster's workers are told; workers of this machine inherit everything. Ray writes what it is told to its logs
+in clear, so nothing that holds a secret is here: a token belongs into each machine's own HF_HOME."""
+
+
+def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that reach a cluster's workers: where the hub's files are, and whether to ask it.
+
+    Example:
+        >>> forwarded_environment({"HF_HUB_OFFLINE": "1", "HF_TOKEN": "hf_secret", "PATH": "/bin"})
+        {'HF_HUB_OFFLINE': '1'}
+    """
+    return {name: value for name, value in environment.items() if name in _FORWARDED}
 
 
 def set_ray_environment() -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
-from harness.execution.ray_settings import IS_LOCAL, set_ray_environment
+from harness.execution.ray_settings import IS_LOCAL, forwarded_environment, set_ray_environment
 from harness.plans import StudySpec
 
 set_ray_environment()
@@ -45,8 +45,6 @@ _SHORT_OF_MEMORY = (
 )
 _IN_USE = "in-use"
 """Locked in a driver's temporary folder for as long as the driver lives."""
-_FORWARDED_PREFIXES = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "DS_", "LETHE_")
-"""Variables that start so reach a cluster's workers; those of this machine inherit all."""
 
 
 def run_with_ray(
@@ -214,7 +212,7 @@ def _ray(temporary: Path) -> Iterator[dict[str, float]]:
             **common,
         )
     else:
-        passed = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED_PREFIXES)}
+        passed = forwarded_environment(os.environ)
         ray.init(address=os.environ["RAY_ADDRESS"], runtime_env={"env_vars": passed}, **common)
     try:
         yield ray.cluster_resources()
