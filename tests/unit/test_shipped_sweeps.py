@@ -111,3 +111,11 @@ def test_every_shipped_sweep_asks_a_question_and_names_itself():
         content = yaml.safe_load(text)
         assert isinstance(content, Mapping)
         assert content["name"] == file.stem
+
+
+def test_make_paper_runs_sweeps_that_are_there_and_all_of_the_papers():
+    line = next(line for line in (SWEEPS.parent / "Makefile").read_text().splitlines() if line.startswith("PAPER := "))
+    named = line.removeprefix("PAPER := ").split()
+    assert {name for name in named if not (SWEEPS / f"{name}.yaml").is_file()} == set()
+    of_paper = {file.stem for file in (SWEEPS / "paper").glob("*.yaml")} - {"tuned"}
+    assert of_paper <= set(named), "tuned takes as long as all others together, and is no table of the paper"
