@@ -8,7 +8,7 @@ from harness.reporting.aggregate import ranked_rows, seed_count
 from harness.reporting.collapse import verdict
 from harness.reporting.layout import NOTHING, number
 from harness.reporting.metric_info import MetricInfo
-from harness.reporting.ranking import NOTHING_TO_ERASE, RankedTable
+from harness.reporting.ranking import CONTROL, NOTHING_TO_ERASE, RankedTable
 from harness.specs import ORIGINAL
 
 DEFINITIONS = {
@@ -44,7 +44,8 @@ def outcome(ranked: RankedTable) -> list[tuple[str, list[str]]]:
 
 def _sentences(rows: pd.DataFrame, ranks: pd.DataFrame, info: MetricInfo) -> list[str]:
     has_rank, has_collapsed = ranks["rank_average"] != "", ranks["collapsed"].eq(True)
-    ranked, collapsed, others = ranks[has_rank], ranks[has_collapsed], ranks[~has_rank & ~has_collapsed]
+    is_other = ~has_rank & ~has_collapsed & (ranks["unranked"] != CONTROL)
+    ranked, collapsed, others = ranks[has_rank], ranks[has_collapsed], ranks[is_other]
     sentences = []
     if ranks["recited"].eq(False).any():
         sentences.append("Nothing is ranked: there is nothing to erase.")
