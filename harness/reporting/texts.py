@@ -59,7 +59,8 @@ def about_evidence(tables: Sequence[ModelTable]) -> str:
     if not any(cell.letters for table in tables for row in table.rows() for cell in row.cells):
         return ""
     whole = [metric.title for metric in tables[0].metrics if not metric.items]
-    without = f" {', '.join(whole)} has no items: only several seeds give it an interval." if whole else ""
+    have, them = ("have", "them") if len(whole) > 1 else ("has", "it")
+    without = f" {' and '.join(whole)} {have} no items: only several seeds give {them} an interval." if whole else ""
     return LETTERS + without
 
 
