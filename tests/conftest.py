@@ -40,6 +40,20 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(1)
 
 
+LONG_FILES = frozenset(
+    f"test_{name}.py"
+    for name in (
+        *("end_to_end", "hub_models", "prefetch", "ray_tune", "tuned", "workers"),
+        *("damage", "deepspeed", "engines", "every_evaluator", "every_method", "reasoning", "sizing"),
+    )
+)
+"""Begun first: a worker that began one last would run it alone while the others wait."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
 @pytest.fixture(scope="session")
 def make_model():
     """Return a maker of GPT-Neos whose weights are large enough for opinions of their own."""

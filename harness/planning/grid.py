@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,9 +99,15 @@ def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
         faults |= dict.fromkeys(_in_list(fault, path, index, block) for fault in wrong)
         if training is not None:
             settings = training.model_dump(exclude_unset=True)
-            combinations[",".join(f"{name}={settings[name]}" for name in apart)] = settings
+            combinations[_told_apart(settings, apart)] = settings
     yield from faults
     return combinations
+
+
+def _told_apart(settings: Settings, names: Iterable[str]) -> str:
+    """Return the settings that set a variant apart, as the file writes them: `k=4,early_stop=null`."""
+    words = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
+    return ",".join(f"{name}={words[name]}" for name in names)
 
 
 def _indexed_product(grid: Mapping[str, list[Any]]) -> Iterator[tuple[dict[str, int], dict[str, Any]]]:
@@ -149,7 +156,7 @@ def _templates(
     strength = plugin.strength
     variants: dict[str, list[Settings]] = {}
     for settings in combinations:
-        variants.setdefault(",".join(f"{name}={settings[name]}" for name in apart), []).append(settings)
+        variants.setdefault(_told_apart(settings, apart), []).append(settings)
     for (values, members), (of_training, training) in product(variants.items(), trainings.items()):
         named = ",".join(part for part in (values, of_training) if part)
         others = {name: value for name, value in members[0].items() if name != strength.field}

@@ -187,7 +187,7 @@ def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template:
         original,
         variant=template.variant,
         method=template.method,
-        label=plugin.label if template.variant == template.method else f"{plugin.label} ({template.variant})",
+        label=_label(template),
         reference=plugin.reference,
         settings=template.settings,
         method_version=plugin.version,
@@ -197,6 +197,14 @@ def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template:
         retain=sources.get("retain") if plugin.reference == "retain_data" else None,
     )
     return identified(spec, is_cumulative=plugin.strength.cumulative)
+
+
+def _label(template: TrialTemplate) -> str:
+    """Return a variant's name in tables: `EMSO`, `EMSO (k=4)`, `EMSO (wide)`."""
+    apart = template.variant.removeprefix(template.method)
+    if apart.startswith("(") or not apart:
+        return f"{template.plugin.label} {apart}".strip()
+    return f"{template.plugin.label} ({template.variant})"
 
 
 def identified(spec: TrialSpec, *, is_cumulative: bool) -> TrialSpec:

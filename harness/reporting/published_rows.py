@@ -92,6 +92,8 @@ def differences(
 
 def _unlike(ours: object, stated: Mapping[str, Json]) -> str:
     """Return each stated field that differs: `learning_rate 4e-05, not 1e-05`."""
+    differing = {name: getattr(ours, name) for name, value in stated.items() if getattr(ours, name) != value}
     return ", ".join(
-        f"{name} {getattr(ours, name)}, not {value}" for name, value in stated.items() if getattr(ours, name) != value
+        f"{'no ' if it is None else ''}{name}{'' if it is None else f' {it}'}, not {stated[name]}"
+        for name, it in differing.items()
     )

@@ -194,7 +194,7 @@ def test_lists_multiply_and_each_combination_is_a_row(planned):
     assert list(rows) == ["emso(k=1,loss=em)", "emso(k=1,loss=nll)", "emso(k=3,loss=em)", "emso(k=3,loss=nll)"]
     assert all(spec.strengths == (1, 2) for spec in rows.values())
     assert rows["emso(k=3,loss=nll)"].settings["k"] == 3
-    assert rows["emso(k=3,loss=nll)"].label == "EMSO (emso(k=3,loss=nll))"
+    assert rows["emso(k=3,loss=nll)"].label == "EMSO (k=3,loss=nll)"
 
 
 def test_variants_have_their_own_name_and_training(planned):
@@ -206,6 +206,9 @@ def test_variants_have_their_own_name_and_training(planned):
 
 
 def test_training_is_a_grid_axis_like_any_setting(planned):
+    stops = planned("methods.emso={training: {early_stop: [null, 1.05]}}", "seeds=[0]").trials
+    named = {spec.variant: spec.training.early_stop for spec in stops if spec.method == "emso"}
+    assert named == {"emso(early_stop=null)": None, "emso(early_stop=1.05)": 1.05}
     grid = "methods.emso={k: [2, 3], training: {learning_rate: [1e-5, 4e-5], global_batch: 8}}"
     rows = {spec.variant: spec for spec in planned(grid, "seeds=[0]").trials if spec.method == "emso"}
     names = [f"emso(k={k},learning_rate={rate})" for k in (2, 3) for rate in (1e-05, 4e-05)]
