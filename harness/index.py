@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import DataError, LetheError
+from harness.execution.tuned import unfinished_studies
 from harness.files import write_whole
 from harness.records.journal import Journal
 from harness.records.results import read_results
@@ -54,7 +55,8 @@ def index_entries(results: Path) -> list[IndexEntry]:
         except LetheError as error:
             fault = str(error)
         has_report, has_picture = ((folder / name).exists() for name in ("report.html", "tradeoff.png"))
-        entries.append(IndexEntry(folder.name, read, fault, has_report, has_picture))
+        searches_left = len(unfinished_studies(read)) if read else 0
+        entries.append(IndexEntry(folder.name, read, fault, searches_left, has_report, has_picture))
     return entries
 
 

@@ -36,7 +36,7 @@ class Onset:
     first_collapsed: Stage | None
     """None where no strength has."""
     seeds: str
-    """`2 of 3 seeds` where not all seeds' points collapsed there."""
+    """`2 of 3 seeds` where not all seeds collapsed there: another was healthy, or had ended before."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ def _onset(rows: pd.DataFrame, axes: tuple[Metric, ...]) -> Onset:
     before = repeats if collapsed is None else repeats[: [points is collapsed for points in repeats].index(True)]
     healthy = next((points for points in reversed(before) if points["collapsed"].eq(False).all()), None)
     count = 0 if collapsed is None else int(collapsed["collapsed"].eq(True).sum())
-    is_partial = collapsed is not None and count < len(collapsed)
+    total = rows["seed"].nunique()
     return Onset(
         label=str(rows.iloc[0]["label"]),
         strengths=f"{_stage(repeats[0], axes).strength} to {float(repeats[-1].iloc[0]['strength']):.4g}",
         last_healthy=None if healthy is None else _stage(healthy, axes),
         first_collapsed=None if collapsed is None else _stage(collapsed, axes),
-        seeds=f"{count} of {len(collapsed)} seeds" if collapsed is not None and is_partial else "",
+        seeds=f"{count} of {total} seeds" if 0 < count < total else "",
     )
 
 

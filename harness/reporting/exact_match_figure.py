@@ -54,15 +54,10 @@ def _draw_group(ax: Axes, agreement: ModelAgreement, group: Group, of_variant: S
     for curve in _walked(agreement):
         colour, marker = of_variant[curve.variant]
         xs, left = [at.strength for at in curve.points], [at.by_group[group] for at in curve.points]
-        known = [not math.isnan(agreement.low) for agreement in left]
-        lows = [
-            agreement.low if is_known else agreement.tokens for agreement, is_known in zip(left, known, strict=True)
-        ]
-        highs = [
-            agreement.high if is_known else agreement.tokens for agreement, is_known in zip(left, known, strict=True)
-        ]
+        lows = [mean.tokens if math.isnan(mean.low) else mean.low for mean in left]
+        highs = [mean.tokens if math.isnan(mean.low) else mean.high for mean in left]
         ax.fill_between(xs, lows, highs, color=colour, alpha=0.13, linewidth=0, zorder=2)
-        _draw_line(ax, curve, xs, [agreement.tokens for agreement in left], colour, marker)
+        _draw_line(ax, curve, xs, [mean.tokens for mean in left], colour, marker)
     if agreement.retrained:
         style: dict[str, Any] = {"color": REFERENCE_STYLES[RETRAINED][2], "linewidth": 1.0, "linestyle": (0, (1, 2))}
         ax.axhline(agreement.retrained.by_group[group].tokens, zorder=1, **style)

@@ -57,7 +57,7 @@ def agreement_rows(agreement: ModelAgreement) -> list[tuple[str, str, bool, list
     rows = []
     for _, label, strength_name, point in _points(agreement):
         left = [point.by_group[group] for group in GROUPS]
-        cells = [(_tokens(agreement), _bounds(agreement)) for agreement in left]
+        cells = [(_tokens(mean), _bounds(mean)) for mean in left]
         strength = strength_text(strength_name, point.strength) if strength_name else ""
         rows.append((label, strength, point.collapsed, cells))
     return rows

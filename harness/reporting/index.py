@@ -21,6 +21,8 @@ class IndexEntry:
     """None where they cannot be read."""
     fault: str
     """Why not; '' where they can."""
+    searches_left: int
+    """Of a tuned sweep: what these choose is not among its trials yet."""
     has_report: bool
     has_picture: bool
     """Whether `tradeoff.png` was drawn."""
@@ -37,12 +39,19 @@ class IndexEntry:
             return self.fault
         statuses = Counter(trial.status for trial in self.results.trials)
         failed = f", {statuses['failed']} failed" if statuses["failed"] else ""
-        return f"{statuses['done']} of {statuses.total()} trials done{failed}"
+        searches = f", {self.searches_left} of {len(self.results.studies)} searches unfinished" * bool(
+            self.searches_left
+        )
+        return f"{statuses['done']} of {statuses.total()} trials done{failed}{searches}"
 
     @property
     def is_done(self) -> bool:
         """Return whether nothing is left to run."""
-        return self.results is not None and all(trial.status == "done" for trial in self.results.trials)
+        return (
+            self.results is not None
+            and not self.searches_left
+            and all(trial.status == "done" for trial in self.results.trials)
+        )
 
     @property
     def models(self) -> str:

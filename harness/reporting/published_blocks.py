@@ -12,10 +12,11 @@ import yaml
 from harness.contracts import Json
 from harness.errors import DataError
 from harness.models.blocks import HEAD_MATRICES, KINDS
+from harness.records.published import PUBLISHED
 from harness.reporting.block_selection import BlockSelection
 from harness.reporting.block_shares import rounds_text
 
-FILE = Path(__file__).resolve().parents[2] / "results" / "published" / "emso_block_frequency.csv"
+FILE = PUBLISHED / "emso_block_frequency.csv"
 """In a checkout; an installed package has no results."""
 
 

@@ -64,6 +64,8 @@ def test_a_strength_has_collapsed_where_any_seed_has_and_says_how_many():
     assert (row.first_collapsed, row.seeds) == (Stage("epochs 2", ("0.650", "6.00")), "1 of 2 seeds")
     (both,) = onsets(walk([False, True]), walk([False, True], seed=1))
     assert both.rows[0].seeds == ""
+    (ended,) = onsets(walk([False, True]), walk([False], seed=1))
+    assert ended.rows[0].seeds == "1 of 2 seeds", "the other ended before"
     assert "epochs 2 (1 of 2 seeds)" in onset_markdown([table], "Which?")
 
 

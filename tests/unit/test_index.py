@@ -5,18 +5,21 @@ import re
 import pytest
 
 from harness import index
+from harness.contracts import Choice
+from harness.plans import StudySpec, Target
 from harness.records.journal import Journal
 from harness.records.record import Failed
+from harness.specs import Source
 
 
 @pytest.fixture
 def add_sweep(tmp_path, make_row, make_plan, make_point, make_measurement):
     """Return what puts a sweep into the results folder: two trials, of which one is measured."""
 
-    def add(name, question, *, report=True, failed=False):
+    def add(name, question, *, report=True, failed=False, studies=()):
         done, open_one = make_row("gradient_ascent", (1,)), make_row("emso", (1,))
         journal = Journal(tmp_path / name / "journal")
-        journal.write_plan(make_plan(done, open_one, question=question))
+        journal.write_plan(make_plan(done, open_one, question=question, studies=studies))
         for record in (
             make_point(done, 1),
             *(make_measurement(done, 1, name) for name in ("memorization", "generation")),
@@ -54,6 +57,27 @@ def test_a_sweep_that_cannot_be_read_hides_no_other_and_is_told(tmp_path, add_sw
     assert "Which is best?" in shown
     assert "two/journal/plan.json is damaged" in shown
     assert "two/journal/plan.json is damaged" in capsys.readouterr().err
+
+
+def test_a_search_that_is_unfinished_is_told(tmp_path, add_sweep, make_row):
+    study = StudySpec(
+        study_id="a-study",
+        trial=make_row("task_arithmetic"),
+        seeds=(0,),
+        space={"k": Choice(values=(1, 2))},
+        defaults={"k": 1},
+        is_cumulative=False,
+        is_trained=False,
+        search="random",
+        trials=2,
+        targets=(Target(metric="ma", at_most=0.9),),
+        utility="perplexity",
+        utility_bounds=(0.5, 5.0),
+        selection=Source(source="miniature"),
+        retrained=None,
+    )
+    add_sweep("tuned", "Who pays least?", studies=(study,))
+    assert "1 of 2 trials done, 1 of 1 searches unfinished</p>" in page(tmp_path)
 
 
 def test_a_folder_without_sweeps_is_told(tmp_path, capsys):
