@@ -1,5 +1,5 @@
 # All that a user needs: make sweep, make paper, make test.
-PAPER := main_table table_definition tradeoff ablation ablation_ta num_blocks entropy_versus_nll learning_rate
+PAPER := main_table table_definition tradeoff ablation ablation_ta num_blocks entropy_versus_nll
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
