@@ -130,8 +130,12 @@ def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model,
     parts = partitioned(count, precision, engine, on_gpu=False)
     buffers = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
     most = max(parts.backward.total, parts.step.total) + 2 * buffers
-    # DeepSpeed's threads and circles of references let go of some buffers when it suits them: the least counts.
-    assert most == pytest.approx(min(measured(two_steps) for _ in range(3)), rel=0.05)
+    # DeepSpeed's threads and circles of references let go of some buffers when it suits them: held too long, it
+    # is measured anew; never is less held than is told.
+    held = measured(two_steps)
+    for _ in range(2):
+        held = held if held < 1.05 * most else min(held, measured(two_steps))
+    assert most == pytest.approx(held, rel=0.05)
 
 
 @pytest.mark.parametrize("method", ["kl_divergence", "task_arithmetic"])
