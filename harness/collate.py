@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.errors import DataError, LetheError
+from harness.errors import DataError, LetheError, StorageError
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.collapse import flag
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         written = (_folder if options.path.is_dir() else _csv)(options.path, options.out)
     except LetheError as error:
         print(error, file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, StorageError) else 2
     for path in written:
         print(path)
     return 0
