@@ -9,6 +9,7 @@ import re
 import resource
 import subprocess
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +18,10 @@ import pytest
 import torch
 
 from harness import cli, collate, pretrain
-from harness.errors import LetheError, StorageError
-from harness.execution.jobs import Folders, Job
+from harness.errors import StorageError
+from harness.execution import inputs, judges
+from harness.execution.job_queue import run_inline
+from harness.execution.jobs import Folders, jobs_for
 from harness.execution.small import small_spec
 from harness.files import folder_whole, write_whole
 from harness.miniature import checkpoints
@@ -30,7 +33,9 @@ from harness.records.artifacts import Artifacts
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Failed
+from harness.records.results import read_results
 from harness.sizing.size_cache import SizeCache
+from harness.specs import EvaluatorSpec
 
 PAGE = 4096
 SENTENCE = re.compile(
@@ -155,8 +160,7 @@ def attempt(write, folder):
     """Return the sentence with which a write ended, None if it was done."""
     try:
         write(folder)
-    except LetheError as error:
-        assert isinstance(error, StorageError), error
+    except StorageError as error:
         return str(error)
     return None
 
@@ -324,7 +328,7 @@ def test_pretrain_that_is_killed_between_its_renames_loses_nothing(tmp_path, qui
     assert (out / "mark").read_text() == "old", "the next run puts back what it finds, whether it succeeds or not"
     assert pretrain.main(["--out", str(out)]) == 0
     assert not (out / "mark").exists()
-    assert os.listdir(tmp_path) == ["weights"]
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
 @pytest.fixture
@@ -391,12 +395,9 @@ def test_each_verb_that_writes_ends_with_1_and_the_sentence(disk, results, verb,
 
 
 @pytest.fixture
-def quick_trial(world):
-    """A trial that takes a fraction of a second, and writes a memorised model, arrays, a patch, items and a journal."""
-    from dataclasses import replace
-
-    from harness.specs import EvaluatorSpec
-
+def quick_trial(world, encoder):
+    """A trial of a second, that writes a memorised model, arrays, an erased model, items and a journal."""
+    settings = {"el_sequences": 1, "el_prefixes": 1}
     spec = small_spec("memorized_model")
     return replace(
         spec,
@@ -405,12 +406,57 @@ def quick_trial(world):
         strength_name="gamma",
         strengths=(0.5,),
         keep_erased="all",
-        evaluators=(
-            EvaluatorSpec(
-                name="memorization", version=1, settings={"el_sequences": 1, "el_prefixes": 1}, key="memorization-key"
-            ),
-        ),
+        evaluators=(EvaluatorSpec(name="memorization", version=1, settings=settings, key="memorization-key"),),
         model=resolve_model(str(world / "MODEL")),
         forget=replace(spec.forget, sequences=2, sequence_tokens=48, prefix_tokens=24),
-        judges={},
+        judges={"similarity": resolve_model(str(encoder))},
     )
+
+
+def run_through(disk, plan, watch=lambda event: None):
+    """Run what is left of a plan, as a sweep does; return each trial's numbers, by their status."""
+    folders = Folders(results=disk.root / "s", artifacts=disk.root / "artifacts")
+    judges.JUDGES.__init__()
+    inputs.clear_shared()
+    journal = Journal(folders.results / "journal")
+    run_inline(jobs_for(read_results(plan, journal), folders), folders, watch)
+    results = read_results(plan, journal)
+    return {
+        trial.status: [dict(measurement.numbers) for point in trial.points for measurement in point.measurements]
+        for trial in results.trials
+    }
+
+
+def ended_at(disk, plan, pages):
+    """Run with so many free pages, then with room; return how the first ended and the numbers of the second."""
+    subprocess.run(["rm", "-rf", disk.root / "s", disk.root / "artifacts"], check=True)
+    disk.leave(pages)
+    told = []
+    try:
+        first = next(iter(run_through(disk, plan, lambda event: told.append((event.kind, event.message)))))
+    except StorageError as error:
+        first = "the journal" if SENTENCE.match(str(error)) else str(error)
+    if first == "failed":
+        assert any(kind == "failed" and "its disk is full" in message for kind, message in told)
+    assert not [name for name in names(disk.root) if "/." in f"/{name}"]
+    disk.free()
+    [(status, numbers)] = run_through(disk, plan).items()
+    assert status == "done"
+    return first, numbers
+
+
+def test_a_trial_on_a_full_disk_fails_and_the_same_run_finishes_it_later(disk, make_plan, quick_trial):
+    plan = make_plan(quick_trial)
+    everything = ended_at(disk, plan, 10_000)
+    assert everything[0] == "done"
+    for pages, how in ((0, "the journal"), (12, "failed")):
+        assert ended_at(disk, plan, pages) == (how, everything[1])
+
+
+@pytest.mark.soak
+def test_a_trial_at_every_fullness(disk, make_plan, quick_trial):
+    plan = make_plan(quick_trial)
+    _, numbers = ended_at(disk, plan, 10_000)
+    ends = [ended_at(disk, plan, pages) for pages in range(0, 120, 3)]
+    assert {how for how, _ in ends} == {"the journal", "failed", "done"}
+    assert all(repr(again) == repr(numbers) for _, again in ends)

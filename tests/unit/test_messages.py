@@ -1,4 +1,4 @@
-"""What plugins and errors say reaches journal, report and terminal in a form that all of them hold, old journals too."""
+"""What plugins and errors say reaches journal, report and terminal in a form that they hold; in old journals too."""
 
 import json
 import random
@@ -7,19 +7,15 @@ import sys
 import time
 
 import pytest
-from rich.console import Console
 
 from harness import collate
 from harness.errors import DataError, PluginError
-from harness.execution.jobs import Event
-from harness.execution.progress import Progress
-from harness.messages import MOST_CHARACTERS, printable, shown, storable
+from harness.library import load_results
+from harness.messages import MOST_CHARACTERS, printable, storable
 from harness.records import journal as journal_module
 from harness.records.journal import Journal
 from harness.records.notes import MOST_WARNINGS
 from harness.records.record import Failed, Point
-from harness.reporting.texts import console, ranking_table
-from harness.library import load_results
 
 HOSTILE = ("half \ud800 a pair", "x" * 20_000_000, "\udcff" * 50_000, "bell \a, red \x1b[31m, null \0, back \u202e", "")
 
