@@ -18,7 +18,7 @@ def storable(text: str, most: int = MOST_CHARACTERS) -> str:
         >>> storable("half a \ud800 pair")
         'half a \\ud800 pair'
         >>> storable("x" * 100, most=50)
-        'xxxxxxxxxxxxxxxxxxx … (81 more characters were cut)'
+        'xxxxxxxxxxxxxxxxx … (83 more characters were cut)'
     """
     if len(text) <= most and len(escaped := _escaped(text)) <= most:
         return escaped

@@ -3,11 +3,14 @@
 The disk is real: a small tmpfs, mounted where this user may. RLIMIT_FSIZE, which needs no right, is the second way.
 """
 
+import errno
+import fcntl
 import os
 import random
 import re
 import resource
 import subprocess
+import sys
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -460,3 +463,109 @@ def test_a_trial_at_every_fullness(disk, make_plan, quick_trial):
     ends = [ended_at(disk, plan, pages) for pages in range(0, 120, 3)]
     assert {how for how, _ in ends} == {"the journal", "failed", "done"}
     assert all(repr(again) == repr(numbers) for _, again in ends)
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path, tiny):
+    """In a child that exits in the middle of a file and of a folder, as under kill -9."""
+    child = os.fork()
+    if not child:
+        with folder_whole(tmp_path / "model", "a model", "refuse") as folder:
+            (folder / "half").touch()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Path, "replace", lambda *names: os._exit(9))
+                write_whole(tmp_path / "table.csv", "half")
+    os.waitpid(child, 0)
+    left = list(tmp_path.iterdir())
+    assert sorted(re.sub(r"\.[0-9a-f]{8}\.", ".*.", path.name) for path in left) == [".model.*.tmp", ".table.csv.*.tmp"]
+    for path in left:
+        os.utime(path, (0, 0))
+    write_whole(tmp_path / "table.csv", "whole")
+    with folder_whole(tmp_path / "model", "a model", "refuse") as folder:
+        save_model(tiny, folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "table.csv"]
+
+
+def test_what_others_are_writing_is_left_alone(tmp_path):
+    with folder_whole(tmp_path / "model", "a model", "keep") as first:
+        os.utime(first, (0, 0))
+        with folder_whole(tmp_path / "model", "a model", "keep") as second:
+            (second / "whole").touch()
+        assert first.is_dir()
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["whole"], "the first one that is through stays"
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_that_cannot_sync_or_lock_is_written_all_the_same(tmp_path, writes, monkeypatch, number):
+    def refuses(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuses)
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    for kind in sorted(set(KINDS) - ({"weights", "patch", "arrays"} if number == errno.EINVAL else set())):
+        assert attempt(writes[kind], tmp_path / kind) is None
+
+
+def test_a_disk_that_fails_while_it_syncs_costs_the_line_and_no_more(tmp_path, monkeypatch):
+    journal = Journal(tmp_path)
+    small = Failed(trial_id="t", error="small", log=())
+    journal.append(small)
+
+    def fails(descriptor):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(StorageError, match="the disk, or the connection to it, failed. Check the disk and run"):
+            journal.append(small)
+    assert journal.read("t") == [small]
+
+
+SWEEP = """# What fits?
+name: full
+models: [MODEL]
+data:
+  forget: {source: miniature, sequences: 4}
+  utility: {source: miniature, prompts: 4}
+methods:
+  emso: {epochs: [1]}
+  gradient_ascent: {epochs: [1]}
+evaluators: {memorization: {el_sequences: 1, el_prefixes: 1}}
+judges: {similarity: ENCODER}
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_a_sweep_at_every_fullness(disk, world, encoder, tmp_path, executor):
+    """The command itself, in a process of its own: it ends with 1 and a sentence, and later with the same table."""
+    disk.remount("size=16m")
+    file = tmp_path / "full.yaml"
+    file.write_text(SWEEP.replace("MODEL", str(world / "MODEL")).replace("ENCODER", str(encoder)))
+    results = disk.root / "results"
+    command = [sys.executable, "-m", "harness.sweep", str(file), "--results", str(results), "--executor", executor]
+
+    def sweep():
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    def table():
+        rows = [line.split(",") for line in (results / "full" / "table.csv").read_text().splitlines()]
+        kept = [number for number, name in enumerate(rows[0]) if not name.endswith(("seconds", "bytes"))]
+        return [[row[number] for number in kept] for row in rows]
+
+    assert sweep().returncode == 0
+    expected = table()
+    codes = set()
+    for pages in (0, 5, 20, 60, 150, 300, 500):
+        subprocess.run(["rm", "-rf", results], check=True)
+        disk.leave(pages)
+        ran = sweep()
+        codes.add(ran.returncode)
+        assert ran.returncode in (0, 1)
+        assert "Traceback" not in ran.stderr + ran.stdout, ran.stderr
+        assert ran.returncode == 0 or "its disk is full" in ran.stderr + ran.stdout
+        assert not [name for name in names(disk.root) if re.search(r"\.tmp$|/\.building", name)]
+        disk.free()
+        again = sweep()
+        assert again.returncode == 0, again.stderr
+        assert table() == expected
+    assert 1 in codes
