@@ -23,6 +23,7 @@ from harness.reporting.ranking import RANKS, RankedTable, rank
 from harness.reporting.table import read_table
 from harness.reporting.texts import console, ranking_table
 from harness.reporting.write import write, write_tables
+from harness.storage import reading
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="write the files here (a table.csv alone writes none otherwise)")
     options = parser.parse_args(argv)
     try:
-        if not options.path.exists():
+        with reading(options.path, "a results folder or a table"):
+            exists = options.path.exists()
+        if not exists:
             raise DataError(
                 f"{options.path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
             )
