@@ -26,7 +26,7 @@ def record_of(values: dict[str, Any]) -> Record:
         ValueError: They are not; the message is a clause that says what was expected.
     """
     name = values.pop("kind", None)
-    if name not in KINDS:
+    if not isinstance(name, str) or name not in KINDS:
         raise ValueError(f"its kind is {str(name)[:40]!r}, and {', '.join(KINDS)} are known")
     if name not in _FORMS:
         _FORMS[name] = TypeAdapter(_form(KINDS[name]))

@@ -22,8 +22,8 @@ from typing import Any
 
 from harness.contracts import Json
 from harness.digests import digest_of
-from harness.errors import DataError, PluginError
-from harness.files import append_line, locked, read_regular, write_whole
+from harness.errors import DataError, PluginError, StorageError
+from harness.files import append_line, locked, read_regular, remove, write_whole
 from harness.messages import storable
 from harness.plans import Plan
 from harness.records.checking import record_of
@@ -79,8 +79,13 @@ class Journal:
 
     def append_measurement(self, measurement: Measurement, items: dict[str, MetricItems]) -> None:
         """Keep what each item has, then write the measurement, which names that file by its digest."""
-        digest = write_items(self._items_file(measurement), items)
-        self.append(replace(measurement, items=digest))
+        file = self._items_file(measurement)
+        digest = write_items(file, items)
+        try:
+            self.append(replace(measurement, items=digest))
+        except StorageError:
+            remove(file)
+            raise
 
     def items(self, measurement: Measurement) -> dict[str, MetricItems]:
         """Return what each item has, by metric; nothing if the measurement keeps none.
@@ -177,7 +182,7 @@ def _line_of(record: Record) -> bytes:
         except RecursionError:
             raise PluginError(f"{kind}.{name} is nested too deeply for the journal, or holds itself.") from None
     if "notes" in body:
-        body["notes"] = bounded(in_form(body["notes"]))
+        body["notes"] = in_form(*bounded(body["notes"]))
     text = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     return text[:-1] + _tail(text) + b"\n"
 

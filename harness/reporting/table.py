@@ -13,7 +13,8 @@ import pandas as pd
 from harness.contracts import Metric, Number
 from harness.errors import DataError
 from harness.files import read_regular
-from harness.messages import shown
+from harness.messages import shown as shown_text
+from harness.messages import storable
 from harness.plans import Compare
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.collapse import flag
@@ -115,7 +116,7 @@ def _row(point: PointResults, ranked: bool, is_control: bool) -> dict[str, Any]:
         errors = measurement.notes.get("standard_errors", {})
         row.update({name: value for name, value in measurement.numbers.items() if name in shown})
         row.update({STANDARD_ERROR.format(name): value for name, value in errors.items() if name in shown})
-    return row
+    return {name: storable(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _definition(point: PointResults) -> str:
@@ -164,7 +165,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
     except ValueError as error:  # pandas' own errors are of that kind.
-        raise DataError(f"{path} cannot be read as a table: {shown(str(error).strip())}.") from error
+        raise DataError(f"{path} cannot be read as a table: {shown_text(str(error).strip())}.") from error
     columns = ", ".join(f"'{name}'" for name in frame.columns)
     lacking = [f"'{name}'" for name in ("model", "method") if name not in frame.columns]
     if lacking:
@@ -194,7 +195,7 @@ def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: s
             values.append(parse(cell.strip()) if cell.strip() else None)
         except ValueError:
             raise DataError(
-                f"{path}, line {line}, column '{cells.name}': '{shown(cell, 100)}' is not {wanted}."
+                f"{path}, line {line}, column '{cells.name}': '{shown_text(cell, 100)}' is not {wanted}."
             ) from None
     return pd.Series(values, index=cells.index, dtype=object)
 
