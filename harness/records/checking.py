@@ -9,7 +9,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from harness.contracts import Number, Sample
-from harness.metric import Metric
+from harness.metric import Group, Metric
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
 
 KINDS: dict[str, type[Record]] = {
@@ -48,14 +48,14 @@ def _check_probes(values: dict[str, Any]) -> None:
             raise ValueError(f"candidate.probes.{number}: {lacking[0]} is missing")
 
 
-def _form(kind: type, **nested: Any) -> Any:
+def _form(kind: type) -> Any:
     """Return a dataclass as a typed dictionary that allows no other fields; what has a default may be left out."""
     hints = get_type_hints(kind)
     if kind is Measurement:
         # An older version declared less of a metric; what is lacking is taken from the evaluator.
         declared = {name: NotRequired[hint] for name, hint in get_type_hints(Metric).items()}
-        hints["metrics"] = tuple[_closed("Metric", {**declared, "name": str, "group": declared["group"]}), ...]
-        hints["samples"] = tuple[_form(Sample), ...]
+        metric = _closed("Metric", {**declared, "name": str, "group": Group})
+        hints |= {"metrics": _tuple_of(metric), "samples": _tuple_of(_form(Sample))}
     if kind is Candidate:
         hints["probes"] = tuple[dict[str, Number], ...]
     optional = {
@@ -64,6 +64,10 @@ def _form(kind: type, **nested: Any) -> Any:
     return _closed(
         kind.__name__, {name: NotRequired[hint] if name in optional else hint for name, hint in hints.items()}
     )
+
+
+def _tuple_of(form: Any) -> Any:
+    return tuple.__class_getitem__((form, ...))
 
 
 def _closed(name: str, hints: dict[str, Any]) -> Any:
