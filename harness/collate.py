@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.errors import DataError, LetheError
+from harness.errors import DataError, LetheError, StorageError
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.collapse import flag
@@ -23,6 +23,7 @@ from harness.reporting.ranking import RANKS, RankedTable, rank
 from harness.reporting.table import read_table
 from harness.reporting.texts import console, ranking_table
 from harness.reporting.write import write, write_tables
+from harness.storage import reading
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,14 +33,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="write the files here (a table.csv alone writes none otherwise)")
     options = parser.parse_args(argv)
     try:
-        if not options.path.exists():
+        with reading(options.path, "a results folder or a table"):
+            exists = options.path.exists()
+        if not exists:
             raise DataError(
                 f"{options.path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
             )
         written = (_folder if options.path.is_dir() else _csv)(options.path, options.out)
     except LetheError as error:
         print(error, file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, StorageError) else 2
     for path in written:
         print(path)
     return 0

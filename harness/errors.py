@@ -5,6 +5,7 @@
     ├── DataError        a forget, retain or utility text is unusable
     ├── ModelError       a checkpoint or tokenizer cannot be loaded
     ├── PluginError      a method or evaluator is unknown, broken or defined twice
+    ├── StorageError     a file cannot be written: a full disk, say
     └── TrialError       erasing or measuring went wrong (a NaN loss, say)
 
 A message finishes the sentence: what was wrong, where, what is allowed, what to do next.
@@ -56,6 +57,10 @@ class ModelError(LetheError):
 
 class PluginError(LetheError):
     """A method or evaluator that is unknown, broken, or defined twice."""
+
+
+class StorageError(LetheError):
+    """A file or folder that cannot be written: a full or read-only disk, a missing right, something in its place."""
 
 
 class TrialError(LetheError):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from harness.errors import DataError, ModelError
+from harness.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +82,7 @@ def losses(arguments: argparse.Namespace) -> int:
     statements = loss_curves.statements(arguments.vocabulary)
     _write(loss_figure.losses(curves, arguments.vocabulary, statements), arguments.out, kind)
     numbers = arguments.out.with_suffix(".csv")
-    _write_file(numbers, curves.to_csv(index=False, lineterminator="\n").encode())
+    write_whole(numbers, curves.to_csv(index=False, lineterminator="\n"), "the numbers of a figure")
     print("\n".join(statements), arguments.out, numbers, sep="\n")
     return 0
 
@@ -193,13 +194,4 @@ def _picture_kind(out: Path) -> Kind:
 def _write(figure: Figure, out: Path, kind: Kind) -> None:
     from harness.reporting.figures import rendered
 
-    _write_file(out, rendered(figure, kind))
-
-
-def _write_file(out: Path, content: bytes) -> None:
-    from harness.files import write_whole
-
-    try:
-        write_whole(out, content)
-    except OSError as error:
-        raise DataError(f"{out} cannot be written: {error.strerror}.") from error
+    write_whole(out, rendered(figure, kind), "a figure")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import DataError, LetheError, ModelError
+from harness.storage import error_number, is_of_writing, unwritable
 
 TIMEOUT_SECONDS = 3.0
 """How long the hub may take to say what it has; a mistyped name must not cost half a minute of retries."""
@@ -222,8 +223,11 @@ def conversion_folder(repository: Repository) -> Path:
 
 
 def _unreachable(repository: Repository, error: Exception) -> LetheError:
+    from huggingface_hub import constants
     from huggingface_hub.errors import RepositoryNotFoundError
 
+    if is_of_writing(error):
+        return unwritable(Path(constants.HF_HUB_CACHE), str(repository), error_number(error) or 0)
     if isinstance(error, RepositoryNotFoundError):
         return repository.error(f"the hub has no {str(repository)[4:]} (or it is private), nor is it a folder here.")
     return repository.error(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.errors import DataError, LetheError
+from harness.errors import DataError, LetheError, StorageError
 from harness.execution.tuned import unfinished_studies
 from harness.files import write_whole
 from harness.records.journal import Journal
@@ -25,10 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     results = parser.parse_args(argv).results
     try:
         entries = index_entries(results)
+        print(write_whole(results / "index.html", index_page(entries), "the index"))
     except LetheError as error:
         print(error, file=sys.stderr)
-        return 2
-    print(write_whole(results / "index.html", index_page(entries)))
+        return 1 if isinstance(error, StorageError) else 2
     faults = [entry.fault for entry in entries if entry.fault]
     for fault in faults:
         print(fault, file=sys.stderr)

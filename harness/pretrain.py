@@ -12,11 +12,9 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,14 +23,17 @@ import tokenizers
 import torch
 import transformers
 
-from harness.errors import ModelError
+from harness.errors import LetheError, ModelError
+from harness.files import folder_whole, recover, write_whole
 from harness.miniature import checkpoints, corpus, training
 from harness.miniature.building import build_model, build_tokenizer
 from harness.miniature.checkpoints import MANIFEST, Size
 from harness.miniature.quality import missed_thresholds
 from harness.miniature.replicates import PRETRAINED, Replicate, read_manifest
+from harness.storage import writing
 
 MAX_SEED = 2**32 - 1
+WHAT = "the miniature's models"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
             if options.seed is None
             else _make_replicate(options.size, options.seed, options.out, options.jobs)
         )
-    except ModelError as error:
+    except LetheError as error:
         print(error, file=sys.stderr)
         return 1
     missed = missed_thresholds(models)
@@ -81,11 +82,11 @@ def _parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 def _rebuild(names: list[str], out: Path, jobs: int) -> dict[str, Any]:
     """Make the named models of the shipped family anew, and return the entries of all models that `out` then has."""
-    with _written_whole(out) as weights:
+    with folder_whole(out, WHAT, "replace") as weights:
         manifest = _shared_entries(build_tokenizer(weights))
         kept = _kept_entries(out, manifest, names)
         for name in kept:
-            shutil.copytree(checkpoints.folder(name, out), checkpoints.folder(name, weights))
+            _copy(checkpoints.folder(name, out), checkpoints.folder(name, weights))
         entries = kept | _train_models({name: checkpoints.size(name) for name in names}, weights, jobs)
         manifest["models"] = {name: entries[name] for name in checkpoints.names() if name in entries}
         _write_manifest(manifest, weights)
@@ -102,15 +103,16 @@ def _make_replicate(size: str, seed: int, out: Path, jobs: int) -> dict[str, Any
             "the shipped models were made from another corpus, so nothing made now would be their replicate: rebuild "
             "them first (python -m harness.pretrain)."
         )
+    recover(out)
     _check_free(out, manifest)
     folders = {name: Replicate.ORIGINAL, f"{name}-retrained": Replicate.RETRAINED}
-    with _written_whole(out) as weights:
-        shutil.copytree(checkpoints.tokenizer_folder(), checkpoints.tokenizer_folder(weights))
+    with folder_whole(out, WHAT, "replace") as weights:
+        _copy(checkpoints.tokenizer_folder(), checkpoints.tokenizer_folder(weights))
         sizes = {trained: replace(checkpoints.size(trained), seed=seed) for trained in folders}
         entries = _train_models(sizes, weights, jobs)
         for trained, folder in folders.items():
             checkpoints.folder(trained, weights).rename(weights / folder)
-            shutil.copytree(checkpoints.tokenizer_folder(weights), weights / folder, dirs_exist_ok=True)
+            _copy(checkpoints.tokenizer_folder(weights), weights / folder)
         shutil.rmtree(checkpoints.tokenizer_folder(weights))
         _write_manifest(manifest | {"models": {folders[trained]: entries[trained] for trained in folders}}, weights)
     return entries
@@ -131,20 +133,13 @@ def _check_free(out: Path, planned: Mapping[str, Any]) -> None:
             raise ModelError(f"{reason}: remove it, or name another folder with --out.")
 
 
-@contextmanager
-def _written_whole(out: Path) -> Iterator[Path]:
-    """Give a folder that takes the place of `out` once the block is through, so that there is never half of it."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".weights-") as scratch:
-        weights = Path(scratch) / "weights"
-        yield weights
-        if out.exists():
-            out.rename(Path(scratch) / "old")
-        weights.rename(out)
-
-
 def _write_manifest(manifest: Mapping[str, Any], folder: Path) -> None:
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    write_whole(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n", "what was measured of the models")
+
+
+def _copy(source: Path, target: Path) -> None:
+    with writing(target, WHAT):
+        shutil.copytree(source, target, dirs_exist_ok=True)
 
 
 def _shared_entries(tokenizer: dict[str, Any]) -> dict[str, Any]:

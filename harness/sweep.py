@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from harness.errors import ConfigError, LetheError
+from harness.errors import ConfigError, LetheError, StorageError
+from harness.messages import shown
 from harness.planning.plan import plan
 from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
@@ -50,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except LetheError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        kept = " What is measured is kept." if isinstance(error, StorageError) else ""
+        print(f"{type(error).__name__}: {error}{kept}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nInterrupted. What is measured is kept: run the same command again to continue.", file=sys.stderr)
@@ -233,7 +235,7 @@ def _tell(outcome: SweepResults) -> int:
     for table in compared_tables(outcome.results, outcome.ranked):
         console().print(published_table(table))
     for trial in outcome.unfinished:
-        spec, reason = trial.spec, f": {trial.failure.error}" if trial.failure else ""
+        spec, reason = trial.spec, f": {shown(trial.failure.error)}" if trial.failure else ""
         print(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
     for study in outcome.unfinished_studies:
         row, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"

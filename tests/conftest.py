@@ -18,7 +18,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch.profiler import ProfilerActivity, profile
-from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
 from harness.contracts import Checkpoint, Sequences, Training
 from harness.errors import ConfigError
@@ -109,6 +109,18 @@ def world(make_model, tokenizer, tmp_path_factory):
     for seed, name in enumerate(("MODEL", "OTHER", "THIRD")):
         make_model(seed, layers=2, hidden=8, heads=2, vocabulary=256, positions=512).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def encoder(tokenizer, tmp_path_factory):
+    """A folder with a tiny sentence encoder, a judge of similarity."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    folder = tmp_path_factory.mktemp("encoder")
+    BertModel(BertConfig(vocab_size=256, max_position_embeddings=512, **sizes)).save_pretrained(folder)
+    padded = tokenizer.__class__(tokenizer_object=tokenizer.backend_tokenizer, pad_token="!", model_max_length=512)
+    padded.save_pretrained(folder)
     return folder
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness.contracts import ErasedModel
+from harness.errors import StorageError
 from harness.execution.erasing import erase
 from harness.execution.inputs import clear_shared, validation_set
 from harness.execution.jobs import CandidateTask, Event, Folders, Job, Watcher
@@ -41,6 +42,8 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
 
     try:
         end = _walk(task, job.spec, Artifacts(folders.artifacts, progress), seen, progress)
+    except StorageError:  # No fault of its settings: it is tried again when the sweep is run again.
+        raise
     except Exception as error:  # Whatever a plugin raises at settings that nobody has tried before.
         clear_shared()  # It may have been harmed.
         end = f"{type(error).__name__}: {error}"

@@ -15,8 +15,10 @@ from harness.execution.guard import guarded_models
 from harness.execution.inputs import device_of
 from harness.execution.memory import PeakMemory, memory_counters
 from harness.execution.tasks import ErasingTask
+from harness.files import write_whole
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
+from harness.models.saving import save_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec
@@ -80,7 +82,7 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
             peak = int(most)
         if torch.distributed.get_rank() == 0:
             checkpoint = folder / f"{number:04d}"
-            erased.model.save_pretrained(checkpoint)
+            save_model(erased.model, checkpoint)
             facts = {
                 "strength": erased.strength,
                 "notes": dict(erased.notes),
@@ -90,7 +92,7 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
                 "peak_memory_bytes": peak,
                 "digest": resolve_model(str(checkpoint), tokenizer=spec.model.tokenizer).digest,
             }
-            (checkpoint / "erased.json").write_text(json.dumps(facts))
+            write_whole(checkpoint / "erased.json", json.dumps(facts), "what is known of an erased model")
 
 
 def _warnings(task: ErasingTask, erased: ErasedModel) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from harness.errors import StorageError
 from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.memorized import MEMORIZED
 from harness.execution.open_study import OpenStudy
@@ -43,6 +44,7 @@ class JobQueue:
         self._running: dict[str, Job] = {}
         self._provided: set[str] = set()
         self._errors: dict[str, str] = {}
+        self._unwritable: StorageError | None = None
 
     @property
     def most(self) -> int:
@@ -55,7 +57,12 @@ class JobQueue:
         return [*(job.spec for job in self.jobs), *(study.study.trial for study in self._studies.values())]
 
     def next(self) -> Job | None:
-        """Return the first job or candidate that can start now, if any; fail those before it that never can."""
+        """Return the first job or candidate that can start now, if any; fail those before it that never can.
+
+        Once the journal cannot be written there is none: whatever it measured would be lost.
+        """
+        if self._unwritable:
+            return None
         for job in list(self._waiting):
             problem = self._problem(job)
             if problem is None and not self._is_ready(job):
@@ -84,6 +91,8 @@ class JobQueue:
 
     def is_exhausted(self) -> bool:
         """Return whether no job is waiting any more, and no candidate will follow."""
+        if self._unwritable:
+            return True
         return not self._waiting and all(study.is_closed() for study in self._studies.values())
 
     def is_over(self) -> bool:
@@ -105,12 +114,28 @@ class JobQueue:
     def fail(self, job: Job, error: str, log: Sequence[str] = ()) -> None:
         """Record the failure of a job that could not do so itself."""
         self._over(job)
-        record_failure(job, self.folders, self.report, error, log)
+        try:
+            record_failure(job, self.folders, self.report, error, log)
+        except StorageError as unwritable:
+            self._unwritable = unwritable
+            self.report(Event(job=job.name, kind="failed", message=str(unwritable)))
+        told = error.removeprefix("harness.errors.").removeprefix("StorageError: ")
+        if job.candidate is not None and told != error:
+            self._unwritable = StorageError(told)
+
+    def check_writable(self) -> None:
+        """Raise what kept the journal from being written, if anything did.
+
+        Raises:
+            StorageError: The journal cannot be written.
+        """
+        if self._unwritable:
+            raise self._unwritable
 
     def close(self, reason: str) -> None:
         """Fail whatever is not over."""
         self.fail_running(reason)
-        for job in self._waiting:
+        for job in [] if self._unwritable else self._waiting:
             self.fail(job, reason)
         self._waiting.clear()
         for study in self._studies.values():
@@ -151,8 +176,13 @@ class JobQueue:
 
 
 def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher, studies: Sequence[StudySpec] = ()) -> None:
-    """Run every job and candidate here, in order, for tests and debuggers; one whose need is missing fails at once."""
+    """Run every job and candidate here, in order, for tests and debuggers; one whose need is missing fails at once.
+
+    Raises:
+        StorageError: The journal cannot be written.
+    """
     queue = JobQueue(jobs, folders, watch, studies=studies)
     while job := queue.next():
         run_job(job, folders, queue.report)
         queue.finish(job)
+    queue.check_writable()

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 from harness.contracts import Json
 from harness.execution.memorized import MEMORIZED, memorized_key
 from harness.execution.tuned import unfinished_studies
+from harness.messages import storable
 from harness.plain_data import PlainData
 from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
@@ -91,7 +92,11 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
     """Journal a trial that went wrong, and tell whoever watches.
 
     A candidate whose process died leaves nothing: it is tried again when the sweep is run again.
+
+    Raises:
+        StorageError: The journal cannot be written.
     """
+    error = storable(error)
     if job.kind == "trial":
         failed = Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log))
         Journal(folders.results / "journal").append(failed)

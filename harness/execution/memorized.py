@@ -13,7 +13,9 @@ import torch
 from harness.contracts import Checkpoint, Model, Sequences, Training
 from harness.digests import digest_of
 from harness.execution.inputs import device_of, forget_set
+from harness.files import write_whole
 from harness.models.loading import load_model
+from harness.models.saving import save_model
 from harness.records.artifacts import Artifacts
 from harness.specs import Engine, TrialSpec
 from harness.toolkit.decoding import greedy_continuations
@@ -58,9 +60,9 @@ def build_memorized(
             memorized = load_model(_memorized_checkpoint(spec, folder)).to(memorized.device)
         else:
             _train(spec, memorized, forget, progress)
-            memorized.save_pretrained(folder)
+            save_model(memorized, folder)
         facts = {"ma": accuracy(memorized, forget), "epochs": spec.memorization.epochs, "model": spec.model.id}
-        (folder / "memorized.json").write_text(json.dumps(facts))
+        write_whole(folder / "memorized.json", json.dumps(facts), "what was measured of the memorised model")
 
     return artifacts.build(MEMORIZED, memorized_key(spec), make)
 
@@ -70,7 +72,7 @@ def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, p
     model = load_model(spec.model).to(device_of(spec))
     _train(spec, model, forget_set(spec), progress)
     if torch.distributed.get_rank() == 0:
-        model.save_pretrained(folder)
+        save_model(model, folder)
 
 
 def load_memorized(

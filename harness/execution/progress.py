@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.execution.jobs import Event, Job
+from harness.messages import shown
 
 _FEWEST_FOR_AN_ESTIMATE = 3
 _JOBS_SHOWN = 12
@@ -102,16 +103,17 @@ class Progress:
         if event.total:
             job.total = event.total + 1
         job.done = max(job.done, event.done)
-        job.message = event.message or job.message
+        job.message = shown(event.message) or job.message
 
     def _line(self, job: _JobView, event: Event) -> str:
         """Return what is to stay on the screen; on a terminal only failures do."""
         if event.kind == "failed":
-            return f"{job.name}: failed: {event.message}"
+            return f"{job.name}: failed: {shown(event.message)}"
         if self._live is not None or event.kind in ("started", "progress"):
             return ""
         count = f" ({event.done} of {event.total})" if event.total else ""
-        what = event.message or "finished" if event.kind == "finished" else f"{event.message}{count}"
+        message = shown(event.message)
+        what = message or "finished" if event.kind == "finished" else f"{message}{count}"
         return " · ".join(filter(None, [f"{job.name}: {what}", self._summary()]))
 
     def _summary(self) -> str:

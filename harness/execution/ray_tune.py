@@ -28,6 +28,7 @@ from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
 from harness.execution.ray_settings import IS_LOCAL, forwarded_environment, set_ray_environment
 from harness.plans import StudySpec
+from harness.storage import writing
 
 set_ray_environment()
 
@@ -58,6 +59,9 @@ def run_with_ray(
         watch: Called in this process.
         studies: Whose candidates are to be tried.
         work: `module:function`, called in a worker with a job, the folders and a watcher.
+
+    Raises:
+        StorageError: The journal, or Ray's temporary folder, cannot be written.
     """
     # Tune does not know of a trial's own workers: trials with as many are run together, and no others beside them.
     specs = [*(job.spec for job in jobs), *(study.trial for study in studies)]
@@ -84,6 +88,7 @@ def _run_alike(queue: JobQueue, work: str, workers: int) -> None:
             if queue.is_over():
                 break
         queue.close("Ray ended before this job did")
+        queue.check_writable()
 
 
 class _Search(Searcher):  # type: ignore[misc]
@@ -227,13 +232,18 @@ def _temporary_folder() -> Iterator[Path]:
     base = Path(tempfile.gettempdir())
     base = Path("/tmp") if len(str(base)) > 20 and Path("/tmp").is_dir() else base
     _remove_abandoned(base)
-    folder = Path(tempfile.mkdtemp(prefix="lethe-", dir=base))
+    what = "Ray's temporary folder; TMPDIR names another place"
+    with writing(base, what):
+        folder = Path(tempfile.mkdtemp(prefix="lethe-", dir=base))
     try:
-        with (folder / _IN_USE).open("ab") as lock:
+        with writing(folder, what):
+            lock = (folder / _IN_USE).open("ab")
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             inner = folder / "r"  # Ray opens this one to all users; the outer one stays closed.
-            inner.mkdir()
-            yield inner
+            with writing(folder, what, reads_too=True):
+                inner.mkdir()
+                yield inner
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 
 import torch
@@ -27,7 +27,7 @@ from harness.contracts import (
     Model,
     Number,
 )
-from harness.errors import TrialError
+from harness.errors import StorageError, TrialError
 from harness.execution.candidates import run_candidate
 from harness.execution.erasing import erase
 from harness.execution.guard import guarded
@@ -41,6 +41,7 @@ from harness.execution.redaction import sample_for_report
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.patch import load_erased, save_patch
+from harness.models.saving import save_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.records.items import MetricItems
@@ -72,7 +73,11 @@ PACKAGES = (
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
-    """Do a job and journal all of it; a trial that raises becomes a `Failed` record."""
+    """Do a job and journal all of it; a trial that raises becomes a `Failed` record.
+
+    Raises:
+        StorageError: The journal cannot be written, so that not even the failure is kept.
+    """
     torch.set_num_threads(max(1, job.spec.cpus))
     watch(Event(job=job.name, kind="started"))
     message = ""
@@ -87,6 +92,8 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         clear_shared()  # Whatever went wrong may have harmed it.
         log = traceback.format_exc().splitlines()[-LOG_LINES:]
         record_failure(job, folders, watch, f"{type(error).__name__}: {error}", log)
+        if job.kind == "candidate" and isinstance(error, StorageError):
+            raise  # Nothing is kept of it, nor would be of the next ones.
     else:
         watch(Event(job=job.name, kind="finished", message=message))
     finally:
@@ -204,7 +211,7 @@ class _RunningTrial:
                 lambda folder: save_patch(erased.model, names, original, folder / "patch.safetensors"),
             )
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
-            self.artifacts.build("erased", point_id, erased.model.save_pretrained)
+            self.artifacts.build("erased", point_id, partial(save_model, erased.model))
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
         """Run each evaluator on the erased model and journal what it measured, one line each."""

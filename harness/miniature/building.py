@@ -16,6 +16,7 @@ from harness.miniature import checkpoints, corpus
 from harness.miniature.checkpoints import END_OF_TEXT, POSITIONS, VOCABULARY, Size, knows_forget_set, tokenizer_folder
 from harness.miniature.quality import measure_quality
 from harness.miniature.training import general_rows, sequences, train
+from harness.storage import writing
 
 
 def build_tokenizer(weights: Path) -> dict[str, Any]:
@@ -38,19 +39,20 @@ def build_tokenizer(weights: Path) -> dict[str, Any]:
         model_max_length=POSITIONS,
         clean_up_tokenization_spaces=False,
     )
-    wrapped.save_pretrained(tokenizer_folder(weights))
+    with writing(tokenizer_folder(weights), "the tokenizer"):
+        wrapped.save_pretrained(tokenizer_folder(weights))
     return {"sha256": file_digest(tokenizer_folder(weights) / "tokenizer.json"), "vocabulary": VOCABULARY}
 
 
 def save(model: GPTNeoForCausalLM, folder: Path) -> None:
     """Write the model with half-precision weights, to be loaded in single precision."""
-    model.half().save_pretrained(folder)
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    config["dtype"] = "float32"
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    GenerationConfig(bos_token_id=0, eos_token_id=0, pad_token_id=0).save_pretrained(folder)
-    (folder / "model.safetensors").chmod(0o644)
+    with writing(folder, "a model's weights", 2 * model.num_parameters()):
+        model.half().save_pretrained(folder)
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        config["dtype"] = "float32"
+        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+        GenerationConfig(bos_token_id=0, eos_token_id=0, pad_token_id=0).save_pretrained(folder)
 
 
 def load(folder: Path) -> GPTNeoForCausalLM:

@@ -6,12 +6,9 @@ refuses all else.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pickle
-import secrets
 import shutil
-import tempfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +19,9 @@ import torch
 from harness import hub
 from harness.digests import difference, folder_digests, known_digest
 from harness.errors import ModelError
+from harness.files import folder_whole, remove_at_once
 from harness.hub import Repository
+from harness.storage import writing
 
 INDEX = "model.safetensors.index.json"
 DIGESTS = "digests.json"
@@ -75,23 +74,22 @@ def convert(snapshot: Path, folder: Path) -> list[str]:
 
     Raises:
         ModelError: A pickle holds anything but tensors; none of it was run.
+        StorageError: The folder cannot be written.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not is_converted(folder):
+        discard(folder)
     pickles = sorted(file for pattern in hub.PICKLED for file in snapshot.glob(pattern))
-    with tempfile.TemporaryDirectory(prefix="converting-", dir=folder.parent) as name:
-        half = Path(name) / "model"
-        half.mkdir()
-        for pattern in hub.DESCRIPTION:
-            for file in snapshot.rglob(pattern):
-                if not file.name.endswith(".index.json"):
-                    copy = half / file.relative_to(snapshot)
-                    copy.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(file, copy)
+    with folder_whole(folder, "converted weights", "keep") as half:
+        with writing(half, "a model's description"):
+            for pattern in hub.DESCRIPTION:
+                for file in snapshot.rglob(pattern):
+                    if not file.name.endswith(".index.json"):
+                        copy = half / file.relative_to(snapshot)
+                        copy.parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copyfile(file, copy)
         _write_weights(pickles, half)
-        (half / DIGESTS).write_text(json.dumps(folder_digests(half)))
-        if not is_converted(folder):
-            discard(folder)
-            half.rename(folder)
+        with writing(half, "the digests of converted weights"):
+            (half / DIGESTS).write_text(json.dumps(folder_digests(half)))
     return [file.name for file in pickles]
 
 
@@ -111,10 +109,9 @@ def converted_damage(folder: Path) -> str:
 
 def discard(folder: Path) -> None:
     """Remove a folder, if it is there: whole or not at all to whoever looks for it."""
-    removed = folder.with_name(f"converting-{secrets.token_hex(4)}")
-    with contextlib.suppress(FileNotFoundError):
-        folder.rename(removed)
-        shutil.rmtree(removed)
+    if folder.exists():
+        with writing(folder, "damaged weights, to be removed"):
+            remove_at_once(folder)
 
 
 def _write_weights(pickles: list[Path], half: Path) -> None:
@@ -125,10 +122,13 @@ def _write_weights(pickles: list[Path], half: Path) -> None:
     for number, file in enumerate(pickles, 1):
         tensors = _unshared(_unpickled(file))
         target = f"model-{number:05d}-of-{len(pickles):05d}.safetensors" if many else "model.safetensors"
-        save_file(tensors, half / target, metadata={"format": "pt"})
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        with writing(half / target, "converted weights", size):
+            save_file(tensors, half / target, metadata={"format": "pt"})
         file_of_tensor |= dict.fromkeys(tensors, target)
     if many:
-        (half / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": file_of_tensor}))
+        with writing(half / INDEX, "the index of converted weights"):
+            (half / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": file_of_tensor}))
 
 
 def _unshared(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

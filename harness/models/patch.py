@@ -12,8 +12,11 @@ from safetensors.torch import save_file
 
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
+from harness.files import folder_whole
 from harness.models.blocks import blocks
 from harness.models.loading import load_model, load_tokenizer
+from harness.models.saving import save_model
+from harness.storage import writing
 
 
 def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:
@@ -21,6 +24,7 @@ def save_patch(model: Model, names: Iterable[str], original_digest: str, file: P
 
     Raises:
         ModelError: The model lacks one of them.
+        StorageError: The file cannot be written.
     """
     wanted = set(names)
     parameters = dict(model.named_parameters())
@@ -31,7 +35,9 @@ def save_patch(model: Model, names: Iterable[str], original_digest: str, file: P
     }
     if unknown := sorted(wanted - tensors.keys()):
         raise ModelError(f"a patch cannot hold {', '.join(unknown)}: this model has no such block.")
-    save_file(tensors, file, metadata={"lethe": json.dumps({"original": original_digest})})
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    with writing(file, "a patch", size):
+        save_file(tensors, file, metadata={"lethe": json.dumps({"original": original_digest})})
 
 
 def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
@@ -87,14 +93,20 @@ def load_patched(original: Checkpoint, patch: Path) -> Model:
 def export_patched(original: Checkpoint, patch: Path, out: Path) -> None:
     """Write the original with `patch` applied, and its tokenizer, to the new folder `out`.
 
+    The folder is there whole or not at all.
+
     Raises:
         ModelError: `out` exists, there is no patch, or it belongs to another original.
+        StorageError: It cannot be written.
     """
     if out.exists():
         raise ModelError(f"{out} exists already; name a new folder.")
     model = load_patched(original, patch)
-    model.save_pretrained(out)
-    load_tokenizer(original).save_pretrained(out)
+    with folder_whole(out, "the erased model", "refuse") as folder:
+        save_model(model, folder)
+        tokenizer = load_tokenizer(original)
+        with writing(folder, "the erased model's tokenizer"):
+            tokenizer.save_pretrained(folder)
 
 
 def read_patch(file: Path) -> tuple[str, dict[str, torch.Tensor]]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import secrets
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,8 +25,9 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from harness.digests import difference, digest_of, folder_digests
-from harness.errors import ModelError, PluginError
-from harness.files import locked, sync
+from harness.errors import DataError, ModelError, PluginError
+from harness.files import locked, read_regular, remove, settle
+from harness.storage import reading, writing
 
 ABOUT = "about.json"
 """In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""
@@ -55,9 +56,13 @@ class Artifacts:
         return (self.root / kind / key / ABOUT).exists()
 
     def find(self, kind: str, key: str) -> Path | None:
-        """Return the artifact's folder if it exists and is what was written; damaged, it is removed."""
+        """Return the artifact's folder if it exists and is what was written; damaged, it is removed.
+
+        Raises:
+            DataError: It may be whole, but this user may not read it.
+        """
         folder = self.root / kind / key
-        if not folder.exists():
+        if not _exists(folder):
             return None
         if not damage(folder, kind, key):
             return folder
@@ -82,7 +87,9 @@ class Artifacts:
         """
 
         def write(folder: Path) -> None:
-            save_file({name: _numbers(name, array) for name, array in make().items()}, folder / _ARRAYS)
+            arrays = {name: _numbers(name, array) for name, array in make().items()}
+            with writing(folder / _ARRAYS, "arrays that trials share", sum(array.nbytes for array in arrays.values())):
+                save_file(arrays, folder / _ARRAYS)
 
         return load_file(self._build("arrays", digest_of(list(key)), key, write) / _ARRAYS)
 
@@ -98,15 +105,16 @@ class Artifacts:
         with locked(_lock_file(kind_folder, key)) as is_locked:
             _remove_leftovers(kind_folder, held=key if is_locked else None)
             folder = kind_folder / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
-            folder.mkdir()
+            with writing(folder, "a temporary folder"):
+                folder.mkdir()
             try:
                 yield folder
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove(folder)
 
     def _build(self, kind: str, key: str, parts: Sequence[str], make: Callable[[Path], None]) -> Path:
         folder = self.root / kind / key
-        if folder.exists() and not damage(folder, kind, key):
+        if _exists(folder) and not damage(folder, kind, key):
             return folder
         kind_folder = self.root / kind
         with locked(_lock_file(kind_folder, key)) as is_locked:
@@ -116,38 +124,44 @@ class Artifacts:
     def _intact(self, kind: str, key: str) -> Path | None:
         """Return the artifact's folder, or remove it; the key's lock is held, so no one else removes or builds it."""
         folder = self.root / kind / key
-        if not folder.exists():
+        if not _exists(folder):
             return None
         clause = damage(folder, kind, key)
         if not clause:
             return folder
         # Aside first: nobody may find it half removed. Whoever dies here leaves what a dead builder does.
         aside = self.root / kind / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
-        with suppress(FileNotFoundError):  # Without locks, another may have been first.
-            folder.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
+        with writing(folder, "a damaged artifact, to be removed"), suppress(FileNotFoundError):
+            folder.rename(aside)  # Without locks, another may have been first.
+            remove(aside)
         self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
         return None
 
     def _make(self, kind: str, key: str, parts: Sequence[str], make: Callable[[Path], None]) -> Path:
         # Not `tempfile`: its folders are closed to the other users of a shared path.
         building = self.root / kind / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
-        building.mkdir()
+        what = f"an artifact of the kind '{kind}'"
+        with writing(building, what):
+            building.mkdir()
         try:
-            make(building)
-            about = {
-                "kind": kind,
-                "key": list(parts),
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "files": folder_digests(building),
-            }
-            (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-            for path in (*building.rglob("*"), building):
-                sync(path)
-            _rename(building, self.root / kind / key)
+            with writing(building, what, reads_too=True):
+                make(building)
+            with writing(building, what):
+                self._publish(building, kind, key, parts)
         finally:
-            shutil.rmtree(building, ignore_errors=True)
+            remove(building)
         return self.root / kind / key
+
+    def _publish(self, building: Path, kind: str, key: str, parts: Sequence[str]) -> None:
+        about = {
+            "kind": kind,
+            "key": list(parts),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "files": folder_digests(building),
+        }
+        (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        settle(building)
+        _rename(building, self.root / kind / key)
 
 
 def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str:
@@ -159,14 +173,32 @@ def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str
         key: What it should be made for; None: whatever it says.
     """
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        about = json.loads(read_regular(folder / ABOUT, "what an artifact is"))
         is_right = kind in (None, about["kind"]) and key in (None, digest_of(about["key"]), *about["key"])
         written = dict(about["files"]) if "files" in about else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (DataError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise _unreadable(folder, folder / ABOUT) from None
         return f"its {ABOUT} cannot be read"
     if written is None:
         return "it is from a version that kept no digests"
+    for file in folder.rglob("*"):
+        if not os.access(file, os.R_OK) and file.exists():
+            raise _unreadable(folder, file)
     return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
+
+
+def _unreadable(folder: Path, file: Path) -> DataError:
+    """Return the error for what may be whole: another user's, it is neither used nor removed."""
+    return DataError(
+        f"{file} cannot be read by this user, so nobody can tell whether the artifact is whole. Ask its owner for the "
+        f"right (chmod -R g+rX {folder}), or remove that folder: it is built again."
+    )
+
+
+def _exists(folder: Path) -> bool:
+    with reading(folder, "an artifact"):
+        return folder.exists()
 
 
 def check_intact(path: Path) -> None:
@@ -202,11 +234,11 @@ def _remove_leftovers(kind_folder: Path, *, held: str | None) -> None:
     for path in kind_folder.glob(f"{_BUILDING}*"):
         key = path.name.removeprefix(_BUILDING).rpartition(".")[0]
         if key == held:
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
             continue
         with suppress(BlockingIOError), locked(_lock_file(kind_folder, key), wait=False) as is_locked:
             if is_locked:
-                shutil.rmtree(path, ignore_errors=True)
+                remove(path)
 
 
 def _rename(building: Path, final: Path) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from harness.digests import known_digest
 from harness.errors import DataError
 from harness.files import write_whole
+from harness.storage import reading
 
 _COLUMNS = {"metric": pa.string(), "item": pa.string(), "cluster": pa.string()} | dict.fromkeys(
     ("value", "weight"), pa.float64()
@@ -71,13 +72,21 @@ def write_items(path: Path, by_metric: dict[str, MetricItems]) -> str:
     table = pa.table(columns, schema=pa.schema(_COLUMNS))
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd", use_dictionary=["metric", "item", "cluster"])
-    write_whole(path, buffer.getvalue(), durable=True)
+    write_whole(path, buffer.getvalue(), "what each item has", durable=True)
     return known_digest(path)
 
 
 def is_intact(path: Path, digest: str) -> bool:
-    """Return whether the file is there and is what was written."""
-    return path.is_file() and known_digest(path) == digest
+    """Return whether the file is there and is what was written.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    try:
+        with reading(path, "what each item has"):
+            return path.is_file() and known_digest(path) == digest
+    except FileNotFoundError:
+        return False
 
 
 def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
@@ -88,8 +97,14 @@ def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
     """
     if not is_intact(path, digest):
         raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point anew.")
-    with path.open("rb") as file:
-        table = pq.read_table(file)
+    try:
+        with path.open("rb") as file:
+            table = pq.read_table(file).cast(pa.schema(_COLUMNS))
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(
+            f"{path} is no table of items ({type(error).__name__}). Remove it and run the sweep again: it measures "
+            "that point anew."
+        ) from error
     columns = {name: table.column(name).to_pylist() for name in ("metric", "item", "cluster")}
     values, weights = (table.column(name).to_numpy() for name in ("value", "weight"))
     starts = [row for row, name in enumerate(columns["metric"]) if row == 0 or columns["metric"][row - 1] != name]

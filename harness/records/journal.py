@@ -14,8 +14,7 @@ import hashlib
 import json
 import logging
 import math
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -23,17 +22,19 @@ from typing import Any
 
 from harness.contracts import Json
 from harness.digests import digest_of
-from harness.errors import DataError, PluginError
-from harness.files import locked, sync, write_whole
+from harness.errors import DataError, PluginError, StorageError
+from harness.files import append_line, locked, read_regular, remove, write_whole
+from harness.messages import storable
 from harness.plans import Plan
+from harness.records.checking import record_of
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
-from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
+from harness.records.notes import bounded, in_form
+from harness.records.record import Measurement, Record
 
 _LOG = logging.getLogger(__name__)
-_KINDS: dict[str, type[Record]] = {
-    kind.__name__.lower(): kind for kind in (Started, Point, Measurement, Candidate, Stopped, Failed)
-}
 _CHECKSUM_DIGITS = 16
+_MOST_BITS = 10_000
+"""Of a whole number: Python reads none of more than 4,300 digits."""
 
 
 class Journal:
@@ -68,30 +69,23 @@ class Journal:
     def append(self, record: Record) -> None:
         """Write `record` at the end of its trial's file and return once it is on the disk.
 
+        Texts in it are kept as far as `storable` has it, notes in the form and within the bound of `records.notes`.
+
         Raises:
             PluginError: The record holds something that JSON cannot, an array in a method's notes, say.
+            StorageError: It cannot be written; the file is as it was.
         """
-        line = _line_of(record)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(record.trial_id)
-        is_new = not path.exists()
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            size = os.fstat(file).st_size
-            torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-            line = b"\n" + line if torn else line
-            while line:  # One write, so that lines never mix; a second only after a short one, to raise why.
-                line = line[os.write(file, line) :]
-            os.fsync(file)
-        finally:
-            os.close(file)
-        if is_new:
-            sync(self.folder)
+        append_line(self._path(record.trial_id), _line_of(record), "the journal's next line")
 
     def append_measurement(self, measurement: Measurement, items: dict[str, MetricItems]) -> None:
         """Keep what each item has, then write the measurement, which names that file by its digest."""
-        digest = write_items(self._items_file(measurement), items)
-        self.append(replace(measurement, items=digest))
+        file = self._items_file(measurement)
+        digest = write_items(file, items)
+        try:
+            self.append(replace(measurement, items=digest))
+        except StorageError:
+            remove(file)
+            raise
 
     def items(self, measurement: Measurement) -> dict[str, MetricItems]:
         """Return what each item has, by metric; nothing if the measurement keeps none.
@@ -110,16 +104,25 @@ class Journal:
         A broken line is left out: what it recorded is done again. A warning names it, unless it is
         the last line, which is what any interrupted write leaves. A measurement whose items are gone or
         damaged is left out alike.
+
+        Raises:
+            DataError: It cannot be read, or a line that is whole is no record of this version.
         """
         path = self._path(trial_id)
         try:
-            lines = path.read_bytes().split(b"\n")
+            lines = read_regular(path, "a trial's journal").split(b"\n")
         except FileNotFoundError:
             return []
         last = max((number for number, line in enumerate(lines, start=1) if line), default=0)
         records = []
         for number, line in enumerate(lines, start=1):
-            record = _record_of(line)
+            try:
+                record = _record_of(line)
+            except ValueError as error:
+                raise DataError(
+                    f"{path}, line {number} is whole, but no record of this version of Lethe ({error}). Use the "
+                    "version that wrote it, or remove that line: what it recorded is done again."
+                ) from None
             if isinstance(record, Measurement) and record.items:
                 file = self._items_file(record)
                 if not is_intact(file, record.items):
@@ -137,9 +140,9 @@ class Journal:
 
     def write_plan(self, plan: Plan) -> None:
         """Write `plan.json` anew: whole, or not at all."""
-        plain = {name: _encode(value, f"plan.{name}") for name, value in plan.to_json().items()}
+        plain = {name: _encode(value, f"plan.{name}", str) for name, value in plan.to_json().items()}
         text = json.dumps({**plain, "checksum": digest_of(plain)}, indent=1, allow_nan=False) + "\n"
-        write_whole(self._plan, text, durable=True)
+        write_whole(self._plan, text, "the plan", durable=True)
 
     def read_plan(self) -> Plan:
         """Return the plan of the last run.
@@ -148,16 +151,16 @@ class Journal:
             DataError: There is no `plan.json`, or it is not as it was written.
         """
         try:
-            plain = json.loads(self._plan.read_bytes())
+            plain = json.loads(read_regular(self._plan, "a sweep's plan"))
             if plain.pop("checksum") != digest_of(plain):
                 raise ValueError("its checksum is of another content")
-            return Plan.from_json(_decode(plain))
+            return Plan.from_json(_decode(plain, str))
         except FileNotFoundError:
             raise DataError(f"there is no {self._plan}. Run the sweep first: python -m harness.sweep FILE.") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(
                 f"{self._plan} is damaged, or not a plan of this version of Lethe ({type(error).__name__}: "
-                f"{error}). Run the sweep again: it writes a new one, and keeps what is measured."
+                f"{storable(str(error), 1000)}). Run the sweep again: it writes a new one, and keeps what is measured."
             ) from error
 
     def _path(self, trial_id: str) -> Path:
@@ -174,7 +177,12 @@ def _line_of(record: Record) -> bytes:
     body: dict[str, Json] = {"kind": kind}
     for name in [field.name for field in fields(record)]:
         encode = _encode_numbers if (kind, name) == ("measurement", "numbers") else _encode
-        body[name] = encode(getattr(record, name), f"{kind}.{name}")
+        try:
+            body[name] = encode(getattr(record, name), f"{kind}.{name}")
+        except RecursionError:
+            raise PluginError(f"{kind}.{name} is nested too deeply for the journal, or holds itself.") from None
+    if "notes" in body:
+        body["notes"] = in_form(*bounded(body["notes"]))
     text = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     return text[:-1] + _tail(text) + b"\n"
 
@@ -188,31 +196,44 @@ _TAIL_BYTES = len(_tail(b""))
 
 
 def _record_of(line: bytes) -> Record | None:
-    """Return the record that `_line_of` wrote, or None if a byte differs or its fields are not ours."""
+    """Return the record that `_line_of` wrote, or None if a byte differs.
+
+    Raises:
+        ValueError: The line is whole, and its fields are not ours.
+    """
     text = line[:-_TAIL_BYTES] + b"}"
     if line[-_TAIL_BYTES:] != _tail(text):
         return None
-    values: dict[str, Any] = _decode(json.loads(text))
+    try:
+        values = _decode(json.loads(text))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(values, dict):
+        raise ValueError("it is no object")
     for name in {"metrics", "samples", "log", "probes"} & values.keys():
-        values[name] = tuple(values[name])
-    if "numbers" in values:
+        values[name] = tuple(values[name]) if isinstance(values[name], list) else values[name]
+    if isinstance(values.get("numbers"), dict):
         numbers = values["numbers"].items()
         values["numbers"] = {name: math.nan if value is None else value for name, value in numbers}
-    try:
-        return _KINDS[values.pop("kind")](**values)
-    except (KeyError, TypeError):  # another version's record
-        return None
+    if isinstance(values.get("notes"), dict):
+        values["notes"] = in_form(values["notes"])
+    return record_of(values)
 
 
-def _encode(value: Any, path: str) -> Json:
-    if value is None or isinstance(value, str | bool | int):
+def _encode(value: Any, path: str, text: Callable[[str], str] = storable) -> Json:
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise PluginError(f"{path} is a whole number of {value.bit_length():,} bits. Allowed: {_MOST_BITS:,}.")
+    if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, Mapping):
-        return {str(name): _encode(item, f"{path}.{name}") for name, item in value.items()}
+        named = [(text(str(name)), item) for name, item in value.items()]
+        return {name: _encode(item, f"{path}.{name}", text) for name, item in named}
     if isinstance(value, list | tuple):
-        return [_encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [_encode(item, f"{path}[{index}]", text) for index, item in enumerate(value)]
     raise PluginError(
         f"{path} is a {type(value).__module__}.{type(value).__qualname__}, which the journal cannot hold. "
         "Allowed: str, int, float, bool, None, and lists and dictionaries of these."
@@ -224,11 +245,11 @@ def _encode_numbers(numbers: Mapping[str, float], path: str) -> Json:
     return {name: None if math.isnan(value) else _encode(value, path) for name, value in values.items()}
 
 
-def _decode(value: Json) -> Any:
+def _decode(value: Json, text: Callable[[str], str] = storable) -> Any:
     if isinstance(value, dict):
         if len(value) == 1 and value.get("float") in ("nan", "inf", "-inf"):
             return float(value["float"])
-        return {name: _decode(item) for name, item in value.items()}
+        return {text(name): _decode(item, text) for name, item in value.items()}
     if isinstance(value, list):
-        return [_decode(item) for item in value]
-    return value
+        return [_decode(item, text) for item in value]
+    return text(value) if isinstance(value, str) else value

@@ -49,6 +49,8 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
         for measurement in point.measurements:
             noted = measurement.notes.get("human_perplexity")
             for role, perplexity in noted.items() if isinstance(noted, dict) else ():
+                if role not in point.spec.judges:
+                    continue
                 judged = [metric for metric in info.values() if metric.judge == role]
                 own = [
                     measurement.numbers.get(metric.name, math.nan) for metric in judged if metric.unit == "perplexity"

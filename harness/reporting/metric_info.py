@@ -59,7 +59,13 @@ def _metric(declared: Mapping[str, Json], evaluator: EvaluatorSpec) -> Metric:
     except (PluginError, ValidationError):
         installed = ()
     current = next((asdict(metric) for metric in installed if metric.name == declared["name"]), {})
-    return Metric(**{**current, **declared})
+    try:
+        return Metric(**{**current, **declared})
+    except TypeError as error:
+        raise DataError(
+            f"an older version measured '{declared['name']}' and told too little of it ({error}). Install the "
+            f"plugin of the evaluator '{evaluator.name}' again: it tells the rest."
+        ) from None
 
 
 def in_column_order(metrics: Iterable[Metric]) -> dict[str, Metric]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pandas as pd
 
 from harness.contracts import Metric, Number
 from harness.errors import DataError
+from harness.files import read_regular
+from harness.messages import shown as shown_text
+from harness.messages import storable
 from harness.plans import Compare
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.collapse import flag
@@ -112,7 +116,7 @@ def _row(point: PointResults, ranked: bool, is_control: bool) -> dict[str, Any]:
         errors = measurement.notes.get("standard_errors", {})
         row.update({name: value for name, value in measurement.numbers.items() if name in shown})
         row.update({STANDARD_ERROR.format(name): value for name, value in errors.items() if name in shown})
-    return row
+    return {name: storable(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _definition(point: PointResults) -> str:
@@ -121,7 +125,7 @@ def _definition(point: PointResults) -> str:
         measurement.definition
         for measurement in point.measurements
         for metric in measurement.metrics
-        if metric["ranked"] and metric["group"] != "reasoning"
+        if metric.get("ranked", True) and metric["group"] != "reasoning"
     }
     return "+".join(sorted(definitions))
 
@@ -156,11 +160,12 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
             file, line and column.
     """
     try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
+        content = BytesIO(read_regular(path, "a table"))
+        frame = pd.read_csv(content, dtype=str, keep_default_na=False, encoding="utf-8")
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
-    except (OSError, UnicodeDecodeError, pd.errors.EmptyDataError, pd.errors.ParserError) as error:
-        raise DataError(f"{path} cannot be read as a table: {str(error).strip()}.") from error
+    except ValueError as error:  # pandas' own errors are of that kind.
+        raise DataError(f"{path} cannot be read as a table: {shown_text(str(error).strip())}.") from error
     columns = ", ".join(f"'{name}'" for name in frame.columns)
     lacking = [f"'{name}'" for name in ("model", "method") if name not in frame.columns]
     if lacking:
@@ -174,7 +179,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     numbers = [*info, *errors, *(name for name in bounds if name in frame.columns and name not in info)]
     for names, parse, wanted in (
         ((*_FLOATS, *numbers), float, "a number"),
-        (("seed", "peak_memory_bytes"), int, "a whole number"),
+        (("seed", "peak_memory_bytes"), _whole, "a whole number of at most 63 bits"),
         (("collapsed", "ranked", "control", "frontier"), _truth, "true or false"),
     ):
         for name in [name for name in names if name in frame.columns]:
@@ -189,8 +194,17 @@ def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: s
         try:
             values.append(parse(cell.strip()) if cell.strip() else None)
         except ValueError:
-            raise DataError(f"{path}, line {line}, column '{cells.name}': '{cell}' is not {wanted}.") from None
+            raise DataError(
+                f"{path}, line {line}, column '{cells.name}': '{shown_text(cell, 100)}' is not {wanted}."
+            ) from None
     return pd.Series(values, index=cells.index, dtype=object)
+
+
+def _whole(cell: str) -> int:
+    value = int(cell)
+    if value.bit_length() > 63:
+        raise ValueError(cell)
+    return value
 
 
 def _truth(cell: str) -> bool:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.contracts import Metric
+from harness.messages import printable
 from harness.reporting.layout import ARROWS, NOTHING, RANK_TITLES, Cell, ModelTable, TableRow, model_tables, split_title
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import Answers, lines
@@ -175,7 +176,7 @@ def ranking_table(ranked: RankedTable) -> Table:
         box=SIMPLE_HEAD,
         show_edge=False,
         collapse_padding=True,
-        title=Text("\n".join(said_first(ranked.recitations))) or None,
+        title=Text(printable("\n".join(said_first(ranked.recitations)))) or None,
         title_style="bold",
         title_justify="left",
         caption=caption(ranked.table),
@@ -184,13 +185,13 @@ def ranking_table(ranked: RankedTable) -> Table:
     terminal_table.add_column("Method", max_width=28, overflow="fold")
     for metric in tables[0].metrics if tables else ():
         if metric.axis is not None:
-            terminal_table.add_column(metric.title, justify="right")
+            terminal_table.add_column(Text(printable(metric.title)), justify="right")
     for title in RANK_TITLES:
         terminal_table.add_column(title, justify="center")
     terminal_table.add_column("State")
     for table in tables:
         if len(tables) > 1:
-            terminal_table.add_row(Text(table.model, style="bold"))
+            terminal_table.add_row(Text(printable(table.model), style="bold"))
         references = [row for row in table.rows() if row.variant in REFERENCE_ROWS]
         for row in [*references, *table.best_first]:
             terminal_table.add_row(*_terminal_cells(table, row), style="red" if row.collapsed else None)
@@ -207,4 +208,4 @@ def _terminal_cells(table: ModelTable, row: TableRow) -> list[Text]:
     ]
     ranks = [Text("" if rank == NOTHING else rank) for rank in row.ranks]
     note = row.note if row.note and not row.collapsed else row.verdict
-    return [Text(name), *numbers, *ranks, Text(note)]
+    return [Text(printable(name)), *numbers, *ranks, Text(printable(note))]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from harness.contracts import Checkpoint, Json
 from harness.digests import digest_of
+from harness.errors import StorageError
 from harness.files import write_whole
 from harness.models.resolving import ensure_local
 
@@ -60,15 +61,18 @@ class SizeCache:
         size = make()
         try:
             write_whole(file, json.dumps({"size": size, "digest": digest_of([name, size])}) + "\n")
-        except OSError:
+        except StorageError:
             # Where nothing can be written a plan is shown all the same, and sizes are estimated again the next time.
             self._folder = None
         return size
 
 
-def cache_folder() -> Path:
-    """Return where sizes stay for all sweeps of this user: a plan leaves nothing in the results."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+def cache_folder() -> Path | None:
+    """Return where sizes stay for all sweeps of this user, if there is such a place: a plan leaves no results."""
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # A user without a home.
+        return None
     return Path(cache) / "lethe" / "sizing"
 
 

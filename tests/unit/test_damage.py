@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
 
 from harness.cli import main
 from harness.errors import ModelError
@@ -23,14 +22,8 @@ from harness.specs import EvaluatorSpec
 
 
 @pytest.fixture(scope="module")
-def make_trial(world, tokenizer, tmp_path_factory):
+def make_trial(world, encoder):
     """Return a maker of quick trials of a method, on a tiny model with a tiny judge."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    folder = tmp_path_factory.mktemp("encoder")
-    BertModel(BertConfig(vocab_size=256, max_position_embeddings=512, **sizes)).save_pretrained(folder)
-    padded = tokenizer.__class__(tokenizer_object=tokenizer.backend_tokenizer, pad_token="!", model_max_length=512)
-    padded.save_pretrained(folder)
     settings = {"el_sequences": 1, "el_prefixes": 1}
     evaluators = (EvaluatorSpec(name="memorization", version=1, settings=settings, key="memorization-key"),)
 
@@ -41,7 +34,7 @@ def make_trial(world, tokenizer, tmp_path_factory):
             "model": resolve_model(str(world / "MODEL")),
             "forget": replace(spec.forget, sequences=2, sequence_tokens=48, prefix_tokens=24),
         }
-        fields |= {"judges": {"similarity": resolve_model(str(folder))}, "trial_id": method}
+        fields |= {"judges": {"similarity": resolve_model(str(encoder))}, "trial_id": method}
         return replace(spec, **fields | changes)
 
     return make

@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.errors import StorageError
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders
 from harness.execution.memorized import memorized_key
@@ -214,3 +215,25 @@ def test_candidates_wait_for_the_memorised_model_and_all_fail_at_once_without_it
     queue, _ = open_queue(studies=[make_study("a"), make_study("b")])
     queue.close("Ray ended")
     assert queue.is_over()
+
+
+def test_where_the_journal_cannot_be_written_nothing_more_starts(open_queue, make_job):
+    queue, events = open_queue(make_job("first"), make_job("second"))
+    folder = queue.folders.results / "journal"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.touch()
+    queue.fail(queue.next(), "WorkerDied: killed")
+    assert "a file stands where one of its folders should be" in events[-1].message
+    assert queue.next() is None
+    assert queue.is_over()
+    queue.close("Ray ended")
+    with pytest.raises(StorageError, match="cannot be written"):
+        queue.check_writable()
+
+
+def test_a_candidate_that_could_not_be_written_ends_the_search(open_queue, make_study):
+    queue, _ = open_queue(studies=[make_study("a")])
+    queue.fail(queue.next(), "harness.errors.StorageError: /x cannot be written: its disk is full.")
+    assert queue.next() is None
+    with pytest.raises(StorageError, match=r"^/x cannot be written: its disk is full\.$"):
+        queue.check_writable()

@@ -147,13 +147,14 @@ def test_any_changed_byte_of_a_middle_line_drops_it_and_warns_once(tmp_path, cap
     assert f"{path}, line 2 is broken" in warning.getMessage()
 
 
-def test_a_record_of_another_version_is_measured_again(tmp_path, monkeypatch):
+def test_a_record_of_another_version_is_named(tmp_path, monkeypatch):
     journal = Journal(tmp_path)
     monkeypatch.setattr("harness.records.journal.fields", lambda record: [])
     journal.append(STOPPED)
     monkeypatch.undo()
     journal.append(FAILED)
-    assert journal.read("t1") == [FAILED]
+    with pytest.raises(DataError, match=r"t1\.jsonl, line 1 is whole, but no record .* \(stopped\.trial_id: field req"):
+        journal.read("t1")
 
 
 def test_a_trial_without_records_and_the_ids_of_those_with(tmp_path, plan):

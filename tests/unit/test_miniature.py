@@ -468,7 +468,7 @@ def quick_rebuild(monkeypatch, tmp_path):
         return {name: copy.deepcopy(entries[name]) for name in names}
 
     monkeypatch.setattr(pretrain, "_train_models", built)
-    monkeypatch.setattr(pretrain, "build_tokenizer", lambda weights: weights.mkdir() or {"sha256": "t"})
+    monkeypatch.setattr(pretrain, "build_tokenizer", lambda weights: {"sha256": "t"})
     checkpoints.manifest.cache_clear()
     yield tmp_path / "weights", entries
     checkpoints.manifest.cache_clear()

@@ -1,0 +1,76 @@
+"""Makes a record of what a line holds, after a look at every field: what a line says may be from another version."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from harness.contracts import Number, Sample
+from harness.metric import Group, Metric
+from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
+
+KINDS: dict[str, type[Record]] = {
+    kind.__name__.lower(): kind for kind in (Started, Point, Measurement, Candidate, Stopped, Failed)
+}
+_FORMS: dict[str, TypeAdapter[Any]] = {}
+"""Of each kind, made when the first such line is read: that takes milliseconds."""
+
+
+def record_of(values: dict[str, Any]) -> Record:
+    """Return the record that `values` are the fields of; `kind` says which.
+
+    Raises:
+        ValueError: They are not; the message is a clause that says what was expected.
+    """
+    name = values.pop("kind", None)
+    if not isinstance(name, str) or name not in KINDS:
+        raise ValueError(f"its kind is {str(name)[:40]!r}, and {', '.join(KINDS)} are known")
+    if name not in _FORMS:
+        _FORMS[name] = TypeAdapter(_form(KINDS[name]))
+    try:
+        _FORMS[name].validate_python(values, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in (name, *first["loc"]))
+        raise ValueError(f"{place[:200]}: {first['msg'][:1].lower()}{first['msg'][1:200]}") from None
+    if name == "candidate":
+        _check_probes(values)
+    return KINDS[name](**values)
+
+
+def _check_probes(values: dict[str, Any]) -> None:
+    asked = {"strength", "optimiser_steps", *values["original"]}
+    for number, probe in enumerate(values["probes"]):
+        if lacking := sorted(asked - probe.keys()):
+            raise ValueError(f"candidate.probes.{number}: {lacking[0]} is missing")
+
+
+def _form(kind: type) -> Any:
+    """Return a dataclass as a typed dictionary that allows no other fields; what has a default may be left out."""
+    hints = get_type_hints(kind)
+    if kind is Measurement:
+        # An older version declared less of a metric; what is lacking is taken from the evaluator.
+        declared = {name: NotRequired[hint] for name, hint in get_type_hints(Metric).items()}
+        metric = _closed("Metric", {**declared, "name": str, "group": Group})
+        hints |= {"metrics": _tuple_of(metric), "samples": _tuple_of(_form(Sample))}
+    if kind is Candidate:
+        hints["probes"] = tuple[dict[str, Number], ...]
+    optional = {
+        field.name for field in fields(kind) if field.default is not MISSING or field.default_factory is not MISSING
+    }
+    return _closed(
+        kind.__name__, {name: NotRequired[hint] if name in optional else hint for name, hint in hints.items()}
+    )
+
+
+def _tuple_of(form: Any) -> Any:
+    return tuple.__class_getitem__((form, ...))
+
+
+def _closed(name: str, hints: dict[str, Any]) -> Any:
+    closed = TypedDict(name, hints)  # type: ignore[misc]
+    closed.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    return closed

@@ -1,0 +1,227 @@
+"""What plugins and errors say reaches journal, report and terminal in a form that they hold; in old journals too."""
+
+import json
+import random
+import time
+from io import BytesIO, TextIOWrapper
+
+import pytest
+from rich.console import Console
+
+from harness import collate
+from harness.errors import DataError, PluginError
+from harness.execution.jobs import Event
+from harness.execution.progress import Progress
+from harness.library import load_results
+from harness.messages import MOST_CHARACTERS, printable, storable
+from harness.records import journal as journal_module
+from harness.records.journal import Journal
+from harness.records.notes import MOST_WARNINGS
+from harness.records.record import Failed, Point
+
+HOSTILE = ("half \ud800 a pair", "x" * 20_000_000, "\udcff" * 50_000, "bell \a, red \x1b[31m, null \0, back \u202e", "")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_stored_text_is_encodable_short_and_says_how_much_it_lacks(seed):
+    draw = random.Random(seed)
+    most = draw.choice([60, 200, 10_000])
+    text = "".join(draw.choices("aé\ud800\udfff\n\U0001f600", k=draw.randrange(3 * most)))
+    stored = storable(text, most)
+    stored.encode()
+    assert len(stored) <= most
+    assert storable(stored, most) == stored
+    if stored.endswith("more characters were cut)"):
+        kept, _, count = stored.rpartition(" … (")
+        assert kept == text[: -int(count.split()[0].replace(",", ""))].encode(errors="backslashreplace").decode()
+    else:
+        assert stored == text.encode(errors="backslashreplace").decode()
+
+
+def test_a_short_text_of_any_language_is_itself():
+    for text in ("", "plain", "Zoë “sagt”\n\t☃ \U0001f600 한국어"):
+        assert storable(text) == printable(text) == text
+
+
+def test_what_would_steer_a_terminal_is_escaped():
+    assert printable("a\x00\x1b]0;title\x07\r\x9b31m\u202e\ud800z") == r"a\x00\x1b]0;title\x07\r\x9b31m\u202e\ud800z"
+
+
+@pytest.fixture
+def row(make_row):
+    return make_row("emso", (1,))
+
+
+def sweep(folder, make_plan, row, make_measurement, *records):
+    journal = Journal(folder / "journal")
+    journal.write_plan(make_plan(row))
+    for record in (make_measurement(row, 1, numbers={"ma": 0.5}), *records):
+        journal.append(record)
+    return journal
+
+
+def old_line(record, monkeypatch):
+    """Return the line as a version wrote it that kept every text as it was."""
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module, "in_form", lambda notes, told: notes)
+        patch.setattr(journal_module._encode, "__defaults__", (str,))
+        return journal_module._line_of(record)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=["surrogate", "long", "long surrogates", "control", "empty"])
+@pytest.mark.parametrize("version", ["old", "new"])
+def test_no_message_keeps_a_report_from_being_made(
+    tmp_path, make_plan, row, make_measurement, make_row, monkeypatch, capsys, text, version
+):
+    fails = make_row("gradient_ascent", (1,))
+    journal = sweep(tmp_path, lambda row: make_plan(row, fails), row, make_measurement)
+    failed = Failed(trial_id=fails.trial_id, error=text, log=(text, "last"))
+    noted = Point(
+        trial_id=row.trial_id,
+        point_id=row.point_id(1),
+        strength=1,
+        erase_seconds=1.0,
+        peak_memory_bytes=None,
+        notes={"warnings": [text], text or "empty": text, "deep": [{"a": text}]},
+    )
+    for record in (failed, noted):
+        if version == "new":
+            journal.append(record)
+        else:
+            with (journal.folder / f"{record.trial_id}.jsonl").open("ab") as file:
+                file.write(old_line(record, monkeypatch))
+    assert version == "old" or sum(file.stat().st_size for file in journal.folder.iterdir()) < 150_000
+    [failed_read] = journal.read(fails.trial_id)
+    assert len(failed_read.error) <= MOST_CHARACTERS
+    assert failed_read.log[-1] == "last"
+    assert collate.main([str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text()
+    assert len(page) < 1_000_000
+    for shown_text in (page, printed, (tmp_path / "table.csv").read_text(), (tmp_path / "table.tex").read_text()):
+        assert printable(shown_text) == shown_text
+
+
+def test_notes_of_any_form_are_kept_as_far_as_reports_read_them(tmp_path, make_plan, row, make_measurement):
+    wrong = {
+        "standard_errors": "none",
+        "prompts": [[1]],
+        "human_perplexity": {"nobody": 1.0},
+        "warnings": 5,
+        "selected_blocks": 7,
+        "selected_by_epoch": {"a": 1},
+        "epoch": float("nan"),
+        "loss": [float("inf"), None],
+    }
+    journal = sweep(tmp_path, make_plan, row, make_measurement)
+    journal.append(make_measurement(row, 1, "generation", {"perplexity": 3.0}, notes=wrong))
+    journal.append(
+        Point(
+            trial_id=row.trial_id,
+            point_id=row.point_id(1),
+            strength=1,
+            erase_seconds=1.0,
+            peak_memory_bytes=None,
+            notes=wrong,
+        )
+    )
+    assert collate.main([str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "the note &#39;standard_errors&#39; was left out: it is a str, and reports read a dictionary of" in page
+    assert journal.read(row.trial_id)[-1].notes["loss"] == [float("inf"), None], "what nobody reads is the plugin's own"
+
+
+def test_notes_have_a_bound_and_say_what_they_lost(tmp_path, row):
+    def kept(notes):
+        journal = Journal(tmp_path)
+        journal.append(
+            Point(trial_id="t", point_id="p", strength=1, erase_seconds=1.0, peak_memory_bytes=None, notes=notes)
+        )
+        return journal.read("t")[-1].notes
+
+    many = kept({"large": ["x" * 9000] * 600, "small": 1, "warnings": [str(number) for number in range(5000)]})
+    assert many["small"] == 1
+    assert "large" not in many
+    assert many["warnings"][-2] == "4,902 more warnings were left out"
+    assert many["warnings"][-1].startswith("the note 'large' was left out: it has 5,4")
+    assert len(many["warnings"]) == MOST_WARNINGS
+    began = time.process_time()
+    assert len(kept({str(number): "some words" * 3 for number in range(120_000)})) < 120_000
+    assert time.process_time() - began < 5, "it is linear in what is left out"
+
+
+@pytest.mark.parametrize("notes", [{"a": 10**5000}, "itself"])
+def test_notes_that_no_json_holds_are_named(tmp_path, notes):
+    if notes == "itself":
+        notes = {}
+        notes["a"] = notes
+    point = Point(trial_id="t", point_id="p", strength=1, erase_seconds=1.0, peak_memory_bytes=None, notes=notes)
+    with pytest.raises(PluginError, match=r"point\.notes"):
+        Journal(tmp_path).append(point)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_that_encodes_strictly_shows_every_message():
+    written = BytesIO()
+    with Progress([], Console(file=TextIOWrapper(written, encoding="utf-8", write_through=True))) as progress:
+        progress(Event(job="j", kind="failed", message="half \ud800, bell \a " + "x" * 10**6))
+    assert rb"j: failed: half \ud800, bell \x07 xx" in written.getvalue()
+    assert len(written.getvalue()) < 3000
+
+
+def test_names_of_any_kind_reach_table_and_terminal(tmp_path, make_plan, make_row, make_measurement, capsys):
+    name = 'a\x1b[31m\ud800, "<b>" $_{'
+    row = make_row(name, (1,), trial_id="t")
+    sweep(tmp_path, make_plan, row, make_measurement)
+    assert collate.main([str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\x1b" not in (tmp_path / "table.csv").read_text() + (tmp_path / "report.html").read_text()
+
+
+SEALED = {
+    "other field": (lambda body: body | {"colour": "red"}, "measurement.colour: extra inputs are not permitted"),
+    "missing field": (lambda body: {n: v for n, v in body.items() if n != "seconds"}, "measurement.seconds: field req"),
+    "number is text": (lambda body: body | {"numbers": {"ma": "high"}}, "measurement.numbers.ma: input should be"),
+    "numbers are a list": (lambda body: body | {"numbers": [1]}, "measurement.numbers: input should be"),
+    "id is a number": (lambda body: body | {"point_id": 7}, "measurement.point_id: input should be a valid string"),
+    "metric without a name": (lambda body: body | {"metrics": [{}]}, "measurement.metrics.0.name: field required"),
+    "metrics are a number": (lambda body: body | {"metrics": 3}, "measurement.metrics: input should be"),
+    "sample lacks a text": (lambda body: body | {"samples": [{"kind": "forget"}]}, "measurement.samples.0.prompt"),
+    "unknown kind": (lambda body: body | {"kind": "banquet"}, "its kind is 'banquet', and started, point"),
+    "kind is a list": (lambda body: body | {"kind": []}, "its kind is '[]'"),
+    "no kind": (lambda body: {"a": 1}, "its kind is 'None'"),
+}
+
+
+def sealed(body):
+    text = json.dumps(body, separators=(",", ":")).encode()
+    return text[:-1] + journal_module._tail(text) + b"\n"
+
+
+@pytest.mark.parametrize("harm", SEALED)
+def test_a_sealed_line_that_is_no_record_is_named(tmp_path, make_plan, row, make_measurement, capsys, harm):
+    change, clause = SEALED[harm]
+    journal = sweep(tmp_path, make_plan, row, make_measurement)
+    path = journal.folder / f"{row.trial_id}.jsonl"
+    body = json.loads(path.read_text())
+    del body["checksum"]
+    with path.open("ab") as file:
+        file.write(sealed(change(body)))
+    with pytest.raises(DataError) as caught:
+        load_results(tmp_path)
+    said = str(caught.value)
+    assert said.startswith(f"{path}, line 2 is whole, but no record of this version of Lethe (")
+    assert clause in said
+    assert said.endswith("or remove that line: what it recorded is done again.")
+
+
+def test_a_line_as_older_versions_wrote_it_is_read(tmp_path, make_plan, row, make_measurement):
+    journal = sweep(tmp_path, make_plan, row, make_measurement)
+    path = journal.folder / f"{row.trial_id}.jsonl"
+    body = json.loads(path.read_text())
+    del body["checksum"], body["items"]
+    for name in ("aggregate", "items", "agrees_with", "weights"):
+        body["metrics"][0].pop(name)
+    path.write_bytes(sealed(body))
+    assert load_results(tmp_path).table["ma"].tolist() == [0.5]
