@@ -5,7 +5,8 @@
     ├── DataError        a forget, retain or utility text is unusable
     ├── ModelError       a checkpoint or tokenizer cannot be loaded
     ├── PluginError      a method or evaluator is unknown, broken or defined twice
-    └── TrialError       erasing or measuring went wrong (a NaN loss, say)
+    ├── TrialError       erasing or measuring went wrong (a NaN loss, say)
+    └── ExecutorError    what runs the trials broke: a process of Ray died
 
 A message finishes the sentence: what was wrong, where, what is allowed, what to do next.
 """
@@ -60,6 +61,10 @@ class PluginError(LetheError):
 
 class TrialError(LetheError):
     """An erasure or a measurement that cannot go on."""
+
+
+class ExecutorError(LetheError):
+    """What runs the trials broke: the sweep ends, and what is measured is kept."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
