@@ -192,7 +192,7 @@ def names(queue, count):
 def test_candidates_follow_the_jobs_and_the_study_that_tried_least_is_next(open_queue, make_job, make_study):
     job = make_job("first")
     queue, _ = open_queue(job, studies=[make_study("a"), make_study("b", trials=2)])
-    assert queue.most == 6
+    assert queue.most_attempts == 2 * 6
     assert queue.next() is job
     assert names(queue, 6) == ["a0", "b0", "a1", "b1", "a2", None]
     assert queue.is_exhausted()
