@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import re
 import socket
 import sys
@@ -124,7 +123,6 @@ def shut_down(kill: Callable[[], None], error: BaseException | None) -> None:
         ray.shutdown()
         return
     INTERRUPTION.is_broken = True
-    atexit.unregister(ray.shutdown)
     if IS_LOCAL:
         kill()
 

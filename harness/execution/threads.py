@@ -53,7 +53,8 @@ def leave(exit_code: int) -> NoReturn:
     """End the process, also where a plugin's thread would go on or something of it is beyond a good end."""
     if not _keeping_alive() and not INTERRUPTION.is_broken:
         sys.exit(exit_code)
-    atexit._run_exitfuncs()
+    if not INTERRUPTION.is_broken:  # Ray's own would wait for what is dead.
+        atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)

@@ -128,7 +128,7 @@ def running(base):
     return found
 
 
-def ended(driver, base, seconds=60):
+def ended(driver, base, seconds=300):
     """Return how a driver ended, and what it said; nothing of it is left."""
     _, errors = driver.communicate(timeout=seconds)
     assert list(base.iterdir()) == []
