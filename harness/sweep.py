@@ -121,7 +121,7 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) ->
     from harness.library import SweepResults
     from harness.records.journal import Journal
     from harness.records.tracking import Tracker
-    from harness.reporting.write import write
+    from harness.reporting.write import write, write_measured
 
     journal, tracker = Journal(folders.results / "journal"), Tracker(folders.results.parent)
     before = read_tuned(planned, journal)
@@ -147,28 +147,13 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) ->
     except (KeyboardInterrupt, ExecutorError) as error:
         with INTERRUPTION.deferred():
             INTERRUPTION.heard()
-            error.add_note(_reported(planned, journal, folders))
+            error.add_note(write_measured(planned, journal, folders.results))
         raise
     with INTERRUPTION.deferred():
         ranked, written = write(measured, folders.results)
     tracker.sync(measured, _collapse_classes(ranked))
     tracker.finish(written)
     return SweepResults(folders.results, measured, ranked)
-
-
-def _reported(planned: Plan, journal: Journal, folders: Folders) -> str:
-    """Write the report of what is measured so far, and return the sentence that says where it is."""
-    from harness.execution.tuned import read_tuned
-    from harness.reporting.write import write
-
-    try:
-        measured = read_tuned(planned, journal)
-        if not measured.measured:
-            return "Nothing is measured yet, so there is no report."
-        write(measured, folders.results)
-    except Exception as error:  # Whatever ended the sweep may have harmed what a report needs.
-        return f"Its report could not be written ({type(error).__name__}: {error}): lethe collate {folders.results}."
-    return f"The report of what is measured: {folders.results / 'report.html'}"
 
 
 def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], results: str | PathLike[str]) -> None:
