@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import DataError, LetheError
+from harness.execution.threads import leave
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -47,10 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _, function = VERBS[verb.name][0].partition(":")
     run: Verb = getattr(import_module(module), function)
     try:
-        return run(rest)
+        exit_code = run(rest)
     except LetheError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        exit_code = 1
+    if argv is None:  # The command itself: a plugin may have left a thread that would go on for ever.
+        leave(exit_code)
+    return exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,4 +135,4 @@ def _verb_parser(name: str) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

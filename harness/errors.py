@@ -6,7 +6,8 @@
     ├── ModelError       a checkpoint or tokenizer cannot be loaded
     ├── PluginError      a method or evaluator is unknown, broken or defined twice
     ├── StorageError     a file cannot be written: a full disk, say
-    └── TrialError       erasing or measuring went wrong (a NaN loss, say)
+    ├── TrialError       erasing or measuring went wrong (a NaN loss, say)
+    └── ExecutorError    what runs the trials broke: a process of Ray died
 
 A message finishes the sentence: what was wrong, where, what is allowed, what to do next.
 """
@@ -65,6 +66,10 @@ class StorageError(LetheError):
 
 class TrialError(LetheError):
     """An erasure or a measurement that cannot go on."""
+
+
+class ExecutorError(LetheError):
+    """What runs the trials broke: the sweep ends, and what is measured is kept."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

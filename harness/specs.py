@@ -95,6 +95,15 @@ class MemorizedTraining:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimeLimit:
+    """How long a trial may run, and who says so."""
+
+    minutes: float
+    setting: str
+    """In the sweep file: `timeout_minutes`, or `methods.emso.timeout_minutes`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollapseBounds:
     """What of the original's numbers a point must keep: outside of any of them it has collapsed."""
 
@@ -158,6 +167,8 @@ class TrialSpec(PlainData):
     """The model that the `retrained` row measures; `model` stays the original, which it is compared with."""
     cpus: int = 1
     gpus: float = 0.0
+    time_limit: TimeLimit | None = None
+    """No part of the trial's identity, which is that of its numbers."""
     keep_erased: Literal["none", "patch", "all"] = "patch"
     samples: Literal["redacted", "plain"] = "redacted"
 

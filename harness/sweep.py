@@ -4,7 +4,9 @@
     python -m harness.sweep sweeps/tradeoff.yaml --plan
     python -m harness.sweep sweeps/tradeoff.yaml --set seeds=[0,1,2] --only method=emso
 
-Exit codes: 0 all is done, 1 a trial failed, 2 the sweep file is wrong, 130 interrupted (Ctrl-C).
+Exit codes: 0 all is done, 1 a trial failed or Ray died, 2 the sweep file is wrong; 130 after Ctrl-C, 143 after SIGTERM,
+129 after SIGHUP. The first of these signals ends what is running and writes the report of what is measured; a second
+one ends everything at once. Whatever ended it: the same command continues.
 """
 
 from __future__ import annotations
@@ -18,29 +20,32 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
-
-from harness.errors import ConfigError, LetheError, StorageError
+# What takes long to import is imported when it is used: a signal during that is already ours.
+from harness.errors import ConfigError, ExecutorError, LetheError, StorageError
+from harness.execution.interruption import INTERRUPTION, Interrupted
+from harness.execution.threads import leave
 from harness.messages import shown
-from harness.planning.plan import plan
-from harness.plans import Plan, StudySpec
-from harness.records.journal import Journal
-from harness.records.results import trial_results
-from harness.specs import TrialSpec
 
 if TYPE_CHECKING:
     from harness.execution.jobs import Event, Executor, Folders, Job, Watcher
     from harness.library import SweepResults
+    from harness.plans import Plan, StudySpec
+    from harness.records.journal import Journal
     from harness.records.results import Results
     from harness.records.tracking import Tracker
     from harness.reporting.ranking import RankedTable
+    from harness.specs import TrialSpec
 
 ExecutorName = Literal["ray", "inline"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    with INTERRUPTION.watched(signals=True):
+        return _main(_parser().parse_args(argv))
+
+
+def _main(arguments: argparse.Namespace) -> int:
     choice = {"overrides": arguments.set, "only": arguments.only, "results": arguments.results}
     try:
         if arguments.plan:
@@ -52,11 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except LetheError as error:
         kept = " What is measured is kept." if isinstance(error, StorageError) else ""
-        print(f"{type(error).__name__}: {error}{kept}", file=sys.stderr)
+        print("\n".join([f"{type(error).__name__}: {error}{kept}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("\nInterrupted. What is measured is kept: run the same command again to continue.", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        INTERRUPTION.heard()
+        words = "\nInterrupted. What is measured is kept: run the same command again to continue."
+        print("\n".join([words, *getattr(error, "__notes__", ())]), file=sys.stderr)
+        return error.exit_code if isinstance(error, Interrupted) else 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,7 +105,11 @@ def run_sweep(
     Raises:
         ConfigError: The sweep file is wrong, or a trial cannot run on this machine; it lists every fault.
         DataError: Another run of this sweep is at work, or its numbers cannot be ranked together.
+        ExecutorError: Ray died; what was measured before is kept, and in the report.
     """
+    from harness.planning.plan import plan
+    from harness.records.journal import Journal
+
     planned = plan(Path(file), overrides, only)
     folders = _folders(results, planned)
     with Journal(folders.results / "journal").held():
@@ -110,8 +121,9 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) ->
     from harness.execution.progress import Progress
     from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
     from harness.library import SweepResults
+    from harness.records.journal import Journal
     from harness.records.tracking import Tracker
-    from harness.reporting.write import write
+    from harness.reporting.write import write, write_measured
 
     journal, tracker = Journal(folders.results / "journal"), Tracker(folders.results.parent)
     before = read_tuned(planned, journal)
@@ -128,20 +140,31 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) ->
                 _executor(executor)(jobs, folders, watch, studies)
         return read_tuned(planned, journal)
 
-    measured = run(before, searched)
-    if searched:  # What they chose is known now, and measured like any other trial; what failed is not run again.
-        journal.write_plan(measured.plan)
-        new = tuple(trial for trial in measured.trials if trial.spec.trial_id not in before.statuses)
-        measured = run(replace(measured, trials=new, studies=()), ())
-    ranked, written = write(measured, folders.results)
+    try:
+        measured = run(before, searched)
+        if searched:  # What they chose is known now, and measured like any other trial; what failed is not run again.
+            journal.write_plan(measured.plan)
+            new = tuple(trial for trial in measured.trials if trial.spec.trial_id not in before.statuses)
+            measured = run(replace(measured, trials=new, studies=()), ())
+    except (KeyboardInterrupt, ExecutorError) as error:
+        with INTERRUPTION.deferred():
+            INTERRUPTION.heard()
+            error.add_note(write_measured(planned, journal, folders.results))
+        raise
+    with INTERRUPTION.deferred():
+        ranked, written = write(measured, folders.results)
     tracker.sync(measured, _collapse_classes(ranked))
     tracker.finish(written)
     return SweepResults(folders.results, measured, ranked)
 
 
 def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], results: str | PathLike[str]) -> None:
+    from rich.console import Console
+
     from harness.execution.jobs import jobs_for
     from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
+    from harness.planning.plan import plan
+    from harness.records.journal import Journal
     from harness.reporting.plan_table import needs_table, needs_warning, studies_table, trials_table
     from harness.sizing.fit_check import doubtful, sized, unfit
     from harness.sizing.machine import this_machine
@@ -197,6 +220,8 @@ def _folders(results: str | PathLike[str], planned: Plan) -> Folders:
 
 def _tracked(watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracker: Tracker) -> Watcher:
     """Return a watcher that also brings MLflow up to date whenever a trial is over."""
+    from harness.records.results import trial_results
+
     specs = {job.name: job.spec for job in jobs if job.kind == "trial"}
 
     def watched(event: Event) -> None:
@@ -247,4 +272,4 @@ def _tell(outcome: SweepResults) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

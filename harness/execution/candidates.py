@@ -10,8 +10,10 @@ from harness.contracts import ErasedModel
 from harness.errors import StorageError
 from harness.execution.erasing import erase
 from harness.execution.inputs import clear_shared, validation_set
+from harness.execution.interruption import failure
 from harness.execution.jobs import CandidateTask, Event, Folders, Job, Watcher
 from harness.execution.probing import asked_for, probe, selection_set, shared_probe
+from harness.execution.time_limits import exceeded
 from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
@@ -44,7 +46,8 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
         end = _walk(task, job.spec, Artifacts(folders.artifacts, progress), seen, progress)
     except StorageError:  # No fault of its settings: it is tried again when the sweep is run again.
         raise
-    except Exception as error:  # Whatever a plugin raises at settings that nobody has tried before.
+    except BaseException as raised:  # Whatever a plugin raises at settings that nobody has tried before.
+        error = failure(raised, exceeded(job.spec))
         clear_shared()  # It may have been harmed.
         end = f"{type(error).__name__}: {error}"
     candidate = Candidate(

@@ -19,6 +19,7 @@ import torch
 
 from harness.contracts import ErasedModel
 from harness.errors import TrialError
+from harness.execution.threads import no_thread_left
 
 
 @dataclass(frozen=True)
@@ -188,20 +189,21 @@ def guarded_models(plugin: str, erase: Callable[[], Iterator[ErasedModel]], task
     A method that goes on finds the state that it left: a generator may well yield inside `torch.no_grad()`.
 
     Raises:
-        TrialError: It changed what it was lent.
+        TrialError: It changed what it was lent, or left a thread behind.
     """
     models = None
     theirs = ProcessState.capture()
     try:
-        while True:
-            with guarded(plugin, task):
-                theirs.restore()
-                models = erase() if models is None else models
-                erased = next(models, None)
-                theirs = ProcessState.capture()
-            if erased is None:
-                return
-            yield erased
+        with no_thread_left(plugin):
+            while True:
+                with guarded(plugin, task):
+                    theirs.restore()
+                    models = erase() if models is None else models
+                    erased = next(models, None)
+                    theirs = ProcessState.capture()
+                if erased is None:
+                    return
+                yield erased
     finally:
         if models is not None and hasattr(models, "close"):
             with guarded(plugin, task):

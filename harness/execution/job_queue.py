@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.errors import StorageError
-from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
+from harness.execution.interruption import INTERRUPTION
+from harness.execution.jobs import Event, Folders, Job, Watcher, record_exceeded, record_failure
 from harness.execution.memorized import MEMORIZED
 from harness.execution.open_study import OpenStudy
+from harness.execution.time_limits import exceeded
 from harness.execution.trial import run_job
 from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
@@ -45,11 +47,13 @@ class JobQueue:
         self._provided: set[str] = set()
         self._errors: dict[str, str] = {}
         self._unwritable: StorageError | None = None
+        self._lost: set[str] = set()
+        self._exceeded: set[str] = set()
 
     @property
-    def most(self) -> int:
-        """Return how many jobs there are at most, candidates among them."""
-        return len(self.jobs) + sum(study.study.trials for study in self._studies.values())
+    def most_attempts(self) -> int:
+        """Return how often a job is begun at most, candidates among them: twice, where its process dies."""
+        return 2 * (len(self.jobs) + sum(study.study.trials for study in self._studies.values()))
 
     @property
     def specs(self) -> list[TrialSpec]:
@@ -132,21 +136,40 @@ class JobQueue:
         if self._unwritable:
             raise self._unwritable
 
+    def lose(self, job: Job, error: str, log: Sequence[str] = ()) -> None:
+        """Take note that a job's process died: it is tried again, once, from its last finished point."""
+        if job.name in self._exceeded:
+            return
+        if job.name in self._lost:
+            self.fail(job, error, log)
+            return
+        self._lost.add(job.name)
+        self._running.pop(job.name, None)
+        self._waiting.insert(0, job)
+        self._watch(Event(job=job.name, kind="progress", message="its process died: it is tried once more"))
+
+    def lose_running(self, error: str) -> int:
+        """Take note that the processes of all running jobs died, and return how many those are."""
+        running = list(self._running.values())
+        for job in running:
+            self.lose(job, error)
+        return len(running)
+
+    def exceed(self, job: Job) -> None:
+        """Record that a job ran longer than it may; its process dies next, and that is no news."""
+        self._exceeded.add(job.name)
+        record_exceeded(job, self.folders)
+        self.fail(job, f"TrialError: {exceeded(job.spec)}")
+
     def close(self, reason: str) -> None:
         """Fail whatever is not over."""
-        self.fail_running(reason)
+        for job in list(self._running.values()):
+            self.fail(job, reason)
         for job in [] if self._unwritable else self._waiting:
             self.fail(job, reason)
         self._waiting.clear()
         for study in self._studies.values():
             study.close()
-
-    def fail_running(self, reason: str) -> int:
-        """Fail whatever runs, and return how many those are."""
-        running = list(self._running.values())
-        for job in running:
-            self.fail(job, reason)
-        return len(running)
 
     def _over(self, job: Job) -> None:
         self._running.pop(job.name, None)
@@ -182,7 +205,8 @@ def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher, studies: S
         StorageError: The journal cannot be written.
     """
     queue = JobQueue(jobs, folders, watch, studies=studies)
-    while job := queue.next():
-        run_job(job, folders, queue.report)
-        queue.finish(job)
+    with INTERRUPTION.watched():
+        while job := queue.next():
+            run_job(job, folders, queue.report)
+            queue.finish(job)
     queue.check_writable()

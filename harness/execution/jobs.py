@@ -14,13 +14,14 @@ from typing import Literal, Protocol
 
 from harness.contracts import Json
 from harness.execution.memorized import MEMORIZED, memorized_key
+from harness.execution.time_limits import exceeded, longer, seconds_of
 from harness.execution.tuned import unfinished_studies
 from harness.messages import storable
 from harness.plain_data import PlainData
 from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.records.record import Failed
+from harness.records.record import Candidate, Failed
 from harness.records.results import Results
 from harness.specs import TrialSpec
 
@@ -103,6 +104,22 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
     watch(Event(job=job.name, kind="failed", message=error))
 
 
+def record_exceeded(job: Job, folders: Folders) -> None:
+    """Journal a candidate that was ended since it ran longer than it may: tried, and nothing is known of it."""
+    if job.candidate is not None:
+        candidate = Candidate(
+            trial_id=job.candidate.study.study_id,
+            number=job.candidate.number,
+            settings=dict(job.candidate.settings),
+            probes=(),
+            targets={},
+            original={},
+            end=f"TrialError: {exceeded(job.spec)}",
+            seconds=seconds_of(job.spec) or 0.0,
+        )
+        Journal(folders.results / "journal").append(candidate)
+
+
 def jobs_for(results: Results, folders: Folders) -> list[Job]:
     """Return the jobs that finish a sweep: nothing for what the journal holds, memorised models first.
 
@@ -121,6 +138,9 @@ def jobs_for(results: Results, folders: Folders) -> list[Job]:
         if needs and needs not in memorize and artifacts.find(MEMORIZED, needs) is None:
             name = f"memorize-{_short(spec.model.id)}-{needs[:4]}"
             memorize[needs] = Job(name=name, kind="memorize", spec=spec, provides=needs)
+        elif needs in memorize:  # It may run as long as any that needs it.
+            longest = longer(memorize[needs].spec.time_limit, spec.time_limit)
+            memorize[needs] = replace(memorize[needs], spec=replace(memorize[needs].spec, time_limit=longest))
         if spec in searched:
             continue
         strength = "" if len(spec.strengths) != 1 else f"-{spec.strengths[0]:g}"

@@ -10,25 +10,24 @@ environment of its own processes; when the driver is killed, they end too.
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import json
 import logging
 import os
 import re
-import shutil
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness.execution.interruption import INTERRUPTION
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.execution.ray_faults import is_death, last_words, ray_watched, shut_down
 from harness.execution.ray_settings import IS_LOCAL, forwarded_environment, set_ray_environment
+from harness.execution.temporary_folder import kill_users, temporary_folder
+from harness.execution.time_limits import Clocks, seconds_of
 from harness.plans import StudySpec
-from harness.storage import writing
 
 set_ray_environment()
 
@@ -44,8 +43,7 @@ _SHORT_OF_MEMORY = (
     "WorkerDied: its process was stopped because memory ran short. Close what else needs memory, lower "
     "`training.micro_batch`, or give each trial more `resources.cpus`, so that fewer run at once."
 )
-_IN_USE = "in-use"
-"""Locked in a driver's temporary folder for as long as the driver lives."""
+_DIED = "WorkerDied: its process ended before the job did, and did so again: killed, or crashed"
 
 
 def run_with_ray(
@@ -62,19 +60,21 @@ def run_with_ray(
 
     Raises:
         StorageError: The journal, or Ray's temporary folder, cannot be written.
+        ExecutorError: Ray itself died.
     """
     # Tune does not know of a trial's own workers: trials with as many are run together, and no others beside them.
     specs = [*(job.spec for job in jobs), *(study.trial for study in studies)]
     for workers in sorted({spec.engine.workers for spec in specs}):
         alike = [job for job in jobs if job.spec.engine.workers == workers]
         searched = [study for study in studies if study.trial.engine.workers == workers]
-        _run_alike(JobQueue(alike, folders, watch, studies=searched), work, workers)
+        with INTERRUPTION.watched():
+            _run_alike(JobQueue(alike, folders, watch, studies=searched), work, workers)
 
 
 def _run_alike(queue: JobQueue, work: str, workers: int) -> None:
-    with _temporary_folder() as temporary:
-        for _ in range(queue.most):  # Every session that breaks costs at least one of them.
-            with _ray(temporary) as has:
+    with temporary_folder() as temporary:
+        for _ in range(queue.most_attempts):  # Every session that breaks costs at least one of them.
+            with _ray(temporary) as has, ray_watched():
                 queue.capacity = has if IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
@@ -83,7 +83,7 @@ def _run_alike(queue: JobQueue, work: str, workers: int) -> None:
                 try:
                     _tuner(queue, temporary, work, at_once).fit()
                 except RuntimeError as error:  # Tune breaks where a worker that was being started had to make room.
-                    if "low on memory" not in str(error) or not queue.fail_running(_SHORT_OF_MEMORY):
+                    if "low on memory" not in str(error) or not queue.lose_running(_SHORT_OF_MEMORY):
                         raise
             if queue.is_over():
                 break
@@ -106,7 +106,7 @@ class _Search(Searcher):  # type: ignore[misc]
         job = self._queue.next()
         if job is not None:
             return {"job": json.dumps(job.to_json())}  # As text, in which Tune looks for nothing to resolve.
-        return str(Searcher.FINISHED) if self._queue.is_exhausted() else None
+        return str(Searcher.FINISHED) if self._queue.is_over() else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """Do nothing: `_Forward` hears of it too, and knows the trial."""
@@ -121,21 +121,40 @@ class _Forward(tune.Callback):  # type: ignore[misc]
     def __init__(self, queue: JobQueue, temporary: Path) -> None:
         self._queue = queue
         self._temporary = temporary
+        self._clocks = Clocks()
+        self._running: dict[str, Trial] = {}
 
     def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
         return tune.Callback, ()
 
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        for name in self._clocks.overdue():
+            self._clocks.stop(name)
+            trial = self._running[name]
+            self._queue.exceed(_job_of(trial.config))
+            ray.kill(trial.temporary_state.ray_actor)  # It may hang where no signal reaches it.
+
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        self._queue.report(Event(**result["event"]))
+        event, job = Event(**result["event"]), _job_of(trial.config)
+        if event.kind == "started":
+            self._running[job.name] = trial
+            self._clocks.start(job.name, seconds_of(job.spec))
+        self._queue.report(event)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._clocks.stop(_job_of(trial.config).name)
         self._queue.finish(_job_of(trial.config))
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        error, log = _postmortem(trial, self._temporary)
-        self._queue.fail(_job_of(trial.config), error, log)
+        job = _job_of(trial.config)
+        self._clocks.stop(job.name)
+        error, log, has_died = _postmortem(trial, self._temporary)
+        if has_died:
+            self._queue.lose(job, error, log)
+        else:
+            self._queue.fail(job, error, log)
 
 
 def _job_of(config: dict[str, str]) -> Job:
@@ -157,15 +176,18 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
     def name_of(trial: Trial) -> str:
         return _job_of(trial.config).name
 
+    def folder_of(trial: Trial) -> str:  # Of each attempt.
+        return f"{name_of(trial)}-{trial.trial_id}"
+
     return tune.Tuner(
         tune.with_resources(trainable, resources),
         tune_config=tune.TuneConfig(
             search_alg=_Search(queue),
-            num_samples=queue.most,
+            num_samples=queue.most_attempts,
             max_concurrent_trials=at_once or None,
             reuse_actors=all(spec.gpus == 0 for spec in queue.specs),
             trial_name_creator=name_of,
-            trial_dirname_creator=name_of,
+            trial_dirname_creator=folder_of,
         ),
         run_config=tune.RunConfig(
             name="tune",
@@ -187,19 +209,16 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
     run(job, folders, lambda event: tune.report({"event": event.to_json()}))
 
 
-def _postmortem(trial: Trial, temporary: Path) -> tuple[str, list[str]]:
-    """Return why a worker ended before its job did, and its last lines."""
+def _postmortem(trial: Trial, temporary: Path) -> tuple[str, list[str], bool]:
+    """Return why a job did not end well, the last lines of its worker, and whether that died."""
     text = re.sub(r"\x1b\[\d+m", "", Path(trial.error_file).read_text(errors="replace"))
     report = [line for line in text.splitlines()[1:] if line.strip(" ^")]
     if "low on memory" in text:
-        return _SHORT_OF_MEMORY, report[-_LOG_LINES:]
-    dead = re.search(r"actor died.*pid: (\d+)", text, re.DOTALL)
-    if dead is None:
-        return report[-1], report[-_LOG_LINES:]
-    logs = temporary.glob(f"session_latest/logs/worker-*-{dead[1]}.err")
-    lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
-    written = [line for line in lines if not line.startswith((":job_id:", ":actor_name:"))]
-    return "WorkerDied: its process ended before the job did: killed, or crashed", written[-_LOG_LINES:]
+        return _SHORT_OF_MEMORY, report[-_LOG_LINES:], True
+    if not is_death(report):
+        return report[-1], report[-_LOG_LINES:], False
+    pid = re.search(r"pid: (\d+)", text)
+    return _DIED, (last_words(temporary, pid[1]) if pid else report)[-_LOG_LINES:], True
 
 
 @contextmanager
@@ -208,52 +227,25 @@ def _ray(temporary: Path) -> Iterator[dict[str, float]]:
     common = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     # There is no setting that keeps Ray from printing a paragraph when a worker dies; the queue says it.
     ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
-    if IS_LOCAL:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _temp_dir=str(temporary),
-            **common,
-        )
-    else:
-        passed = forwarded_environment(os.environ)
-        ray.init(address=os.environ["RAY_ADDRESS"], runtime_env={"env_vars": passed}, **common)
+    if INTERRUPTION.takes_signals:
+        ray._private.utils.set_sigterm_handler = lambda handler: None
+    error: BaseException | None = None
     try:
+        if IS_LOCAL:
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=str(temporary),
+                **common,
+            )
+        else:
+            passed = forwarded_environment(os.environ)
+            ray.init(address=os.environ["RAY_ADDRESS"], runtime_env={"env_vars": passed}, **common)
+        INTERRUPTION.take_signals()  # Its C++ part has a SIGTERM handler too.
         yield ray.cluster_resources()
+    except BaseException as raised:
+        error = raised
+        raise
     finally:
-        ray.shutdown()
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    """Yield a folder for Ray's sessions and Tune's files; remove it, and what killed drivers left."""
-    # Ray puts sockets below it, and a socket's path has at most 107 bytes.
-    base = Path(tempfile.gettempdir())
-    base = Path("/tmp") if len(str(base)) > 20 and Path("/tmp").is_dir() else base
-    _remove_abandoned(base)
-    what = "Ray's temporary folder; TMPDIR names another place"
-    with writing(base, what):
-        folder = Path(tempfile.mkdtemp(prefix="lethe-", dir=base))
-    try:
-        with writing(folder, what):
-            lock = (folder / _IN_USE).open("ab")
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            inner = folder / "r"  # Ray opens this one to all users; the outer one stays closed.
-            with writing(folder, what, reads_too=True):
-                inner.mkdir()
-                yield inner
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_abandoned(base: Path) -> None:
-    for path in base.glob(f"lethe-*/{_IN_USE}"):
-        try:
-            with path.open("ab") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if time.time() - path.stat().st_mtime > 60:  # Else it may be about to be locked.
-                    shutil.rmtree(path.parent, ignore_errors=True)
-        except OSError:
-            continue  # Another driver's, or another user's.
+        shut_down(lambda: kill_users(temporary), error)

@@ -32,6 +32,7 @@ from harness.execution.candidates import run_candidate
 from harness.execution.erasing import erase
 from harness.execution.guard import guarded
 from harness.execution.inputs import clear_shared, device_of, measured_set, utility_texts
+from harness.execution.interruption import INTERRUPTION, failure
 from harness.execution.items import metric_items
 from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.judges import JUDGES
@@ -39,6 +40,8 @@ from harness.execution.memorized import build_memorized
 from harness.execution.memory import PeakMemory, memory_counters, release_free_memory
 from harness.execution.redaction import sample_for_report
 from harness.execution.tasks import MeasuringTask
+from harness.execution.threads import no_thread_left
+from harness.execution.time_limits import exceeded, seconds_of
 from harness.models.loading import load_model
 from harness.models.patch import load_erased, save_patch
 from harness.models.saving import save_model
@@ -82,13 +85,15 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     watch(Event(job=job.name, kind="started"))
     message = ""
     try:
-        if job.kind == "memorize":
-            memorize(job, folders, watch)
-        elif job.kind == "candidate":
-            message = run_candidate(job, folders, watch)
-        else:
-            run_trial(job, folders, watch)
-    except Exception as error:
+        with INTERRUPTION.limited(seconds_of(job.spec)):
+            if job.kind == "memorize":
+                memorize(job, folders, watch)
+            elif job.kind == "candidate":
+                message = run_candidate(job, folders, watch)
+            else:
+                run_trial(job, folders, watch)
+    except BaseException as raised:
+        error = failure(raised, exceeded(job.spec))
         clear_shared()  # Whatever went wrong may have harmed it.
         log = traceback.format_exc().splitlines()[-LOG_LINES:]
         record_failure(job, folders, watch, f"{type(error).__name__}: {error}", log)
@@ -249,7 +254,7 @@ class _RunningTrial:
     ) -> tuple[Evaluation, dict[str, MetricItems]]:
         plugin = f"the evaluator '{name}'"
         task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations)
-        with guarded(plugin, task):
+        with guarded(plugin, task), no_thread_left(plugin):
             evaluation = evaluator.evaluate(model, task)
         declared = {metric.name for metric in evaluator.metrics}
         if set(evaluation.numbers) != declared:

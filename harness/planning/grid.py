@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.contracts import Method, Number
 from harness.errors import Fault, PluginError, unknown
-from harness.planning.schema import NAME, TrainingSettings
+from harness.planning.schema import NAME, RowLimits, TrainingSettings
 from harness.planning.validation import Checking, collected, plain_settings, quoted, validated
 from harness.plugins import METHODS
 from harness.specs import REFERENCE_ROWS
@@ -36,6 +36,8 @@ class TrialTemplate:
     """Several only if the strength is cumulative; rising."""
     training: Settings
     """What the row sets of it."""
+    limits: Settings = dataclasses.field(default_factory=dict)
+    """What the row sets of `RowLimits`."""
 
 
 def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTemplate]]:
@@ -54,6 +56,8 @@ def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
         return []
     method, training = block.pop("method", key), block.pop("training", None)
     trainings = yield from _trainings({} if training is None else training, f"{path}.training")
+    given = {name: block.pop(name) for name in RowLimits.model_fields if name in block}
+    limits = yield from validated(RowLimits, given, path)
     try:
         plugin = METHODS.load(str(method))
     except PluginError as error:
@@ -67,7 +71,9 @@ def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
         grid[plugin.strength.field] = [default]
     combinations = yield from _combinations(plugin, grid, block, path)
     apart = [name for name, values in grid.items() if len(values) > 1 and name != plugin.strength.field]
-    return list(_templates(key, str(method), plugin, combinations, apart, trainings))
+    templates = _templates(key, str(method), plugin, combinations, apart, trainings)
+    set_limits = limits.model_dump(exclude_unset=True) if limits else {}
+    return [dataclasses.replace(template, limits=set_limits) for template in templates]
 
 
 def _listed(block: Settings, path: str) -> Checking[dict[str, list[Any]]]:

@@ -114,6 +114,12 @@ class Resources(Strict):
     gpus: NonNegative = 0.0
 
 
+class RowLimits(Strict):
+    """What a method's row sets besides the method's own settings and its training."""
+
+    timeout_minutes: Positive | None = None
+
+
 class ModelEntry(JudgeEntry):
     """A model to erase from: its name alone, or with how it is to be read and trained."""
 
@@ -207,5 +213,6 @@ class Sweep(Strict):
     ranking: Ranking = Ranking()
     collapse: Collapse = Collapse()
     resources: Resources = Resources()
+    timeout_minutes: Positive | None = None
     report: Report = Report()
     keep_erased: Literal["none", "patch", "all"] = "patch"

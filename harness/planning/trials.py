@@ -26,6 +26,7 @@ from harness.specs import (
     STAND_IN,
     UNSEEN_ROWS,
     EvaluatorSpec,
+    TimeLimit,
     TrialSpec,
 )
 from harness.toolkit import judge_key
@@ -134,6 +135,7 @@ def _unmeasured(
         judges=judges,
         cpus=model.resources.cpus,
         gpus=model.resources.gpus,
+        time_limit=_time_limit(sweep.timeout_minutes, "timeout_minutes"),
         keep_erased=sweep.keep_erased,
         samples=sweep.report.samples,
     )
@@ -196,7 +198,14 @@ def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template:
         training=Training(**{**model.training, **template.training}),
         retain=sources.get("retain") if plugin.reference == "retain_data" else None,
     )
+    if "timeout_minutes" in template.limits:
+        minutes = template.limits["timeout_minutes"]
+        spec = replace(spec, time_limit=_time_limit(minutes, f"methods.{template.key}.timeout_minutes"))
     return identified(spec, is_cumulative=plugin.strength.cumulative)
+
+
+def _time_limit(minutes: float | None, setting: str) -> TimeLimit | None:
+    return None if minutes is None else TimeLimit(minutes=float(minutes), setting=setting)
 
 
 def _label(template: TrialTemplate) -> str:

@@ -10,7 +10,7 @@ from harness.digests import digest_of
 from harness.errors import Fault, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
-from harness.planning.schema import Sweep
+from harness.planning.schema import RowLimits, Sweep
 from harness.planning.search_spaces import declared_space, given_space, searchable
 from harness.planning.texts import Texts
 from harness.planning.trials import erasure
@@ -58,7 +58,7 @@ def _space(sweep: Sweep, key: str, plugin: type[Method]) -> Checking[dict[str, D
     """Return the space of a row: what is declared and not fixed by the row, and what the file gives; None if faulty."""
     assert sweep.tune is not None
     block, strength, path = sweep.methods[key], plugin.strength.field, f"methods.{key}"
-    fixed = {name for name in block if name not in ("method", "training")}
+    fixed = {name for name in block if name not in ("method", "training", *RowLimits.model_fields)}
     fixed |= {f"{OF_TRAINING}{name}" for name in block.get("training") or ()}
     if isinstance(block.get(strength), list):
         yield Fault(

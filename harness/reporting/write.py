@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.execution.tuned import read_tuned
 from harness.files import write_whole
+from harness.plans import Plan
+from harness.records.journal import Journal
 from harness.records.results import Results
 from harness.reporting.block_heat_map import heat_maps
 from harness.reporting.block_selection import block_selections
@@ -86,6 +89,18 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     report = page(results, ranked, pictures, compared, beside)
     written += write_tables(ranked, results.plan.question, folder)
     return ranked, [*written, write_whole(folder / "report.html", report)]
+
+
+def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
+    """Write the report of what a sweep that was ended has measured; return the sentence that says where it is."""
+    try:
+        measured = read_tuned(plan, journal)
+        if not measured.measured:
+            return "Nothing is measured yet, so there is no report."
+        write(measured, folder)
+    except Exception as error:  # Whatever ended the sweep may have harmed what a report needs.
+        return f"Its report could not be written ({type(error).__name__}: {error}): lethe collate {folder}."
+    return f"The report of what is measured: {folder / 'report.html'}"
 
 
 def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]:

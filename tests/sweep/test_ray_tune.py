@@ -19,10 +19,11 @@ from harness.plans import StudySpec, Target
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
 from harness.search_space import Choice
-from harness.specs import Source
+from harness.specs import Source, TimeLimit
 
 WORK = """
-import os, signal, sys, time
+import ctypes, os, signal, sys, time
+from pathlib import Path
 import ray, torch
 from harness.execution.jobs import Event
 from harness.records.journal import Journal
@@ -35,6 +36,11 @@ def work(job, folders, watch):
     if "signal" in said:
         print("last words of", job.name, file=sys.stderr, flush=True)
         os.kill(os.getpid(), said["signal"])
+    if "dies_once" in said and not Path(said["dies_once"]).exists():
+        Path(said["dies_once"]).touch()
+        os._exit(0)
+    if "hangs" in said:
+        ctypes.PyDLL(None).sleep(600)  # In C code that lets no other thread run.
     if "raises" in said:
         raise ValueError(said["raises"])
     if "fails" in said:
@@ -104,6 +110,8 @@ def ran(tmp_path_factory, short_folder, make_job, make_spec):
         make_job("killed", settings={"signal": signal.SIGKILL}),
         make_job("bad-memory", provides="k2", settings={"fails": "ValueError: NaN loss"}),
         make_job("needs-bad-memory", needs="k2"),
+        make_job("dies-once", settings={"dies_once": str(root / "died")}),
+        make_job("hangs", settings={"hangs": True}, time_limit=TimeLimit(minutes=0.02, setting="timeout_minutes")),
         make_job("raises", settings={"raises": "a bug of our own"}),
         make_job("too-big", cpus=9999),
         make_job("last"),
@@ -170,7 +178,9 @@ def test_every_job_runs_once_and_those_without_a_fault_finish(ran):
         "memory": ["started", "finished"],
         "needs-memory": ["started", "finished"],
         "free": ["started", "finished"],
-        "killed": ["started", "failed"],
+        "killed": ["started", "progress", "started", "failed"],
+        "dies-once": ["started", "progress", "started", "finished"],
+        "hangs": ["started", "failed"],
         "bad-memory": ["started", "failed"],
         "needs-bad-memory": ["failed"],
         "raises": ["started", "failed"],
@@ -178,7 +188,7 @@ def test_every_job_runs_once_and_those_without_a_fault_finish(ran):
         "last": ["started", "finished"],
         **{f"emso-miniature-m-candidate-{number}-stud": ["started", "finished"] for number in range(3)},
     }
-    for name in ("memory", "needs-memory", "free", "last"):
+    for name in ("memory", "needs-memory", "free", "dies-once", "last"):
         assert ran["journal"].read(f"id-{name}") == [Stopped(trial_id=f"id-{name}", strength=1, reason="worked")]
 
 
@@ -197,8 +207,13 @@ def test_who_needs_something_starts_after_it_was_provided(ran):
 def test_a_worker_that_dies_becomes_a_failed_record_with_its_last_words(ran):
     [record] = ran["journal"].read("id-killed")
     assert isinstance(record, Failed)
-    assert record.error == "WorkerDied: its process ended before the job did: killed, or crashed"
+    assert record.error == "WorkerDied: its process ended before the job did, and did so again: killed, or crashed"
     assert "last words of killed" in record.log
+
+
+def test_a_worker_that_hangs_in_c_code_is_killed_when_its_time_is_over(ran):
+    [record] = ran["journal"].read("id-hangs")
+    assert record.error.startswith("TrialError: it ran longer than timeout_minutes: 0.02 allows. Raise timeout_min")
 
 
 def test_a_fault_of_the_work_itself_becomes_one_too(ran):
@@ -239,9 +254,9 @@ def test_an_event_is_plain_data():
     assert Event(**event.to_json()) == event
 
 
-def test_when_memory_runs_short_the_jobs_fail_and_the_sweep_goes_on(tmp_path, short_folder, make_job):
+def test_when_memory_runs_short_again_the_job_fails_and_the_sweep_goes_on(tmp_path, short_folder, make_job):
     (tmp_path / "our_work.py").write_text(WORK)
-    jobs = [make_job(name, settings={"seconds": 60}) for name in ("one", "two", "three")]
+    jobs = [make_job(name, settings={"seconds": 60}) for name in ("one", "two")]
     command = [sys.executable, "-c", DRIVER, json.dumps([job.to_json() for job in jobs]), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}
     # To Ray, a machine that has given a thousandth of its memory away has none left.

@@ -1,6 +1,7 @@
 """Plugins that harm what they share: they fail by name, and their neighbours' numbers are right."""
 
 import ctypes
+import importlib
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import re
 import runpy
 import shutil
 import struct
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +34,7 @@ from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
-from harness.specs import EvaluatorSpec, Source
+from harness.specs import EvaluatorSpec, Source, TimeLimit
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")
 
@@ -197,6 +199,29 @@ def test_a_method_that_harms_at_its_end_fails_and_its_points_stand(run, clean):
     assert "task.forget (lengths_N)" in errors(first)[0]
     assert numbers(first) == numbers(sound)
     assert numbers(second) == clean
+
+
+ENDINGS = {
+    "exits": "TrialError: a plugin tried to end the process (SystemExit: 3).",
+    "cancels": "TrialError: a plugin tried to end the process (CancelledError).",
+    "leaves a thread": "TrialError: the method 'harmful_method' left a thread behind ('left'), which would keep",
+    "hangs": "TrialError: it ran longer than timeout_minutes: 0.01 allows.",
+    "hangs on": "TrialError: it ran longer than timeout_minutes: 0.01 allows.",
+}
+
+
+def test_a_method_that_would_end_the_process_or_never_ends_fails_and_the_next_trials_numbers_are_right(run, clean):
+    limit = TimeLimit(minutes=0.01, setting="timeout_minutes")
+    specs = [
+        replace(spec_of(harm, harm, "harmful_method", (1,)), time_limit=limit if "hangs" in harm else None)
+        for harm in ENDINGS
+    ]
+    *ended, after = run(*specs, spec_of("next"))
+    for records, words in zip(ended, ENDINGS.values(), strict=True):
+        assert errors(records)[0].startswith(words)
+    assert numbers(after) == clean
+    importlib.import_module("hostile.harmful_method").RELEASED.set()
+    next(thread for thread in threading.enumerate() if thread.name == "left").join()
 
 
 @pytest.mark.parametrize("harm", ["grad", "inference", "dtype", "random"])

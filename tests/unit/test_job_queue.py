@@ -11,7 +11,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import WHOLE, Candidate, Failed
 from harness.search_space import Choice
-from harness.specs import Source
+from harness.specs import Source, TimeLimit
 
 
 @pytest.fixture
@@ -65,6 +65,37 @@ def test_who_needed_what_failed_fails_without_running(open_queue, reported, make
     assert failures(queue) == {"id-waits": [Failed(trial_id="id-waits", error=error, log=())]}
     assert [(event.job, event.kind) for event in events] == [("mem", "failed"), ("waits", "failed")]
     assert queue.is_exhausted()
+
+
+def test_a_job_whose_process_died_is_tried_once_more(open_queue, make_job):
+    dying, other = make_job("dies"), make_job("other")
+    queue, events = open_queue(dying, other)
+    assert [queue.next(), queue.next()] == [dying, other]
+    assert queue.is_exhausted()
+    queue.lose(dying, "WorkerDied: again", ["last words"])
+    assert not queue.is_exhausted()
+    assert not queue.is_over()
+    assert failures(queue) == {}
+    assert queue.next() is dying
+    queue.lose(dying, "WorkerDied: again", ["last words"])
+    assert failures(queue) == {"id-dies": [Failed(trial_id="id-dies", error="WorkerDied: again", log=("last words",))]}
+    queue.finish(other)
+    assert queue.is_over()
+    assert [event.kind for event in events] == ["progress", "failed"]
+    assert queue.most_attempts == 4
+
+
+def test_a_job_that_ran_too_long_fails_once_and_is_not_tried_again(open_queue, make_job):
+    limit = TimeLimit(minutes=0.5, setting="methods.emso.timeout_minutes")
+    slow = make_job("slow", time_limit=limit)
+    queue, events = open_queue(slow)
+    assert queue.next() is slow
+    queue.exceed(slow)
+    queue.lose(slow, "WorkerDied: it was killed")
+    [record] = failures(queue)["id-slow"]
+    assert record.error.startswith("TrialError: it ran longer than methods.emso.timeout_minutes: 0.5 allows.")
+    assert [event.kind for event in events] == ["failed"]
+    assert queue.is_over()
 
 
 def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_queue, make_job):
@@ -162,7 +193,7 @@ def names(queue, count):
 def test_candidates_follow_the_jobs_and_the_study_that_tried_least_is_next(open_queue, make_job, make_study):
     job = make_job("first")
     queue, _ = open_queue(job, studies=[make_study("a"), make_study("b", trials=2)])
-    assert queue.most == 6
+    assert queue.most_attempts == 2 * 6
     assert queue.next() is job
     assert names(queue, 6) == ["a0", "b0", "a1", "b1", "a2", None]
     assert queue.is_exhausted()

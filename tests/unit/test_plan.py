@@ -13,6 +13,7 @@ from harness.planning.plan import plan
 from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.reporting.plan_table import trials_table
+from harness.specs import TimeLimit
 
 FILE = """# What is asked?
 name: sound
@@ -74,6 +75,31 @@ def test_a_plan_survives_json(planned):
     assert [spec.trial_id for spec in again.trials] == [spec.trial_id for spec in found.trials]
 
 
+def test_a_row_may_run_as_long_as_it_says_or_else_as_the_sweep_says(planned):
+    found = planned(
+        "timeout_minutes=90", "methods.emso.timeout_minutes=0.5", "methods.kl_divergence.timeout_minutes=null"
+    )
+    limits = {spec.variant: spec.time_limit for spec in found.trials}
+    assert limits == {
+        "emso": TimeLimit(minutes=0.5, setting="methods.emso.timeout_minutes"),
+        "kl_divergence": None,
+        **dict.fromkeys(
+            ("original", "retrained", "holdout", "task_arithmetic"), TimeLimit(minutes=90, setting="timeout_minutes")
+        ),
+    }
+    assert {spec.time_limit for spec in planned().trials} == {None}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "[1, 2]", "true"])
+def test_a_time_limit_is_a_number_above_0(planned, value):
+    for path in ("timeout_minutes", "methods.emso.timeout_minutes"):
+        with pytest.raises(ConfigError) as refused:
+            planned(f"{path}={value}")
+        [fault] = refused.value.faults
+        assert fault.path == path
+        assert fault.reason.startswith("must be a number above 0, or null; got ")
+
+
 def test_specs_hold_all_that_a_worker_needs(planned, world):
     found = {spec.variant: spec for spec in planned().trials if spec.seed == 0}
     emso = found["emso"]
@@ -107,6 +133,8 @@ def test_specs_hold_all_that_a_worker_needs(planned, world):
         "methods.gradient_ascent={epochs: 1}",
         "seeds=[1, 0, 2]",
         "resources={cpus: 2, gpus: 0}",
+        "timeout_minutes=0.5",
+        "methods.emso.timeout_minutes=3",
         "keep_erased=all",
         "report={samples: plain}",
         "judges.perplexity=THIRD",

@@ -1,6 +1,10 @@
 """A method that harms what it shares with others, each way a setting."""
 
+import asyncio
 import random
+import sys
+import threading
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,6 +46,34 @@ BEFORE_YIELDING = {
     "dtype": lambda task: torch.set_default_dtype(torch.float64),
     "random": draw,
 }
+RELEASED = threading.Event()
+"""Set by a test: what was left behind may end."""
+
+
+def cancel(task):
+    raise asyncio.CancelledError
+
+
+def hang(task):
+    time.sleep(3600)
+
+
+def hang_on(task):
+    while True:
+        try:
+            time.sleep(3600)
+        except Exception:
+            task.progress("swallowed")
+
+
+ENDINGS = {
+    "exits": lambda task: sys.exit(3),
+    "cancels": cancel,
+    "leaves a thread": lambda task: threading.Thread(target=RELEASED.wait, name="left").start(),
+    "hangs": hang,
+    "hangs on": hang_on,
+}
+"""What would end the process, or keep it from ending."""
 QUIET = ("none", "late", "yields without gradients", "yields in bf16")
 
 
@@ -62,9 +94,9 @@ class HarmfulMethod(Method):
         return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
     def erase(self, task):
-        assert self.harm in (*HARMS, *BEFORE_YIELDING, *QUIET)
-        if self.harm in HARMS:
-            HARMS[self.harm](task)
+        assert self.harm in (*HARMS, *BEFORE_YIELDING, *ENDINGS, *QUIET)
+        if self.harm in HARMS or self.harm in ENDINGS:
+            {**HARMS, **ENDINGS}[self.harm](task)
         for erased in train_and_yield(task, task.load_original(), self.loss):
             if self.harm in BEFORE_YIELDING:
                 BEFORE_YIELDING[self.harm](task)

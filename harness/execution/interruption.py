@@ -1,0 +1,243 @@
+"""What ends a trial or a whole sweep before its time, raised in the main thread until somebody has heard it.
+
+An exception that comes out of nowhere is easily lost: Python drops one that is raised in a finaliser or in a callback
+of an import, and libraries have bare `except:`. So what is due is raised again every two seconds, until `heard` is
+called. Signals are seen by a thread of its own too, also while the main thread is deep in C code: there the second
+one ends the process at once.
+
+Nothing here helps against C code that never returns and never lets another thread run: such a process must be killed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FrameType
+
+from harness.errors import TrialError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a sweep: Ctrl-C, a scheduler or `kill`, a terminal that was closed."""
+AGAIN_SECONDS = 2.0
+"""After which something that nobody has heard is raised again."""
+SAME_SECONDS = 0.3
+"""In which several signals count as one: a scheduler may signal a process and its group."""
+LONGEST_TICK_SECONDS = 10.0
+"""What lies between two looks at the clock counts as this much at most: a process that was stopped did not run."""
+_TICK_SECONDS = 0.2
+_STOP_WATCHING = 0
+_STOPPING = b"\nStopping; what is measured is kept. Once more ends at once.\n"
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the sweep to end."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__()
+        self.exit_code = 128 + signal_number
+
+
+class TimeLimitExceeded(BaseException):
+    """A trial ran longer than it may; no plugin's `except Exception` takes it."""
+
+
+class Interruption:
+    """What is due to be raised in this process's main thread."""
+
+    def __init__(self) -> None:
+        self.is_watched = False
+        self.is_broken = False
+        """Whether what is left in this process can no longer be ended in good order, such as a Ray that died."""
+        self._due: Callable[[], BaseException] | None = None
+        self._raised_at = -math.inf
+        self._deferrals = 0
+        self._signal: int | None = None
+        self._signalled_at: float | None = None
+        self._seconds_left: float | None = None
+        self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
+        self._cleanups: list[Callable[[], None]] = []
+
+    @contextmanager
+    def watched(self, *, signals: bool = False) -> Iterator[None]:
+        """Meanwhile raise what is due; `Interrupted` after a signal too, if `signals` are to be watched.
+
+        Outside of the main thread, and where it is watched already, this does nothing. A signal that is ignored when
+        this begins (under nohup, say) stays so.
+        """
+        if self.is_watched or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self.__init__()  # type: ignore[misc]
+        watched = [signum for signum in SIGNALS if signals and signal.getsignal(signum) is not signal.SIG_IGN]
+        self._handlers = {signal.SIGALRM: self._on_alarm, **dict.fromkeys(watched, self._on_signal)}
+        before = {signum: signal.getsignal(signum) for signum in self._handlers}
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        watcher = threading.Thread(target=self._watch, args=(reader,), name="lethe-interruption", daemon=True)
+        self.is_watched = True
+        watcher.start()
+        pipe_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        try:
+            self.take_signals()
+            yield
+        finally:
+            self.is_watched, self._handlers = False, {}
+            for signum, handler in before.items():
+                signal.signal(signum, handler or signal.SIG_DFL)
+            signal.set_wakeup_fd(pipe_before)
+            os.write(writer, bytes([_STOP_WATCHING]))
+            watcher.join()
+            os.close(reader)
+            os.close(writer)
+
+    def take_signals(self) -> None:
+        """Put the handlers in place, again where a library put its own there."""
+        if threading.current_thread() is threading.main_thread():
+            for signum, handler in self._handlers.items():
+                signal.signal(signum, handler)
+
+    @property
+    def takes_signals(self) -> bool:
+        """Return whether signals become `Interrupted`."""
+        return signal.SIGTERM in self._handlers or signal.SIGINT in self._handlers
+
+    @property
+    def is_signalled(self) -> bool:
+        """Return whether a signal asked the sweep to end."""
+        return self._signal is not None
+
+    def raise_in_main(self, make: Callable[[], BaseException]) -> None:
+        """Raise what `make` returns in the main thread, from any thread, unless something else is due."""
+        if self.is_watched and self._due is None:
+            self._due = make
+            self._wake()
+
+    def heard(self) -> None:
+        """Note that what was raised has been caught by who was meant to."""
+        self._due = None
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Raise nothing inside; what became due meanwhile is raised at the end."""
+        self._deferrals += 1
+        try:
+            yield
+        finally:
+            self._deferrals -= 1
+        self._raise()
+
+    @contextmanager
+    def limited(self, seconds: float | None) -> Iterator[None]:
+        """Raise `TimeLimitExceeded` inside once it has run for so long.
+
+        Where nothing is watched, this does nothing.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._seconds_left = seconds
+        try:
+            yield
+        finally:
+            self._seconds_left = None
+
+    @contextmanager
+    def cleaning_up(self, cleanup: Callable[[], None]) -> Iterator[None]:
+        """Call `cleanup` if the process is ended at once inside."""
+        self._cleanups.append(cleanup)
+        try:
+            yield
+        finally:
+            self._cleanups.remove(cleanup)
+
+    def end_at_once(self, exit_code: int) -> None:
+        """End this process here and now, from any thread; nothing that it is doing is finished."""
+        for cleanup in reversed(self._cleanups):
+            with suppress(Exception):
+                cleanup()
+        with suppress(Exception):
+            if sys.stdout.isatty():
+                os.write(sys.stdout.fileno(), _SHOW_CURSOR.encode())  # A live view hides it.
+        os._exit(exit_code)
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self._signal is None:  # The thread takes care of a second one.
+            self._signal = signum
+            self._due = partial(Interrupted, signum)
+            self._raise()
+
+    def _on_alarm(self, signum: int, frame: FrameType | None) -> None:
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._due is TimeLimitExceeded and self._seconds_left is None:
+            self._due = None  # The trial ended while its limit was being noticed.
+        if self._due is not None and not self._deferrals:
+            self._raised_at = time.monotonic()
+            raise self._due()
+
+    def _wake(self) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+    def _watch(self, reader: int) -> None:
+        before = time.monotonic()
+        while True:
+            ready, _, _ = select.select([reader], [], [], _TICK_SECONDS)
+            for signum in os.read(reader, 64) if ready else b"":
+                if signum == _STOP_WATCHING:
+                    return
+                if signum in SIGNALS:
+                    self._count(signum)
+            now = time.monotonic()
+            self._tick(now, now - before)
+            before = now
+
+    def _count(self, signum: int) -> None:
+        now = time.monotonic()
+        if self._signalled_at is None:
+            self._signalled_at = now
+            with suppress(OSError):
+                os.write(2, _STOPPING)
+        elif now - self._signalled_at > SAME_SECONDS:
+            self.end_at_once(128 + (self._signal or signum))
+
+    def _tick(self, now: float, seconds: float) -> None:
+        if self._seconds_left is not None:
+            self._seconds_left -= min(seconds, LONGEST_TICK_SECONDS)
+            if self._seconds_left <= 0 and self._due is None:
+                self._due = TimeLimitExceeded
+                self._raised_at = -math.inf
+        if self._due is not None and not self._deferrals and now - self._raised_at > AGAIN_SECONDS:
+            self._wake()
+
+
+INTERRUPTION = Interruption()
+"""This process's: it has one set of signal handlers."""
+
+
+def failure(error: BaseException, exceeded: str) -> Exception:
+    """Return what a trial failed with as an error of its own; what is to end the whole sweep is raised again.
+
+    Args:
+        error: What the trial raised, whatever it is: a plugin may raise `SystemExit` or worse.
+        exceeded: What to say where it ran longer than it may.
+    """
+    is_ctrl_c = isinstance(error, KeyboardInterrupt) and not INTERRUPTION.takes_signals
+    if isinstance(error, Interrupted) or (is_ctrl_c and threading.current_thread() is threading.main_thread()):
+        raise error
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, TimeLimitExceeded):
+        INTERRUPTION.heard()
+        return TrialError(exceeded)
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return TrialError(f"a plugin tried to end the process ({said}). It may return, or raise an Exception.")

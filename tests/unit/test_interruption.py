@@ -1,0 +1,173 @@
+"""Signals and time limits: what is due is raised until it is heard, and a second signal ends the process."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from harness.errors import TrialError
+from harness.execution import interruption
+from harness.execution.interruption import Interrupted, Interruption, TimeLimitExceeded, failure
+from harness.execution.time_limits import Clocks
+
+
+@pytest.fixture
+def watching(monkeypatch):
+    """An interruption of the test's own, which is patient for a shorter time."""
+    monkeypatch.setattr(interruption, "AGAIN_SECONDS", 0.2)
+    fresh = Interruption()
+    monkeypatch.setattr(interruption, "INTERRUPTION", fresh)
+    before = {signum: signal.signal(signum, signal.default_int_handler) for signum in interruption.SIGNALS}
+    with fresh.watched(signals=True):
+        yield fresh
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+def send(signum, seconds=0.05):
+    threading.Timer(seconds, os.kill, (os.getpid(), signum)).start()
+
+
+def swallow(times):
+    """Wait for ever, whatever is raised, until that was raised so many times."""
+    for left in range(times, 0, -1):
+        try:
+            time.sleep(30)
+        except BaseException:
+            if left == 1:
+                raise
+
+
+@pytest.mark.parametrize(("signum", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_interrupts_the_main_thread_and_has_its_exit_code(watching, signum, exit_code):
+    send(signum)
+    with pytest.raises(Interrupted) as raised:
+        time.sleep(30)
+    watching.heard()
+    assert raised.value.exit_code == exit_code
+    assert watching.is_signalled
+
+
+def test_an_interruption_that_somebody_swallowed_comes_again(watching):
+    send(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        swallow(3)
+    watching.heard()
+    time.sleep(0.5)  # And after it was heard, no more.
+
+
+def test_one_that_python_itself_drops_comes_again(watching):
+    class Finalised:
+        def __del__(self):
+            time.sleep(0.3)
+
+    dropped = []
+    before, sys.unraisablehook = sys.unraisablehook, dropped.append
+    try:
+        send(signal.SIGINT)
+        Finalised()
+        assert dropped[0].exc_type is Interrupted
+        with pytest.raises(Interrupted):
+            time.sleep(30)
+        watching.heard()
+    finally:
+        sys.unraisablehook = before
+
+
+def test_a_deferred_interruption_comes_at_the_end(watching):
+    passed = []
+    send(signal.SIGTERM)
+    with pytest.raises(Interrupted), watching.deferred():
+        passed += [time.sleep(0.4)]
+    watching.heard()
+    assert passed == [None]
+
+
+def test_a_time_limit_ends_what_swallows_it_and_nothing_after_its_block(watching):
+    began = time.monotonic()
+    with pytest.raises(TimeLimitExceeded), watching.limited(0.1):
+        swallow(2)
+    watching.heard()
+    assert 0.1 < time.monotonic() - began < 10
+    with watching.limited(0.1):
+        pass
+    time.sleep(0.5)
+
+
+def test_an_ignored_signal_stays_ignored(monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interruption().watched(signals=True):
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.3)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_handlers_are_put_back_and_a_second_watcher_changes_nothing(watching):
+    handler = signal.getsignal(signal.SIGINT)
+    with watching.watched():
+        assert signal.getsignal(signal.SIGINT) == handler
+    assert signal.getsignal(signal.SIGINT) == handler
+    other = Interruption()
+    with other.watched(signals=True):
+        assert signal.getsignal(signal.SIGINT) != handler
+    assert signal.getsignal(signal.SIGINT) == handler
+
+
+TWICE = """
+import hashlib, os, signal, sys, threading, time
+from harness.execution.interruption import INTERRUPTION
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with INTERRUPTION.watched(signals=True), INTERRUPTION.cleaning_up(lambda: print("cleaned", flush=True)):
+    for seconds in (0.1, *map(float, sys.argv[1:])):
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # C code, for minutes.
+"""
+
+
+def test_a_second_signal_ends_the_process_at_once_even_in_c_code():
+    ended = subprocess.run(
+        [sys.executable, "-c", TWICE, "0.7"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (130, "cleaned\n")
+    assert "Once more ends at once" in ended.stderr
+
+
+def test_what_a_plugin_raises_fails_its_trial_whatever_it_is(watching):
+    error = ValueError("a bug")
+    assert failure(error, "too long") is error
+    words = "a plugin tried to end the process (SystemExit: 3). It may return, or raise an Exception."
+    assert str(failure(SystemExit(3), "too long")) == words
+    assert str(failure(KeyboardInterrupt(), "too long")).startswith("a plugin tried to end the process (KeyboardInter")
+    assert str(failure(TimeLimitExceeded(), "too long")) == "too long"
+    assert isinstance(failure(GeneratorExit(), "too long"), TrialError)
+    with pytest.raises(Interrupted):
+        failure(Interrupted(signal.SIGINT), "too long")
+
+
+def test_without_a_handler_of_ours_ctrl_c_stays_ctrl_c():
+    with pytest.raises(KeyboardInterrupt):
+        failure(KeyboardInterrupt(), "too long")
+
+
+def test_clocks_tell_who_is_overdue_and_do_not_count_while_the_process_was_stopped():
+    now = [0.0]
+    clocks = Clocks(lambda: now[0])
+    clocks.start("short", 15.0)
+    clocks.start("long", 40.0)
+    clocks.start("free", None)
+    now[0] = 10.0
+    assert clocks.overdue() == []
+    now[0] = 5000.0  # Stopped, and continued: that counts as ten seconds.
+    assert clocks.overdue() == ["short"]
+    clocks.stop("short")
+    now[0] = 5010.0
+    assert clocks.overdue() == []
+    now[0] = 5020.0
+    assert clocks.overdue() == ["long"]

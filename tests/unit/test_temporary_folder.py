@@ -1,0 +1,79 @@
+"""The driver's temporary folder: gone in the end, with what runs in it, and whatever killed its driver."""
+
+import fcntl
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.execution.temporary_folder import temporary_folder
+
+HOLDING = """
+import subprocess, sys, tempfile, time
+tempfile.tempdir = sys.argv[1]
+from harness.execution.temporary_folder import temporary_folder
+print("starts", flush=True)
+for _ in range(1000):
+    with temporary_folder() as folder:
+        (folder / "file").touch()
+"""
+
+
+@pytest.fixture
+def base(monkeypatch):
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name:
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield Path(name)
+
+
+def left(base):
+    return sorted(path.name for path in base.iterdir())
+
+
+def test_it_is_gone_afterwards_with_the_processes_that_log_into_it(base):
+    with temporary_folder() as folder, (folder / "log").open("w") as log:
+        stays = subprocess.Popen(["sleep", "600"])
+        goes = subprocess.Popen(["sleep", "600"], stderr=log)
+        assert goes.poll() is None
+    assert left(base) == []
+    assert goes.wait(10) == -signal.SIGKILL
+    assert stays.poll() is None
+    stays.kill()
+    stays.wait()
+
+
+def test_what_killed_drivers_left_is_removed_at_once_and_what_is_in_use_or_not_ours_stays(base):
+    for file in ("abandoned/in-use", "abandoned/r/file", "alive/in-use", "others/work", "empty/x", "young/x"):
+        (base / f"lethe-{file}").parent.mkdir(parents=True, exist_ok=True)
+        if not file.endswith("x"):
+            (base / f"lethe-{file}").touch()
+    for name in ("empty", "others"):
+        os.utime(base / f"lethe-{name}", (0, 0))
+    with (base / "lethe-alive" / "in-use").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with temporary_folder():
+            pass
+    assert left(base) == ["lethe-alive", "lethe-others", "lethe-young"]
+
+
+def test_a_driver_killed_at_any_moment_leaves_nothing_for_good(base):
+    moments = random.Random(0)
+    for _ in range(5):
+        driver = subprocess.Popen([sys.executable, "-c", HOLDING, base], stdout=subprocess.PIPE, text=True)
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "starts\n"
+        time.sleep(moments.uniform(0, 0.05))
+        driver.kill()
+        driver.communicate()
+    for path in base.iterdir():
+        if not (path / "in-use").exists():  # For these a minute must have passed.
+            os.utime(path, (0, 0))
+    with temporary_folder():
+        assert len(left(base)) == 1
+    assert left(base) == []
