@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import DataError, LetheError, ModelError
+from harness.paths import shown
 
 TIMEOUT_SECONDS = 3.0
 """How long the hub may take to say what it has; a mistyped name must not cost half a minute of retries."""
@@ -63,8 +64,8 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
         )
     except LocalEntryNotFoundError:
         return None
-    except HFValidationError as error:
-        raise repository.error(f"{repository} is neither a folder nor an id on the hub (owner/name).") from error
+    except (HFValidationError, OSError, ValueError) as error:
+        raise _no_id(repository) from error
     # A cache that an older version filled has no list of what belongs to it: shards number themselves.
     names = matching(_file_names(Path(folder)), patterns)
     return Path(folder) if names and not _missing_shards(names) else None
@@ -100,12 +101,14 @@ def commit(repository: Repository) -> str:
         ModelError, DataError: It is neither in the cache nor on the hub, or the hub does not answer.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         return _snapshot_commit(repository, is_offline=True)
     except LocalEntryNotFoundError:
         pass
+    except (HFValidationError, OSError, ValueError) as error:
+        raise _no_id(repository) from error
     try:
         HfApi().repo_info(
             repository.id, repo_type=repository.kind, revision=repository.revision, timeout=TIMEOUT_SECONDS
@@ -114,6 +117,11 @@ def commit(repository: Repository) -> str:
         return _snapshot_commit(repository, is_offline=False)
     except Exception as error:
         raise _unreachable(repository, error) from error
+
+
+def _no_id(repository: Repository) -> LetheError:
+    at = "" if repository.revision is None else f", or has no revision that is called {shown(repository.revision)}"
+    return repository.error(f"{repository} is neither a folder nor an id on the hub (owner/name){at}.")
 
 
 def _snapshot_commit(repository: Repository, *, is_offline: bool) -> str:

@@ -18,14 +18,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
-
 from harness.errors import ConfigError, LetheError
+from harness.paths import folder_argument, path_argument
 from harness.planning.plan import plan
 from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.results import trial_results
 from harness.specs import TrialSpec
+from harness.terminal import console as terminal_console
+from harness.terminal import tell
 
 if TYPE_CHECKING:
     from harness.execution.jobs import Event, Executor, Folders, Job, Watcher
@@ -47,19 +48,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         return _tell(run_sweep(arguments.file, executor=arguments.executor, **choice))
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        tell(error, is_error=True)
         return 2
     except LetheError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        tell(f"{type(error).__name__}: {error}", is_error=True)
         return 1
     except KeyboardInterrupt:
-        print("\nInterrupted. What is measured is kept: run the same command again to continue.", file=sys.stderr)
+        tell("\nInterrupted. What is measured is kept: run the same command again to continue.", is_error=True)
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m harness.sweep", description="Run what is missing of a sweep.")
-    parser.add_argument("file", type=Path, help="the sweep file, such as sweeps/tradeoff.yaml")
+    parser.add_argument("file", type=path_argument, help="the sweep file, such as sweeps/tradeoff.yaml")
     parser.add_argument("--plan", action="store_true", help="show every trial and its state, and run nothing")
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", help="change a setting: seeds=[0,1] (repeatable)"
@@ -72,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
         help="run some trials: method=, model=, variant= or seed= (repeatable)",
     )
     parser.add_argument("--executor", choices=["ray", "inline"], default="ray", help="inline: in this process")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all sweeps' results")
+    parser.add_argument(
+        "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results"
+    )
     return parser
 
 
@@ -149,8 +152,7 @@ def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], res
     folders = _folders(results, planned)
     measured = read_tuned(planned, Journal(folders.results / "journal"))
     to_memorize = sum(job.kind == "memorize" for job in jobs_for(measured, folders))
-    terminal = Console()
-    console = terminal if terminal.is_terminal else Console(width=120)
+    console = terminal_console(width=120)
     console.print(trials_table(measured.plan, measured.statuses, to_memorize))
     if measured.studies:
         console.print()
@@ -181,7 +183,7 @@ def _refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
         return
     needs = sized(large(trials, machine, known), machine, known)
     if doubts := doubtful(trials, needs, machine, known):
-        print(needs_warning(doubts), file=sys.stderr)
+        tell(needs_warning(doubts), is_error=True)
     if refused := unfit(trials, needs, machine, known):
         raise ConfigError(str(file), refused)
 
@@ -234,13 +236,13 @@ def _tell(outcome: SweepResults) -> int:
         console().print(published_table(table))
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {trial.failure.error}" if trial.failure else ""
-        print(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
+        tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
     for study in outcome.unfinished_studies:
         row, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
-        print(
+        tell(
             f"missing: {row.variant} on {row.model.id}: {tried}, and nothing is chosen before all are ({row.trial_id})"
         )
-    print(f"The report: {outcome.report}")
+    tell(f"The report: {outcome.report}")
     return 1 if outcome.unfinished or outcome.unfinished_studies else 0
 
 

@@ -1,11 +1,13 @@
 """A sweep file's text to plain data: without YAML's traps, with `--set` applied, and with the line of every setting.
 
 Three things that PyYAML lets pass are mended here: a key written twice (it keeps the last one,
-silently), `1e-3` (which it reads as text) and `off` or `no` (which it reads as false).
+silently), `1e-3` (which it reads as text) and `off` or `no` (which it reads as false). A file that would take
+more than a moment or a few megabytes to read is refused before it is.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -16,15 +18,26 @@ from typing import Any
 
 import yaml
 
-from harness.errors import ConfigError, Fault
+from harness.errors import ConfigError, DataError, Fault
+from harness.paths import path_of, shown
 from harness.planning.validation import join, quoted
 
 WHOLE_FILE = "(file)"
 NAMED_THINGS = ("models", "judges")
 """Where a name stands for a mapping with that `id`, which an override may add to."""
+MOST_BYTES = 1_000_000
+"""The longest sweep that is shipped has 4,000."""
+MOST_WRITTEN_OUT = 4_000_000
+"""Characters, with what aliases and merge keys repeat."""
+MOST_VALUES = 250_000
+"""In one file: more than twice the trials that a sweep may have."""
+MOST_LEVELS = 60
+MOST_NAMED = 10
+LARGEST = 2**63 - 1
+"""Of a whole number: no count, seed or size is larger, and nothing below knows a larger one."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Reads scalars as YAML 1.2 does; builds only what JSON could hold too, so no infinity and no NaN either."""
 
 
@@ -32,7 +45,37 @@ def _finite(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
     value = loader.construct_yaml_float(node)
     if math.isfinite(value):
         return value
-    raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a finite number", node.start_mark)
+    raise _Refused(node, f"{shown(node.value)} is not a finite number")
+
+
+def _whole(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    if len(node.value.lstrip("+-0_")) <= len(str(LARGEST)):
+        value = int(loader.construct_yaml_int(node))
+        if abs(value) <= LARGEST:
+            return value
+    raise _Refused(node, f"{shown(node.value)} is a whole number beyond {LARGEST}, and none may be")
+
+
+def _encodable(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    value = str(loader.construct_yaml_str(node))
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _Refused(node, "this text holds half of a surrogate pair, which is no character") from None
+    return value
+
+
+def _true_or_false(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> bool:
+    if node.value.lower() in ("true", "false"):
+        return bool(node.value.lower() == "true")
+    raise _Refused(node, f"{shown(node.value)} is neither true nor false")
+
+
+class _Refused(yaml.constructor.ConstructorError):
+    """Something that YAML allows and a sweep file does not."""
+
+    def __init__(self, place: yaml.Node | yaml.Event, problem: str) -> None:
+        super().__init__(None, None, problem, place.start_mark)
 
 
 _SCALARS = {
@@ -51,7 +94,8 @@ for _kind, (_pattern, _first) in _SCALARS.items():
     _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), list(_first))
 _PLAIN = [None, *(f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))]
 _Loader.yaml_constructors = {tag: yaml.SafeLoader.yaml_constructors[tag] for tag in _PLAIN}
-_Loader.add_constructor(f"{_TAG}float", _finite)
+for _kind, _construct in (("bool", _true_or_false), ("float", _finite), ("int", _whole), ("str", _encodable)):
+    _Loader.add_constructor(f"{_TAG}{_kind}", _construct)
 
 
 @dataclass(frozen=True)
@@ -112,21 +156,39 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        file = path_of(path)
+        if file.is_file():
+            with file.open("rb") as stream:
+                content = stream.read(MOST_BYTES + 1)
+            if len(content) <= MOST_BYTES:
+                return "\n".join(re.split("\r\n?|\n", content.decode("utf-8-sig")))
+            reason = f"has more than {MOST_BYTES:,} bytes, which no sweep needs: texts are in files that it names."
+        elif file.is_dir():
+            reason = "is a folder: give one of the files in it."
+        elif file.exists():
+            reason = "is neither a file nor a folder but a pipe or a device: save the sweep in a file."
+        else:
+            reason = f"cannot be read: there is no such file.{_beside(file)}"
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
-    except IsADirectoryError:
-        reason = "is a folder: give one of the files in it."
-    except OSError:
-        beside = [str(file) for file in path.parent.glob("*.yaml")]
-        near = get_close_matches(str(path), beside, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else f" In that folder: {', '.join(beside) or 'no sweep file'}."
-        reason = f"cannot be read: there is no such file.{hint}"
+    except (DataError, OSError) as error:
+        reason = f"cannot be read: {error}"
     raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
+
+
+def _beside(file: Path) -> str:
+    """Return the sweep file beside a missing one that is called alike, or what there is."""
+    beside = sorted(str(other) for other in file.parent.glob("*.yaml"))
+    near = get_close_matches(str(file), beside, n=1)
+    more = f" and {len(beside) - MOST_NAMED} more" if len(beside) > MOST_NAMED else ""
+    there = f"{', '.join(beside[:MOST_NAMED])}{more}" if beside else "no sweep file"
+    return f" Did you mean '{near[0]}'?" if near else f" In that folder: {there}."
 
 
 def parse(text: str, path: str = "", origins: dict[str, str] | None = None) -> tuple[Any, list[Fault]]:
     """Return the one document in `text` as plain data, and what is wrong with it as YAML.
+
+    What an alias stands for is there each time anew, so that a change of one is no change of another.
 
     Args:
         text: YAML.
@@ -134,18 +196,50 @@ def parse(text: str, path: str = "", origins: dict[str, str] | None = None) -> t
         origins: Filled with the line of every setting.
     """
     try:
+        _check_events(text)
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return None, []
         faults = list(_key_faults(node, path, (), set(), {} if origins is None else origins))
-        return None if faults else loader.construct_document(node), faults
+        if faults:
+            return None, faults
+        characters, levels = _written_out(node, {})
+        if characters > MOST_WRITTEN_OUT or levels > MOST_LEVELS + 1:
+            most = f"{MOST_WRITTEN_OUT:,} characters or {MOST_LEVELS} levels"
+            return None, [
+                Fault(path or WHOLE_FILE, f"is more than {most} with its aliases and merge keys written out.")
+            ]
+        return json.loads(json.dumps(loader.construct_document(node))), []
     except yaml.YAMLError as error:
         return None, [_syntax_fault(error, path)]
     except ValueError as error:
         return None, [Fault(path or WHOLE_FILE, f"holds a value that cannot be read: {error}.")]
     except RecursionError:
         return None, [Fault(path or WHOLE_FILE, "is nested too deeply to be read.")]
+
+
+def _check_events(text: str) -> None:
+    """Refuse a text whose values are too many or nested too deeply, before any of them is made."""
+    level = 0
+    for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
+        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if level > MOST_LEVELS:
+            raise _Refused(event, f"more than {MOST_LEVELS} levels inside each other are too many")
+        if number > MOST_VALUES:
+            raise _Refused(event, f"more than {MOST_VALUES:,} values in one file are too many")
+
+
+def _written_out(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return how many characters a node has when every alias is written out, about, and how many levels."""
+    if id(node) not in known:
+        children = node.value if isinstance(node, yaml.CollectionNode) else ()
+        pairs = [child if isinstance(child, tuple) else (child,) for child in children]
+        inside = [_written_out(child, known) for pair in pairs for child in pair]
+        own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+        characters = 2 + own + sum(each for each, _ in inside)
+        known[id(node)] = characters, 1 + max((levels for _, levels in inside), default=0)
+    return known[id(node)]
 
 
 def _syntax_fault(error: yaml.YAMLError, path: str) -> Fault:
@@ -169,11 +263,11 @@ def _key_faults(
     if isinstance(node, yaml.SequenceNode):
         children = [(str(index), child.start_mark.line + 1, child) for index, child in enumerate(node.value)]
     elif isinstance(node, yaml.MappingNode):
-        children = [(str(key.value), key.start_mark.line + 1, child) for key, child in node.value]
+        children = [(_name(key), key.start_mark.line + 1, child) for key, child in node.value]
         for key, _ in node.value:
             if key.tag not in (f"{_TAG}str", f"{_TAG}merge"):
                 kind = key.tag.rpartition(":")[2]
-                yield Fault(join(path, key.value), f"has a key that is not a name but {kind}: put it in quotes.")
+                yield Fault(join(path, _name(key)), f"has a key that is not a name but {kind}: put it in quotes.")
     lines: dict[str, int] = {}
     for name, line, child in children:
         inside = join(path, name)
@@ -183,12 +277,18 @@ def _key_faults(
         yield from _key_faults(child, inside, (*above, node), seen, origins)
 
 
+def _name(key: yaml.Node) -> str:
+    return str(key.value) if isinstance(key, yaml.ScalarNode) else "?"
+
+
 def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) -> list[Fault]:
     """Make one change in `settings`; return what is wrong with it."""
     path, equals, text = override.partition("=")
     parts = path.strip().split(".")
     if not equals or not all(parts):
         return [Fault(f"--set {override}", "is not path=value. For example: --set data.forget.sequences=64.")]
+    if len(parts) > MOST_LEVELS:
+        return [Fault("--set", f"{shown(path)} goes through more than {MOST_LEVELS} levels, which no setting has.")]
     value, faults = parse(text, f"--set {path}")
     if faults:
         return faults
@@ -197,7 +297,7 @@ def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) 
         above = ".".join(parts[:depth])
         if not isinstance(inside, list | dict):
             return [Fault(f"--set {path}", f"'{above}' is {quoted(inside)}, which has no '{part}'.")]
-        if isinstance(inside, list) and (not part.isdecimal() or int(part) >= len(inside)):
+        if isinstance(inside, list) and part not in map(str, range(len(inside))):
             numbers = f"numbered 0 to {len(inside) - 1}" if inside else "an empty list"
             return [Fault(f"--set {path}", f"'{above}' has no entry '{part}': it is {numbers}.")]
         key: Any = int(part) if isinstance(inside, list) else part

@@ -15,7 +15,6 @@ import errno
 import json
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from safetensors.numpy import load_file, save_file
 from harness.digests import difference, digest_of, folder_digests
 from harness.errors import ModelError, PluginError
 from harness.files import locked, sync
+from harness.terminal import tell
 
 ABOUT = "about.json"
 """In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""
@@ -35,7 +35,7 @@ _BUILDING = ".building-"
 
 
 def _to_stderr(message: str) -> None:
-    print(message, file=sys.stderr)
+    tell(message, is_error=True)
 
 
 class Artifacts:
