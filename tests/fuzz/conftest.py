@@ -22,7 +22,7 @@ from harness.errors import ConfigError, LetheError
 SECONDS = 5
 BYTES = 2**30
 SECRET = "Okonjo-Vandermeer"
-"""In every text, and in no refusal."""
+"""In every text of test_texts.py, and in no refusal."""
 ODD = (
     *(None, True, False, -1, 0, 1, 3, 10**30, 10**400, -(2**63), 2**63 - 1, 1e30, 1e308, 1e-320, -0.0, 0.5, 1e-7),
     *(math.nan, math.inf, -math.inf, "", " ", "x", "3", "1e5", "null", "on", "~nosuchuser/x", "a" * 300, "../..", "/"),
@@ -211,6 +211,5 @@ def change():
         tree = staticmethod(changed)
         content = staticmethod(damaged)
         json = staticmethod(as_json)
-        secret = SECRET
 
     return Change

@@ -44,11 +44,9 @@ def attempt(make_spec, make_point, make_measurement, make_plan, change, tmp_path
         other.folder.mkdir(parents=True, exist_ok=True)
         (other.folder / "t1.jsonl").write_bytes(b"\n".join(mutated) + b"\n")
         read = other.read("t1")
-        kept = [record for at, record in enumerate(records) if at != number]
         trial_results(spec, read)
-        assert [repr(record) for record in read if repr(record) in set(map(repr, kept))][: len(kept)] == list(
-            map(repr, kept)
-        )
+        kept = [repr(record) for at, record in enumerate(records) if at != number]
+        assert [record for record in map(repr, read) if record in kept][: len(kept)] == kept
         (other.folder / "plan.json").write_bytes(change.content(plan, choice))
         named.append(str(other.folder / "plan.json"))
         assert other.read_plan() == journal.read_plan()

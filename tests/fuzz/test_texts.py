@@ -14,10 +14,10 @@ VOCABULARY = 256
 CUT = {"prefix_tokens": 3, "sequence_tokens": 8}
 
 
-def rows(choice, change.secret):
-    return [
-        {"text": f"{SECRET} {number} wrote {'long ' * choice.choice((1, 1, 40))}", "n": number} for number in range(5)
-    ]
+def rows(choice):
+    """Return rows with the name in them that no refusal may show."""
+    long = "long " * choice.choice((1, 1, 40))
+    return [{"text": f"Okonjo-Vandermeer {number} wrote {long}", "n": number} for number in range(5)]
 
 
 def naive(content, tokenizer):
@@ -31,10 +31,10 @@ def lines(tokenizer, change):
 
     def attempt(choice, folder, named):
         if choice.random() < 0.5:
-            changed = [change.tree(row, choice) if choice.random() < 0.3 else row for row in rows(choice, change.secret)]
+            changed = [change.tree(row, choice) if choice.random() < 0.3 else row for row in rows(choice)]
             content = b"\n".join(change.json(row, choice).replace(b"\n", b" ") for row in changed)
         else:
-            content = change.content(b"\n".join(json.dumps(row).encode() for row in rows(choice, change.secret)), choice)
+            content = change.content(b"\n".join(json.dumps(row).encode() for row in rows(choice)), choice)
         file = folder / "texts.jsonl"
         file.write_bytes(content)
         named.append(str(file))
@@ -81,17 +81,17 @@ def data_sets(tokenizer, change, tmp_path_factory):
 
     def attempt(choice, folder, named):
         place = tmp_path_factory.mktemp("set")
-        whole = "\n".join(json.dumps(row) for row in rows(choice, change.secret)).encode()
+        whole = "\n".join(json.dumps(row) for row in rows(choice)).encode()
         name = choice.choice(("train.jsonl", "train.jsonl.gz", "train.json", "train.txt", "train.csv", "train.parquet"))
         if name.endswith(".gz"):
             inside = change.content(whole, choice) if choice.random() < 0.5 else whole
             content = gzip.compress(inside)
         elif name.endswith(".parquet"):
             stream = io.BytesIO()
-            parquet.write_table(pyarrow.Table.from_pylist(rows(choice, change.secret)), stream)
+            parquet.write_table(pyarrow.Table.from_pylist(rows(choice)), stream)
             content = stream.getvalue()
         else:
-            content = json.dumps(rows(choice, change.secret)).encode() if name == "train.json" and choice.random() < 0.5 else whole
+            content = json.dumps(rows(choice)).encode() if name == "train.json" and choice.random() < 0.5 else whole
         (place / name).write_bytes(change.content(content, choice))
         named.append(str(place))
         read(Source(source="hub", path=str(place), **CUT), tokenizer)
