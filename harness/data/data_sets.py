@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.data.json_lines import MOST_LINE_BYTES, TextRow, json_rows, text_row
+from harness.data.json_lines import EMPTY, MOST_LINE_BYTES, TextRow, json_rows, text_row
 from harness.errors import DataError
 from harness.paths import path_of
 from harness.specs import Source
@@ -15,6 +16,8 @@ from harness.specs import Source
 READ = ("Json", "Parquet")
 """The builders of `datasets` that are used: others read formats that are no texts, some of which can hold programs."""
 MOST_ROW_GROUP_BYTES = 2**30
+MOST_BLANK_LINES = 1000
+"""Of a data set: so many are passed over, the others are rows without a text."""
 
 
 def data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
@@ -45,7 +48,8 @@ def _files_of_lines(folder: Path, name: str | None, source: Source) -> list[Path
     if source.split not in splits:
         known = ", ".join(splits)
         raise DataError(f"the data set '{source.path}' has no split '{source.split}'. It has {known}.")
-    kind, files = type(builder).__name__, splits[source.split]
+    kind = next((parent.__name__ for parent in type(builder).__mro__ if parent.__name__ in READ), "")
+    files = splits[source.split]
     if kind == "Json" and all(_holds_lines(file) for file in files):
         return files
     for file in files:
@@ -61,7 +65,7 @@ def _check_size(file: Path, kind: str) -> None:
     """
     from pyarrow import ArrowException, parquet
 
-    if kind not in READ or (kind == "Json" and file.suffix != ".json"):
+    if not kind or (kind == "Json" and file.suffix != ".json"):
         raise DataError(f"{file} is neither parquet nor JSON lines, plain or compressed by gzip: convert it.")
     if kind == "Json" and file.stat().st_size > MOST_LINE_BYTES:
         raise DataError(f"{file} is one JSON value of more than {MOST_LINE_BYTES:,} bytes: write it as JSON lines.")
@@ -81,9 +85,11 @@ def _holds_lines(file: Path) -> bool:
 
 
 def _of_lines(files: list[Path], source: Source) -> Iterator[TextRow]:
-    rows = (row for file in files for row in json_rows(file, 0, source.field) if row.problem != "is empty")
-    for number, row in enumerate(islice(rows, source.start, None), source.start):
-        yield TextRow(f"row {number}", row.text, row.problem)
+    blanks = iter(range(MOST_BLANK_LINES))
+    rows = (row for file in files for row in json_rows(file, 0, source.field))
+    used = (row for row in rows if row.problem != EMPTY or next(blanks, None) is None)
+    for number, row in enumerate(islice(used, source.start, None), source.start):
+        yield replace(row, where=f"row {number}")
 
 
 def _of_others(folder: Path, name: str | None, source: Source) -> Iterator[TextRow]:

@@ -23,7 +23,8 @@ MOST_NESTED = 1_000_000
 MOST_RATIO = 200
 """Texts shrink to a tenth; what is two hundred times as large as its file holds nothing, or was made to do harm."""
 MOST_FIELDS_NAMED = 10
-_UNSUSPECTED_BYTES = 16 * 2**20
+EMPTY = "is empty"
+_UNSUSPECTED_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _lines(file: Path) -> Iterator[bytes]:
 def json_row(where: str, line: bytes, field: str) -> TextRow:
     """Return the text that a line holds, or why it cannot be used."""
     if not line.strip():
-        return TextRow(where, problem="is empty")
+        return TextRow(where, problem=EMPTY)
     if len(line) > LONG_LINE_BYTES and line.count(b"[") + line.count(b"{") > MOST_NESTED:
         return TextRow(where, problem=f"has more than {MOST_NESTED:,} lists and objects")
     try:

@@ -20,9 +20,8 @@ import yaml
 
 from harness.errors import ConfigError, DataError, Fault
 from harness.paths import path_of, shown
-from harness.planning.validation import join, quoted
+from harness.planning.validation import WHOLE_FILE, join, quoted
 
-WHOLE_FILE = "(file)"
 NAMED_THINGS = ("models", "judges")
 """Where a name stands for a mapping with that `id`, which an override may add to."""
 MOST_BYTES = 1_000_000

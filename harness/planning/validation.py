@@ -24,6 +24,7 @@ Location = tuple[int | str, ...]
 Checking: TypeAlias = Generator[Fault, None, T]
 """Yields all that is wrong, and returns what is sound: `value = yield from check(...)`."""
 
+WHOLE_FILE = "(file)"
 MAPPING = "a mapping (name: value)"
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _KIND = {
@@ -68,7 +69,8 @@ def collected(checking: Checking[T]) -> tuple[T, list[Fault]]:
 
 def join(path: str, part: object) -> str:
     """Return the dotted path of `part` below `path`."""
-    return f"{path}.{part}" if path else str(part)
+    name = str(part) or "''"
+    return f"{path}.{name}" if path else name
 
 
 def validated(settings_type: type[S], given: object, path: str) -> Checking[S | None]:
@@ -84,11 +86,11 @@ def validated(settings_type: type[S], given: object, path: str) -> Checking[S | 
         findings = error.errors(include_url=False)
         for finding in findings[:MOST_LISTED]:
             location = _location(finding["type"], finding["loc"], given)
-            yield Fault(reduce(join, location, path), _reason(finding, settings_type, location))
+            yield Fault(reduce(join, location, path) or WHOLE_FILE, _reason(finding, settings_type, location))
         if len(findings) > MOST_LISTED:
-            yield Fault(path, f"has {len(findings) - MOST_LISTED} more faults.")
+            yield Fault(path or WHOLE_FILE, f"has {len(findings) - MOST_LISTED} more faults.")
     except ValueError as error:
-        yield Fault(path, str(error))
+        yield Fault(path or WHOLE_FILE, str(error))
     return None
 
 
