@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from harness.errors import DataError, LetheError, ModelError
-from harness.paths import shown
 
 TIMEOUT_SECONDS = 3.0
 """How long the hub may take to say what it has; a mistyped name must not cost half a minute of retries."""
@@ -120,8 +119,7 @@ def commit(repository: Repository) -> str:
 
 
 def _no_id(repository: Repository) -> LetheError:
-    at = "" if repository.revision is None else f", or has no revision that is called {shown(repository.revision)}"
-    return repository.error(f"{repository} is neither a folder nor an id on the hub (owner/name){at}.")
+    return repository.error(f"{repository} is neither a folder nor an id on the hub (owner/name).")
 
 
 def _snapshot_commit(repository: Repository, *, is_offline: bool) -> str:

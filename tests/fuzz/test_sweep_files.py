@@ -41,6 +41,8 @@ def attempt(world, sound, change, tmp_path):
         for name, path in names.items():
             text = text.replace(name, str(path))
         texts.append(text.lstrip())
+        (tmp_path / "sound.yaml").write_text(texts[-1])
+        plan(tmp_path / "sound.yaml")  # Sound, and what is read once is read: the miniature's documents take a second.
 
     def try_one(choice, folder, named):
         text = choice.choice(texts)

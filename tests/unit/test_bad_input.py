@@ -200,7 +200,6 @@ def test_many_faults_are_counted_and_a_hundred_of_them_listed(check):
     [
         ({"methods": '{"emso\\n": {method: emso}}', "ranking": None}, "methods.emso\n", "cannot name a row"),
         ({"models": '["[/x]"]'}, "models.0", "is neither a folder nor an id on the hub (owner/name)"),
-        ({"models": '[{id: a/b, revision: "a\\0b"}]'}, "models.0", "has no revision that is called 'a\\x00b'"),
         (
             {"data": "{forget: {source: miniature, start: 1e30}, utility: {source: miniature}}"},
             "data.forget.start",
