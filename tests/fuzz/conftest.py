@@ -1,6 +1,7 @@
 """The fuzzer: seeded changes of good input, each of which must be accepted rightly, or refused by file and place.
 
-A mutant is known by its kind and number; `MUTANT=number` in the environment tries that one alone.
+A mutant is known by its kind and number; `MUTANT=number` in the environment tries that one alone, `MUTANTS=count` as
+many as that.
 """
 
 import copy
@@ -193,7 +194,7 @@ def fuzz(tmp_path, capfd):
 
     def run(attempt, count, is_apart=False):
         only = os.environ.get("MUTANT")
-        numbers = [int(only)] if only else range(count)
+        numbers = [int(only)] if only else range(int(os.environ.get("MUTANTS", count)))
         if is_apart:
             found = in_child(attempt, numbers, tmp_path)
         else:
@@ -201,7 +202,9 @@ def fuzz(tmp_path, capfd):
         with capfd.disabled():
             for number, what in found[:40]:
                 sys.stderr.write(f"MUTANT={number} {attempt.__qualname__}: {what}\n")
-        assert not found, f"{len(found)} of {count} mutants: MUTANT={found[0][0]} replays the first, {found[0][1]}"
+        assert not found, (
+            f"{len(found)} of {len(numbers)} mutants: MUTANT={found[0][0]} replays the first, {found[0][1]}"
+        )
 
     return run
 
