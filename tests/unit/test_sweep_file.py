@@ -115,7 +115,7 @@ def test_a_fault_inside_a_setting_has_the_line_of_what_is_written(check, tmp_pat
         (
             "a: [1",
             "line 2, column 1",
-            "is not valid YAML: while parsing a flow sequence, did not find expected ',' or ']'.",
+            "is not valid YAML: while parsing a flow sequence, did not find expected ',' or",
         ),
         ("a: 1\n\tb: 2", "line 2, column 1", "is not valid YAML: while scanning a plain scalar, found a tab"),
         ("a: &x [*x]", "a.0", "refers to itself."),
