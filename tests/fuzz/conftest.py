@@ -202,9 +202,8 @@ def fuzz(tmp_path, capfd):
         with capfd.disabled():
             for number, what in found[:40]:
                 sys.stderr.write(f"MUTANT={number} {attempt.__qualname__}: {what}\n")
-        assert not found, (
-            f"{len(found)} of {len(numbers)} mutants: MUTANT={found[0][0]} replays the first, {found[0][1]}"
-        )
+        first = f"MUTANT={found[0][0]} replays the first, {found[0][1]}" if found else ""
+        assert not found, f"{len(found)} of {len(numbers)} mutants: {first}"
 
     return run
 
