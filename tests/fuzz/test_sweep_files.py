@@ -15,7 +15,7 @@ data: {forget: {source: miniature, sequences: 8}, utility: {source: miniature, p
 methods: {emso: {k: 4}, gradient_ascent: }
 evaluators: {memorization: {el_sequences: 4}}
 tune: {trials: 4, erasure: {ma: [0.9, retrained]}, search: random, space: {emso: {epochs: {low: 1, high: 8}}}}
-compare: {utility: perplexity, erasure: ma}
+compare: {erasure: ma}
 """
 LINES = """
 models: [OTHER, {id: MODEL, engine: {deepspeed: {zero_stage: 2}}, training: {precision: bf16}}]
