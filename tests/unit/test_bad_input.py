@@ -19,7 +19,7 @@ from harness.models.loading import check_model, check_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
 from harness.paths import path_of
 from harness.planning.grid import MOST_TRIALS
-from harness.planning.sweep_file import parse
+from harness.planning.yaml_text import parse
 from harness.reporting.plan_table import trials_table
 from harness.specs import Source
 from harness.sweep import main as sweep
