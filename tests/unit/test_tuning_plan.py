@@ -256,7 +256,7 @@ def tuned(sound):
             "must be a list of values, or a range {low: ..., high: ...}; got 3.",
         ),
         (["tune.space={emso: {k: []}}"], "tune.space.emso.k", "is an empty list, which leaves nothing to try"),
-        (["tune.space={emso: {k: [1, 0]}}"], "tune.space.emso.k.1", "must be a whole number of at least 1 and at most 10000; got 0."),
+        (["tune.space={emso: {k: [1, 0]}}"], "tune.space.emso.k.1", "must be a whole number of at least 1; got 0."),
         (["tune.space={emso: {k: [1, 1]}}"], "tune.space.emso.k.1", "1 is already there."),
         (
             ["tune.space={emso: {loss: [em, entropy]}}"],
