@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from harness.errors import DataError, LetheError
 from harness.execution.threads import leave
+from harness.paths import folder_argument, path_argument
+from harness.terminal import tell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -42,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments[0].startswith("-") and arguments[0] not in VERBS:
         near = get_close_matches(arguments[0], VERBS, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        print(f"lethe has no verb '{arguments[0]}'.{hint}\n\n{parser.format_help()}", file=sys.stderr)
+        tell(f"lethe has no verb '{arguments[0]}'.{hint}\n\n{parser.format_help()}", is_error=True)
         return 2
     verb, rest = parser.parse_known_args(arguments)
     module, _, function = VERBS[verb.name][0].partition(":")
@@ -50,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         exit_code = run(rest)
     except LetheError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        tell(f"{type(error).__name__}: {error}", is_error=True)
         exit_code = 1
     if argv is None:  # The command itself: a plugin may have left a thread that would go on for ever.
         leave(exit_code)
@@ -74,14 +76,16 @@ def plugins(argv: Sequence[str]) -> int:
     _verb_parser("plugins").parse_args(argv)
     from harness.catalogue import catalogue
 
-    print(catalogue())
+    tell(catalogue())
     return 0
 
 
 def dashboard(argv: Sequence[str]) -> int:
     """Serve MLflow's page of all sweeps on 127.0.0.1."""
     parser = _verb_parser("dashboard")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all sweeps' results")
+    parser.add_argument(
+        "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results"
+    )
     parser.add_argument("--port", type=int, default=5000, help="where the page is served: http://127.0.0.1:PORT")
     arguments = parser.parse_args(argv)
     from harness.records.mlflow_database import serve_dashboard
@@ -92,10 +96,12 @@ def dashboard(argv: Sequence[str]) -> int:
 def patch(argv: Sequence[str]) -> int:
     """Write an erased model that a sweep kept as a patch, as a checkpoint folder."""
     parser = _verb_parser("patch")
-    parser.add_argument("patch", type=Path, help="the patch: results/artifacts/erased/<point id>, as table.csv has it")
+    parser.add_argument(
+        "patch", type=path_argument, help="the patch: results/artifacts/erased/<point id>, as table.csv has it"
+    )
     parser.add_argument("--model", required=True, help="the original: a miniature's name, a folder or a hub id")
     parser.add_argument("--tokenizer", help="the original's tokenizer folder, if it is not with the model")
-    parser.add_argument("--out", type=Path, required=True, help="a new folder for the erased model")
+    parser.add_argument("--out", type=path_argument, required=True, help="a new folder for the erased model")
     arguments = parser.parse_args(argv)
     from harness.models.patch import export_patched
     from harness.models.resolving import resolve_model
@@ -103,14 +109,14 @@ def patch(argv: Sequence[str]) -> int:
 
     check_intact(arguments.patch)
     export_patched(resolve_model(arguments.model, arguments.tokenizer), arguments.patch, arguments.out)
-    print(f"The erased model is in {arguments.out}.")
+    tell(f"The erased model is in {arguments.out}.")
     return 0
 
 
 def items(argv: Sequence[str]) -> int:
     """Print what each item has of a point's metrics, as CSV: a table for each kind of items."""
     parser = _verb_parser("items")
-    parser.add_argument("folder", type=Path, help="a sweep's results: results/tradeoff")
+    parser.add_argument("folder", type=folder_argument, help="a sweep's results: results/tradeoff")
     parser.add_argument("--point", required=True, help="the point's id, as table.csv has it (point_id)")
     arguments = parser.parse_args(argv)
     from harness.library import load_results
@@ -125,7 +131,7 @@ def items(argv: Sequence[str]) -> int:
     for metric, rows in of_point.groupby("metric", sort=False):
         table = tables.setdefault(tuple(rows["item"]), rows[["item", "cluster"]].reset_index(drop=True))
         table[str(metric)] = rows["value"].to_numpy()
-    print("\n".join(table.to_csv(index=False) for table in tables.values()), end="")
+    tell("\n".join(table.to_csv(index=False) for table in tables.values()), end="")
     return 0
 
 

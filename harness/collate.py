@@ -7,13 +7,13 @@ python -m harness.collate results/published/emso_main_table.csv
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from harness.errors import DataError, LetheError, StorageError
+from harness.paths import folder_argument, path_argument
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.collapse import flag
@@ -24,13 +24,16 @@ from harness.reporting.table import read_table
 from harness.reporting.texts import console, ranking_table
 from harness.reporting.write import write, write_tables
 from harness.storage import reading
+from harness.terminal import tell
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the ranking of a results folder or a table.csv, and write the files; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m harness.collate", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("path", type=Path, help="a sweep's results folder, or a table.csv")
-    parser.add_argument("--out", type=Path, help="write the files here (a table.csv alone writes none otherwise)")
+    parser.add_argument("path", type=path_argument, help="a sweep's results folder, or a table.csv")
+    parser.add_argument(
+        "--out", type=folder_argument, help="write the files here (a table.csv alone writes none otherwise)"
+    )
     options = parser.parse_args(argv)
     try:
         with reading(options.path, "a results folder or a table"):
@@ -41,10 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         written = (_folder if options.path.is_dir() else _csv)(options.path, options.out)
     except LetheError as error:
-        print(error, file=sys.stderr)
+        tell(error, is_error=True)
         return 1 if isinstance(error, StorageError) else 2
     for path in written:
-        print(path)
+        tell(path)
     return 0
 
 
@@ -80,7 +83,7 @@ def _compare(stated: pd.DataFrame, ours: RankedTable) -> None:
     flags = ours.table["collapsed"].eq(stated["collapsed"])[stated["collapsed"].notna()]
     for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
         if same:
-            print(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
+            tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
 
 
 if __name__ == "__main__":

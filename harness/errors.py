@@ -18,6 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+MOST_LISTED = 100
+"""Faults in one message; a list of a thousand wrong values has as many."""
+
 
 class LetheError(Exception):
     """The root: catch it to catch all that Lethe itself raises."""
@@ -36,15 +39,17 @@ class Fault:
 
 
 class ConfigError(LetheError):
-    """A sweep file with faults; its text lists all of them."""
+    """A sweep file with faults; its text lists them, the first hundred of very many."""
 
     def __init__(self, file: str, faults: Sequence[Fault]) -> None:
         self.file = file
         self.faults = tuple(faults)
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        width = max((len(fault.path) for fault in faults), default=0)
-        margin = max((len(fault.origin) + 2 for fault in faults if fault.origin), default=0)
-        lines = [f"  {fault.origin:<{margin}}{fault.path:<{width}}  {fault.reason}" for fault in faults]
+        listed, more = faults[:MOST_LISTED], len(faults) - MOST_LISTED
+        width = max((len(fault.path) for fault in listed), default=0)
+        margin = max((len(fault.origin) + 2 for fault in listed if fault.origin), default=0)
+        lines = [f"  {fault.origin:<{margin}}{fault.path:<{width}}  {fault.reason}" for fault in listed]
+        lines += [f"  and {more} more."] if more > 0 else []
         super().__init__("\n".join([f"{file} has {count}:", *lines]))
 
 

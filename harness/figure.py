@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from harness.errors import DataError, ModelError
 from harness.files import write_whole
+from harness.paths import path_argument
+from harness.terminal import tell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +51,9 @@ def _add_losses(parser: argparse.ArgumentParser) -> None:
         "Draw the losses of erasing and their gradients, as the paper compares them and in the logits, and say which "
         "is larger where. The numbers go beside the picture, as CSV."
     )
-    parser.add_argument("--out", type=Path, default=FOLDER / "losses.png", help="FILE.png, .pdf or .svg (%(default)s)")
+    parser.add_argument(
+        "--out", type=path_argument, default=FOLDER / "losses.png", help="FILE.png, .pdf or .svg (%(default)s)"
+    )
     parser.add_argument(
         "--vocabulary", type=int, default=50257, help="how many tokens there are (GPT-Neo's %(default)s)"
     )
@@ -66,11 +70,13 @@ def _add_attention(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--block", required=True, help="W_q, W_k, W_v or W_o of the head: L0.W_v.H3, counted from 0")
     text = parser.add_mutually_exclusive_group(required=True)
     text.add_argument("--text", help="drawn token by token in the picture")
-    text.add_argument("--text-file", type=Path, help="the same from a UTF-8 file, without its last line end")
+    text.add_argument("--text-file", type=path_argument, help="the same from a UTF-8 file, without its last line end")
     erased = parser.add_mutually_exclusive_group()
-    erased.add_argument("--patch", type=Path, help="of this model: results/artifacts/erased/<point id>")
-    erased.add_argument("--erased", type=Path, help="the erased model whole, as a checkpoint folder")
-    parser.add_argument("--out", type=Path, help=f"FILE.png, .pdf or .svg ({FOLDER}/attention_<model>_<block>.png)")
+    erased.add_argument("--patch", type=path_argument, help="of this model: results/artifacts/erased/<point id>")
+    erased.add_argument("--erased", type=path_argument, help="the erased model whole, as a checkpoint folder")
+    parser.add_argument(
+        "--out", type=path_argument, help=f"FILE.png, .pdf or .svg ({FOLDER}/attention_<model>_<block>.png)"
+    )
 
 
 def losses(arguments: argparse.Namespace) -> int:
@@ -83,7 +89,7 @@ def losses(arguments: argparse.Namespace) -> int:
     _write(loss_figure.losses(curves, arguments.vocabulary, statements), arguments.out, kind)
     numbers = arguments.out.with_suffix(".csv")
     write_whole(numbers, curves.to_csv(index=False, lineterminator="\n"), "the numbers of a figure")
-    print("\n".join(statements), arguments.out, numbers, sep="\n")
+    tell(*statements, arguments.out, numbers)
     return 0
 
 
@@ -110,8 +116,8 @@ def attention(arguments: argparse.Namespace) -> int:
     after = None if after_QK is None else after_QK.numpy()
     _write(attention_figure.attention(title, strings, visible_QK.numpy(), before_QK.numpy(), after), out, kind)
     if after_QK is not None:
-        print(_change(before_QK, after_QK, head))
-    print(out)
+        tell(_change(before_QK, after_QK, head))
+    tell(out)
     return 0
 
 

@@ -64,8 +64,8 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
         )
     except LocalEntryNotFoundError:
         return None
-    except HFValidationError as error:
-        raise repository.error(f"{repository} is neither a folder nor an id on the hub (owner/name).") from error
+    except (HFValidationError, OSError, ValueError) as error:
+        raise _no_id(repository) from error
     # A cache that an older version filled has no list of what belongs to it: shards number themselves.
     names = matching(_file_names(Path(folder)), patterns)
     return Path(folder) if names and not _missing_shards(names) else None
@@ -101,12 +101,14 @@ def commit(repository: Repository) -> str:
         ModelError, DataError: It is neither in the cache nor on the hub, or the hub does not answer.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         return _snapshot_commit(repository, is_offline=True)
     except LocalEntryNotFoundError:
         pass
+    except (HFValidationError, OSError, ValueError) as error:
+        raise _no_id(repository) from error
     try:
         HfApi().repo_info(
             repository.id, repo_type=repository.kind, revision=repository.revision, timeout=TIMEOUT_SECONDS
@@ -115,6 +117,10 @@ def commit(repository: Repository) -> str:
         return _snapshot_commit(repository, is_offline=False)
     except Exception as error:
         raise _unreachable(repository, error) from error
+
+
+def _no_id(repository: Repository) -> LetheError:
+    return repository.error(f"{repository} is neither a folder nor an id on the hub (owner/name).")
 
 
 def _snapshot_commit(repository: Repository, *, is_offline: bool) -> str:

@@ -6,32 +6,35 @@ python -m harness.index
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import DataError, LetheError, StorageError
 from harness.execution.tuned import unfinished_studies
 from harness.files import write_whole
+from harness.paths import folder_argument
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.index import IndexEntry, index_page
+from harness.terminal import tell
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write `index.html` into a results folder, print where it is, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m harness.index", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all sweeps' results")
+    parser.add_argument(
+        "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results"
+    )
     results = parser.parse_args(argv).results
     try:
         entries = index_entries(results)
-        print(write_whole(results / "index.html", index_page(entries), "the index"))
+        tell(write_whole(results / "index.html", index_page(entries), "the index"))
     except LetheError as error:
-        print(error, file=sys.stderr)
+        tell(error, is_error=True)
         return 1 if isinstance(error, StorageError) else 2
     faults = [entry.fault for entry in entries if entry.fault]
     for fault in faults:
-        print(fault, file=sys.stderr)
+        tell(fault, is_error=True)
     return 1 if faults else 0
 
 

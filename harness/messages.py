@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 MOST_CHARACTERS = 10_000
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but for tab and line end, those that turn the direction of text, and half surrogates."""
+_ACTING = (
+    *(code for code in range(0x20) if chr(code) not in "\t\n"),
+    *range(0x7F, 0xA0),
+    *(0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)),
+    *range(0xD800, 0xE000),
+    *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),
+)
+"""Characters that move, colour or erase, turn the direction of writing, end a line, or cannot be encoded."""
+_WRITTEN_OUT = {code: chr(code).encode("unicode_escape").decode() for code in _ACTING}
 
 
 def storable(text: str, most: int = MOST_CHARACTERS) -> str:
@@ -29,13 +35,13 @@ def storable(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return text that a terminal and a browser show as it stands: what would steer them is escaped.
+    r"""Return text with what would steer a terminal or a browser written out; line ends and tabs stay.
 
     Example:
-        >>> printable("red \x1b[31m, bell \a, and\ttab")
-        'red \\x1b[31m, bell \\x07, and\ttab'
+        >>> printable("red \x1b[31m, bell \a, turned \u202e, and\ttab")
+        'red \\x1b[31m, bell \\x07, turned \\u202e, and\ttab'
     """
-    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return text if text.isprintable() else text.translate(_WRITTEN_OUT)
 
 
 def shown(text: str, most: int = 2000) -> str:

@@ -21,12 +21,14 @@ from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
 from harness.models.fetching import cache_state, fetch_model
 from harness.models.resolving import DEFAULT_JUDGES
+from harness.paths import path_argument, path_of
 from harness.planning.data_block import TextSource
 from harness.planning.plan import check_form
 from harness.planning.schema import Sweep
 from harness.planning.sweep_file import read_sweep_file
 from harness.planning.texts import ROLES
 from harness.specs import ORIGINAL
+from harness.terminal import tell
 
 AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", ORIGINAL}
 """Judges that are no repositories: the embedded ones, and the model itself."""
@@ -47,7 +49,7 @@ class HubContent:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="lethe prefetch", description="Fetch what a sweep names on the hub.")
-    parser.add_argument("file", type=Path, help="the sweep file")
+    parser.add_argument("file", type=path_argument, help="the sweep file")
     parser.add_argument("--check", action="store_true", help="only look: fetch and convert nothing")
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", help="change a setting (repeatable)"
@@ -56,16 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         contents = hub_contents(arguments.file, arguments.set)
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        tell(error, is_error=True)
         return 2
     if not contents:
-        print(f"{arguments.file} names nothing of the hub: it runs offline as it is.")
+        tell(f"{arguments.file} names nothing of the hub: it runs offline as it is.")
         return 0
     missing = sum(not _is_cached(content, check=arguments.check) for content in contents)
     if not missing:
-        print("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
+        tell("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
         return 0
-    print(
+    tell(
         f"{missing} of {len(contents)} are missing." + (" Without --check they are fetched." if arguments.check else "")
     )
     return 1
@@ -83,7 +85,7 @@ def _is_cached(content: HubContent, *, check: bool) -> bool:
         reason = "only a pickle is here (pytorch_model.bin): without --check it is converted"
     configuration = f" ({content.configuration})" if content.configuration else ""
     line = f"{state:<8} {content.path:<22} {content.repository.id}{configuration}"
-    print(f"{line}: {reason}" if reason else line, flush=True)
+    tell(f"{line}: {reason}" if reason else line)
     return state == "here"
 
 
@@ -155,7 +157,7 @@ def _data_sets(evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:
 
 
 def _is_local(id: str) -> bool:
-    return id.startswith((".", "/", "~")) or Path(id).expanduser().is_dir()
+    return id.startswith((".", "/", "~")) or path_of(id).is_dir()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,9 @@ from harness.miniature.building import build_model, build_tokenizer
 from harness.miniature.checkpoints import MANIFEST, Size
 from harness.miniature.quality import missed_thresholds
 from harness.miniature.replicates import PRETRAINED, Replicate, read_manifest
+from harness.paths import folder_argument
 from harness.storage import writing
+from harness.terminal import tell
 
 MAX_SEED = 2**32 - 1
 WHAT = "the miniature's models"
@@ -47,10 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
             else _make_replicate(options.size, options.seed, options.out, options.jobs)
         )
     except LetheError as error:
-        print(error, file=sys.stderr)
+        tell(error, is_error=True)
         return 1
     missed = missed_thresholds(models)
-    print(*missed, f"{len(models)} models in {options.out} after {time.perf_counter() - started:.0f} s", sep="\n")
+    tell(*missed, f"{len(models)} models in {options.out} after {time.perf_counter() - started:.0f} s")
     return 1 if missed else 0
 
 
@@ -59,7 +61,9 @@ def _parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a shipped model to rebuild; all without a name")
     parser.add_argument("--seed", type=int, metavar="N", help="make a replicate from this seed; needs --size")
     parser.add_argument("--size", choices=checkpoints.REPLICATED_SIZES, help="of the replicate; needs --seed")
-    parser.add_argument("--out", type=Path, help=f"where to write; a replicate: {PRETRAINED}/miniature-SIZE-seedN")
+    parser.add_argument(
+        "--out", type=folder_argument, help=f"where to write; a replicate: {PRETRAINED}/miniature-SIZE-seedN"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="models trained side by side")
     options = parser.parse_args(arguments)
     for name in options.names:
@@ -177,7 +181,7 @@ def _train_models(sizes: Mapping[str, Size], weights: Path, jobs: int) -> dict[s
         futures = {pool.submit(build_model, name, sizes[name], weights): name for name in slowest}
         for future in as_completed(futures):
             entries[futures[future]] = future.result()
-            print(futures[future], json.dumps(future.result()["quality"]), flush=True)
+            tell(f"{futures[future]} {json.dumps(future.result()['quality'])}")
     return entries
 
 

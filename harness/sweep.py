@@ -12,7 +12,6 @@ one ends everything at once. Whatever ended it: the same command continues.
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +24,8 @@ from harness.errors import ConfigError, ExecutorError, LetheError, StorageError
 from harness.execution.interruption import INTERRUPTION, Interrupted
 from harness.execution.threads import leave
 from harness.messages import shown
+from harness.paths import folder_argument, path_argument
+from harness.terminal import tell
 
 if TYPE_CHECKING:
     from harness.execution.jobs import Event, Executor, Folders, Job, Watcher
@@ -53,22 +54,22 @@ def _main(arguments: argparse.Namespace) -> int:
             return 0
         return _tell(run_sweep(arguments.file, executor=arguments.executor, **choice))
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        tell(error, is_error=True)
         return 2
     except LetheError as error:
         kept = " What is measured is kept." if isinstance(error, StorageError) else ""
-        print("\n".join([f"{type(error).__name__}: {error}{kept}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        tell(f"{type(error).__name__}: {error}{kept}", *getattr(error, "__notes__", ()), is_error=True)
         return 1
     except KeyboardInterrupt as error:
         INTERRUPTION.heard()
         words = "\nInterrupted. What is measured is kept: run the same command again to continue."
-        print("\n".join([words, *getattr(error, "__notes__", ())]), file=sys.stderr)
+        tell(words, *getattr(error, "__notes__", ()), is_error=True)
         return error.exit_code if isinstance(error, Interrupted) else 130
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m harness.sweep", description="Run what is missing of a sweep.")
-    parser.add_argument("file", type=Path, help="the sweep file, such as sweeps/tradeoff.yaml")
+    parser.add_argument("file", type=path_argument, help="the sweep file, such as sweeps/tradeoff.yaml")
     parser.add_argument("--plan", action="store_true", help="show every trial and its state, and run nothing")
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", help="change a setting: seeds=[0,1] (repeatable)"
@@ -81,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         help="run some trials: method=, model=, variant= or seed= (repeatable)",
     )
     parser.add_argument("--executor", choices=["ray", "inline"], default="ray", help="inline: in this process")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all sweeps' results")
+    parser.add_argument(
+        "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results"
+    )
     return parser
 
 
@@ -159,8 +162,6 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) ->
 
 
 def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], results: str | PathLike[str]) -> None:
-    from rich.console import Console
-
     from harness.execution.jobs import jobs_for
     from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
     from harness.planning.plan import plan
@@ -169,13 +170,13 @@ def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], res
     from harness.sizing.fit_check import doubtful, sized, unfit
     from harness.sizing.machine import this_machine
     from harness.sizing.size_cache import SizeCache, cache_folder
+    from harness.terminal import console as terminal_console
 
     planned = plan(file, overrides, only)
     folders = _folders(results, planned)
     measured = read_tuned(planned, Journal(folders.results / "journal"))
     to_memorize = sum(job.kind == "memorize" for job in jobs_for(measured, folders))
-    terminal = Console()
-    console = terminal if terminal.is_terminal else Console(width=120)
+    console = terminal_console(width=120)
     console.print(trials_table(measured.plan, measured.statuses, to_memorize))
     if measured.studies:
         console.print()
@@ -206,7 +207,7 @@ def _refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
         return
     needs = sized(large(trials, machine, known), machine, known)
     if doubts := doubtful(trials, needs, machine, known):
-        print(needs_warning(doubts), file=sys.stderr)
+        tell(needs_warning(doubts), is_error=True)
     if refused := unfit(trials, needs, machine, known):
         raise ConfigError(str(file), refused)
 
@@ -261,13 +262,13 @@ def _tell(outcome: SweepResults) -> int:
         console().print(published_table(table))
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.error)}" if trial.failure else ""
-        print(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
+        tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
     for study in outcome.unfinished_studies:
         row, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
-        print(
+        tell(
             f"missing: {row.variant} on {row.model.id}: {tried}, and nothing is chosen before all are ({row.trial_id})"
         )
-    print(f"The report: {outcome.report}")
+    tell(f"The report: {outcome.report}")
     return 1 if outcome.unfinished or outcome.unfinished_studies else 0
 
 

@@ -9,38 +9,39 @@ is nothing to verify: no results, no published table, or rows that are missing.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import DataError, LetheError
 from harness.library import load_results
+from harness.paths import path_argument
 from harness.records.published import published_conditions
 from harness.reporting.published import ComparedTable, compared_tables
 from harness.reporting.published_texts import verified_table
 from harness.reporting.texts import console
+from harness.terminal import tell
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print each cell of a published table beside ours, and whether it lies within its tolerance."""
     parser = argparse.ArgumentParser(prog="lethe verify", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("folder", type=Path, help="a sweep's results: results/paper_main_table")
+    parser.add_argument("folder", type=path_argument, help="a sweep's results: results/paper_main_table")
     folder = parser.parse_args(argv).folder
     try:
         tables = _whole_tables(folder)
     except LetheError as error:
-        print(error, file=sys.stderr)
+        tell(error, is_error=True)
         return 2
     for table in tables:
         console().print(verified_table(table))
         console().print()
     cells = [cell for table in tables for cell in table.cells]
     inside, outside = (sum(cell.is_inside is which for cell in cells) for which in (True, False))
-    print(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
+    tell(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
     if not inside + outside:
-        print("Nothing is verified: no cell can be compared, for the reasons above.")
+        tell("Nothing is verified: no cell can be compared, for the reasons above.")
     elif inside + outside < len(cells):
-        print("A cell that cannot be compared is not verified.")
+        tell("A cell that cannot be compared is not verified.")
     return 0 if inside and not outside else 1
 
 

@@ -90,7 +90,7 @@ def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
     Raises:
         DataError: No such folder, or tasks without a file or with a row that cannot be measured: all of them.
     """
-    if not folder.is_dir():
+    if not _is_folder(folder):
         raise DataError(f"{folder} is no folder. Give one with the tasks' files, or 'miniature', or 'hub'.")
     digests, problems = {}, []
     for task in tasks:
@@ -100,9 +100,19 @@ def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
             digests[task] = hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
         except DataError as error:
             problems.append(str(error))
+        # A row whose parts are of other kinds than the task's fails wherever they are first used.
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            problems.append(f"the files of the task '{task}' in {folder} cannot be read ({type(error).__name__}).")
     if problems:
         raise DataError(" ".join(problems))
     return digests
+
+
+def _is_folder(folder: Path) -> bool:
+    try:
+        return folder.is_dir()
+    except OSError:  # A name that no file can have, say.
+        return False
 
 
 def question_files(task: str, folder: Path) -> tuple[Path, ...]:

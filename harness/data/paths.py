@@ -66,8 +66,13 @@ def existing_file(path: str | None, what: str) -> Path:
         return file
     if file.is_dir():
         raise DataError(f"{file} is a folder, and {what} is needed.")
+    if file.exists():
+        raise DataError(f"{file} is neither a file nor a folder but a pipe or a device, and {what} is needed.")
     if not file.parent.is_dir():
         raise DataError(f"no file {file}, nor a folder {file.parent}. Looked for {what}.")
-    near = get_close_matches(file.name, [sibling.name for sibling in file.parent.iterdir()], n=1)
+    try:
+        near = get_close_matches(file.name, [sibling.name for sibling in file.parent.iterdir()], n=1)
+    except PermissionError:
+        near = []
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise DataError(f"no file {file}.{hint} Looked for {what}.")

@@ -7,13 +7,16 @@ error that names it. Of retain, validation and utility texts the first ones that
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.data.first_tokens import MOST_CHARACTERS, first_tokens, is_long, token_lists
+from harness.data.json_lines import TextRow
 from harness.data.paths import TOKEN_SOURCES, check_path
-from harness.data.sources import AS_THEY_STAND, Role, TextRow, source_label, texts, token_ids
+from harness.data.sources import AS_THEY_STAND, Role, source_label, texts, token_ids
 from harness.errors import DataError
 from harness.specs import Source
 
@@ -22,8 +25,12 @@ if TYPE_CHECKING:
 
 NAMED_ROWS = 5
 """Unusable rows named in one message."""
+MOST_BAD_ROWS = 1000
+"""With so many the rest is not read."""
 TEXTS_AT_ONCE = 128
 """Texts tokenised at once, at most; hardly more than needed are."""
+CHARACTERS_AT_ONCE = 2_000_000
+"""A tokenizer takes up to two hundred bytes for each."""
 
 TokenRows = list[np.ndarray]
 
@@ -69,8 +76,8 @@ def check_rows(source: Source, role: Role) -> None:
     if source.source in TOKEN_SOURCES:
         token_ids(source)
     elif source.source == "jsonl" and role in AS_THEY_STAND:
-        rows = _used(texts(source, role), source)
-        bad = [f"{row.where} {row.problem}" for row in rows if row.problem]
+        rows = _used(source, role)
+        bad = list(islice((f"{row.where} {row.problem}" for row in rows if row.problem), MOST_BAD_ROWS))
         if bad:
             raise DataError(_unusable(source, role, bad, source.prefix_tokens + 1))
 
@@ -90,12 +97,13 @@ def used_rows(source: Source, available: int) -> np.ndarray:
     return np.sort(numbers[: source.sequences])
 
 
-def _used(rows: Iterator[TextRow], source: Source) -> Iterator[TextRow]:
-    """Return the rows that are used; of a sample all are read, since it may come from anywhere."""
+def _used(source: Source, role: Role) -> Iterator[TextRow]:
+    """Return the rows that are used; for a sample all are counted first, since it may come from anywhere."""
     if source.sample_seed is None:
-        return islice(rows, source.sequences)
-    every = list(rows)
-    return (every[number] for number in used_rows(source, len(every)))
+        return islice(texts(source, role), source.sequences)
+    available = sum(1 for _ in texts(source, role))
+    numbers = {int(number) for number in used_rows(source, available)}
+    return (row for number, row in enumerate(texts(source, role)) if number in numbers)
 
 
 def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenRows:
@@ -128,10 +136,8 @@ def _from_texts(
     strict = role in AS_THEY_STAND
     usable: TokenRows = []
     bad: list[str] = []
-    stream = texts(source, role)
-    if strict:
-        stream = _used(stream, source)
-    for row, ids in _tokenized(stream, tokenizer, min(TEXTS_AT_ONCE, source.sequences or TEXTS_AT_ONCE)):
+    stream = _used(source, role) if strict else texts(source, role)
+    for row, ids in _tokenized(stream, tokenizer, min(TEXTS_AT_ONCE, source.sequences or TEXTS_AT_ONCE), cut):
         if row.problem:
             bad.append(f"{row.where} {row.problem}")
         elif len(ids) < least:
@@ -141,7 +147,7 @@ def _from_texts(
             bad.append(f"{row.where} has the token id {max(ids[:cut])}, and the model knows 0 to {vocabulary - 1}")
         else:
             usable.append(np.asarray(ids[:cut], dtype=np.int64))
-        if not strict and (len(usable) == source.sequences or len(bad) >= NAMED_ROWS):
+        if len(bad) >= (MOST_BAD_ROWS if strict else NAMED_ROWS) or (not strict and len(usable) == source.sequences):
             break
     if bad:
         raise DataError(_unusable(source, role, bad, least))
@@ -149,23 +155,42 @@ def _from_texts(
 
 
 def _tokenized(
-    rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase, size: int
+    rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase, size: int, cut: int
 ) -> Iterator[tuple[TextRow, Sequence[int]]]:
-    while batch := list(islice(rows, size)):
-        usable = [row.text for row in batch if not row.problem]
-        # verbose: no warning about texts longer than the model's context, since they are cut.
-        encoded = tokenizer(usable, return_attention_mask=False, verbose=False)["input_ids"] if usable else []
-        ids = iter(encoded)
+    """Yield each row with its token ids, of a long text with the first `cut` of them alone."""
+    for batch in _batches(rows, size):
+        whole = [row for row in batch if not row.problem and not is_long(row.text, cut)]
+        encoded = iter(token_lists(tokenizer, [row.text for row in whole]))
         for row in batch:
-            yield row, () if row.problem else next(ids)
+            if row.problem:
+                yield row, ()
+            elif not is_long(row.text, cut):
+                yield row, next(encoded)
+            elif (ids := first_tokens(tokenizer, row.text, cut)) is None:
+                reason = f"is of {len(row.text):,} characters, and more than {MOST_CHARACTERS:,} of them are no token"
+                yield replace(row, text="", problem=reason), ()
+            else:
+                yield row, ids
+
+
+def _batches(rows: Iterator[TextRow], size: int) -> Iterator[list[TextRow]]:
+    """Yield the rows in lists of `size`, or of fewer where they are long."""
+    batch: list[TextRow] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == size or sum(len(row.text) for row in batch) > CHARACTERS_AT_ONCE:
+            yield batch
+            batch = []
+    yield batch
 
 
 def _unusable(source: Source, role: Role, bad: Sequence[str], least: int) -> str:
     more = f"; and {len(bad) - NAMED_ROWS} more" if len(bad) > NAMED_ROWS else ""
     rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
     tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
+    counted = f"{len(bad)} unusable rows or more" if len(bad) >= MOST_BAD_ROWS else _counted(len(bad), "unusable row")
     return (
-        f"{source_label(source, role)} has {_counted(len(bad), 'unusable row')}: {'; '.join(bad[:NAMED_ROWS])}{more}. "
+        f"{source_label(source, role)} has {counted}: {'; '.join(bad[:NAMED_ROWS])}{more}. "
         f"{rule}{tokens}: mend or remove what is not."
     )
 

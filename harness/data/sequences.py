@@ -168,15 +168,20 @@ def load_validation(
     return _held(source, "validation", tokenizer, vocabulary, sequence_tokens)
 
 
-def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase) -> Utility:
+def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Utility:
     """Return the first `sequences` texts that hold a prompt and a whole reference.
 
     The prompt is `prefix_tokens` long, and the reference goes on to `sequence_tokens`.
 
+    Args:
+        source: Where it is.
+        tokenizer: Of the model.
+        vocabulary: How many token ids the model knows.
+
     Raises:
         DataError: Nothing to read, unusable rows, or too few that are long enough.
     """
-    rows = read_rows(source, "utility", tokenizer, len(tokenizer), source.sequence_tokens)
+    rows = read_rows(source, "utility", tokenizer, vocabulary, source.sequence_tokens)
     tokens_NT = torch.from_numpy(np.stack(rows))
     prompts_NT = tokens_NT[:, : source.prefix_tokens].contiguous()
     references_NT = tokens_NT[:, source.prefix_tokens :].contiguous()

@@ -93,7 +93,7 @@ def validation_set(spec: TrialSpec) -> Sequences:
 
 def utility_texts(spec: TrialSpec) -> Utility:
     """Return the human texts whose beginnings a trial's model continues."""
-    return _UTILITY(spec.utility, load_tokenizer(spec.model))
+    return _UTILITY(spec.utility, load_tokenizer(spec.model), vocabulary(spec.model))
 
 
 def clear_shared() -> None:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from harness.execution.jobs import Event, Job
 from harness.messages import shown
+from harness.terminal import SafeConsole
 
 _FEWEST_FOR_AN_ESTIMATE = 3
 _JOBS_SHOWN = 12
@@ -62,7 +63,7 @@ class Progress:
     ) -> None:
         self._jobs = {job.name: _JobView(job.name, _expected(job)) for job in jobs}
         self._most = len(jobs) + candidates
-        self._console = console or Console(highlight=False)
+        self._console = console or SafeConsole(highlight=False)
         self._clock = clock
         self._began: float | None = None
         self._lock = threading.RLock()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from harness.errors import ExecutorError
 from harness.execution.interruption import INTERRUPTION
 from harness.execution.ray_settings import IS_LOCAL, set_ray_environment
+from harness.terminal import tell
 
 set_ray_environment()
 
@@ -53,7 +53,7 @@ def ray_watched() -> Iterator[None]:
                 noticed.set()
                 INTERRUPTION.raise_in_main(partial(ExecutorError, _sentence(what)))
                 if not over.wait(PATIENCE_SECONDS) and INTERRUPTION.is_watched:
-                    print(f"\nExecutorError: {_sentence(what)}", file=sys.stderr, flush=True)
+                    tell(f"\nExecutorError: {_sentence(what)}", is_error=True)
                     INTERRUPTION.end_at_once(1)
                 return
 

@@ -1,6 +1,7 @@
 """Replicates: models that differ from a shipped one in their seed alone, and what is written down beside them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -56,16 +57,27 @@ def read_replicate(folder: Path) -> Replicate | None:
     manifest = read_manifest(folder)
     if manifest is None:
         return None
+    try:
+        _check_made(folder, manifest)
+    except (TypeError, KeyError, AttributeError, OSError) as error:
+        raise ModelError(
+            f"{folder / MANIFEST} is damaged ({type(error).__name__}): remove {folder} and make it again."
+        ) from error
+    return Replicate(folder, manifest["replicate_of"])
+
+
+def _check_made(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a replicate that is not what its manifest says was made, or that does not fit the shipped models."""
     again = f"python -m harness.pretrain --seed {manifest['seed']} --size {manifest['size']} --out {folder}"
     for key in ("corpus", "tokenizer"):
         if manifest[key] != shipped_manifest()[key]:
             reason = f"the models in {folder} were made with another {key} than the shipped ones"
             raise ModelError(f"{reason}: remove the folder and make them again ({again}).")
-    for kind, entry in manifest["models"].items():
+    for kind in (Replicate.ORIGINAL, Replicate.RETRAINED):
+        entry = manifest["models"][kind]
         written = {"model.safetensors": entry["sha256"], "tokenizer.json": manifest["tokenizer"]["sha256"]}
         for name, digest in written.items():
             file = folder / kind / name
             if not file.is_file() or known_digest(file) != digest:
                 reason = f"{file} is not what {folder / MANIFEST} says was made"
                 raise ModelError(f"{reason}: remove {folder} and make it again ({again}).")
-    return Replicate(folder, manifest["replicate_of"])

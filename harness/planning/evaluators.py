@@ -38,6 +38,9 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
             evaluator.inputs()
         except DataError as error:
             yield Fault(f"evaluators.{name}", str(error))
+        except Exception as error:
+            reason = f"its inputs() raised {type(error).__name__} instead of saying what it cannot use: {error}"
+            yield Fault(f"evaluators.{name}", reason)
         yield from _mixtures(name, evaluator, earlier)
         earlier[name] = evaluator
     reported = _reported(evaluators.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from harness.plugins import METHODS
 from harness.specs import REFERENCE_ROWS
 
 Settings = Mapping[str, Any]
+MOST_TRIALS = 100_000
+"""In one sweep: what runs a minute each would take ten weeks."""
+_TOO_MANY = f"A sweep has at most {MOST_TRIALS:,}: shorten a list, or write several sweeps."
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,33 @@ class TrialTemplate:
 def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTemplate]]:
     """Return the templates of the `methods` block in the file's order."""
     templates: list[TrialTemplate] = []
+    asked = {key: _asked(block) for key, block in methods.items()}
+    if sum(asked.values()) > MOST_TRIALS:
+        largest = max(asked, key=lambda key: asked[key])
+        yield Fault(f"methods.{largest}", f"its lists ask for {asked[largest]:,} combinations. {_TOO_MANY}")
+        return []
     for key, block in methods.items():
         templates += yield from _row(key, dict(block))
     return templates
 
 
+def _asked(block: Settings) -> int:
+    """Return how many combinations a row asks for, without making one."""
+    training = block.get("training")
+    settings = [*block.values(), *(training.values() if isinstance(training, dict) else ())]
+    return math.prod(len(values) for values in settings if isinstance(values, list))
+
+
+def size_faults(templates: Sequence[TrialTemplate], models: int, seeds: int) -> Iterator[Fault]:
+    """Yield why a sweep is too large to be planned: its rows, times models, times seeds."""
+    if (trials := len(templates) * models * seeds) > MOST_TRIALS:
+        asked = f"{len(templates):,} rows and variants × {models:,} models × {seeds:,} seeds ask for {trials:,} trials"
+        yield Fault("methods", f"{asked}. {_TOO_MANY}")
+
+
 def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
     path = f"methods.{key}"
-    if key in REFERENCE_ROWS or not re.match(NAME, key):
+    if key in REFERENCE_ROWS or not re.fullmatch(NAME.strip("^$"), key):
         reason = "is the name of a row that every sweep has" if key in REFERENCE_ROWS else "cannot name a row"
         yield Fault(path, f"'{key}' {reason}: use letters, digits, '-' and '_', and another word.")
         return []

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from harness.contracts import Evaluator, Number
 from harness.errors import Fault, unknown
 from harness.planning.evaluators import configured_evaluators, evaluator_faults
-from harness.planning.grid import TrialTemplate, control_variants, ranked_strengths, trial_templates
+from harness.planning.grid import TrialTemplate, control_variants, ranked_strengths, size_faults, trial_templates
 from harness.planning.replicates import grouped_replicates, replicate_faults
 from harness.planning.resolve import JudgesByRole, ResolvedModel, method_faults, resolve_judges, resolve_models
 from harness.planning.schema import Sweep
@@ -117,6 +117,7 @@ def _form(file: SweepFile) -> Checking[CheckedSweep]:
     evaluators = yield from configured_evaluators(_blocks(file.settings, "evaluators"))
     if sweep is None:  # There is a fault, so nobody sees the empty one.
         return CheckedSweep(Sweep.model_construct(), tuple(templates), evaluators, (), Compare())
+    yield from size_faults(templates, len(sweep.models), len(sweep.seeds))
     compare = yield from compared(sweep, evaluators)
     if sweep.tune is None:
         return CheckedSweep(sweep, tuple(templates), evaluators, (), compare)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from harness.contracts import Checkpoint, Evaluator, Training
@@ -23,6 +22,7 @@ from harness.models.resolving import (
     resolve_judge,
     resolve_model,
 )
+from harness.paths import path_of
 from harness.planning.grid import TrialTemplate
 from harness.planning.schema import JudgeEntry, Judges, ModelEntry, Resources, Sweep
 from harness.planning.validation import Checking
@@ -96,7 +96,7 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
 
 
 def _replicate(id: str) -> Replicate | None:
-    return None if id in miniature.names() else read_replicate(Path(id).expanduser().resolve())
+    return None if id in miniature.names() else read_replicate(path_of(id, ModelError).resolve())
 
 
 def _resolve_original(entry: ModelEntry) -> Checkpoint:

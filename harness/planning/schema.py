@@ -21,7 +21,7 @@ from harness.contracts import NonNegative, Positive, PositiveCount, Training
 from harness.errors import unknown
 from harness.planning.data_block import Data
 from harness.planning.tune_block import CompareAxes, Tune
-from harness.planning.validation import Strict, quoted
+from harness.planning.validation import Place, Strict, quoted
 from harness.specs import CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -71,8 +71,8 @@ TrainingBlock = Annotated[TrainingSettings, BeforeValidator(_without_axes)]
 class JudgeEntry(Strict):
     """A model that judges: its name alone, or with its tokenizer."""
 
-    id: str
-    tokenizer: str | None = None
+    id: Place
+    tokenizer: Place | None = None
     revision: str | None = None
 
 
@@ -125,7 +125,7 @@ class ModelEntry(JudgeEntry):
 
     engine: Annotated[EngineEntry, BeforeValidator(_one_engine)] = EngineEntry()
     training: TrainingBlock = TrainingSettings()
-    retrained: str | None = None
+    retrained: Place | None = None
     replicate_of: ReplicateName | None = None
     resources: Resources | None = None
 

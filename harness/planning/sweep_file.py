@@ -1,57 +1,24 @@
-"""A sweep file's text to plain data: without YAML's traps, with `--set` applied, and with the line of every setting.
-
-Three things that PyYAML lets pass are mended here: a key written twice (it keeps the last one,
-silently), `1e-3` (which it reads as text) and `off` or `no` (which it reads as false).
-"""
+"""A sweep file to plain data, with `--set` applied, and with the line of every setting."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
+from harness.errors import ConfigError, DataError, Fault
+from harness.paths import in_quotes, path_of
+from harness.planning.validation import WHOLE_FILE, quoted
+from harness.planning.yaml_text import MOST_LEVELS, parse
 
-from harness.errors import ConfigError, Fault
-from harness.planning.validation import join, quoted
-
-WHOLE_FILE = "(file)"
 NAMED_THINGS = ("models", "judges")
 """Where a name stands for a mapping with that `id`, which an override may add to."""
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads scalars as YAML 1.2 does; builds only what JSON could hold too, so no infinity and no NaN either."""
-
-
-def _finite(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
-    value = loader.construct_yaml_float(node)
-    if math.isfinite(value):
-        return value
-    raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a finite number", node.start_mark)
-
-
-_SCALARS = {
-    "int": (r"[-+]?(0|[1-9]\d*)$", "-+0123456789"),
-    "float": (r"[-+]?(\.\d+|\d+\.\d*)([eE][-+]?\d+)?$|[-+]?\d+[eE][-+]?\d+$", "-+.0123456789"),
-    "bool": (r"(true|True|TRUE|false|False|FALSE)$", "tTfF"),
-}
-_TAG = "tag:yaml.org,2002:"
-_REPLACED = [f"{_TAG}{kind}" for kind in (*_SCALARS, "timestamp")]
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in pairs if tag not in _REPLACED]
-    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-# The first match counts: a whole number must be seen before the pattern of fractions.
-for _kind, (_pattern, _first) in _SCALARS.items():
-    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), list(_first))
-_PLAIN = [None, *(f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))]
-_Loader.yaml_constructors = {tag: yaml.SafeLoader.yaml_constructors[tag] for tag in _PLAIN}
-_Loader.add_constructor(f"{_TAG}float", _finite)
+MOST_BYTES = 1_000_000
+"""The longest sweep that is shipped has 4,000."""
+MOST_NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -112,75 +79,33 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        file = path_of(path)
+        if file.is_file():
+            with file.open("rb") as stream:
+                content = stream.read(MOST_BYTES + 1)
+            if len(content) <= MOST_BYTES:
+                return "\n".join(re.split("\r\n?|\n", content.decode("utf-8-sig")))
+            reason = f"has more than {MOST_BYTES:,} bytes, which no sweep needs: texts are in files that it names."
+        elif file.is_dir():
+            reason = "is a folder: give one of the files in it."
+        elif file.exists():
+            reason = "is neither a file nor a folder but a pipe or a device: save the sweep in a file."
+        else:
+            reason = f"cannot be read: there is no such file.{_beside(file)}"
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
-    except IsADirectoryError:
-        reason = "is a folder: give one of the files in it."
-    except OSError:
-        beside = [str(file) for file in path.parent.glob("*.yaml")]
-        near = get_close_matches(str(path), beside, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else f" In that folder: {', '.join(beside) or 'no sweep file'}."
-        reason = f"cannot be read: there is no such file.{hint}"
+    except (DataError, OSError) as error:
+        reason = f"cannot be read: {error}"
     raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
 
 
-def parse(text: str, path: str = "", origins: dict[str, str] | None = None) -> tuple[Any, list[Fault]]:
-    """Return the one document in `text` as plain data, and what is wrong with it as YAML.
-
-    Args:
-        text: YAML.
-        path: What the faults' paths begin with.
-        origins: Filled with the line of every setting.
-    """
-    try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None, []
-        faults = list(_key_faults(node, path, (), set(), {} if origins is None else origins))
-        return None if faults else loader.construct_document(node), faults
-    except yaml.YAMLError as error:
-        return None, [_syntax_fault(error, path)]
-    except ValueError as error:
-        return None, [Fault(path or WHOLE_FILE, f"holds a value that cannot be read: {error}.")]
-    except RecursionError:
-        return None, [Fault(path or WHOLE_FILE, "is nested too deeply to be read.")]
-
-
-def _syntax_fault(error: yaml.YAMLError, path: str) -> Fault:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else path or WHOLE_FILE
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
-    context = getattr(error, "context", None)
-    return Fault(path or where, f"is not valid YAML: {f'{context}, ' if context else ''}{problem}.")
-
-
-def _key_faults(
-    node: yaml.Node, path: str, above: tuple[yaml.Node, ...], seen: set[int], origins: dict[str, str]
-) -> Iterator[Fault]:
-    """Yield faults for keys that are no names or written twice and for what holds itself; note each setting's line."""
-    if node in above:
-        yield Fault(path, "refers to itself.")
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    children: list[tuple[str, int, yaml.Node]] = []
-    if isinstance(node, yaml.SequenceNode):
-        children = [(str(index), child.start_mark.line + 1, child) for index, child in enumerate(node.value)]
-    elif isinstance(node, yaml.MappingNode):
-        children = [(str(key.value), key.start_mark.line + 1, child) for key, child in node.value]
-        for key, _ in node.value:
-            if key.tag not in (f"{_TAG}str", f"{_TAG}merge"):
-                kind = key.tag.rpartition(":")[2]
-                yield Fault(join(path, key.value), f"has a key that is not a name but {kind}: put it in quotes.")
-    lines: dict[str, int] = {}
-    for name, line, child in children:
-        inside = join(path, name)
-        if name in lines and name != "<<":
-            yield Fault(inside, f"is written twice, in lines {lines[name]} and {line}. Keep one of them.")
-        origins[inside] = f"line {lines.setdefault(name, line)}"
-        yield from _key_faults(child, inside, (*above, node), seen, origins)
+def _beside(file: Path) -> str:
+    """Return the sweep file beside a missing one that is called alike, or what there is."""
+    beside = sorted(str(other) for other in file.parent.glob("*.yaml"))
+    near = get_close_matches(str(file), beside, n=1)
+    more = f" and {len(beside) - MOST_NAMED} more" if len(beside) > MOST_NAMED else ""
+    there = f"{', '.join(beside[:MOST_NAMED])}{more}" if beside else "no sweep file"
+    return f" Did you mean '{near[0]}'?" if near else f" In that folder: {there}."
 
 
 def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) -> list[Fault]:
@@ -189,6 +114,8 @@ def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) 
     parts = path.strip().split(".")
     if not equals or not all(parts):
         return [Fault(f"--set {override}", "is not path=value. For example: --set data.forget.sequences=64.")]
+    if len(parts) > MOST_LEVELS:
+        return [Fault("--set", f"{in_quotes(path)} goes through more than {MOST_LEVELS} levels, which no setting has.")]
     value, faults = parse(text, f"--set {path}")
     if faults:
         return faults
@@ -197,7 +124,7 @@ def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) 
         above = ".".join(parts[:depth])
         if not isinstance(inside, list | dict):
             return [Fault(f"--set {path}", f"'{above}' is {quoted(inside)}, which has no '{part}'.")]
-        if isinstance(inside, list) and (not part.isdecimal() or int(part) >= len(inside)):
+        if isinstance(inside, list) and part not in map(str, range(len(inside))):
             numbers = f"numbered 0 to {len(inside) - 1}" if inside else "an empty list"
             return [Fault(f"--set {path}", f"'{above}' has no entry '{part}': it is {numbers}.")]
         key: Any = int(part) if isinstance(inside, list) else part

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from harness.contracts import Checkpoint, Sequences
@@ -24,7 +23,8 @@ from harness.data.sequences import (
 from harness.data.sources import AS_THEY_STAND, Role
 from harness.errors import DataError, Fault, ModelError
 from harness.miniature.corpus import UNSEEN_RECORDS
-from harness.models.loading import load_tokenizer, positions, vocabulary
+from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
+from harness.paths import path_of
 from harness.planning.data_block import Data, ForgetSource, HeldSource, HoldoutSource, TextSource
 from harness.planning.resolve import ResolvedModel
 from harness.planning.validation import Checking
@@ -76,14 +76,11 @@ def resolve_texts(
         checkpoint = model.checkpoint
         try:
             key = checkpoint.tokenizer, vocabulary(checkpoint)
+            check_tokenizer(checkpoint)
             if key not in known:
                 known[key] = yield from _read(data, checkpoint, are_halved)
         except ModelError as error:
             yield Fault(model.path, str(error))
-            continue
-        except (KeyError, ValueError) as error:
-            reason = f"{checkpoint.location}/config.json is not a model's configuration ({type(error).__name__})."
-            yield Fault(model.path, reason)
             continue
         cut = known[key]
         if cut is not None:
@@ -173,7 +170,7 @@ def _halves(source: Source, forget: Sequences | Utility) -> Checking[dict[str, S
 def _load(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
     tokenizer = load_tokenizer(model)
     if role == "utility":
-        return load_utility(source, tokenizer)
+        return load_utility(source, tokenizer, vocabulary(model))
     loaders = {
         "forget": load_forget,
         "holdout": load_holdout,
@@ -249,7 +246,7 @@ def _source(section: TextSource, role: Role, forget: Source | None = None) -> So
         whole = min(cut, settings.get("sequence_tokens", cut))
         settings = {"prefix_tokens": prefix, **settings, "sequence_tokens": whole}
     if section.path is not None:
-        folder = Path(section.path).expanduser()
+        folder = path_of(section.path)
         settings["path"] = section.path if section.source == "hub" and not folder.is_dir() else str(folder.resolve())
     source = Source(**settings)
     other = section.not_memorized if isinstance(section, ForgetSource) else None

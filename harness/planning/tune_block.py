@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from annotated_types import MinLen, doc
+from annotated_types import Ge, Le, MinLen, doc
 from pydantic import BeforeValidator, Field
 
-from harness.contracts import PositiveCount
 from harness.planning.validation import Strict, quoted
 from harness.plans import Compare
 from harness.specs import RETRAINED
@@ -41,7 +40,7 @@ Names = Annotated[list[str], MinLen(1), BeforeValidator(_as_list), doc("a metric
 class Tune(Strict):
     """How the settings of each method are searched, instead of given."""
 
-    trials: PositiveCount
+    trials: Annotated[int, Ge(1), Le(10_000)]
     """Candidates for each method: the same for all."""
     erasure: Annotated[dict[str, Targets], MinLen(1), doc("a mapping of a metric to what it is to reach")] = Field(
         description="how far to erase?", examples=["erasure: {ma: [0.9, 0.75, retrained]}"]

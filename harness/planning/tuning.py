@@ -17,9 +17,11 @@ from harness.planning.trials import erasure
 from harness.planning.tune_block import Tune
 from harness.planning.validation import Checking
 from harness.plans import Compare, StudySpec, Target
-from harness.search_space import OF_TRAINING, Choice, Dimension, end_of
+from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of
 from harness.specs import RETRAINED, TrialSpec
 
+MOST_STEPS = 10_000
+"""Of a cumulative strength: a candidate is probed at each."""
 PROBED_ERASURE = ("ma",)
 PROBED_UTILITY = ("perplexity",)
 """What a forward pass over the texts tells. A search that had to generate would cost as much as the table."""
@@ -59,7 +61,7 @@ def _space(sweep: Sweep, key: str, plugin: type[Method]) -> Checking[dict[str, D
     assert sweep.tune is not None
     block, strength, path = sweep.methods[key], plugin.strength.field, f"methods.{key}"
     fixed = {name for name in block if name not in ("method", "training", *RowLimits.model_fields)}
-    fixed |= {f"{OF_TRAINING}{name}" for name in block.get("training") or ()}
+    fixed |= {f"{OF_TRAINING}{name}" for name in _mapping(block.get("training"))}
     if isinstance(block.get(strength), list):
         yield Fault(
             f"{path}.{strength}",
@@ -79,10 +81,20 @@ def _space(sweep: Sweep, key: str, plugin: type[Method]) -> Checking[dict[str, D
             f"setting in the plugin, {strength}: Annotated[..., LogUniform(low=..., high=...)].",
         )
         return None
+    searched = space.get(strength)
+    if plugin.strength.cumulative and isinstance(searched, LogUniform) and searched.high > MOST_STEPS:
+        reason = f"each whole step up to {searched.high:g} would be probed: high may be {MOST_STEPS:,} at most."
+        yield Fault(f"tune.space.{key}.{strength}", reason)
+        return None
     if not space:
         names = ", ".join(sorted(fixed & searchable(plugin).keys()))
         yield Fault(path, f"leaves nothing to search, since all of it is fixed ({names}): leave out one of these.")
     return space
+
+
+def _mapping(block: object) -> Mapping[str, object]:
+    """Return a block that is a mapping; what is none has its fault already."""
+    return block if isinstance(block, dict) else {}
 
 
 def tuning_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[Fault]:

@@ -12,9 +12,10 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from annotated_types import DocInfo, Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from harness.errors import Fault, unknown
+from harness.errors import MOST_LISTED, DataError, Fault, unknown
+from harness.paths import path_of
 from harness.plugins import settings_adapter
 
 S = TypeVar("S")
@@ -23,6 +24,7 @@ Location = tuple[int | str, ...]
 Checking: TypeAlias = Generator[Fault, None, T]
 """Yields all that is wrong, and returns what is sound: `value = yield from check(...)`."""
 
+WHOLE_FILE = "(file)"
 MAPPING = "a mapping (name: value)"
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _KIND = {
@@ -35,6 +37,18 @@ _KIND = {
 }
 _LIST_OF = {int: "a list of whole numbers", float: "a list of numbers", str: "a list of texts"}
 _BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
+
+
+def _place(text: str) -> str:
+    try:
+        path_of(text)
+    except DataError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+Place = Annotated[str, AfterValidator(_place)]
+"""What may be a path, whether or not something is there, or an id on the hub."""
 
 
 class Strict(BaseModel):
@@ -55,7 +69,8 @@ def collected(checking: Checking[T]) -> tuple[T, list[Fault]]:
 
 def join(path: str, part: object) -> str:
     """Return the dotted path of `part` below `path`."""
-    return f"{path}.{part}" if path else str(part)
+    name = str(part) or "''"
+    return f"{path}.{name}" if path else name
 
 
 def validated(settings_type: type[S], given: object, path: str) -> Checking[S | None]:
@@ -68,11 +83,14 @@ def validated(settings_type: type[S], given: object, path: str) -> Checking[S | 
         settings: S = _adapter(cast(Any, settings_type)).validate_json(json.dumps(given), strict=True)
         return settings
     except ValidationError as error:
-        for finding in error.errors(include_url=False):
+        findings = error.errors(include_url=False)
+        for finding in findings[:MOST_LISTED]:
             location = _location(finding["type"], finding["loc"], given)
-            yield Fault(reduce(join, location, path), _reason(finding, settings_type, location))
+            yield Fault(reduce(join, location, path) or WHOLE_FILE, _reason(finding, settings_type, location))
+        if len(findings) > MOST_LISTED:
+            yield Fault(path or WHOLE_FILE, f"has {len(findings) - MOST_LISTED} more faults.")
     except ValueError as error:
-        yield Fault(path, str(error))
+        yield Fault(path or WHOLE_FILE, str(error))
     return None
 
 

@@ -15,7 +15,6 @@ import errno
 import json
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from harness.digests import difference, digest_of, folder_digests
 from harness.errors import DataError, ModelError, PluginError
 from harness.files import locked, read_regular, remove, settle
 from harness.storage import reading, writing
+from harness.terminal import tell
 
 ABOUT = "about.json"
 """In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""
@@ -36,7 +36,7 @@ _BUILDING = ".building-"
 
 
 def _to_stderr(message: str) -> None:
-    print(message, file=sys.stderr)
+    tell(message, is_error=True)
 
 
 class Artifacts:

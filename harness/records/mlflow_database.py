@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from harness.errors import DataError
 from harness.files import locked
+from harness.terminal import tell
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,7 +31,7 @@ def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     known = connect(database_uri(root)).get_experiment_by_name(EXPERIMENT)
     if known:  # MLflow's own front page is that of chat traces.
         page = f"#/experiments/{known.experiment_id}/runs?workflowType=machine_learning"
-        print(f"The runs, in a moment: http://127.0.0.1:{port}/{page}", flush=True)
+        tell(f"The runs, in a moment: http://127.0.0.1:{port}/{page}")
     stores = ["--backend-store-uri", database_uri(root), "--artifacts-destination", artifacts_uri(root)]
     server = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

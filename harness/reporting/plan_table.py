@@ -53,7 +53,8 @@ def _states(plan: Plan, statuses: Mapping[str, Status]) -> Table:
         status = statuses[spec.trial_id]
         # Text throughout: a plain string's brackets would be read as markup.
         state, model = Text(status, style=COLOURS[status]), Text(spec.model.id.rstrip("/").rpartition("/")[2])
-        table.add_row(state, Text(spec.variant), model, _strengths(plan, spec), str(spec.seed), Text(spec.trial_id))
+        row, strengths, seed, trial = map(Text, (spec.variant, _strengths(plan, spec), str(spec.seed), spec.trial_id))
+        table.add_row(state, row, model, strengths, seed, trial)
     return table
 
 

@@ -17,6 +17,7 @@ from harness.reporting.reasoning import Answers, lines
 from harness.reporting.recitation import said_first
 from harness.reporting.summary import caption
 from harness.specs import REFERENCE_ROWS
+from harness.terminal import console as terminal_console
 
 LETTERS = "Methods that share a letter in a column cannot be told apart (paired tests over the same items, Holm)."
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|"} | {"<": "&lt;", "\n": " "})
@@ -160,8 +161,7 @@ def _latex_rows(table: ModelTable, columns: int) -> Iterator[str]:
 
 def console() -> Console:
     """Return a console that has room for the table, in a pipe too."""
-    terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=_TERMINAL_WIDTH)
+    return terminal_console(_TERMINAL_WIDTH)
 
 
 def ranking_table(ranked: RankedTable) -> Table:
@@ -179,7 +179,7 @@ def ranking_table(ranked: RankedTable) -> Table:
         title=Text(printable("\n".join(said_first(ranked.recitations)))) or None,
         title_style="bold",
         title_justify="left",
-        caption=caption(ranked.table),
+        caption=Text(caption(ranked.table)),
         caption_justify="left",
     )
     terminal_table.add_column("Method", max_width=28, overflow="fold")

@@ -221,13 +221,13 @@ def test_no_more_is_read_than_is_used(tokenizer, jsonl):
 
 def test_utility_texts_are_a_prompt_and_a_whole_reference(tokenizer, jsonl):
     source = jsonl(["too short", "0123456789abcdef", "x" * 12], sequences=2, prefix_tokens=4, sequence_tokens=12)
-    found = load_utility(source, tokenizer)
+    found = load_utility(source, tokenizer, VOCABULARY)
     assert found.prompts_NT.shape == (2, 4)
     assert found.references_NT.shape == (2, 8)
     assert found.prompt_texts == ("0123", "xxxx")
     assert found.reference_texts == ("456789ab", "x" * 8)
     more = jsonl(["too short", "0123456789abcdef"], sequences=2, prefix_tokens=4, sequence_tokens=12)
-    message = refusal(lambda: load_utility(more, tokenizer))
+    message = refusal(lambda: load_utility(more, tokenizer, VOCABULARY))
     assert "1 texts of at least 12 tokens are there, and 2 are needed" in message
 
 
@@ -279,7 +279,7 @@ def test_hub_faults_say_what_to_do(tokenizer, tmp_path):
         return refusal(lambda: load_forget(source, tokenizer, VOCABULARY))
 
     assert "row 0 has no field 'text' (it has body)" in load()
-    assert "cannot be loaded: ValueError: Bad split: test" in load(split="test")
+    assert "has no split 'test'. It has train." in load(split="test")
     assert load(path="./nowhere") == "the data set './nowhere' is neither a folder nor an id on the hub (owner/name)."
 
 

@@ -44,7 +44,7 @@ def test_the_real_passages(tokenizer):
     if not file.is_file():
         pytest.skip(f"the real passages are not in {file}; LETHE_SHARED says where")
     unseen = Source(source="jsonl", path=str(file), start=450, sequences=50, prefix_tokens=32, sequence_tokens=160)
-    assert load_utility(unseen, tokenizer).prompts_NT.shape == (50, 32)
+    assert load_utility(unseen, tokenizer, len(tokenizer)).prompts_NT.shape == (50, 32)
 
 
 def test_the_real_memorized_and_not_memorized_paragraphs(make_model, tokenizer, run_whole, tmp_path):

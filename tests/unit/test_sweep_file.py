@@ -4,7 +4,8 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning.plan import plan
-from harness.planning.sweep_file import parse, read_sweep_file
+from harness.planning.sweep_file import read_sweep_file
+from harness.planning.yaml_text import parse
 
 
 def test_a_right_file_has_no_fault(check):
@@ -112,17 +113,21 @@ def test_a_fault_inside_a_setting_has_the_line_of_what_is_written(check, tmp_pat
 @pytest.mark.parametrize(
     ("text", "path", "reason"),
     [
-        ("a: [1", "line 1, column 6", "is not valid YAML: while parsing a flow sequence, expected ',' or ']', but got"),
-        ("a: 1\n\tb: 2", "line 2, column 1", "is not valid YAML: while scanning for the next token, found character"),
+        (
+            "a: [1",
+            "line 2, column 1",
+            "is not valid YAML: while parsing a flow sequence, did not find expected ',' or",
+        ),
+        ("a: 1\n\tb: 2", "line 2, column 1", "is not valid YAML: while scanning a plain scalar, found a tab"),
         ("a: &x [*x]", "a.0", "refers to itself."),
         ("a: !!python/object:os.system x", "line 1, column 4", "is not valid YAML: could not determine a constructor"),
         ("a: !!binary aGk=", "line 1, column 4", "is not valid YAML: could not determine a constructor"),
-        ("a: 1e999", "line 1, column 4", "is not valid YAML: 1e999 is not a finite number."),
-        ("a: !!float .nan", "line 1, column 4", "is not valid YAML: .nan is not a finite number."),
+        ("a: 1e999", "line 1, column 4", "is not valid YAML: '1e999' is not a finite number."),
+        ("a: !!float .nan", "line 1, column 4", "is not valid YAML: '.nan' is not a finite number."),
         ("a: !!int 'x'", "(file)", "holds a value that cannot be read: invalid literal for int()"),
         ("1: b", "1", "has a key that is not a name but int: put it in quotes."),
         ("a: 1\n---\nb: 2", "line 2, column 1", "is not valid YAML: expected a single document in the stream"),
-        ("a: \x00", "(file)", "is not valid YAML: special characters are not allowed."),
+        ("a: \x00", "(file)", "is not valid YAML: control characters are not allowed."),
     ],
 )
 def test_text_that_is_no_sweep_file(text, path, reason):

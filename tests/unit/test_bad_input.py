@@ -1,0 +1,371 @@
+"""Input that was made to do harm, or that nobody would think of: refused in a sentence, soon, with what it names."""
+
+import gzip
+import io
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from rich.text import Text
+from transformers import BertConfig, BertForMaskedLM
+
+from harness.cli import main as lethe
+from harness.data.sequences import load_forget
+from harness.data.sources import texts
+from harness.errors import ConfigError, DataError, Fault, LetheError, ModelError
+from harness.messages import printable
+from harness.models.configurations import MOST_PARTS
+from harness.models.loading import check_model, check_tokenizer, vocabulary
+from harness.models.resolving import resolve_model
+from harness.paths import path_of
+from harness.planning.grid import MOST_TRIALS
+from harness.planning.yaml_text import parse
+from harness.reporting.plan_table import trials_table
+from harness.specs import Source
+from harness.sweep import main as sweep
+from harness.terminal import SafeConsole, tell
+
+VOCABULARY = 256
+
+
+@pytest.fixture
+def loop(tmp_path):
+    link = tmp_path / "loop"
+    link.symlink_to(link)
+    return str(link)
+
+
+PATHS = {
+    "": "is empty",
+    "~nosuchuser/x": "begins with '~nosuchuser', and this machine knows no such user's home",
+    "a" * 300: "is too long: a name has at most 255 bytes",
+    "a\0b": "holds a NUL character",
+    "\ud800": "holds half of a surrogate pair",
+    "LOOP": "is a loop of links",
+}
+
+
+@pytest.mark.parametrize("text", PATHS)
+def test_a_text_that_can_name_no_file(text, loop):
+    with pytest.raises(ModelError, match=PATHS[text]):
+        path_of(text.replace("LOOP", loop), ModelError)
+
+
+def test_other_texts_are_paths_whether_or_not_something_is_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert path_of("~/x") == tmp_path / "x"
+    assert path_of("owner/name").parts == ("owner", "name")
+    (tmp_path / "file").write_text("")
+    assert path_of(tmp_path / "file" / "below") == tmp_path / "file" / "below"
+
+
+@pytest.mark.parametrize("text", [text for text in PATHS if "\0" not in text and "\ud800" not in text])
+@pytest.mark.parametrize(
+    ("setting", "place"),
+    [
+        ("data={forget: {source: jsonl, path: X}, utility: {source: miniature}}", "data.forget.path"),
+        ("data={forget: {source: miniature}, utility: {source: hub, path: X}}", "data.utility.path"),
+        ("models=[X]", "models.0"),
+        ("models=[{id: miniature-s, tokenizer: X}]", "models.0.tokenizer"),
+        ("models=[{id: miniature-s, retrained: X}]", "models.0.retrained"),
+        ("judges={similarity: X}", "judges.similarity"),
+    ],
+)
+def test_every_path_of_a_sweep_file_is_guarded(check, setting, place, text, loop):
+    found = check(setting.replace("X", json.dumps(text.replace("LOOP", loop))))
+    assert list(found) == [place]
+    assert PATHS[text] in found[place] or "is missing" in found[place]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["collate X", "items X --point p", "index --results X", "prefetch X", "sweep X", "sweep f.yaml --results X",
+     "patch X --model m --out o", "patch p --model m --out X", "figure losses --out X", "pretrain --out X",
+     "dashboard --results X", "verify X"],
+)  # fmt: skip
+def test_every_path_of_the_command_line_is_guarded(command, capsys):
+    for text, reason in PATHS.items():
+        if text and text != "LOOP":
+            arguments = [word.replace("X", text) if word == "X" else word for word in command.split()]
+            with pytest.raises(SystemExit) as caught:
+                lethe(arguments)
+            assert caught.value.code == 2
+            assert reason in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_file_where_a_folder_is_needed(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit):
+        sweep(["f.yaml", "--results", str(tmp_path / "file" / "below")])
+    assert f"'{tmp_path}/file' is a file, and a folder is needed" in " ".join(capsys.readouterr().err.split())
+
+
+def bomb(first, line):
+    return first + "".join(f"a{n}: &a{n} {line.replace('B', f'*a{n - 1}')}\n" for n in range(1, 60))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        bomb("a0: &a0 [x]\n", "[B, B, B, B, B, B, B, B, B]"),
+        bomb("a0: &a0 {x: 1}\n", "{b: B, c: B}"),
+        bomb("a0: &a0 {x: 1}\n", "{<<: [B, B]}"),
+        bomb(f"a0: &a0 {'x' * 100_000}\n", "[B]"),
+        "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 100)),
+    ],
+    ids=["lists", "maps", "merge keys", "long text", "levels"],
+)
+def test_aliases_are_counted_as_if_written_out(text):
+    value, [fault] = parse(text)
+    assert value is None
+    assert "with its aliases and merge keys written out" in fault.reason
+
+
+def test_what_an_alias_stands_for_is_not_changed_with_it(check, tmp_path):
+    value, faults = parse("a: &a {k: [1]}\nb: *a\nc: {<<: *a, d: 2}")
+    assert faults == []
+    value["a"]["k"].append(2)
+    assert value == {"a": {"k": [1, 2]}, "b": {"k": [1]}, "c": {"k": [1], "d": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: [" + "0," * 300_000 + "]", "more than 250,000 values in one file are too many"),
+        ("[" * 100, "more than 60 levels inside each other are too many"),
+        ("a: 1" + "0" * 400, "is a whole number beyond 9223372036854775807"),
+        ("a: 1" + "0" * 5000, "is a whole number beyond 9223372036854775807"),
+        ("a: !!bool x", "'x' is neither true nor false"),
+        ("? [a]\n: b", "has a key that is not a name but seq"),
+    ],
+)
+def test_values_that_nothing_needs(text, reason):
+    value, [fault] = parse(text)
+    assert value is None
+    assert reason in fault.reason
+
+
+def test_a_large_file_is_refused_before_it_is_read(check):
+    assert "has more than 1,000,000 bytes" in check(text="#" * 10_000_000)["(file)"]
+    assert check(text="# " + "x" * 400_000 + "\nname: [") != {}
+
+
+def test_a_pipe_is_no_sweep_file(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert sweep([str(tmp_path / "pipe"), "--plan"]) == 2
+    assert "is neither a file nor a folder but a pipe or a device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("methods", "path", "count"),
+    [
+        (f"{{emso: {{epochs: {list(range(400))}, k: {list(range(1, 400))}}}}}", "methods.emso", "159,600 combinations"),
+        (
+            f"{{emso: {{k: {list(range(1, 400))}, training: {{learning_rate: {[n / 1e4 for n in range(1, 400)]}}}}}}}",
+            "methods.emso",
+            "159,201 combinations",
+        ),
+    ],
+)
+def test_trials_are_counted_before_they_are_made(check, methods, path, count):
+    found = check(methods=methods)
+    assert count in found[path]
+    assert f"at most {MOST_TRIALS:,}" in found[path]
+
+
+def test_trials_of_all_models_and_seeds_are_counted(check):
+    found = check(seeds=str(list(range(30_000))))
+    assert "5 rows and variants × 1 models × 30,000 seeds ask for 150,000 trials" in found["methods"]
+
+
+def test_a_search_has_bounds(check):
+    tune = "tune: {trials: 4, erasure: {ma: 0.9}, space: {emso: {epochs: {low: 1, high: 1000000000}}}}"
+    replaced = {"methods": "{emso: }", "ranking": None, "training": "{precision: fp32}"}
+    found = check(**{**replaced, "keep_erased": f"none\n{tune}"})
+    assert "high may be 10,000 at most" in found["tune.space.emso.epochs"]
+
+
+def test_many_faults_are_counted_and_a_hundred_of_them_listed(check):
+    faults = check(seeds=f"[{'a,' * 5000}]")
+    assert len(faults) == 101
+    assert "has 4900 more faults." in faults["(file)"]
+    text = str(ConfigError("f", [Fault(f"p{n}", "no.") for n in range(150)]))
+    assert text.splitlines()[0] == "f has 150 faults:"
+    assert text.splitlines()[-1] == "  and 50 more."
+    assert len(text.splitlines()) == 102
+
+
+@pytest.mark.parametrize(
+    ("replaced", "path", "reason"),
+    [
+        ({"methods": '{"emso\\n": {method: emso}}', "ranking": None}, "methods.emso\n", "cannot name a row"),
+        ({"models": '["[/x]"]'}, "models.0", "is neither a folder nor an id on the hub (owner/name)"),
+        (
+            {"data": "{forget: {source: miniature, start: 1e30}, utility: {source: miniature}}"},
+            "data.forget.start",
+            "must be a whole number of at least 0; got 1e+30.",
+        ),
+    ],
+)
+def test_values_that_once_ended_in_tracebacks(check, replaced, path, reason):
+    found = check(**replaced)
+    assert list(found) == [path]
+    assert reason in found[path]
+
+
+def refused(call):
+    with pytest.raises(LetheError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_a_gzip_bomb_is_refused_after_a_few_megabytes(tmp_path):
+    (tmp_path / "train.jsonl.gz").write_bytes(gzip.compress((b'{"text": "' + b"x" * 2000 + b'"}\n') * 2**15))
+    reason = refused(lambda: list(texts(Source(source="hub", path=str(tmp_path)), "forget")))
+    assert "train.jsonl.gz decompresses to more than 200 times its size" in reason
+
+
+def test_compressed_lines_are_read_and_damage_is_named(tokenizer, tmp_path):
+    lines = "\n".join(json.dumps({"text": f"text number {number}"}) for number in range(9)).encode()
+    file = tmp_path / "train.jsonl.gz"
+    file.write_bytes(gzip.compress(lines))
+    source = Source(source="hub", path=str(tmp_path), start=7, prefix_tokens=3, sequence_tokens=13)
+    found = load_forget(source, tokenizer, VOCABULARY)
+    assert tokenizer.batch_decode(found.tokens_NT) == ["text number 7", "text number 8"]
+    file.write_bytes(gzip.compress(lines)[:-9])
+    assert f"{file} is no whole gzip file (EOFError)" in refused(lambda: load_forget(source, tokenizer, VOCABULARY))
+
+
+def test_other_formats_of_data_sets_are_refused(tmp_path):
+    (tmp_path / "train.csv").write_text("text\na\n")
+    reason = refused(lambda: list(texts(Source(source="hub", path=str(tmp_path)), "forget")))
+    assert "train.csv is neither parquet nor JSON lines" in reason
+
+
+def test_a_line_without_end_and_one_of_a_million_lists(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.data.json_lines.MOST_LINE_BYTES", 1000)
+    monkeypatch.setattr("harness.data.json_lines.LONG_LINE_BYTES", 100)
+    monkeypatch.setattr("harness.data.json_lines.MOST_NESTED", 50)
+    file = tmp_path / "texts.jsonl"
+    source = Source(source="jsonl", path=str(file))
+    file.write_text('{"text": "' + "x" * 2000)
+    assert f"{file}, line 1 has more than 1,000 bytes" in refused(lambda: list(texts(source, "forget")))
+    file.write_text('{"text": "x", "more": [' + ",".join(["[]"] * 60) + "]}")
+    assert [row.problem for row in texts(source, "forget")] == ["has more than 50 lists and objects"]
+
+
+def test_a_field_that_a_line_has_twice_is_no_text(tmp_path):
+    file = tmp_path / "texts.jsonl"
+    file.write_text('{"text": "one", "text": "two"}\n{"text": "one"}\n')
+    problems = [row.problem for row in texts(Source(source="jsonl", path=str(file)), "forget")]
+    assert problems == ["has a field twice", ""]
+
+
+def test_an_array_of_a_trillion_rows_without_a_token(tmp_path, tokenizer):
+    head = "{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000, 0), }".ljust(117) + "\n"
+    file = tmp_path / "ids.npy"
+    file.write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode())
+    assert str(file) in refused(lambda: load_forget(Source(source="npy", path=str(file)), tokenizer, VOCABULARY))
+
+
+@pytest.fixture
+def checkpoint(world, tmp_path):
+    """Return a maker of a folder with another configuration."""
+    folder = tmp_path / "model"
+
+    def make(config):
+        folder.mkdir(exist_ok=True)
+        for file in (world / "MODEL").iterdir():
+            (folder / file.name).write_bytes(file.read_bytes())
+        whole = (
+            {**json.loads((world / "MODEL" / "config.json").read_text()), **config}
+            if isinstance(config, dict)
+            else config
+        )
+        (folder / "config.json").write_text(json.dumps(whole))
+        return resolve_model(str(folder))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ([1, 2], "it holds a list, and must be a mapping of names"),
+        ({"num_layers": 10**9}, f"says num_layers: 1000000000, and no model has more than {MOST_PARTS}"),
+        ({"attention_types": [[["global"] * 4000, 4000]]}, "says attention_types of more than"),
+        ({"hidden_size": 10**12}, "says hidden_size: 1000000000000"),
+        ({"vocab_size": "256"}, "is not a model's configuration"),
+        ({"vocab_size": 512}, "do not fit its config.json"),
+        ({"num_heads": 0}, "is not a model's configuration"),
+        ({"auto_map": {"AutoConfig": "x.Y"}, "model_type": "unheard"}, "is not a model's configuration"),
+    ],
+)
+def test_configurations_that_fit_no_model(checkpoint, config, reason):
+    found = refused(lambda: check_model(checkpoint(config)))
+    assert "model" in found
+    assert reason in found or "cannot be loaded" in found
+
+
+def test_an_encoder_is_no_language_model(tokenizer, tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = BertForMaskedLM(BertConfig(vocab_size=256, max_position_embeddings=64, **sizes))
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert "is a bert, which reads a text in both directions" in refused(
+        lambda: check_model(resolve_model(str(tmp_path)))
+    )
+
+
+def test_a_tokenizer_of_another_model(checkpoint, world):
+    wrong = checkpoint({"vocab_size": 50257})
+    reason = refused(lambda: check_tokenizer(wrong))
+    assert "knows 256 tokens, and the model" in reason
+    assert "50257: it is another model's" in reason
+    check_tokenizer(resolve_model(str(world / "MODEL")))
+    assert vocabulary(resolve_model(str(world / "MODEL"))) == 256
+
+
+def test_a_pipe_in_a_checkpoint_folder(checkpoint, tmp_path):
+    checkpoint({})
+    (tmp_path / "model" / "merges.txt").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "model" / "merges.txt")
+    assert "holds what is no file: merges.txt" in refused(lambda: resolve_model(str(tmp_path / "model")))
+
+
+CONTROLS = "a\x1b[31mb\rc\u202ed\x07\x9b\ud800\u2028e"
+
+
+def test_nothing_that_a_terminal_acts_on_is_printed(capsys):
+    shown = "a\\x1b[31mb\\rc\\u202ed\\x07\\x9b\\ud800\\u2028e"
+    assert printable(CONTROLS) == shown
+    assert printable("tab\tline\n naïve 你好 🙂") == "tab\tline\n naïve 你好 🙂"
+    tell(CONTROLS)
+    tell(DataError(CONTROLS), is_error=True)
+    assert capsys.readouterr() == (f"{shown}\n", f"{shown}\n")
+    console = SafeConsole(file=io.StringIO(), width=200, force_terminal=True)
+    console.print(Text(CONTROLS, style="bold"))
+    assert console.file.getvalue() == f"\x1b[1m{shown.replace(chr(92) + 'r', '').replace(chr(92) + 'x07', '')}\x1b[0m\n"
+
+
+@pytest.mark.parametrize("arguments", [["sweep", "FILE"], ["sweep", "FILE", "--plan"], ["prefetch", "FILE"]])
+def test_a_faulty_file_prints_no_control_characters(tmp_path, capsys, arguments):
+    file = tmp_path / "sweep.yaml"
+    file.write_text('"mod\\e[2Jels": ["\\e]0;title\\a", "\\u202e"]\nmethods: {"e\\rmso": {"\\e[31m": 1}}\n')
+    assert lethe([str(file) if word == "FILE" else word for word in arguments]) == 2
+    found = capsys.readouterr().err
+    assert "mod\\x1b[2Jels" in found
+    assert not set(found) & set("\x1b\r\a\u202e")
+
+
+def test_names_that_are_markup_are_shown_as_they_are(make_plan, make_spec):
+    model = replace(make_spec().model, id="[bold]\x1b[x]")
+    spec = make_spec(variant="[/x]", model=model, strength_name="[red]")
+    console = SafeConsole(file=io.StringIO(), width=200)
+    console.print(trials_table(make_plan(spec), {spec.trial_id: "missing"}, 0))
+    shown = console.file.getvalue()
+    assert "[/x]" in shown
+    assert "[red] 1, 2*" in shown
+    assert "[bold]" in shown
+    assert "\x1b" not in shown
