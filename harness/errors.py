@@ -61,6 +61,9 @@ class PluginError(LetheError):
 class TrialError(LetheError):
     """An erasure or a measurement that cannot go on."""
 
+    log: tuple[str, ...] = ()
+    """Lines from other processes' logs, as a failure's record may keep them."""
+
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Return the sentence for a name that nobody knows, with the nearest right one.

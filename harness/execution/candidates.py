@@ -11,6 +11,7 @@ from harness.execution.erasing import erase
 from harness.execution.inputs import clear_shared, validation_set
 from harness.execution.jobs import CandidateTask, Event, Folders, Job, Watcher
 from harness.execution.probing import asked_for, probe, selection_set, shared_probe
+from harness.execution.redaction import failure_for_report
 from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
@@ -43,7 +44,7 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
         end = _walk(task, job.spec, Artifacts(folders.artifacts, progress), seen, progress)
     except Exception as error:  # Whatever a plugin raises at settings that nobody has tried before.
         clear_shared()  # It may have been harmed.
-        end = f"{type(error).__name__}: {error}"
+        end, _ = failure_for_report(error, job.spec.samples)
     candidate = Candidate(
         trial_id=task.study.study_id,
         number=task.number,

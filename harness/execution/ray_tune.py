@@ -26,6 +26,8 @@ from typing import Any
 
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.execution.placement import trial_resources, trials_at_once
+from harness.execution.redaction import Policy, line_for_report, log_for_report
 from harness.execution.ray_settings import IS_LOCAL, forwarded_environment, set_ray_environment
 from harness.plans import StudySpec
 
@@ -64,20 +66,18 @@ def run_with_ray(
     for workers in sorted({spec.engine.workers for spec in specs}):
         alike = [job for job in jobs if job.spec.engine.workers == workers]
         searched = [study for study in studies if study.trial.engine.workers == workers]
-        _run_alike(JobQueue(alike, folders, watch, studies=searched), work, workers)
+        _run_alike(JobQueue(alike, folders, watch, studies=searched), work)
 
 
-def _run_alike(queue: JobQueue, work: str, workers: int) -> None:
+def _run_alike(queue: JobQueue, work: str) -> None:
     with _temporary_folder() as temporary:
         for _ in range(queue.most):  # Every session that breaks costs at least one of them.
             with _ray(temporary) as has:
                 queue.capacity = has if IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
-                cpus = max(spec.cpus for spec in queue.specs)
-                at_once = int(has.get("CPU", 1) // (workers * cpus)) if workers > 1 else 0
                 try:
-                    _tuner(queue, temporary, work, at_once).fit()
+                    _tuner(queue, temporary, work, trials_at_once(queue.specs, has)).fit()
                 except RuntimeError as error:  # Tune breaks where a worker that was being started had to make room.
                     if "low on memory" not in str(error) or not queue.fail_running(_SHORT_OF_MEMORY):
                         raise
@@ -129,8 +129,8 @@ class _Forward(tune.Callback):  # type: ignore[misc]
         self._queue.finish(_job_of(trial.config))
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        error, log = _postmortem(trial, self._temporary)
-        self._queue.fail(_job_of(trial.config), error, log)
+        job = _job_of(trial.config)
+        self._queue.fail(job, *_postmortem(trial, self._temporary, job.spec.samples))
 
 
 def _job_of(config: dict[str, str]) -> Job:
@@ -145,9 +145,7 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
         _run_job(work, _job_of(config), folders)
 
     def resources(config: dict[str, str]) -> tune.PlacementGroupFactory:
-        spec = _job_of(config).spec
-        request = {"CPU": spec.cpus, **({"GPU": spec.gpus} if spec.gpus else {})}
-        return tune.PlacementGroupFactory([{"CPU": 0.01} if at_once else request])
+        return tune.PlacementGroupFactory([trial_resources(_job_of(config).spec)])
 
     def name_of(trial: Trial) -> str:
         return _job_of(trial.config).name
@@ -182,19 +180,20 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
     run(job, folders, lambda event: tune.report({"event": event.to_json()}))
 
 
-def _postmortem(trial: Trial, temporary: Path) -> tuple[str, list[str]]:
-    """Return why a worker ended before its job did, and its last lines."""
+def _postmortem(trial: Trial, temporary: Path, policy: Policy) -> tuple[str, list[str]]:
+    """Return why a worker ended before its job did, and its last lines, as far as they may be recorded."""
     text = re.sub(r"\x1b\[\d+m", "", Path(trial.error_file).read_text(errors="replace"))
     report = [line for line in text.splitlines()[1:] if line.strip(" ^")]
     if "low on memory" in text:
-        return _SHORT_OF_MEMORY, report[-_LOG_LINES:]
+        return _SHORT_OF_MEMORY, log_for_report(report[-_LOG_LINES:], policy)
     dead = re.search(r"actor died.*pid: (\d+)", text, re.DOTALL)
     if dead is None:
-        return report[-1], report[-_LOG_LINES:]
+        return line_for_report(report[-1], policy), log_for_report(report[-_LOG_LINES:], policy)
     logs = temporary.glob(f"session_latest/logs/worker-*-{dead[1]}.err")
     lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     written = [line for line in lines if not line.startswith((":job_id:", ":actor_name:"))]
-    return "WorkerDied: its process ended before the job did: killed, or crashed", written[-_LOG_LINES:]
+    died = "WorkerDied: its process ended before the job did: killed, or crashed"
+    return died, log_for_report(written[-_LOG_LINES:], policy)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import platform
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -37,7 +36,7 @@ from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import build_memorized
 from harness.execution.memory import PeakMemory, memory_counters, release_free_memory
-from harness.execution.redaction import sample_for_report
+from harness.execution.redaction import failure_for_report, sample_for_report
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.patch import load_erased, save_patch
@@ -50,7 +49,6 @@ from harness.records.results import trial_results
 from harness.specs import EvaluatorSpec
 from harness.toolkit.pair import PairModel
 
-LOG_LINES = 12
 PACKAGES = (
     "lethe",
     "torch",
@@ -85,8 +83,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
             run_trial(job, folders, watch)
     except Exception as error:
         clear_shared()  # Whatever went wrong may have harmed it.
-        log = traceback.format_exc().splitlines()[-LOG_LINES:]
-        record_failure(job, folders, watch, f"{type(error).__name__}: {error}", log)
+        record_failure(job, folders, watch, *failure_for_report(error, job.spec.samples))
     else:
         watch(Event(job=job.name, kind="finished", message=message))
     finally:
