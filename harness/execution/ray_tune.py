@@ -27,8 +27,8 @@ from typing import Any
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
 from harness.execution.placement import trial_resources, trials_at_once
-from harness.execution.redaction import Policy, line_for_report, log_for_report
 from harness.execution.ray_settings import IS_LOCAL, forwarded_environment, set_ray_environment
+from harness.execution.redaction import Policy, line_for_report, log_for_report
 from harness.plans import StudySpec
 
 set_ray_environment()

@@ -1,4 +1,4 @@
-"""Redaction: a sample that shows how much was recited, and a failure that shows where it was, and none of their words."""
+"""Redaction: samples that show how much was recited, and failures that show where they were, without their words."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from types import CodeType
 from typing import Literal
 
-import harness
 from harness import errors
 from harness.contracts import Sample
 
 Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
 """Marks of a generated word: filled where the reference has the same word at the same position."""
-LOG_LINES = 12
-HOW_TO_SEE = "`report: {samples: plain}` keeps it"
-_ROOT = Path(harness.__file__).resolve().parents[1]
+LOG_LINES = 40
+_KEPT = "`report: {samples: plain}` keeps it"
+_WITHHELD = f"its message may quote the forget set; {_KEPT}."
+_ROOT = Path(errors.__file__).resolve().parents[1]
 _OWN = tuple(str(_ROOT / package) + "/" for package in ("harness", "methods", "evaluators"))
 _TYPE = re.compile(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit|Warning|Died))(?::|$)")
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
@@ -62,17 +63,28 @@ def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[
         >>> sentence
         'ValueError: its message may quote the forget set; `report: {samples: plain}` keeps it.'
     """
-    log = [*error.log] if isinstance(error, errors.TrialError) else []
-    if policy == "plain":
-        try:
-            message = str(error)
-        except Exception:  # A plugin's own exception can do anything when it is asked for its text.
-            message = "(it cannot be printed)"
-        lines = "".join(traceback.format_exception(error)).splitlines()
-        return f"{type(error).__name__}: {message}", [*lines[-LOG_LINES:], *log]
+    for told in (_plain, _redacted) if policy == "plain" else (_redacted,):
+        with suppress(Exception):  # A plugin's own exception can do anything when it is looked at.
+            return told(error)
+    return f"Exception: {_WITHHELD}", []
+
+
+def _plain(error: BaseException) -> tuple[str, list[str]]:
+    lines = "".join(traceback.format_exception(error)).splitlines()[-LOG_LINES:]
+    return f"{type(error).__name__}: {error}", [*lines, *_log_of(error)]
+
+
+def _redacted(error: BaseException) -> tuple[str, list[str]]:
+    lines = _positions(error)[-LOG_LINES:]
     if _is_own(error):
-        return f"{type(error).__name__}: {error}", [*_positions(error)[-LOG_LINES:], *log]
-    return f"{_summary(error)}; {HOW_TO_SEE}.", _positions(error)[-LOG_LINES:]
+        return f"{type(error).__name__}: {error}", [*lines, *_log_of(error)]
+    at = [position for code, line in _frames(error) if (position := _at(code, line))]
+    place = f"raised at {at[-1]}; " if at else ""
+    return f"{_type_name(error)}: {place}{_WITHHELD}", lines
+
+
+def _log_of(error: BaseException) -> list[str]:
+    return [str(line) for line in error.log] if isinstance(error, errors.TrialError) else []
 
 
 def line_for_report(line: str, policy: Policy) -> str:
@@ -85,7 +97,7 @@ def line_for_report(line: str, policy: Policy) -> str:
     kind = _TYPE.match(line)
     if policy == "plain":
         return line
-    return f"{kind[1] if kind else 'Exception'}: its message may quote the forget set; {HOW_TO_SEE}."
+    return f"{kind[1] if kind else 'Exception'}: {_WITHHELD}"
 
 
 def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
@@ -105,7 +117,7 @@ def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
         elif _FATAL.match(line):
             kept.append(line)
     left_out = len(lines) - len(kept)
-    counted = f"({left_out} line{'s' * (left_out != 1)} left out, which may quote the forget set; {HOW_TO_SEE})"
+    counted = f"({left_out} line{'s' * (left_out != 1)} left out, which may quote the forget set; {_KEPT})"
     return [*kept, counted] if left_out else kept
 
 
@@ -119,12 +131,6 @@ def _is_own(error: BaseException) -> bool:
 
 def _frames(error: BaseException) -> list[tuple[CodeType, int]]:
     return [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-
-
-def _summary(error: BaseException) -> str:
-    """Return an exception's type, and where it rose."""
-    at = next((f" raised at {position}," for code, line in _frames(error)[::-1] if (position := _at(code, line))), "")
-    return f"{_type_name(error)}:{at} its message may quote the forget set".replace(", its", "; its")
 
 
 def _positions(error: BaseException) -> list[str]:
@@ -145,8 +151,9 @@ def _related(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(each))
         yield each
-        earlier = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
-        waiting += [earlier] if earlier is not None else []
+        hidden = None if each.__suppress_context__ else each.__context__
+        earlier = hidden if each.__cause__ is None else each.__cause__
+        waiting += [] if earlier is None else [earlier]
         waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
 
 

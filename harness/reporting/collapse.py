@@ -119,7 +119,10 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = 
 
 
 def _flags(
-    row: Mapping[str, Any], original: Mapping[str, float], rules: Sequence[tuple[Metric, float, float]], is_unbounded: bool
+    row: Mapping[str, Any],
+    original: Mapping[str, float],
+    rules: Sequence[tuple[Metric, float, float]],
+    is_unbounded: bool,
 ) -> tuple[bool | None, CollapseClass, str]:
     """Return whether a row's model collapsed, how, and what told it.
 

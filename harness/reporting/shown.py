@@ -65,13 +65,15 @@ def shown_table(ranked: RankedTable) -> tuple[RankedTable, str]:
     kept = pd.MultiIndex.from_frame(in_order.groupby("model", sort=False).head(VARIANTS))
     is_shown = is_reference | _of_variants(table, kept)
     if is_shown.sum() > POINTS:
-        is_shown = is_reference | (is_shown & _is_even(table[is_shown & ~is_reference]).reindex(table.index, fill_value=False))
+        is_shown = is_reference | (
+            is_shown & _is_even(table[is_shown & ~is_reference]).reindex(table.index, fill_value=False)
+        )
     ranking = ranked.ranking[_of_variants(ranked.ranking, kept)]
     if is_shown.all() and len(ranking) == len(ranked.ranking):
         return ranked, ""
     note = (
-        f"Shown are {int(is_shown.sum()):,} of {len(table):,} points, of {len(kept):,} of {len(in_order):,} rows: those "
-        "that rank best on each model. table.csv and ranking.csv have all of them, and the ranks are among all."
+        f"Shown are {int(is_shown.sum()):,} of {len(table):,} points, of {len(kept):,} of {len(in_order):,} rows: "
+        "those that rank best on each model. table.csv and ranking.csv have all of them, and the ranks are among all."
     )
     return replace(ranked, table=table[is_shown], ranking=ranking), note
 
@@ -86,7 +88,9 @@ def _is_even(rows: pd.DataFrame) -> pd.Series:
     is_kept = rows["ranked"].copy()
     for _, points in variants:
         seeds = max(1, points["seed"].nunique())
-        strengths = evenly(np.sort(points["strength"].unique()), max(FEWEST_STRENGTHS, POINTS // variants.ngroups // seeds))
+        strengths = evenly(
+            np.sort(points["strength"].unique()), max(FEWEST_STRENGTHS, POINTS // variants.ngroups // seeds)
+        )
         is_kept[points.index] |= points["strength"].isin(strengths)
     return is_kept
 

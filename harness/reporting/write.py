@@ -93,7 +93,11 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
 def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]:
     """Write what a table alone can tell: ranking.csv, table.md and table.tex; return the files."""
     shown, note = shown_table(ranked)
-    tables, first, words = model_tables(shown), said_first(ranked.recitations), f"{caption(ranked.table)} {note}".strip()
+    tables, first, words = (
+        model_tables(shown),
+        said_first(ranked.recitations),
+        f"{caption(ranked.table)} {note}".strip(),
+    )
     bounds = [name for name in ranked.ranking.columns if name.endswith(("_low", "_high"))]
     flags = ["collapsed", "collapse_class", "collapse_reason"]
     names = ["model", "method", "variant", "strength", *RANKS, *bounds, *flags, "recited", "unranked"]

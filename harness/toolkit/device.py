@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import torch
 
-_DEVICE = ContextVar("_DEVICE", default=torch.device("cpu"))
+_DEVICE: ContextVar[torch.device | None] = ContextVar("_DEVICE", default=None)
 
 
 def device_for(gpus: float) -> torch.device:
@@ -36,4 +36,4 @@ def computing_device() -> torch.device:
 
     A GPU that the machine has may be another trial's.
     """
-    return _DEVICE.get()
+    return _DEVICE.get() or torch.device("cpu")

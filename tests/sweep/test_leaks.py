@@ -1,4 +1,4 @@
-"""Whole sweeps whose plugins quote the forget set when they fail: nothing of it is in the results folder, unless asked."""
+"""Whole sweeps whose plugins quote the forget set when they fail: the results folder has none of it, unless asked."""
 
 import json
 import os
@@ -55,11 +55,13 @@ def test_no_byte_of_the_results_folder_holds_the_text(tmp_path, hostile, leak, o
     left, done = run(tmp_path, hostile, leak, "redacted", *options)
     assert not [(file, name) for file, content in left.items() for name in NAMES if name in content]
     if not options:
-        assert not [name for name in NAMES if name in done.stdout + done.stderr], "on Ray the terminal shows none either"
+        assert not [name for name in NAMES if name in done.stdout + done.stderr], (
+            "on Ray the terminal shows none either"
+        )
 
 
 def test_a_sweep_that_asks_for_plain_text_has_it(tmp_path, hostile):
-    left, done = run(tmp_path, hostile, "segfault", "plain")
+    left, _ = run(tmp_path, hostile, "segfault", "plain")
     holding = {file.name for file, content in left.items() if TEXT.encode() in content}
     assert "report.html" in holding
     assert any(name.endswith(".jsonl") for name in holding)

@@ -1,4 +1,4 @@
-"""Load: a thousand trials, three sweeps on one results folder, and trials with workers on a machine with made-up GPUs."""
+"""Load: a thousand trials, three sweeps on one results folder, trials with workers on made-up GPUs."""
 
 import csv
 import os
@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import pytest
 

@@ -1,8 +1,7 @@
-"""Who computes where: a GPU for whom the sweep gave one, a share of it for each process of a trial, and loopback sockets."""
+"""Who computes where: on a GPU if the sweep gave one, with a share of it for each process, behind loopback sockets."""
 
 import os
 import re
-
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 
 from harness.execution.placement import trial_resources, trials_at_once, worker_resources
 from harness.execution.ray_settings import forwarded_environment
@@ -136,7 +134,9 @@ def test_no_credential_reaches_a_cluster():
     assert not [name for name in passed if re.search(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CRED|AUTH|PROXY|USER", name)]
 
 
-@pytest.mark.parametrize("address", ["https://me:s3cret@hub.example", "https://s3cret@hub.example", "https://h?t=s3cret"])
+@pytest.mark.parametrize(
+    "address", ["https://me:s3cret@hub.example", "https://s3cret@hub.example", "https://h?t=s3cret"]
+)
 def test_an_address_that_holds_a_credential_stays_here(address):
     assert forwarded_environment({"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "1"}) == {"HF_HUB_OFFLINE": "1"}
     assert forwarded_environment({"HF_ENDPOINT": "https://hub.example"}) == {"HF_ENDPOINT": "https://hub.example"}

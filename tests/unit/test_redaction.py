@@ -22,7 +22,7 @@ from harness.specs import EvaluatorSpec
 LEAKS = Path(__file__).parents[1] / "hostile_package" / "hostile" / "leaks.py"
 TEXT, WAYS = (runpy.run_path(str(LEAKS))[name] for name in ("TEXT", "LEAKS"))
 HEARD = ("message", "arguments", "note", "cause", "context", "group", "Lethe's own", "the type's name")
-"""Those whose text is in a plain record: what is printed or warned of is in none, and some exceptions cannot be printed."""
+"""Those whose text is in a plain record: what is printed or warned of is in none, and some cannot be printed."""
 pytestmark = [pytest.mark.usefixtures("hostile", "put_back"), pytest.mark.filterwarnings("ignore:Marguerite")]
 
 
@@ -36,7 +36,9 @@ def specs_of(leak, samples):
         trial_id=digest_of(leak),
     )
     evaluator = EvaluatorSpec(name="leaking_evaluator", version=1, settings={"leak": leak}, key=digest_of(leak))
-    measured = replace(small_spec(), method="original", variant="original", evaluators=(evaluator,), trial_id=digest_of([leak]))
+    measured = replace(
+        small_spec(), method="original", variant="original", evaluators=(evaluator,), trial_id=digest_of([leak])
+    )
     return [replace(spec, samples=samples, keep_erased="none") for spec in (erased, measured)]
 
 
@@ -67,7 +69,7 @@ def test_nothing_that_a_failing_plugin_says_is_recorded_but_where_it_said_it(mak
 
 @pytest.mark.parametrize("leak", HEARD)
 def test_under_plain_all_is_recorded(make_plan, tmp_path, leak):
-    failures, left, told = left_by(specs_of(leak, "plain"), make_plan, tmp_path)
+    failures, left, _ = left_by(specs_of(leak, "plain"), make_plan, tmp_path)
     assert all(TEXT in "\n".join([failed.error, *failed.log]) for failed in failures)
     assert TEXT in left
 
@@ -119,4 +121,4 @@ def test_a_chain_without_end_and_a_very_wide_group_are_told_briefly():
     group = ExceptionGroup(TEXT, [ValueError(TEXT) for _ in range(10_000)])
     sentence, log = failure_for_report(group, "redacted")
     assert sentence.startswith("ExceptionGroup: its message may quote")
-    assert len(log) <= 12
+    assert len(log) <= 40

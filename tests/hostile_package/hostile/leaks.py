@@ -94,7 +94,9 @@ LEAKS = {
     "cause": cause,
     "context": context,
     "circle": circle,
-    "group": lambda: raiser(lambda text: ExceptionGroup(text, [ValueError(text), ExceptionGroup(text, [OSError(text)])]))(),
+    "group": lambda: raiser(
+        lambda text: ExceptionGroup(text, [ValueError(text), ExceptionGroup(text, [OSError(text)])])
+    )(),
     "lie": raiser(Lying),
     "no text": raiser(Raising),
     "Lethe's own": raiser(TrialError),
