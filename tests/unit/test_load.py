@@ -18,14 +18,18 @@ from harness.execution.progress import Progress
 from harness.planning.grid import repeated
 from harness.records.artifacts import Artifacts
 from harness.records.results import Results, trial_results
+from harness.reporting import shown
 from harness.reporting.bootstrap import draws, interval, row_intervals
 from harness.reporting.frontier import non_dominated
 from harness.reporting.item_values import ItemValues
 from harness.reporting.metric_info import metric_info
 from harness.reporting.ranking import printed, rank
-from harness.reporting.shown import POINTS, VARIANTS, shown_part
+from harness.reporting.shown import shown_part
 from harness.reporting.table import table
 from harness.reporting.write import write
+
+VARIANTS, POINTS = 4, 60
+"""Fewer than are really shown."""
 
 
 def calls_of(work):
@@ -193,7 +197,8 @@ def large(make_row, make_plan, make_measurement):
     return make
 
 
-def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(large, tmp_path):
+def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(large, tmp_path, monkeypatch):
+    monkeypatch.setattr(shown, "VARIANTS", VARIANTS)
     results = large(3 * VARIANTS, 1)
     ranked, _ = write(results, tmp_path)
     points, ranking = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("table", "ranking"))
@@ -208,15 +213,16 @@ def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(
     assert len(re.findall(r'<tr id="point-', page)) == 1 + VARIANTS
 
 
-def test_a_long_trajectory_is_thinned_evenly_and_keeps_its_ends(large):
-    results = large(1, POINTS + 500)
+def test_a_long_trajectory_is_thinned_evenly_and_keeps_its_ends(large, monkeypatch):
+    monkeypatch.setattr(shown, "POINTS", POINTS)
+    results = large(1, POINTS + 25)
     info = metric_info(results)
     part = shown_part(results, rank(table(results, info), info))
-    shown = part.ranked.table["strength"].dropna()
-    assert (shown.min(), shown.max()) == (1, POINTS + 500)
-    assert POINTS // 2 < len(shown) <= POINTS
-    assert set(np.diff(sorted(shown))) <= {1, 2}
-    assert {point.strength for trial in part.results.trials for point in trial.measured} - {None} == set(shown)
+    kept = part.ranked.table["strength"].dropna()
+    assert (kept.min(), kept.max()) == (1, POINTS + 25)
+    assert POINTS // 2 < len(kept) <= POINTS
+    assert set(np.diff(sorted(kept))) <= {1, 2}
+    assert {point.strength for trial in part.results.trials for point in trial.measured} - {None} == set(kept)
 
 
 def test_a_sweep_of_a_usual_size_is_shown_whole(large):

@@ -105,7 +105,8 @@ from harness.specs import Engine
 from harness.toolkit.engines import engine_for
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 config = GPTNeoConfig(vocab_size=16, hidden_size=8, num_layers=2, num_heads=2, attention_types=[[["global"], 2]])
-engine = engine_for(GPTNeoForCausalLM(config), Training(), Engine(name="deepspeed", zero_stage=1))
+model = GPTNeoForCausalLM(config)
+engine = engine_for(Engine(name="deepspeed", zero_stage=1), model, Training())
 print(*sorted({each.laddr.ip for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"}))
 engine.close()
 """
