@@ -90,7 +90,7 @@ class JobQueue:
             self._held.setdefault(job.needs, []).append(job)
 
     def _decide(self) -> None:
-        """Let go of the jobs whose need is there, or on the disk if anywhere; who lacks it fails when it is to start."""
+        """Let go of jobs whose need is there, or on the disk if anywhere; who lacks it fails when it is to start."""
         for need in self._undecided:
             for job in self._held.pop(need, ()):
                 heapq.heappush(self._ready, (self._places[job.name], job))

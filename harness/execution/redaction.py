@@ -161,7 +161,7 @@ def _type_name(error: BaseException) -> str:
     """Return the name of the exception's type, or of the first of its bases that a module holds under that name."""
     for kind in type(error).__mro__:
         if vars(sys.modules.get(kind.__module__, errors)).get(kind.__name__) is kind:
-            return kind.__name__
+            return str(kind.__name__)
     return "BaseException"
 
 

@@ -11,7 +11,7 @@ Either is enough. Which metrics the bounds are for stands in their declarations 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -119,8 +119,8 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = 
 
 
 def _flags(
-    row: Mapping[str, Any],
-    original: Mapping[str, float],
+    row: Mapping[Hashable, Any],
+    original: Mapping[Hashable, float],
     rules: Sequence[tuple[Metric, float, float]],
     is_unbounded: bool,
 ) -> tuple[bool | None, CollapseClass, str]:
@@ -148,7 +148,7 @@ class _Originals:
         self._of_seed = rows.groupby(["model", "seed"])[list(names)].mean().to_dict(orient="index")
         self._of_model = rows.groupby("model")[list(names)].mean().to_dict(orient="index")
 
-    def of(self, model: str, seed: int) -> Mapping[str, float]:
+    def of(self, model: str, seed: int) -> Mapping[Hashable, float]:
         return self._of_seed.get((model, seed)) or self._of_model.get(model) or {}
 
 

@@ -108,7 +108,8 @@ def read_evidence(results: Results) -> Evidence:
     held: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def once(items: MetricItems) -> MetricItems:
-        return replace(items, **{name: held.setdefault(texts, texts) for name, texts in _names(items).items()})
+        ids, clusters = (held.setdefault(texts, texts) for texts in (items.ids, items.clusters))
+        return replace(items, ids=ids, clusters=clusters)
 
     return Evidence(
         {
@@ -116,10 +117,6 @@ def read_evidence(results: Results) -> Evidence:
             for point in results.measured
         }
     )
-
-
-def _names(items: MetricItems) -> dict[str, tuple[str, ...]]:
-    return {"ids": items.ids, "clusters": items.clusters}
 
 
 def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evidence) -> dict[str, NDArray[np.float64]]:

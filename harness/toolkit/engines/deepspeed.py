@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import HashStore
 
 from harness.contracts import Model, Training
 from harness.errors import TrialError
@@ -248,7 +249,7 @@ def _imported_deepspeed(undo: ExitStack, is_on_gpu: bool) -> Any:
         if int(os.environ["WORLD_SIZE"]) == 1:
             for name, value in loopback_variables().items():
                 os.environ.setdefault(name, value)
-            torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+            torch.distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
         deepspeed.init_distributed(backend, verbose=False)
         undo.callback(deepspeed.comm.destroy_process_group)
     return deepspeed
