@@ -9,6 +9,7 @@ import logging
 import math
 import random
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -21,6 +22,7 @@ import yaml
 
 from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, ItemKind, Json, Metric, Model, PositiveCount
+from harness.errors import LetheError
 from harness.toolkit import data_set_commit, data_set_folder, embedded_task
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ class Reasoning(Evaluator):
                     lm_task = lm_eval_task(name, self.tasks_path, self.limit)
                     accuracies, answers[name], ids[name], task_notes = measure_task(lm, lm_task, self.limit)
                 except Exception as error:
-                    notes["failed"][name] = f"{type(error).__name__}: {error}"
+                    notes["failed"][name] = _reason(error)
                     continue
                 numbers |= {f"{name}{end}": value for end, value in accuracies.items() if f"{name}{end}" in numbers}
                 notes["tasks"][name] = task_notes | {"seconds": time.perf_counter() - began}
@@ -235,12 +237,20 @@ def local_data_set(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, An
     return {"rows": Dataset.from_list(read_questions(name, question_files(name, Path(tasks_path))))}
 
 
+def _reason(error: Exception) -> str:
+    """Return why a task failed: a library's own words may quote what it worked on, so of those only type and place."""
+    if isinstance(error, LetheError):
+        return f"{type(error).__name__}: {error}"
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: raised at {Path(at.filename).name}, line {at.lineno}, in {at.name}"
+
+
 @contextlib.contextmanager
 def lm_eval_isolated(model: Model) -> Iterator[None]:
     """Keep lm-eval's prints, warnings and seeds to itself, and the model in its mode."""
     was_training = model.training
     state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
-    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -72,6 +72,9 @@ class StorageError(LetheError):
 class TrialError(LetheError):
     """An erasure or a measurement that cannot go on."""
 
+    log: tuple[str, ...] = ()
+    """Lines from other processes' logs, as a failure's record may keep them."""
+
 
 class ExecutorError(LetheError):
     """What runs the trials broke: the sweep ends, and what is measured is kept."""

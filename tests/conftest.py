@@ -334,19 +334,21 @@ def check(world, sound, tmp_path):
 
 @pytest.fixture
 def hostile(tmp_path_factory, monkeypatch):
-    """Install the plugins of tests/hostile_package, as pip would; each harms in the way that its setting names."""
+    """Install the plugins of tests/hostile_package, as pip would, and return where; each has its way as a setting."""
     site = tmp_path_factory.mktemp("site")
     about = site / "hostile-1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hostile\nVersion: 1\n")
-    entries = ((shelf, f"harmful_{shelf.kind}") for shelf in (METHODS, EVALUATORS))
-    groups = [f"[{shelf.group}]\n{name} = hostile.{name}\n" for shelf, name in entries]
+    names = {shelf: [f"{word}_{shelf.kind}" for word in ("harmful", "leaking")] for shelf in (METHODS, EVALUATORS)}
+    entries = {shelf: "\n".join(f"{name} = hostile.{name}" for name in of_shelf) for shelf, of_shelf in names.items()}
+    groups = [f"[{shelf.group}]\n{lines}\n" for shelf, lines in entries.items()]
     (about / "entry_points.txt").write_text("".join(groups))
-    monkeypatch.syspath_prepend(site)
-    monkeypatch.syspath_prepend(Path(__file__).parent / "hostile_package")
+    paths = [site, Path(__file__).parent / "hostile_package"]
+    for path in paths:
+        monkeypatch.syspath_prepend(path)
     for shelf in (METHODS, EVALUATORS):
         vars(shelf).pop("_entry_points", None)
-    yield
+    yield paths
     for shelf in (METHODS, EVALUATORS):
         vars(shelf).pop("_entry_points", None)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from harness.contracts import Checkpoint
-from harness.toolkit import check_encoder, check_sentence_encoder, judge_key, load_encoder
+from harness.toolkit import check_encoder, check_sentence_encoder, computing_device, judge_key, load_encoder
 
 TEXTS_AT_ONCE = 64
 
@@ -26,7 +26,7 @@ class Embedder:
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._device = computing_device().type
         self.digest = judge_key(checkpoint, "bfloat16", self._device)
         is_sentence_folder = (Path(checkpoint.location) / "modules.json").is_file()
         self._encoder = self._sentence_encoder(checkpoint) if is_sentence_folder else None

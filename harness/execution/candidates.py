@@ -13,6 +13,7 @@ from harness.execution.inputs import clear_shared, validation_set
 from harness.execution.interruption import failure
 from harness.execution.jobs import CandidateTask, Event, Folders, Job, Watcher
 from harness.execution.probing import asked_for, probe, selection_set, shared_probe
+from harness.execution.redaction import failure_for_report
 from harness.execution.time_limits import exceeded
 from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
@@ -49,7 +50,7 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
     except BaseException as raised:  # Whatever a plugin raises at settings that nobody has tried before.
         error = failure(raised, exceeded(job.spec))
         clear_shared()  # It may have been harmed.
-        end = f"{type(error).__name__}: {error}"
+        end, _ = failure_for_report(error, job.spec.samples)
     candidate = Candidate(
         trial_id=task.study.study_id,
         number=task.number,

@@ -23,6 +23,7 @@ from harness.execution.fingerprint import fingerprint
 from harness.execution.judges import JUDGES
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.specs import HOLDOUT, STAND_IN, TrialSpec
+from harness.toolkit.device import device_for
 
 Texts = TypeVar("Texts", Sequences, Utility)
 KEPT = 3
@@ -107,4 +108,4 @@ def clear_shared() -> None:
 
 def device_of(spec: TrialSpec) -> torch.device:
     """Return where a trial computes: a GPU only if the sweep gives it one."""
-    return torch.device("cuda" if spec.gpus > 0 and torch.cuda.is_available() else "cpu")
+    return device_for(spec.gpus)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 from harness.errors import StorageError
 from harness.execution.interruption import INTERRUPTION
@@ -19,7 +21,8 @@ from harness.specs import TrialSpec
 class JobQueue:
     """Keeps jobs in order, but holds back each one until what it needs has been provided.
 
-    Where no job can start, the study that has tried least goes on with its next candidate.
+    Where no job can start, the study that has tried least goes on with its next candidate. Asking for a job takes as
+    long of ten thousand as of ten.
 
     Args:
         jobs: In the order of preference.
@@ -42,13 +45,27 @@ class JobQueue:
         self._watch = watch
         self.capacity = capacity
         self._studies = {study.study_id: OpenStudy(study, folders) for study in studies}
-        self._waiting = list(jobs)
+        self._places = {job.name: place for place, job in enumerate(self.jobs)}
+        self._ready: list[tuple[int, Job]] = []
+        """A heap: jobs whose need is there, by their place in the order."""
+        self._held: dict[str, list[Job]] = {}
+        """Jobs that wait, by their need."""
         self._running: dict[str, Job] = {}
         self._provided: set[str] = set()
         self._errors: dict[str, str] = {}
         self._unwritable: StorageError | None = None
         self._lost: set[str] = set()
         self._exceeded: set[str] = set()
+        self._builders: dict[str, list[str]] = {}
+        """The names of the jobs that provide a need."""
+        for job in self.jobs:
+            self._wait(job)
+            if job.provides:
+                self._builders.setdefault(job.provides, []).append(job.name)
+        self._coming = {need: len(names) for need, names in self._builders.items()}
+        """How many of a need's builders are not over."""
+        self._undecided = {need for need in self._held if need not in self._coming}
+        """Needs of held jobs that no builder provides any more: they are there already, or never will be."""
 
     @property
     def most_attempts(self) -> int:
@@ -67,16 +84,29 @@ class JobQueue:
         """
         if self._unwritable:
             return None
-        for job in list(self._waiting):
+        self._decide()
+        while self._ready:
+            _, job = heapq.heappop(self._ready)
             problem = self._problem(job)
-            if problem is None and not self._is_ready(job):
-                continue
-            self._waiting.remove(job)
             if problem is None:
                 self._running[job.name] = job
                 return job
             self.fail(job, problem)
+            self._decide()
         return self._next_candidate()
+
+    def _wait(self, job: Job) -> None:
+        if job.needs is None or job.needs in self._provided:
+            heapq.heappush(self._ready, (self._places[job.name], job))
+        else:
+            self._held.setdefault(job.needs, []).append(job)
+
+    def _decide(self) -> None:
+        """Let go of jobs whose need is there, or on the disk if anywhere; who lacks it fails when it is to start."""
+        for need in self._undecided:
+            for job in self._held.pop(need, ()):
+                heapq.heappush(self._ready, (self._places[job.name], job))
+        self._undecided.clear()
 
     def _next_candidate(self) -> Job | None:
         for study in sorted(self._studies.values(), key=lambda study: study.tried):
@@ -97,7 +127,7 @@ class JobQueue:
         """Return whether no job is waiting any more, and no candidate will follow."""
         if self._unwritable:
             return True
-        return not self._waiting and all(study.is_closed() for study in self._studies.values())
+        return not self._ready and not self._held and all(study.is_closed() for study in self._studies.values())
 
     def is_over(self) -> bool:
         """Return whether every job is over."""
@@ -111,9 +141,9 @@ class JobQueue:
 
     def finish(self, job: Job) -> None:
         """Note that a job ended by itself, well or not."""
-        self._over(job)
         if job.provides and job.name not in self._errors:
             self._provided.add(job.provides)
+        self._over(job)
 
     def fail(self, job: Job, error: str, log: Sequence[str] = ()) -> None:
         """Record the failure of a job that could not do so itself."""
@@ -145,7 +175,7 @@ class JobQueue:
             return
         self._lost.add(job.name)
         self._running.pop(job.name, None)
-        self._waiting.insert(0, job)
+        heapq.heappush(self._ready, (-len(self._lost), job))  # Before all others: half of it may be done.
         self._watch(Event(job=job.name, kind="progress", message="its process died: it is tried once more"))
 
     def lose_running(self, error: str) -> int:
@@ -165,14 +195,24 @@ class JobQueue:
         """Fail whatever is not over."""
         for job in list(self._running.values()):
             self.fail(job, reason)
-        for job in [] if self._unwritable else self._waiting:
+        for job in [] if self._unwritable else self._waiting():
             self.fail(job, reason)
-        self._waiting.clear()
+        self._ready.clear()
+        self._held.clear()
         for study in self._studies.values():
             study.close()
 
+    def _waiting(self) -> list[Job]:
+        """Return the jobs that were not started, in their order."""
+        held = ((self._places[job.name], job) for jobs in self._held.values() for job in jobs)
+        return [job for _, job in sorted([*self._ready, *held], key=itemgetter(0))]
+
     def _over(self, job: Job) -> None:
         self._running.pop(job.name, None)
+        if job.provides:
+            self._coming[job.provides] -= 1
+            if job.provides in self._provided or not self._coming[job.provides]:
+                self._undecided.add(job.provides)
         if job.candidate is not None:
             self._studies[job.candidate.study.study_id].finish(job)
 
@@ -191,10 +231,9 @@ class JobQueue:
                 f"it asks for {cpus} CPUs and {gpus:g} GPUs, and this machine has {has['CPU']:g} and "
                 f"{has['GPU']:g}. Lower `resources` in the sweep file, or the engine's workers."
             )
-        coming = {other.provides for other in [*self._waiting, *self._running.values()]}
-        if self._is_ready(job) or job.needs in coming:
+        if self._is_ready(job) or self._coming.get(job.needs or ""):
             return None
-        errors = [self._errors[builder.name] for builder in self.jobs if builder.provides == job.needs]
+        errors = [self._errors[name] for name in self._builders.get(job.needs or "", ()) if name in self._errors]
         return f"the memorised model could not be built: {errors[0] if errors else 'no job builds it'}"
 
 

@@ -130,24 +130,34 @@ def jobs_for(results: Results, folders: Folders) -> list[Job]:
         folders: Where artifacts may exist already.
     """
     artifacts = Artifacts(folders.artifacts)
-    memorize: dict[str, Job] = {}
-    trials = []
+    memorize: dict[str, Job | None] = {}
+    trials: list[Job] = []
+    taken: set[str] = set()
     searched = [study.spec.trial for study in unfinished_studies(results)]
     for spec in (*searched, *(trial.spec for trial in results.unfinished)):
         needs = _needs(spec)
-        if needs and needs not in memorize and artifacts.find(MEMORIZED, needs) is None:
-            name = f"memorize-{_short(spec.model.id)}-{needs[:4]}"
-            memorize[needs] = Job(name=name, kind="memorize", spec=spec, provides=needs)
-        elif needs in memorize:  # It may run as long as any that needs it.
-            longest = longer(memorize[needs].spec.time_limit, spec.time_limit)
-            memorize[needs] = replace(memorize[needs], spec=replace(memorize[needs].spec, time_limit=longest))
+        if needs and needs not in memorize:
+            name = _unused(f"memorize-{_short(spec.model.id)}", needs, taken)
+            is_there = artifacts.find(MEMORIZED, needs) is not None
+            memorize[needs] = None if is_there else Job(name=name, kind="memorize", spec=spec, provides=needs)
+        elif needs and (builder := memorize[needs]):  # It may run as long as any that needs it.
+            longest = longer(builder.spec.time_limit, spec.time_limit)
+            memorize[needs] = replace(builder, spec=replace(builder.spec, time_limit=longest))
         if spec in searched:
             continue
         strength = "" if len(spec.strengths) != 1 else f"-{spec.strengths[0]:g}"
-        name = f"{spec.variant}{strength}-{_short(spec.model.id)}-s{spec.seed}-{spec.trial_id[:4]}"
+        name = _unused(f"{spec.variant}{strength}-{_short(spec.model.id)}-s{spec.seed}", spec.trial_id, taken)
         trials.append(Job(name=name, kind="trial", spec=spec, needs=needs))
     # Long ones start first, so that none is left alone at the end.
-    return [*memorize.values(), *sorted(trials, key=lambda job: -len(job.spec.points()))]
+    return [*filter(None, memorize.values()), *sorted(trials, key=lambda job: -len(job.spec.points()))]
+
+
+def _unused(name: str, digest: str, taken: set[str]) -> str:
+    """Return a job's name that no other has: with a few digits of a digest, or with all."""
+    short = f"{name}-{digest[:4]}"
+    unused = f"{name}-{digest}" if short in taken else short
+    taken.add(unused)
+    return unused
 
 
 def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -> Job:

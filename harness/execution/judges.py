@@ -7,12 +7,17 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from harness.contracts import Checkpoint
 from harness.execution.fingerprint import Fingerprints, changes, modules_in, weights_fingerprints
 from harness.models.resolving import check_unchanged, ensure_local
 from harness.toolkit.batches import JUDGE_BYTES
+from harness.toolkit.device import computing_device
 
 Load = Callable[[Checkpoint], object]
+Key = tuple[Load, Checkpoint, torch.device]
+"""The device is the trial's: two trials of one process may have another each."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +33,12 @@ class JudgeCache:
 
     def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
         self._kept_bytes = kept_bytes
-        self._loaded: dict[tuple[Load, Checkpoint], _LoadedJudge] = {}
-        self._lent: set[tuple[Load, Checkpoint]] = set()
+        self._loaded: dict[Key, _LoadedJudge] = {}
+        self._lent: set[Key] = set()
 
     def get(self, load: Load, checkpoint: Checkpoint) -> object:
         """Return `load(checkpoint)`, loading it unless it is; others go first until there is room for it."""
-        key = load, checkpoint
+        key = load, checkpoint, computing_device()
         judge = self._loaded.pop(key, None)
         if judge is None:
             local = ensure_local(checkpoint)

@@ -43,16 +43,17 @@ class OpenStudy:
 
     def propose(self) -> Job | None:
         """Return the next candidate's job; None if there is none, or none before a running one is over."""
-        left = [number for number in range(self.study.trials) if number not in {*self._known, *self._started}]
-        if self._is_closed or not left:
+        tried = self._known.keys() | self._started
+        number = next((number for number in range(self.study.trials) if number not in tried), None)
+        if self._is_closed or number is None:
             self._is_closed = True
             return None
         known = [self._known[number] for number in sorted(self._known)]
-        settings = next_settings(self.study, left[0], known, list(self._running.values()))
+        settings = next_settings(self.study, number, known, list(self._running.values()))
         if settings is None:
             self._is_closed = not self._running
             return None
-        return candidate_job(self.study, left[0], settings)
+        return candidate_job(self.study, number, settings)
 
     def start(self, job: Job) -> None:
         """Note that a proposed candidate is being tried."""

@@ -63,6 +63,9 @@ class Progress:
     ) -> None:
         self._jobs = {job.name: _JobView(job.name, _expected(job)) for job in jobs}
         self._most = len(jobs) + candidates
+        self._units, self._total = 0, sum(job.total for job in self._jobs.values())
+        self._failed = self._finished = 0
+        self._running: dict[str, _JobView] = {}
         self._console = console or SafeConsole(highlight=False)
         self._clock = clock
         self._began: float | None = None
@@ -90,13 +93,17 @@ class Progress:
         with self._lock:
             if self._began is None:
                 self._began = self._clock()
-            job = self._jobs.setdefault(event.job, _JobView(event.job, 1))
+            if event.job not in self._jobs:
+                self._jobs[event.job] = _JobView(event.job, 1)
+                self._total += 1
+            job = self._jobs[event.job]
             self._take(job, event)
             line = self._line(job, event)
         if line:
             self._console.print(line, markup=False, soft_wrap=True)
 
     def _take(self, job: _JobView, event: Event) -> None:
+        self._count(job, -1)
         if event.kind in ("finished", "failed"):
             job.state = event.kind
         elif job.state == "waiting":
@@ -105,6 +112,18 @@ class Progress:
             job.total = event.total + 1
         job.done = max(job.done, event.done)
         job.message = shown(event.message) or job.message
+        self._count(job, 1)
+
+    def _count(self, job: _JobView, sign: int) -> None:
+        """Add a job to what is counted of all, or take it out: none of them is looked at again for each event."""
+        self._units += sign * job.units
+        self._total += sign * job.total
+        self._finished += sign * (job.state == "finished")
+        self._failed += sign * (job.state == "failed")
+        if job.state == "running":
+            self._running[job.name] = job
+        else:
+            self._running.pop(job.name, None)
 
     def _line(self, job: _JobView, event: Event) -> str:
         """Return what is to stay on the screen; on a terminal only failures do."""
@@ -118,27 +137,24 @@ class Progress:
         return " · ".join(filter(None, [f"{job.name}: {what}", self._summary()]))
 
     def _summary(self) -> str:
-        jobs = self._jobs.values()
-        failed = sum(job.state == "failed" for job in jobs)
-        over = failed + sum(job.state == "finished" for job in jobs)
-        parts = [f"{over} of {max(self._most, len(jobs))} jobs", f"{failed} failed" if failed else "", self._left()]
+        over, jobs = self._failed + self._finished, max(self._most, len(self._jobs))
+        parts = [f"{over} of {jobs} jobs", f"{self._failed} failed" if self._failed else "", self._left()]
         return " · ".join(filter(None, parts))
 
     def _left(self) -> str:
-        units, total = self._units()
+        units, total = self._counted()
         if self._began is None or units < min(_FEWEST_FOR_AN_ESTIMATE, total) or units == total:
             return ""
         return f"{rounded_up((self._clock() - self._began) / units * (total - units))} left"
 
-    def _units(self) -> tuple[int, int]:
-        jobs = self._jobs.values()
-        to_come = max(0, self._most - len(jobs))
-        return sum(job.units for job in jobs), sum(job.total for job in jobs) + to_come
+    def _counted(self) -> tuple[int, int]:
+        """Return how much is behind us, and how much there is with the jobs that are still to come."""
+        return self._units, self._total + max(0, self._most - len(self._jobs))
 
     def _view(self) -> RenderableType:
         with self._lock:
-            units, total = self._units()
-            running = [job for job in self._jobs.values() if job.state == "running"]
+            units, total = self._counted()
+            running = list(self._running.values())
             table = Table.grid(padding=(0, 2))
             for job in running[:_JOBS_SHOWN]:
                 count = f"{job.done}/{job.total - 1}" if job.total > 1 else ""

@@ -51,11 +51,18 @@ in clear, so nothing that holds a secret is here: a token belongs into each mach
 def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that reach a cluster's workers: where the hub's files are, and whether to ask it.
 
+    An address that holds a user's name or password is left out.
+
     Example:
         >>> forwarded_environment({"HF_HUB_OFFLINE": "1", "HF_TOKEN": "hf_secret", "PATH": "/bin"})
         {'HF_HUB_OFFLINE': '1'}
     """
-    return {name: value for name, value in environment.items() if name in _FORWARDED}
+    return {name: value for name, value in environment.items() if name in _FORWARDED and not _has_credentials(value)}
+
+
+def _has_credentials(value: str) -> bool:
+    address = value.partition("://")[2]
+    return "@" in address or "?" in address
 
 
 def set_ray_environment() -> None:

@@ -13,18 +13,23 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import TrialError
+from harness.execution.placement import worker_resources
 from harness.execution.ray_settings import set_ray_environment
+from harness.execution.redaction import Policy, line_for_report, log_for_report
 from harness.specs import TrialSpec
+from harness.toolkit.engines.loopback import loopback_variables
 
 set_ray_environment()
 
 import ray  # noqa: E402
 from ray import train  # noqa: E402
-from ray.train.torch import TorchTrainer  # noqa: E402
+from ray.train.torch import TorchConfig, TorchTrainer  # noqa: E402
+from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend  # noqa: E402
 
 WORKER_LOG_LINES = 5
 """Of each worker's log, shown when one of them fails."""
@@ -50,7 +55,10 @@ def run_on_workers(
     """
     if not ray.is_initialized():
         raise TrialError(f"{spec.engine} needs Ray to start its workers: run it without --executor inline.")
-    with tempfile.TemporaryDirectory(prefix=".workers-", dir=folder) as name:
+    with (
+        tempfile.TemporaryDirectory(prefix=".workers-", dir=folder) as name,
+        tempfile.TemporaryDirectory(prefix="lethe-group-") as meeting,
+    ):
         logs = Path(name)
         trainer = TorchTrainer(
             _run_worker,
@@ -61,10 +69,12 @@ def run_on_workers(
                 "folder": str(folder),
                 "logs": name,
             },
+            # Where Ray has this machine alone to itself, so have the workers.
+            torch_config=_OnLoopback(store=f"{meeting}/store") if _is_on_loopback() else TorchConfig(),
             scaling_config=train.ScalingConfig(
                 num_workers=spec.engine.workers,
                 use_gpu=spec.gpus > 0,
-                resources_per_worker={"CPU": spec.cpus * 0.9, **({"GPU": spec.gpus} if spec.gpus else {})},
+                resources_per_worker=worker_resources(spec),
             ),
             run_config=train.RunConfig(storage_path=name, failure_config=train.FailureConfig(max_failures=0)),
         )
@@ -72,10 +82,45 @@ def run_on_workers(
             with _progress_forwarded(logs / _PROGRESS_FILE, progress):
                 trainer.fit()
         except train.TrainingFailedError as error:
-            failed = TrialError(f"a worker of {spec.engine} failed: {_last_line(error)}")
-            for line in _log_ends(logs):
-                failed.add_note(line)
+            failed = TrialError(f"a worker of {spec.engine} failed: {_last_line(error, spec.samples)}")
+            failed.log = tuple(_log_ends(logs, spec.samples))
             raise failed from error
+
+
+def _is_on_loopback() -> bool:
+    return bool(ray.util.get_node_ip_address() == "127.0.0.1")
+
+
+class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
+    """Lets workers of one machine meet in a file: torch's TCP store would listen on every interface."""
+
+    def on_start(self, worker_group: Any, backend_config: _OnLoopback) -> None:
+        worker_group.execute(_set_torch_distributed_env_vars)
+        count = len(worker_group)
+        joining = [
+            worker_group.execute_single_async(rank, _join, backend_config.backend, backend_config.store, rank, count)
+            for rank in range(count)
+        ]
+        ray.get(joining)
+
+
+@dataclass
+class _OnLoopback(TorchConfig):  # type: ignore[misc]
+    """How workers meet that listen on 127.0.0.1 alone."""
+
+    store: str = ""
+    """The path of the file; it must not exist."""
+
+    @property
+    def backend_cls(self) -> type[_LoopbackBackend]:
+        return _LoopbackBackend
+
+
+def _join(backend: str, store: str, rank: int, workers: int) -> None:
+    import torch
+
+    os.environ.update(loopback_variables())
+    torch.distributed.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=workers)
 
 
 def _run_worker(config: dict[str, Any]) -> None:
@@ -119,20 +164,21 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
         follower.join()
 
 
-def _log_ends(logs: Path) -> list[str]:
-    """Return the last lines of every worker's log, as far as this machine can read them."""
+def _log_ends(logs: Path, policy: Policy) -> list[str]:
+    """Return the last lines of every worker's log, as far as this machine can read them and they may be recorded."""
     lines = []
     for log in sorted(logs.glob("*.log")):
         if log.is_file():
             text = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] != ":"]
-            lines += [f"worker {log.stem}: {line}" for line in text[-WORKER_LOG_LINES:] or ["(its log is empty)"]]
+            ends = log_for_report(text[-WORKER_LOG_LINES:], policy)
+            lines += [f"worker {log.stem}: {line}" for line in ends or ["(its log is empty)"]]
     return lines
 
 
-def _last_line(error: BaseException) -> str:
+def _last_line(error: BaseException, policy: Policy) -> str:
     failures = getattr(error, "worker_failures", {})
     text = str(next(iter(failures.values()), error))
     if "worker process has died" in text:
         return "its process ended before its work did: killed, for want of memory perhaps, or crashed"
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
+    return line_for_report(lines[-1].strip(), policy) if lines else type(error).__name__

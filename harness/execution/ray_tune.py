@@ -23,8 +23,10 @@ from typing import Any
 from harness.execution.interruption import INTERRUPTION
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.execution.placement import trial_resources, trials_at_once
 from harness.execution.ray_faults import is_death, last_words, ray_watched, shut_down
 from harness.execution.ray_settings import IS_LOCAL, forwarded_environment, set_ray_environment
+from harness.execution.redaction import Policy, line_for_report, log_for_report
 from harness.execution.temporary_folder import kill_users, temporary_folder
 from harness.execution.time_limits import Clocks, seconds_of
 from harness.plans import StudySpec
@@ -68,20 +70,18 @@ def run_with_ray(
         alike = [job for job in jobs if job.spec.engine.workers == workers]
         searched = [study for study in studies if study.trial.engine.workers == workers]
         with INTERRUPTION.watched():
-            _run_alike(JobQueue(alike, folders, watch, studies=searched), work, workers)
+            _run_alike(JobQueue(alike, folders, watch, studies=searched), work)
 
 
-def _run_alike(queue: JobQueue, work: str, workers: int) -> None:
+def _run_alike(queue: JobQueue, work: str) -> None:
     with temporary_folder() as temporary:
         for _ in range(queue.most_attempts):  # Every session that breaks costs at least one of them.
             with _ray(temporary) as has, ray_watched():
                 queue.capacity = has if IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
-                cpus = max(spec.cpus for spec in queue.specs)
-                at_once = int(has.get("CPU", 1) // (workers * cpus)) if workers > 1 else 0
                 try:
-                    _tuner(queue, temporary, work, at_once).fit()
+                    _tuner(queue, temporary, work, trials_at_once(queue.specs, has)).fit()
                 except RuntimeError as error:  # Tune breaks where a worker that was being started had to make room.
                     if "low on memory" not in str(error) or not queue.lose_running(_SHORT_OF_MEMORY):
                         raise
@@ -150,7 +150,7 @@ class _Forward(tune.Callback):  # type: ignore[misc]
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         job = _job_of(trial.config)
         self._clocks.stop(job.name)
-        error, log, has_died = _postmortem(trial, self._temporary)
+        error, log, has_died = _postmortem(trial, self._temporary, job.spec.samples)
         if has_died:
             self._queue.lose(job, error, log)
         else:
@@ -169,9 +169,7 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
         _run_job(work, _job_of(config), folders)
 
     def resources(config: dict[str, str]) -> tune.PlacementGroupFactory:
-        spec = _job_of(config).spec
-        request = {"CPU": spec.cpus, **({"GPU": spec.gpus} if spec.gpus else {})}
-        return tune.PlacementGroupFactory([{"CPU": 0.01} if at_once else request])
+        return tune.PlacementGroupFactory([trial_resources(_job_of(config).spec)])
 
     def name_of(trial: Trial) -> str:
         return _job_of(trial.config).name
@@ -209,16 +207,16 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
     run(job, folders, lambda event: tune.report({"event": event.to_json()}))
 
 
-def _postmortem(trial: Trial, temporary: Path) -> tuple[str, list[str], bool]:
-    """Return why a job did not end well, the last lines of its worker, and whether that died."""
+def _postmortem(trial: Trial, temporary: Path, policy: Policy) -> tuple[str, list[str], bool]:
+    """Return why a job did not end well, its worker's last lines as far as they may be kept, and whether that died."""
     text = re.sub(r"\x1b\[\d+m", "", Path(trial.error_file).read_text(errors="replace"))
     report = [line for line in text.splitlines()[1:] if line.strip(" ^")]
     if "low on memory" in text:
-        return _SHORT_OF_MEMORY, report[-_LOG_LINES:], True
+        return _SHORT_OF_MEMORY, log_for_report(report[-_LOG_LINES:], policy), True
     if not is_death(report):
-        return report[-1], report[-_LOG_LINES:], False
+        return line_for_report(report[-1], policy), log_for_report(report[-_LOG_LINES:], policy), False
     pid = re.search(r"pid: (\d+)", text)
-    return _DIED, (last_words(temporary, pid[1]) if pid else report)[-_LOG_LINES:], True
+    return _DIED, log_for_report((last_words(temporary, pid[1]) if pid else report)[-_LOG_LINES:], policy), True
 
 
 @contextmanager

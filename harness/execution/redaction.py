@@ -1,18 +1,37 @@
-"""Redaction: a sample that shows how much was recited, and none of what it says."""
+"""Redaction: samples that show how much was recited, and failures that show where they were, without their words."""
 
 from __future__ import annotations
 
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import zip_longest
+from pathlib import Path
+from types import CodeType
 from typing import Literal
 
+from harness import errors
 from harness.contracts import Sample
 
+Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
 """Marks of a generated word: filled where the reference has the same word at the same position."""
+LOG_LINES = 40
+_KEPT = "`report: {samples: plain}` keeps it"
+_WITHHELD = f"its message may quote the forget set; {_KEPT}."
+_ROOT = Path(errors.__file__).resolve().parents[1]
+_OWN = tuple(str(_ROOT / package) + "/" for package in ("harness", "methods", "evaluators"))
+_TYPE = re.compile(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit|Warning|Died))(?::|$)")
+_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
+_FATAL = re.compile(r"Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction)$")
+_MOST_EXCEPTIONS = 20
+"""Of one failure, causes and groups counted."""
 
 
-def sample_for_report(sample: Sample, policy: Literal["redacted", "plain"]) -> dict[str, str]:
+def sample_for_report(sample: Sample, policy: Policy) -> dict[str, str]:
     """Return the sample as plain data; under `redacted`, one from the forget set has lost its words.
 
     Example:
@@ -31,3 +50,134 @@ def sample_for_report(sample: Sample, policy: Literal["redacted", "plain"]) -> d
         "generated": " ".join(marks),
         "reference": f"[{len(truth)} words redacted]",
     }
+
+
+def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[str]]:
+    """Return what is recorded of an exception: a sentence, and the last lines of its log.
+
+    Under `redacted` a message is kept only where Lethe's own code wrote it. Libraries and plugins quote what they
+    work on, in messages, notes and causes, so of theirs only the types are kept, and where in the code they rose.
+
+    Example:
+        >>> sentence, _ = failure_for_report(ValueError("Her name is Ann Lee"), "redacted")
+        >>> sentence
+        'ValueError: its message may quote the forget set; `report: {samples: plain}` keeps it.'
+    """
+    for told in (_plain, _redacted) if policy == "plain" else (_redacted,):
+        with suppress(Exception):  # A plugin's own exception can do anything when it is looked at.
+            return told(error)
+    return f"Exception: {_WITHHELD}", []
+
+
+def _plain(error: BaseException) -> tuple[str, list[str]]:
+    lines = "".join(traceback.format_exception(error)).splitlines()[-LOG_LINES:]
+    return f"{type(error).__name__}: {error}", [*lines, *_log_of(error)]
+
+
+def _redacted(error: BaseException) -> tuple[str, list[str]]:
+    lines = _positions(error)[-LOG_LINES:]
+    if _is_own(error):
+        return f"{type(error).__name__}: {error}", [*lines, *_log_of(error)]
+    at = [position for code, line in _frames(error) if (position := _at(code, line))]
+    place = f"raised at {at[-1]}; " if at else ""
+    return f"{_type_name(error)}: {place}{_WITHHELD}", lines
+
+
+def _log_of(error: BaseException) -> list[str]:
+    return [str(line) for line in error.log] if isinstance(error, errors.TrialError) else []
+
+
+def line_for_report(line: str, policy: Policy) -> str:
+    """Return the last line of another process's traceback: under `redacted`, its exception's type alone.
+
+    Example:
+        >>> line_for_report("KeyError: 'Ann Lee'", "redacted")
+        'KeyError: its message may quote the forget set; `report: {samples: plain}` keeps it.'
+    """
+    kind = _TYPE.match(line)
+    if policy == "plain":
+        return line
+    return f"{kind[1] if kind else 'Exception'}: {_WITHHELD}"
+
+
+def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
+    """Return lines of another process's log: under `redacted`, only where in the code it was.
+
+    Example:
+        >>> log_for_report(["Her name is Ann Lee"], "redacted")
+        ['(1 line left out, which may quote the forget set; `report: {samples: plain}` keeps it)']
+    """
+    if policy == "plain":
+        return list(lines)
+    kept = []
+    for line in lines:
+        frame = _FRAME.match(line)
+        if frame and (place := _place(frame[1])):
+            kept.append(f"{place}, line {frame[2]}")
+        elif _FATAL.match(line):
+            kept.append(line)
+    left_out = len(lines) - len(kept)
+    counted = f"({left_out} line{'s' * (left_out != 1)} left out, which may quote the forget set; {_KEPT})"
+    return [*kept, counted] if left_out else kept
+
+
+def _is_own(error: BaseException) -> bool:
+    """Return whether Lethe's own code wrote the message: a plugin may raise, or subclass, Lethe's errors too."""
+    if vars(errors).get(type(error).__name__) is not type(error):
+        return False
+    frames = _frames(error)
+    return not frames or frames[-1][0].co_filename.startswith(_OWN)
+
+
+def _frames(error: BaseException) -> list[tuple[CodeType, int]]:
+    return [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+
+
+def _positions(error: BaseException) -> list[str]:
+    """Return where an exception and all that led to it rose, as a traceback has them: the cause first."""
+    lines: list[str] = []
+    for each in reversed(list(_related(error))):
+        lines.append(f"{_type_name(each)}:")
+        lines += [f"  {position}" for code, line in _frames(each) if (position := _at(code, line))]
+    return lines
+
+
+def _related(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, its causes and its group's members, each once."""
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < _MOST_EXCEPTIONS:
+        each = waiting.pop(0)
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        hidden = None if each.__suppress_context__ else each.__context__
+        earlier = hidden if each.__cause__ is None else each.__cause__
+        waiting += [] if earlier is None else [earlier]
+        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+
+
+def _type_name(error: BaseException) -> str:
+    """Return the name of the exception's type, or of the first of its bases that a module holds under that name."""
+    for kind in type(error).__mro__:
+        if vars(sys.modules.get(kind.__module__, errors)).get(kind.__name__) is kind:
+            return str(kind.__name__)
+    return "BaseException"
+
+
+def _at(code: CodeType, line: int) -> str:
+    """Return a position in the code, '' where that is in no file."""
+    place = _place(code.co_filename)
+    return f"{place}, line {line}, in {code.co_name}" if place else ""
+
+
+def _place(file: str) -> str:
+    """Return a file's path within its package; '' if there is no such file: generated code may be called anything."""
+    try:
+        path = Path(file)
+        if not path.is_file():
+            return ""
+    except (OSError, ValueError):
+        return ""
+    roots = [root for root in sys.path if root and path.is_relative_to(root)]
+    return path.relative_to(max(roots, key=len)).as_posix() if roots else path.name

@@ -27,6 +27,7 @@ from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec
+from harness.toolkit.device import computing_on
 from harness.toolkit.sampling import sample
 from harness.toolkit.scoring import own_perplexity
 from harness.toolkit.texts import before_end, cleaned, decoded, texts_key
@@ -142,8 +143,8 @@ class MeasuringTask:
         return Generations(prompts, texts, references, texts_key(prompts, references))
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
-        """Return the judge for `role`; a large one goes when the next is asked for."""
-        with self.process_state.applied():
+        """Return the judge for `role`, where the trial computes; a large one goes when the next is asked for."""
+        with self.process_state.applied(), computing_on(device_of(self.spec)):
             return cast(T, JUDGES.get(load, self.spec.judges[role]))
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import platform
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
@@ -38,7 +37,7 @@ from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import build_memorized
 from harness.execution.memory import PeakMemory, memory_counters, release_free_memory
-from harness.execution.redaction import sample_for_report
+from harness.execution.redaction import failure_for_report, sample_for_report
 from harness.execution.tasks import MeasuringTask
 from harness.execution.threads import no_thread_left
 from harness.execution.time_limits import exceeded, seconds_of
@@ -54,7 +53,6 @@ from harness.records.results import trial_results
 from harness.specs import EvaluatorSpec
 from harness.toolkit.pair import PairModel
 
-LOG_LINES = 12
 PACKAGES = (
     "lethe",
     "torch",
@@ -95,8 +93,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     except BaseException as raised:
         error = failure(raised, exceeded(job.spec))
         clear_shared()  # Whatever went wrong may have harmed it.
-        log = traceback.format_exc().splitlines()[-LOG_LINES:]
-        record_failure(job, folders, watch, f"{type(error).__name__}: {error}", log)
+        record_failure(job, folders, watch, *failure_for_report(error, job.spec.samples))
         if job.kind == "candidate" and isinstance(error, StorageError):
             raise  # Nothing is kept of it, nor would be of the next ones.
     else:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -105,10 +105,32 @@ def _listed(block: Settings, path: str) -> Checking[dict[str, list[Any]]]:
     for name, values in grid.items():
         if not values:
             yield Fault(f"{path}.{name}", "is an empty list, which asks for no trial: give at least one value.")
-        for index, value in enumerate(values):
-            if value in values[:index]:
-                yield Fault(f"{path}.{name}.{index}", f"{quoted(value)} is already in the list.")
+        for index, value in repeated(values):
+            yield Fault(f"{path}.{name}.{index}", f"{quoted(value)} is already in the list.")
     return {name: values for name, values in grid.items() if values}
+
+
+def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield each value that is equal to one before it, with its place.
+
+    Example:
+        >>> list(repeated([1, [2], 1.0, [2]]))
+        [(2, 1.0), (3, [2])]
+    """
+    seen = set()
+    for index, value in enumerate(values):
+        key = _hashable(value)
+        if key in seen:
+            yield index, value
+        seen.add(key)
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(item)) for name, item in value.items())
+    return value if isinstance(value, Hashable) else repr(value)
 
 
 def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
@@ -217,12 +239,13 @@ def ranked_strengths(
     `at` is what the file says, by row or variant; `keys` are its rows.
     """
     ranked: dict[str, Number] = {}
-    variants = dict.fromkeys(template.variant for template in templates)
+    variants: dict[str, list[TrialTemplate]] = {}
+    for template in templates:
+        variants.setdefault(template.variant, []).append(template)
     for name in at:
         if name not in {*keys, *variants}:
             yield Fault(f"ranking.at.{name}", unknown("row of this sweep", name, {*keys, *variants}))
-    for variant in variants:
-        members = [template for template in templates if template.variant == variant]
+    for variant, members in variants.items():
         strengths = [strength for template in members for strength in template.strengths]
         listed = ", ".join(f"{strength:g}" for strength in strengths)
         name = variant if variant in at else members[0].key

@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 from harness.contracts import Evaluator, Number
 from harness.errors import Fault, unknown
 from harness.planning.evaluators import configured_evaluators, evaluator_faults
-from harness.planning.grid import TrialTemplate, control_variants, ranked_strengths, size_faults, trial_templates
+from harness.planning.grid import (
+    TrialTemplate,
+    control_variants,
+    ranked_strengths,
+    repeated,
+    size_faults,
+    trial_templates,
+)
 from harness.planning.replicates import grouped_replicates, replicate_faults
 from harness.planning.resolve import JudgesByRole, ResolvedModel, method_faults, resolve_judges, resolve_models
 from harness.planning.schema import Sweep
@@ -160,9 +167,8 @@ def _naming_faults(sweep: Sweep, name: str) -> Iterator[Fault]:
         yield Fault("name", f"'{name}' names a folder that all sweeps share: choose another.")
     if sweep.reproduces is not None and sweep.reproduces not in published_conditions():
         yield Fault("reproduces", unknown("published table", sweep.reproduces, published_conditions()))
-    for index, seed in enumerate(sweep.seeds):
-        if seed in sweep.seeds[:index]:
-            yield Fault(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
+    for index, seed in repeated(sweep.seeds):
+        yield Fault(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
 
 
 def _retain_faults(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:

@@ -124,6 +124,23 @@ def _corrected(deviations_D: Floats, influences_C: Floats, clusters: int) -> Flo
     return np.asarray(width * (deviations_D + acceleration * (deviations_D**2 / error + 2 * error)), dtype=np.float64)
 
 
+def row_intervals(item_values: ItemValues) -> Floats:
+    """Return the 95 % interval (R, 2) of each row alone: what `interval` and `draws` say of it, for many at once."""
+    means_R, drawn_DR = item_values.item_means(), _drawn_item_means(item_values)
+    is_log = item_values.aggregate == "exp_mean"
+    points_R, drawn_DR = item_values.estimates(means_R), item_values.estimates(drawn_DR)
+    known_R = (item_values.in_clusters(item_values.known[1]) > 0).sum(axis=1)
+    influences_RC = item_values.influences()
+    bounds_R2 = np.empty((len(points_R), 2))
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        for row, (point, clusters) in enumerate(zip(points_R, known_R, strict=True)):
+            raw_D = np.log(drawn_DR[:, row] / point) if is_log else drawn_DR[:, row] - point
+            deviations_D = _corrected(raw_D, influences_RC[row], int(clusters))
+            drawn_D = point * np.exp(deviations_D) if is_log else point + deviations_D
+            bounds_R2[row] = interval(np.clip(drawn_D, item_values.low, item_values.high))
+    return bounds_R2
+
+
 def replicate_draws(
     estimates_R: Floats, models_R: Integers | None = None, low: float = -math.inf, high: float = math.inf
 ) -> Floats:

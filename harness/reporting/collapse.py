@@ -11,9 +11,9 @@ Either is enough. Which metrics the bounds are for stands in their declarations 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -99,8 +99,17 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = 
     seed has none, the mean of all. The retrained model, what perfect erasure looks like, has no bounds to keep.
     """
     bounds = bounds or CollapseBounds()
+    rules = bounded(info, bounds)
+    is_unbounded = asdict(bounds).keys() > {metric.collapse for metric, _, _ in rules}
+    names = [metric.name for metric, _, _ in rules]
+    originals = _Originals(table, names)
+    repeated = table[repetitions(info)].astype(float).max(axis=1) if repetitions(info) else math.nan
+    columns = table[["method", "model", "seed", *names]].assign(repeated=repeated)
     flags = pd.DataFrame(
-        [_flags(row, _original(table, row), info, bounds) for _, row in table.iterrows()],
+        [
+            _flags(row, originals.of(row["model"], row["seed"]), rules, is_unbounded)
+            for row in columns.to_dict(orient="records")
+        ],
         index=table.index,
         columns=list(COLUMNS),
         dtype=object,
@@ -110,7 +119,10 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = 
 
 
 def _flags(
-    row: pd.Series, originals: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds
+    row: Mapping[Hashable, Any],
+    original: Mapping[Hashable, float],
+    rules: Sequence[tuple[Metric, float, float]],
+    is_unbounded: bool,
 ) -> tuple[bool | None, CollapseClass, str]:
     """Return whether a row's model collapsed, how, and what told it.
 
@@ -120,22 +132,24 @@ def _flags(
     if row["method"] == RETRAINED:
         # Nothing was erased from it: where it differs from the original it is the better of the two.
         return False, "healthy", ""
-    rules = bounded(info, bounds)
-    sides = {m.name: side(row[m.name], originals[m.name].mean(), low, high) for m, low, high in rules}
+    sides = {m.name: side(row[m.name], original.get(m.name, math.nan), low, high) for m, low, high in rules}
     outside = [name for name, at in sides.items() if at in ("below", "above")]
-    is_unknown = None in sides.values() or asdict(bounds).keys() > {metric.collapse for metric, _, _ in rules}
-    collapsed = True if outside else None if is_unknown else False
+    collapsed = True if outside else None if None in sides.values() or is_unbounded else False
     too_predictable = [sides[m.name] == "below" for m, _, _ in rules if m.better == "lower" and sides[m.name]]
-    repeated = row[repetitions(info)].astype(float).max() if repetitions(info) else math.nan
-    name = collapse_class(collapsed, repeated, any(too_predictable) if too_predictable else None)
+    name = collapse_class(collapsed, row["repeated"], any(too_predictable) if too_predictable else None)
     return collapsed, name, _AND.join(outside)
 
 
-def _original(table: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
-    of_model = (table["method"] == ORIGINAL) & (table["model"] == row["model"])
-    of_seed = of_model & (table["seed"] == row["seed"])
-    originals: pd.DataFrame = table[of_seed if of_seed.any() else of_model]
-    return originals
+class _Originals:
+    """What each model's original has of some metrics, of each seed and on average: looked up once for all rows."""
+
+    def __init__(self, table: pd.DataFrame, names: Sequence[str]) -> None:
+        rows = table[table["method"] == ORIGINAL]
+        self._of_seed = rows.groupby(["model", "seed"])[list(names)].mean().to_dict(orient="index")
+        self._of_model = rows.groupby("model")[list(names)].mean().to_dict(orient="index")
+
+    def of(self, model: str, seed: int) -> Mapping[Hashable, float]:
+        return self._of_seed.get((model, seed)) or self._of_model.get(model) or {}
 
 
 def all_reasons(reasons: Iterable[str]) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.contracts import Metric
 from harness.digests import digest_of
 from harness.records.items import MetricItems
 from harness.records.results import Results
-from harness.reporting.bootstrap import draws, interval, replicate_draws
+from harness.reporting.bootstrap import draws, interval, replicate_draws, row_intervals
 from harness.reporting.item_values import ItemValues
 from harness.reporting.metric_info import MetricInfo
 
+ROWS_AT_ONCE = 256
+"""Points whose intervals are drawn together: their draws take a few megabytes."""
 REPLICATE = "replicate"
 """The column that says which model a row is of, where `model` names all that were pretrained alike."""
 LOW, HIGH = "{}_low", "{}_high"
@@ -36,7 +39,13 @@ class Evidence:
 
         Items that not every row knows are left out. None where a row keeps none, or no two know the same.
         """
-        kept = [self.by_point.get(point_id, {}).get(metric.name) for point_id in rows["point_id"]]
+        return self.of_points(list(rows["point_id"]), metric, pd.factorize(rows[REPLICATE])[0])
+
+    def of_points(
+        self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
+    ) -> ItemValues | None:
+        """Return the same of points; `models_R` says which of them are of one model, if not all are."""
+        kept = [self.by_point.get(point_id, {}).get(metric.name) for point_id in point_ids]
         known = [items for items in kept if items is not None]
         if not known or len(known) < len(kept):
             return None
@@ -53,7 +62,7 @@ class Evidence:
             weights_RN=np.stack([items.weights_N for items in known]),
             clusters_N=clusters_N,
             items=self._name(first.ids),
-            models_R=pd.factorize(rows[REPLICATE])[0],
+            models_R=models_R,
             aggregate=metric.aggregate,
             low=metric.low,
             high=metric.high,
@@ -91,19 +100,44 @@ def chosen_items(items: MetricItems, shared: set[str]) -> MetricItems:
 def read_evidence(results: Results) -> Evidence:
     """Return the items of every measured point.
 
+    Ids and clusters, which are the same for all methods, are held once.
+
     Raises:
         DataError: A file of them was damaged after the journal was read.
     """
-    return Evidence({point.spec.point_id(point.strength): results.items(point) for point in results.measured})
+    held: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def once(items: MetricItems) -> MetricItems:
+        ids, clusters = (held.setdefault(texts, texts) for texts in (items.ids, items.clusters))
+        return replace(items, ids=ids, clusters=clusters)
+
+    return Evidence(
+        {
+            point.spec.point_id(point.strength): {name: once(items) for name, items in results.items(point).items()}
+            for point in results.measured
+        }
+    )
 
 
-def interval_columns(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> dict[str, list[float]]:
-    """Return, for the rows of a table, the columns that bound each metric's interval; none if no point keeps items."""
-    columns: dict[str, list[float]] = {}
-    singles = [rows.iloc[[row]].assign(replicate=rows["model"]) for row in range(len(rows))]
+def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evidence) -> dict[str, NDArray[np.float64]]:
+    """Return, for a table's points, the columns that bound each metric's interval; none if no point keeps items."""
+    columns: dict[str, NDArray[np.float64]] = {}
     for metric in info.values() if any(evidence.by_point.values()) else ():
         if metric.items:
-            intervals = [evidence.interval(single, metric) for single in singles]
-            columns[LOW.format(metric.name)] = [low for low, _ in intervals]
-            columns[HIGH.format(metric.name)] = [high for _, high in intervals]
+            bounds_P2 = np.full((len(point_ids), 2), np.nan)
+            for rows in _alike(point_ids, metric, evidence):
+                if (values := evidence.of_points([point_ids[row] for row in rows], metric)) is not None:
+                    bounds_P2[rows] = row_intervals(values)
+            columns[LOW.format(metric.name)], columns[HIGH.format(metric.name)] = bounds_P2.T
     return columns
+
+
+def _alike(point_ids: Sequence[str], metric: Metric, evidence: Evidence) -> Iterator[list[int]]:
+    """Yield the places of points that have a metric's values on the same items, as many as are drawn at once."""
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
+    for row, point_id in enumerate(point_ids):
+        items = evidence.by_point.get(point_id, {}).get(metric.name)
+        if items is not None and items.ids:
+            groups.setdefault((items.ids, items.clusters), []).append(row)
+    for rows in groups.values():
+        yield from (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))

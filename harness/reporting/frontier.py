@@ -24,10 +24,16 @@ def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
         >>> non_dominated(np.array([0.1, 0.2, 0.2, np.nan]), np.array([3.0, 2.0, 4.0, 0.0])).tolist()
         [True, True, False, False]
     """
-    erasure_P1, utility_P1 = erasure_P[:, None], utility_P[:, None]
-    no_worse_PP = (erasure_P <= erasure_P1) & (utility_P <= utility_P1)
-    better_PP = (erasure_P < erasure_P1) | (utility_P < utility_P1)
-    return ~(no_worse_PP & better_PP).any(axis=1) & ~np.isnan(erasure_P + utility_P)
+    is_first_P = np.zeros(len(erasure_P), dtype=bool)
+    known_P = ~(np.isnan(erasure_P) | np.isnan(utility_P))
+    values_K, utility_K = erasure_P[known_P], utility_P[known_P]
+    levels_E, level_K = np.unique(values_K, return_inverse=True)
+    least_E = np.full(len(levels_E), np.inf)  # Of the utility, among points of the same erasure.
+    np.minimum.at(least_E, level_K, utility_K)
+    least_before_E = np.concatenate([[np.inf], np.minimum.accumulate(least_E)])[:-1]
+    is_beaten_K = (least_E[level_K] < utility_K) | ((level_K > 0) & (least_before_E[level_K] <= utility_K))
+    is_first_P[known_P] = ~is_beaten_K
+    return is_first_P & ~np.isnan(erasure_P + utility_P)
 
 
 def hypervolume(erasure_P: Floats, utility_P: Floats, reference: tuple[float, float] = (1.0, 1.0)) -> Floats:

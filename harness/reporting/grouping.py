@@ -30,10 +30,14 @@ def significance_groups(
     All pairs in all columns are one family of tests (Holm): letters that part what is alike come at most once in
     twenty tables. A metric without items, such as MAUVE, is not tested.
     """
+    if not any(evidence.by_point.values()):
+        return {}
     tests: dict[tuple[str, str, str], float] = {}
-    for metric in metrics:
-        for one, other in combinations(rows_by_variant, 2):
-            pair = paired_values(rows_by_variant[one], rows_by_variant[other], metric, evidence)
+    for one, other in combinations(rows_by_variant, 2):
+        rows = paired_rows(rows_by_variant[one], rows_by_variant[other])
+        for metric in metrics:
+            values = evidence.of(rows, metric) if len(rows) and metric.items else None
+            pair = split_rows(values, len(rows) // 2) if values else None
             tests[metric.name, one, other] = paired_p(*pair) if pair else math.nan
     means = {(v, m.name): float(rows[m.name].mean()) for v, rows in rows_by_variant.items() for m in metrics}
     return letters_of(tests, means, metrics)
@@ -61,16 +65,10 @@ def letters_of(
     return letters
 
 
-def paired_values(
-    one: pd.DataFrame, other: pd.DataFrame, metric: Metric, evidence: Evidence
-) -> tuple[ItemValues, ItemValues] | None:
-    """Return the values of two variants on the items and in the replicates that both have; None if there are none."""
+def paired_rows(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of two variants in the replicates that both have, in one order: one's, and then the other's."""
     shared = one[REPLICATE].merge(other[REPLICATE]).drop_duplicates().sort_values(REPLICATE)
-    if shared.empty:
-        return None
-    both = pd.concat([shared.merge(rows, how="left", on=REPLICATE) for rows in (one, other)])
-    values = evidence.of(both, metric)
-    return None if values is None else split_rows(values, len(shared))
+    return pd.concat([shared.merge(rows, how="left", on=REPLICATE) for rows in (one, other)])
 
 
 def split_rows(values: ItemValues, first: int) -> tuple[ItemValues, ItemValues]:

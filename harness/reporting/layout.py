@@ -125,8 +125,11 @@ def _model_table(
     )
     rows: dict[str, TableRow] = {}
     by_reference: dict[str, list[TableRow]] = {name: [] for name in SECTIONS}
+    ranks_of = {
+        each["variant"]: {str(name): value for name, value in each.items()} for each in ranking.to_dict("records")
+    }
     for variant, seeds in ranked.groupby("variant", sort=False):
-        ranks = dict(ranking[ranking["variant"] == variant].iloc[0])
+        ranks = ranks_of[variant]
         rows[str(variant)] = row(seeds, marks=marks, ranks=ranks, letters=letters)
         by_reference.setdefault(ranks["reference"], []).append(rows[str(variant)])
     sections = [Section("", "", tuple(references))]

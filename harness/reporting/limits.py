@@ -17,6 +17,7 @@ from harness.reporting.layout import number, strength_text
 from harness.reporting.metric_info import RANKED_GROUPS, MetricInfo, in_sentence, metrics_in
 from harness.reporting.ranking import RankedTable
 from harness.reporting.recitation import NAME_A_HOLDOUT, Recitation
+from harness.reporting.shown import UNFINISHED, shown_part
 from harness.specs import REFERENCE_ROWS, UNSEEN_ROWS
 
 FEW_SEEDS = 3
@@ -24,17 +25,26 @@ FEW_SEEDS = 3
 
 def warnings(results: Results, ranked: RankedTable) -> list[str]:
     """Return everything that limits what the numbers can carry; `ranked` is the table of the same results."""
-    points = results.measured
-    missing = [trial for trial in results.trials if trial.status == "missing"]
+    points, shown = results.measured, shown_part(results, ranked)
     return [
-        *(_failed(trial) for trial in results.trials if trial.failure),
-        *([f"{len(missing)} of {len(results.trials)} trials are not finished."] if missing else []),
+        *_unfinished(results),
         *_few_texts(points, ranked.info),
         *judge_warnings(human_readings(points, ranked.info)),
         *_unknown_health(results, ranked),
-        *_doubtful_health(results, ranked),
-        *limits(points, ranked),
-        *_noted(points),
+        *_doubtful_health(results, shown.ranked),
+        *limits(shown.results.measured, shown.ranked),
+        *_noted(shown.results.measured),
+    ]
+
+
+def _unfinished(results: Results) -> list[str]:
+    failed = [trial for trial in results.trials if trial.failure]
+    missing = sum(trial.status == "missing" for trial in results.trials)
+    more = len(failed) - UNFINISHED
+    return [
+        *map(_failed, failed[:UNFINISHED]),
+        *([f"{more} more trials failed: `--plan` names all of them."] if more > 0 else []),
+        *([f"{missing} of {len(results.trials)} trials are not finished."] if missing else []),
     ]
 
 

@@ -11,6 +11,7 @@ Array letters: B bootstrap draws, S seeds, R rows (variants of one model), M met
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,8 +100,8 @@ def average_ranks(erasure_R: Floats, generation_R: Floats) -> Floats:
 
 def printed(ranks: Sequence[float]) -> list[str]:
     """Return the ranks as a table prints them: ties as `=2`, no rank as ''."""
-    known = [rank for rank in ranks if not np.isnan(rank)]
-    return ["" if np.isnan(rank) else "=" * (known.count(rank) > 1) + f"{rank:.0f}" for rank in ranks]
+    known = Counter(rank for rank in ranks if not np.isnan(rank))
+    return ["" if np.isnan(rank) else "=" * (known[rank] > 1) + f"{rank:.0f}" for rank in ranks]
 
 
 def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None) -> RankedTable:

@@ -32,12 +32,14 @@ from harness.reporting.published_texts import difference_text, figure_text, head
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.recitation import said_first
+from harness.reporting.shown import POINTS, UNFINISHED, shown_part
 from harness.reporting.standing import standing_tables
 from harness.reporting.summary import caption, outcome
 from harness.reporting.survivors import survivors
 from harness.reporting.texts import LETTERS, about_evidence
 from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS
 
+_SEEDS_NAMED = 20
 UNSEEN_NAMES = {RETRAINED: "of the retrained model's", HOLDOUT: "of unseen texts'", STAND_IN: "of validation texts'"}
 
 
@@ -69,22 +71,26 @@ def page(
         verdict=verdict,
     )
     environment.filters.update(duration=duration_text, memory=memory_text)
-    points, table, tables = results.measured, ranked.table, model_tables(ranked)
-    choosable = choosable_figure(results, table, ranked.info)
-    samples, sampled = _samples(points, set(table.loc[table["ranked"], "point_id"]))
-    of_groups = agreements(results, ranked)
+    points, part = results.measured, shown_part(results, ranked)
+    table, tables = part.ranked.table, model_tables(part.ranked)
+    listed = table.groupby("model", sort=False).head(POINTS)
+    choosable = choosable_figure(part.results, listed, ranked.info)
+    of_groups = agreements(part.results, part.ranked)
+    samples, sampled = _samples(part.results.measured, set(table.loc[table["ranked"], "point_id"]))
     return environment.get_template("report.html.j2").render(
         groups={
             each.model: ([*zip(GROUP_NAMES.values(), each.lengths.values(), strict=True)], agreement_rows(each))
             for each in of_groups
         },
         group_text=group_text,
-        why_no_groups="" if of_groups else why_no_groups(results, ranked),
+        why_no_groups="" if of_groups else why_no_groups(part.results, part.ranked),
         plan=results.plan,
+        left_out=part.note,
+        totals=_totals(results),
         caption=caption(table),
         definition=", ".join(sorted(set(table["definition"]) - {""})) or NOTHING,
         said_first=said_first(ranked.recitations),
-        outcome=[(model, matched_sentences(matched, model) + told) for model, told in outcome(ranked)],
+        outcome=[(model, matched_sentences(matched, model) + told) for model, told in outcome(part.ranked)],
         warnings=warnings(results, ranked),
         judging=human_readings(points, ranked.info),
         has_retrained=bool((table["method"] == RETRAINED).any()),
@@ -98,28 +104,40 @@ def page(
         ),
         matched=matched,
         published=published,
-        standings=standing_tables(results.plan, ranked),
+        standings=standing_tables(results.plan, part.ranked),
         onsets=onset_tables(table, ranked.info, results.plan.compare),
-        survivors=survivors(ranked),
+        survivors=survivors(part.ranked),
         unseen_names=UNSEEN_NAMES,
         interpolated=INTERPOLATED,
         tables=tables,
         evidence=about_evidence(tables),
         letters_mean=LETTERS,
         metrics=list(ranked.info.values()),
-        points={str(model): rows for model, rows in table.groupby("model", sort=False)},
+        points={str(model): rows for model, rows in listed.groupby("model", sort=False)},
         seeds=seed_count(table),
-        blocks=block_section(*block_selections(results), published_selection()),
+        blocks=block_section(*block_selections(part.results), published_selection()),
         kinds=list(KINDS),
-        rounds=_rounds(points),
+        rounds=_rounds(part.results.measured),
         samples=samples,
         sampled=sampled,
-        costs=[_cost(trial) for trial in results.trials],
-        failed=[trial for trial in results.trials if trial.failure],
+        costs=[_cost(trial) for trial in part.results.trials],
+        failed=[trial for trial in results.trials if trial.failure][:UNFINISHED],
         versions=_versions(results),
         digests=_digests(results.plan),
-        settings=_settings(results.plan),
+        settings=_settings(part.results.plan),
     )
+
+
+def _totals(results: Results) -> dict[str, Any]:
+    """Return how much there is of a sweep, shown or not."""
+    seeds = sorted({spec.seed for spec in results.plan.trials})
+    return {
+        "models": list(dict.fromkeys(spec.model.id for spec in results.plan.trials)),
+        "seeds": ", ".join(map(str, seeds)) if len(seeds) <= _SEEDS_NAMED else f"{len(seeds)}",
+        "trials": len(results.trials),
+        "done": sum(trial.status == "done" for trial in results.trials),
+        "points": len(results.measured),
+    }
 
 
 def duration_text(seconds: float | None) -> str:

@@ -61,7 +61,7 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     errors = [
         name for name in map(STANDARD_ERROR.format, info) if name not in info and any(name in row for row in rows)
     ]
-    bounds = interval_columns(pd.DataFrame(rows), info, evidence) if evidence else {}
+    bounds = interval_columns([row["point_id"] for row in rows], info, evidence) if evidence else {}
     numbers = [*info, *errors, *bounds]
     frame = pd.DataFrame(rows).assign(frontier=False, **bounds).reindex(columns=[*LEADING, *numbers, *TRAILING])
     flagged = flag(_typed(frame, numbers), info, results.plan.collapse)

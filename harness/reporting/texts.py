@@ -15,6 +15,7 @@ from harness.reporting.layout import ARROWS, NOTHING, RANK_TITLES, Cell, ModelTa
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import Answers, lines
 from harness.reporting.recitation import said_first
+from harness.reporting.shown import shown_table
 from harness.reporting.summary import caption
 from harness.specs import REFERENCE_ROWS
 from harness.terminal import console as terminal_console
@@ -171,7 +172,8 @@ def ranking_table(ranked: RankedTable) -> Table:
 
     Shown are the metrics of the trade-off figure, without their intervals.
     """
-    tables = model_tables(ranked)
+    shown, note = shown_table(ranked)
+    tables = model_tables(shown)
     terminal_table = Table(
         box=SIMPLE_HEAD,
         show_edge=False,
@@ -179,7 +181,7 @@ def ranking_table(ranked: RankedTable) -> Table:
         title=Text(printable("\n".join(said_first(ranked.recitations)))) or None,
         title_style="bold",
         title_justify="left",
-        caption=Text(caption(ranked.table)),
+        caption=Text(f"{caption(ranked.table)} {note}".strip()),
         caption_justify="left",
     )
     terminal_table.add_column("Method", max_width=28, overflow="fold")

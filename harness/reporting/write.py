@@ -31,6 +31,7 @@ from harness.reporting.ranking import RANKS, RankedTable, rank
 from harness.reporting.reasoning import answers, bars
 from harness.reporting.recitation import said_first
 from harness.reporting.report import page
+from harness.reporting.shown import shown_part, shown_table
 from harness.reporting.summary import caption
 from harness.reporting.table import table as make_table
 from harness.reporting.texts import latex, markdown, reasoning_markdown
@@ -52,8 +53,9 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
         write_whole(folder / "table.metrics.yaml", declarations(info)),
     ]
     ranked = rank(table, info, evidence)
-    shown = ranked.table
-    of_groups = agreements(results, ranked)
+    part = shown_part(results, ranked)
+    shown = part.ranked.table
+    of_groups = agreements(part.results, part.ranked)
     drawn = {
         "tradeoff": tradeoff(shown, info),
         "reasoning": bars(shown, info),
@@ -62,7 +64,7 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     figures = {name: figure for name, figure in drawn.items() if figure is not None}
     for kind in ("png", "pdf"):
         written += [write_whole(folder / f"{name}.{kind}", rendered(figure, kind)) for name, figure in figures.items()]
-    selections, _ = block_selections(results)
+    selections, _ = block_selections(part.results)
     maps = heat_maps(selections)
     written += [
         write_whole(folder / "figures" / f"{name}.png", rendered(figure, "png")) for name, figure in maps.items()
@@ -76,13 +78,13 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
         written.append(write_whole(folder / "collapse.md", onset_markdown(onsets, results.plan.question)))
     if of_groups:
         written.append(write_whole(folder / "exact_match_groups.csv", table_csv(agreement_frame(of_groups))))
-    compared = matched_tables(results, ranked)
+    compared = matched_tables(part.results, part.ranked)
     if compared:
         written += [
             write_whole(folder / "matched.md", matched_markdown(compared, results.plan.question)),
             write_whole(folder / "matched.csv", table_csv(matched_frame(compared))),
         ]
-    beside = compared_tables(results, ranked)
+    beside = compared_tables(part.results, part.ranked)
     if beside:
         written.append(write_whole(folder / "published.md", published_markdown(beside, results.plan.question)))
     pictures = {name: rendered(figure, "svg") for name, figure in (figures | maps).items()}
@@ -105,7 +107,12 @@ def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
 
 def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]:
     """Write what a table alone can tell: ranking.csv, table.md and table.tex; return the files."""
-    tables, first, words = model_tables(ranked), said_first(ranked.recitations), caption(ranked.table)
+    shown, note = shown_table(ranked)
+    tables, first, words = (
+        model_tables(shown),
+        said_first(ranked.recitations),
+        f"{caption(ranked.table)} {note}".strip(),
+    )
     bounds = [name for name in ranked.ranking.columns if name.endswith(("_low", "_high"))]
     flags = ["collapsed", "collapse_class", "collapse_reason"]
     names = ["model", "method", "variant", "strength", *RANKS, *bounds, *flags, "recited", "unranked"]

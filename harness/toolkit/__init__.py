@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
+from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, train, train_and_yield
 from harness.toolkit.losses import (
     Batch,
@@ -39,6 +40,7 @@ __all__ = [
     "check_encoder",
     "check_sentence_encoder",
     "cleaned",
+    "computing_device",
     "data_set_commit",
     "data_set_folder",
     "decoded",

@@ -19,6 +19,7 @@ from harness.errors import ModelError
 from harness.hub import DESCRIPTION
 from harness.models.loading import load_model, load_tokenizer, positions
 from harness.toolkit.batches import rows_at_once
+from harness.toolkit.device import computing_device
 from harness.toolkit.losses import token_nll
 
 SCORED_ROWS = 32
@@ -44,7 +45,7 @@ class CausalJudge:
         self.digest = judge_key(checkpoint)
         self._id = checkpoint.id
         self._tokenizer = load_tokenizer(checkpoint)
-        self._model = load_model(checkpoint).to("cuda" if torch.cuda.is_available() else "cpu")
+        self._model = load_model(checkpoint).to(computing_device())
         self._longest = positions(checkpoint)
 
     def score(self, prompts: Sequence[str], texts: Sequence[str]) -> Scores:

@@ -174,7 +174,8 @@ def _plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
         raise
     except _UNFIT as error:
         raise TrialError(
-            f"{name} cannot read {length} tokens in one forward pass without a cache, as decoding needs it: {error}"
+            f"{name} cannot read {length} tokens in one forward pass without a cache, as decoding needs it "
+            f"({type(error).__name__})."
         ) from error
     if logits.isnan().any():
         raise TrialError(f"the logits of {name} hold NaN, so that it has no greedy choice: erase it less.")

@@ -1,5 +1,6 @@
 """Several workers: DeepSpeed on two processes against the plain engine, alone and as a Ray Train job in a sweep."""
 
+import contextlib
 import csv
 import json
 import os
@@ -12,6 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -140,11 +142,28 @@ def test_a_sweep_on_two_workers(tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
+def test_nobody_outside_this_machine_can_reach_a_worker(tmp_path):
+    marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
+    many = "methods={gradient_ascent: {epochs: [3]}}"
+    with subprocess.Popen(run(tmp_path, many), env=marked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as driver:
+        listening, of_workers = set(), set()
+        while driver.poll() is None:
+            listening |= _listening(_workers_of(tmp_path, kind=b""))
+            of_workers |= {len(_listening([worker])) for worker in _workers_of(tmp_path)}
+            time.sleep(0.3)
+        output = driver.stdout.read().decode()
+    assert driver.returncode == 0, output
+    assert max(of_workers) > 0, "the workers were seen while they listened"
+    assert {address for address, _ in listening} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, listening
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
 def test_a_worker_that_dies_ends_its_trial_and_no_other(tmp_path):
-    many = "methods={gradient_ascent: {epochs: [40]}, emso: {epochs: [1]}}"
+    many = ("methods={gradient_ascent: {epochs: [40]}, emso: {epochs: [1]}}", "report={samples: plain}")
     marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
     driver = subprocess.Popen(
-        run(tmp_path, many), env=marked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        run(tmp_path, *many), env=marked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     killed = None
     for _ in range(1200):
@@ -182,6 +201,16 @@ def _workers_of(tmp_path, kind=b"RayTrainWorker"):
                 found.append(int(folder.name))
         except OSError:
             continue
+    return found
+
+
+def _listening(processes):
+    """Return the addresses and ports on which processes listen."""
+    found = set()
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            sockets = psutil.Process(process).net_connections("inet")
+            found |= {(each.laddr.ip, each.laddr.port) for each in sockets if each.status == psutil.CONN_LISTEN}
     return found
 
 

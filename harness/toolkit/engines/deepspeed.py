@@ -23,10 +23,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import HashStore
 
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.specs import Engine
+from harness.toolkit.engines.loopback import loopback_variables
 from harness.toolkit.engines.parking import Parking, free
 
 BUCKET = 50_000_000
@@ -59,7 +61,8 @@ class DeepSpeedEngine:
         weights = list(trained.parameters())
         self._named = dict(trained.named_parameters())
         # On a GPU in one pass: step by step, its intermediate results take as much again as its state.
-        fused = torch.cuda.is_available() or None
+        is_on_gpu = self._plain.device.type == "cuda"
+        fused = is_on_gpu or None
         optimizer = torch.optim.AdamW(
             weights, lr=training.learning_rate, weight_decay=training.weight_decay, fused=fused
         )
@@ -69,7 +72,7 @@ class DeepSpeedEngine:
             self._undo.callback(os.environ.pop, "LOCAL_RANK", None)
         count = sum(weight.numel() for weight in weights)
         with _as_only_worker(), warnings.catch_warnings(action="ignore", category=FutureWarning):
-            deepspeed = _imported_deepspeed(self._undo)
+            deepspeed = _imported_deepspeed(self._undo, is_on_gpu)
             self.model, *_ = deepspeed.initialize(
                 model=trained,
                 model_parameters=weights,
@@ -228,10 +231,10 @@ def _deepspeed_config(training: Training, engine: Engine, weights: int) -> dict[
     }
 
 
-def _imported_deepspeed(undo: ExitStack) -> Any:
-    """Import DeepSpeed and join its process group, unless this was done; `undo` learns how to leave it."""
+def _imported_deepspeed(undo: ExitStack, is_on_gpu: bool) -> Any:
+    """Import DeepSpeed and make its process group, unless it has one; `undo` learns how to leave it."""
     says_accelerator = "DS_ACCELERATOR" in os.environ
-    if not torch.cuda.is_available():
+    if not is_on_gpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
     import deepspeed.ops
@@ -242,7 +245,12 @@ def _imported_deepspeed(undo: ExitStack) -> Any:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not torch.distributed.is_initialized():
         undo.callback(setattr, sys, "excepthook", sys.excepthook)
-        deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo", verbose=False)
+        backend = "nccl" if is_on_gpu else "gloo"
+        if int(os.environ["WORLD_SIZE"]) == 1:
+            for name, value in loopback_variables().items():
+                os.environ.setdefault(name, value)
+            torch.distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+        deepspeed.init_distributed(backend, verbose=False)
         undo.callback(deepspeed.comm.destroy_process_group)
     return deepspeed
 

@@ -71,5 +71,5 @@ def _storages(tensors: Iterable[torch.Tensor]) -> Iterator[torch.UntypedStorage]
 
 def _empty_device_cache() -> None:
     # Freed blocks of a few gigabytes are of use to larger ones only once the device has them back.
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -1,0 +1,235 @@
+"""Large sweeps: work that grows with what there is, and no faster; pages that stay readable. Counted, never timed."""
+
+import re
+import sys
+import tracemalloc
+from collections import Counter
+from dataclasses import replace
+from io import StringIO
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from harness.execution.job_queue import JobQueue
+from harness.execution.jobs import Event, Folders, jobs_for
+from harness.execution.progress import Progress
+from harness.planning.grid import repeated
+from harness.records.artifacts import Artifacts
+from harness.records.results import Results, trial_results
+from harness.reporting import shown
+from harness.reporting.bootstrap import draws, interval, row_intervals
+from harness.reporting.frontier import non_dominated
+from harness.reporting.item_values import ItemValues
+from harness.reporting.metric_info import metric_info
+from harness.reporting.ranking import printed, rank
+from harness.reporting.shown import shown_part
+from harness.reporting.table import table
+from harness.reporting.write import write
+
+VARIANTS, POINTS = 4, 60
+"""Fewer than are really shown."""
+
+
+def calls_of(work):
+    """Return how many functions a piece of work calls."""
+    count = 0
+
+    def counted(frame, event, argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_a_queue_takes_as_long_for_each_of_many_jobs_as_for_each_of_few(tmp_path, make_job):
+    model = make_job("first")
+
+    def drained(count):
+        provider = replace(model, name="builder", kind="memorize", provides="k")
+        free = [replace(model, name=f"free-{number}") for number in range(count)]
+        held = [replace(model, name=f"held-{number}", needs="k") for number in range(count)]
+        queue = JobQueue([*held, provider, *free], Folders(tmp_path / "s", tmp_path / "artifacts"), lambda event: None)
+        order = []
+        while job := queue.next():
+            order.append(job.name)
+            queue.finish(job)
+        assert queue.is_over()
+        assert order == ["builder", *(job.name for job in held), *(job.name for job in free)]
+
+    assert calls_of(lambda: drained(400)) < 5 * calls_of(lambda: drained(100))
+
+
+def test_progress_takes_as_long_for_each_event_however_many_jobs_there_are(make_job):
+    model = make_job("first")
+
+    def watched(count):
+        jobs = [replace(model, name=f"job-{number}") for number in range(count)]
+        watch = Progress(jobs, Console(file=StringIO(), width=100))
+        for job in jobs:
+            for kind in ("started", "measured", "finished" if job is not jobs[0] else "failed"):
+                watch(Event(job=job.name, kind=kind, done=1, total=1))
+        return watch
+
+    line = watched(100)._summary()
+    assert line == "100 of 100 jobs · 1 failed"
+    assert calls_of(lambda: watched(400)) < 5 * calls_of(lambda: watched(100))
+
+
+def test_a_memorised_model_that_is_there_is_read_once_for_all_trials_that_need_it(
+    make_row, make_plan, tmp_path, monkeypatch
+):
+    asked = Counter()
+    kept = Artifacts.find
+
+    def counted(self, kind, key):
+        asked[key] += 1
+        return kept(self, kind, key)
+
+    specs = [make_row("ta", (0.1,), seed, reference="memorized_model") for seed in range(5)]
+    results = Results(make_plan(*specs), tuple(trial_results(spec, ()) for spec in specs))
+    folders = Folders(tmp_path / "s", tmp_path / "artifacts")
+    [builder, *_] = jobs_for(results, folders)
+    Artifacts(folders.artifacts).build("memorized", builder.provides, lambda folder: None)
+    monkeypatch.setattr(Artifacts, "find", counted)
+    assert [job.kind for job in jobs_for(results, folders)] == ["trial"] * 5
+    assert asked == {builder.provides: 1}
+
+
+def test_jobs_whose_short_names_are_the_same_have_names_of_their_own(make_row, make_plan, tmp_path):
+    specs = [replace(make_row("emso", (1, 2)), trial_id=f"1f3c{end}") for end in ("aaaa", "bbbb")]
+    results = Results(make_plan(*specs), tuple(trial_results(spec, ()) for spec in specs))
+    names = [job.name for job in jobs_for(results, Folders(tmp_path / "s", tmp_path / "artifacts"))]
+    assert names == ["emso-miniature-m-s0-1f3c", "emso-miniature-m-s0-1f3cbbbb"]
+
+
+class Compared(int):
+    """A number that counts how often it is compared."""
+
+    count = 0
+
+    def __eq__(self, other):
+        Compared.count += 1
+        return int(self) == int(other)
+
+    __hash__ = int.__hash__
+
+
+def test_a_value_is_found_again_without_looking_at_all_before_it():
+    values = [Compared(number) for number in range(1000)]
+    assert list(repeated(values)) == []
+    assert Compared.count < len(values)
+    assert list(repeated([*values, Compared(7)])) == [(1000, 7)]
+    assert list(repeated([{"a": [1]}, {"a": [1]}, {"a": [2]}, [1], 1, True])) == [(1, {"a": [1]}), (5, True)]
+
+
+def naive(erasure, utility):
+    pairs = list(zip(erasure, utility, strict=True))
+    return [not np.isnan(e + u) and not any(a <= e and b <= u and (a < e or b < u) for a, b in pairs) for e, u in pairs]
+
+
+def test_the_frontier_is_that_of_all_pairs_and_holds_no_table_of_them():
+    generator = np.random.default_rng(0)
+    choices = np.array([0.0, -0.0, 1.0, 2.0, 3.0, np.nan, np.inf])
+    for size in (*range(8), 30):
+        for _ in range(30):
+            erasure, utility = generator.choice(choices, (2, size))
+            assert non_dominated(erasure, utility).tolist() == naive(erasure, utility)
+
+    def most_held(count):
+        erasure, utility = generator.random((2, count))
+        tracemalloc.start()
+        non_dominated(erasure, utility)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert most_held(4000) < 5 * most_held(1000)
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "exp_mean"])
+def test_intervals_of_many_rows_at_once_are_those_of_each(aggregate):
+    generator = np.random.default_rng(1)
+    values = generator.random((5, 20))
+    values[1, :19], values[2], values[3] = np.nan, 0.5, np.where(generator.random(20) < 0.3, np.nan, values[3])
+    weights = generator.integers(1, 5, (5, 20)).astype(float)
+    common = {"clusters_N": np.arange(20) // 2, "items": "prompts", "aggregate": aggregate, "low": 0.0}
+    together = row_intervals(ItemValues(values_RN=values, weights_RN=weights, **common))
+    for row in range(5):
+        alone = ItemValues(values_RN=values[[row]], weights_RN=weights[[row]], **common)
+        np.testing.assert_allclose(together[row], interval(draws(alone)), rtol=1e-6)
+    assert np.isnan(together[1]).all(), "one cluster tells nothing"
+
+
+def test_ties_among_many_ranks():
+    assert printed([1.0, 2.0, 2.0, float("nan")]) == ["1", "=2", "=2", ""]
+
+
+@pytest.fixture(scope="module")
+def large(make_row, make_plan, make_measurement):
+    """Return the results of many variants, measured at several strengths."""
+
+    def make(variants, strengths, seeds=1):
+        generator = np.random.default_rng(2)
+        specs = [make_row("original", seed=seed) for seed in range(seeds)]
+        specs += [
+            make_row(f"emso(k={k})", tuple(range(1, strengths + 1)), seed, method="emso", label=f"EMSO (k={k})")
+            for k in range(variants)
+            for seed in range(seeds)
+        ]
+        numbers = ("ma", "el_3", "perplexity")
+        trials = []
+        for spec in specs:
+            records = [
+                make_measurement(spec, strength, numbers={name: generator.random() for name in numbers})
+                for strength in spec.points()
+            ]
+            trials.append(trial_results(replace(spec, evaluators=spec.evaluators[:1]), records))
+        return Results(make_plan(*(trial.spec for trial in trials)), tuple(trials))
+
+    return make
+
+
+def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(large, tmp_path, monkeypatch):
+    monkeypatch.setattr(shown, "VARIANTS", VARIANTS)
+    results = large(3 * VARIANTS, 1)
+    ranked, _ = write(results, tmp_path)
+    points, ranking = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("table", "ranking"))
+    assert (len(points), len(ranking)) == (1 + 3 * VARIANTS, 3 * VARIANTS), "the tables have everything"
+    page, lines = (tmp_path / "report.html").read_text(), (tmp_path / "table.md").read_text()
+    said = f"Shown are {1 + VARIANTS} of {1 + 3 * VARIANTS} points, of {VARIANTS} of {3 * VARIANTS} rows"
+    assert said in page
+    assert said in lines
+    best = list(ranked.ranking["label"])
+    assert all(f">{label}<" in page for label in best[:VARIANTS])
+    assert not any(f">{label}<" in page for label in best[VARIANTS:])
+    assert len(re.findall(r'<tr id="point-', page)) == 1 + VARIANTS
+
+
+def test_a_long_trajectory_is_thinned_evenly_and_keeps_its_ends(large, monkeypatch):
+    monkeypatch.setattr(shown, "POINTS", POINTS)
+    results = large(1, POINTS + 25)
+    info = metric_info(results)
+    part = shown_part(results, rank(table(results, info), info))
+    kept = part.ranked.table["strength"].dropna()
+    assert (kept.min(), kept.max()) == (1, POINTS + 25)
+    assert POINTS // 2 < len(kept) <= POINTS
+    assert set(np.diff(sorted(kept))) <= {1, 2}
+    assert {point.strength for trial in part.results.trials for point in trial.measured} - {None} == set(kept)
+
+
+def test_a_sweep_of_a_usual_size_is_shown_whole(large):
+    results = large(5, 3, seeds=2)
+    info = metric_info(results)
+    ranked = rank(table(results, info), info)
+    part = shown_part(results, ranked)
+    assert part.results is results
+    assert part.ranked is ranked
+    assert part.note == ""

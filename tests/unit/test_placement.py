@@ -1,0 +1,143 @@
+"""Who computes where: on a GPU if the sweep gave one, with a share of it for each process, behind loopback sockets."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.execution.placement import trial_resources, trials_at_once, worker_resources
+from harness.execution.ray_settings import forwarded_environment
+from harness.execution.small import small_spec
+from harness.execution.tasks import MeasuringTask
+from harness.records.artifacts import Artifacts
+from harness.specs import Engine
+from harness.toolkit import computing_device
+from harness.toolkit.device import computing_on, device_for
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def machine_with_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+
+@pytest.mark.usefixtures("machine_with_a_gpu")
+def test_a_judge_is_where_its_trial_computes_and_not_where_there_happens_to_be_a_gpu(make_model, tmp_path):
+    asked = []
+
+    def load(checkpoint):
+        asked.append(computing_device().type)
+        return object()
+
+    tasks = [
+        MeasuringTask(replace(small_spec(), gpus=gpus), Artifacts(tmp_path), make_model()) for gpus in (0.0, 0.5, 1.0)
+    ]
+    judges = [task.judge("perplexity", load) for task in tasks]
+    assert asked == ["cpu", "cuda"], "and one that is on a GPU is no other trial's on a CPU"
+    assert judges[1] is judges[2]
+    assert judges[0] is not judges[1]
+    assert computing_device().type == "cpu", "whoever has no trial has no GPU"
+
+
+@pytest.mark.usefixtures("machine_with_a_gpu")
+def test_a_device_is_that_of_the_block_and_of_no_other():
+    with computing_on(device_for(1.0)):
+        assert computing_device().type == "cuda"
+        with computing_on(device_for(0.0)):
+            assert computing_device().type == "cpu"
+        assert computing_device().type == "cuda"
+    assert device_for(0.0).type == "cpu"
+
+
+def test_without_a_gpu_nobody_computes_on_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device_for(1.0).type == "cpu"
+
+
+def test_one_place_alone_asks_whether_there_is_a_gpu():
+    sources = [file for room in ("harness", "methods", "evaluators") for file in (ROOT / room).rglob("*.py")]
+    asking = [file.name for file in sources if re.search(r"cuda\.is_available", file.read_text())]
+    assert asking == ["device.py"]
+
+
+def with_workers(workers, cpus=1, gpus=0.0):
+    return replace(small_spec(), cpus=cpus, gpus=gpus, engine=Engine(name="deepspeed", workers=workers))
+
+
+@pytest.mark.parametrize(
+    ("spec", "has", "at_once"),
+    [
+        (with_workers(2), {"CPU": 8}, 4),
+        (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 2}, 1),
+        (with_workers(2, gpus=1.0), {"CPU": 64, "GPU": 4}, 2),
+        (with_workers(2, gpus=1.0), {"CPU": 2, "GPU": 4}, 1),
+        (with_workers(2, gpus=0.5), {"CPU": 64, "GPU": 4}, 4),
+        (with_workers(2, gpus=0.05), {"CPU": 64, "GPU": 1}, 10),
+        (with_workers(3, cpus=3, gpus=1.0), {"CPU": 8}, 1),
+        (with_workers(1, gpus=1.0), {"CPU": 8, "GPU": 1}, 0),
+    ],
+)
+def test_trials_with_workers_are_as_many_as_both_cpus_and_gpus_allow(spec, has, at_once):
+    assert trials_at_once([spec], has) == at_once
+
+
+@pytest.mark.parametrize("spec", [with_workers(2, gpus=gpus) for gpus in (0.0, 0.005, 0.3, 1.0, 2.0)])
+def test_a_trial_and_its_workers_get_no_more_than_it_asks_for(spec):
+    needs = {"CPU": spec.cpus * 2, "GPU": spec.gpus * 2}
+    for kind in needs:
+        of_workers = worker_resources(spec).get(kind, 0.0)
+        assert trial_resources(spec).get(kind, 0.0) + 2 * of_workers <= needs[kind] + 1e-9
+        assert of_workers <= 1 or of_workers == int(of_workers), "Ray hands out more than one GPU only as wholes"
+    assert (worker_resources(spec).get("GPU", 0.0) > 0) is (spec.gpus > 0)
+
+
+LISTEN = """
+import sys
+import psutil, torch
+from harness.contracts import Training
+from harness.specs import Engine
+from harness.toolkit.engines import engine_for
+from transformers import GPTNeoConfig, GPTNeoForCausalLM
+config = GPTNeoConfig(vocab_size=16, hidden_size=8, num_layers=2, num_heads=2, attention_types=[[["global"], 2]])
+model = GPTNeoForCausalLM(config)
+engine = engine_for(Engine(name="deepspeed", zero_stage=1), model, Training())
+print(*sorted({each.laddr.ip for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"}))
+engine.close()
+"""
+
+
+def test_deepspeed_alone_listens_on_this_machine_alone():
+    done = subprocess.run([sys.executable, "-c", LISTEN], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.splitlines()[-1].split()) <= {"127.0.0.1", "::1"}
+
+
+SECRETS = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HUGGINGFACE_TOKEN", "HF_API_KEY", "HF_SECRET"),
+    *("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_USERNAME"),
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_CONNECTION_STRING"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "WANDB_API_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "RAY_AUTH_TOKEN"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "https_proxy", "PIP_INDEX_URL", "NETRC", "SSH_AUTH_SOCK", "PGPASSWORD"),
+)
+
+
+def test_no_credential_reaches_a_cluster():
+    environment = {**os.environ, **dict.fromkeys(SECRETS, "s3cret"), "HF_HOME": "/shared/hub", "HF_HUB_OFFLINE": "1"}
+    passed = forwarded_environment(environment)
+    assert "s3cret" not in passed.values()
+    assert passed["HF_HOME"] == "/shared/hub"
+    assert not [name for name in passed if re.search(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CRED|AUTH|PROXY|USER", name)]
+
+
+@pytest.mark.parametrize(
+    "address", ["https://me:s3cret@hub.example", "https://s3cret@hub.example", "https://h?t=s3cret"]
+)
+def test_an_address_that_holds_a_credential_stays_here(address):
+    assert forwarded_environment({"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "1"}) == {"HF_HUB_OFFLINE": "1"}
+    assert forwarded_environment({"HF_ENDPOINT": "https://hub.example"}) == {"HF_ENDPOINT": "https://hub.example"}

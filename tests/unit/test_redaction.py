@@ -1,0 +1,124 @@
+"""What a failure leaves: where it was, and none of the words that a plugin or a library put into it."""
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.digests import digest_of
+from harness.errors import TrialError
+from harness.execution.job_queue import run_inline
+from harness.execution.jobs import Folders, Job
+from harness.execution.redaction import failure_for_report, line_for_report, log_for_report
+from harness.execution.small import small_spec
+from harness.records.journal import Journal
+from harness.records.record import Failed
+from harness.records.results import read_results
+from harness.records.runs import tags_of
+from harness.reporting.write import write
+from harness.specs import EvaluatorSpec
+
+LEAKS = Path(__file__).parents[1] / "hostile_package" / "hostile" / "leaks.py"
+TEXT, WAYS = (runpy.run_path(str(LEAKS))[name] for name in ("TEXT", "LEAKS"))
+HEARD = ("message", "arguments", "note", "cause", "context", "group", "Lethe's own", "the type's name")
+"""Those whose text is in a plain record: what is printed or warned of is in none, and some cannot be printed."""
+pytestmark = [pytest.mark.usefixtures("hostile", "put_back"), pytest.mark.filterwarnings("ignore:Marguerite")]
+
+
+def specs_of(leak, samples):
+    erased = replace(
+        small_spec(),
+        method="leaking_method",
+        settings={"leak": leak},
+        strength_name="epochs",
+        strengths=(1,),
+        trial_id=digest_of(leak),
+    )
+    evaluator = EvaluatorSpec(name="leaking_evaluator", version=1, settings={"leak": leak}, key=digest_of(leak))
+    measured = replace(
+        small_spec(), method="original", variant="original", evaluators=(evaluator,), trial_id=digest_of([leak])
+    )
+    return [replace(spec, samples=samples, keep_erased="none") for spec in (erased, measured)]
+
+
+def left_by(specs, make_plan, folder):
+    """Run trials here; return their failures, the bytes of all that they left, and the events."""
+    folders, events = Folders(results=folder / "s", artifacts=folder / "artifacts"), []
+    run_inline([Job(name=spec.trial_id, kind="trial", spec=spec) for spec in specs], folders, events.append)
+    journal = Journal(folders.results / "journal")
+    results = read_results(make_plan(*specs, samples=specs[0].samples), journal)
+    write(results, folders.results)
+    failures = [record for spec in specs for record in journal.read(spec.trial_id) if isinstance(record, Failed)]
+    left = b"".join(file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file())
+    told = [event.message for event in events if event.kind != "progress"]
+    tags = [value for trial in results.trials for value in tags_of(trial).values()]
+    return failures, left.decode(errors="replace"), "\n".join([*told, *tags])
+
+
+def test_nothing_that_a_failing_plugin_says_is_recorded_but_where_it_said_it(make_plan, tmp_path):
+    specs = [specs_of(leak, "redacted")[0] for leak in WAYS] + [specs_of("cause", "redacted")[1]]
+    failures, left, told = left_by(specs, make_plan, tmp_path)
+    assert len(failures) == len(specs)
+    assert not [word for word in ("Marguerite", "Delacroix", "Quince") if word in left + told]
+    for failed in failures:
+        assert "keeps it." in failed.error
+        assert any("hostile/leaks.py, line " in line for line in failed.log), failed
+    assert "ValueError" in told
+
+
+@pytest.mark.parametrize("leak", HEARD)
+def test_under_plain_all_is_recorded(make_plan, tmp_path, leak):
+    failures, left, _ = left_by(specs_of(leak, "plain")[: 1 + (leak == "cause")], make_plan, tmp_path)
+    assert all(TEXT in "\n".join([failed.error, *failed.log]) for failed in failures)
+    assert TEXT in left
+
+
+def test_a_dead_workers_log_loses_all_but_its_frames(tmp_path):
+    script = tmp_path / "plugin.py"
+    script.touch()
+    log = [
+        TEXT,
+        "Fatal Python error: Segmentation fault",
+        f"Fatal Python error: {TEXT}",
+        f'  File "{script}", line 41 in {TEXT}',
+        f'  File "{TEXT}", line 1 in f',
+        f"{TEXT}Error: {TEXT}",
+    ]
+    kept = log_for_report(log, "redacted")
+    assert kept[:2] == ["Fatal Python error: Segmentation fault", "plugin.py, line 41"]
+    assert kept[2].startswith("(4 lines left out, ")
+    assert TEXT not in "\n".join(kept)
+    assert log_for_report(log, "plain") == log
+    assert log_for_report([], "redacted") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (f"ValueError: {TEXT}", "ValueError"),
+        (f"tokenizers.TokenizerException: {TEXT}", "tokenizers.TokenizerException"),
+        (f"{TEXT}: lost", "Exception"),
+        ("KeyboardInterrupt", "KeyboardInterrupt"),
+        ("", "Exception"),
+    ],
+)
+def test_the_last_line_of_a_traceback_loses_its_message(line, kind):
+    assert line_for_report(line, "redacted").startswith(f"{kind}: its message may quote")
+    assert line_for_report(line, "plain") == line
+
+
+def test_what_lethe_says_itself_is_kept_with_its_workers_logs():
+    error = TrialError("the loss is NaN. Lower training.learning_rate.")
+    error.log = ("worker 0: plugin.py, line 3",)
+    assert failure_for_report(error, "redacted") == (
+        "TrialError: the loss is NaN. Lower training.learning_rate.",
+        ["TrialError:", "worker 0: plugin.py, line 3"],
+    )
+
+
+def test_a_chain_without_end_and_a_very_wide_group_are_told_briefly():
+    group = ExceptionGroup(TEXT, [ValueError(TEXT) for _ in range(10_000)])
+    sentence, log = failure_for_report(group, "redacted")
+    assert sentence.startswith("ExceptionGroup: its message may quote")
+    assert len(log) <= 40
