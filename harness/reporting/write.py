@@ -32,6 +32,12 @@ from harness.reporting.summary import caption
 from harness.reporting.table import table as make_table
 from harness.reporting.texts import latex, markdown, reasoning_markdown
 
+_NAMES = (
+    *("table", "table.metrics", "ranking", "report", "tradeoff", "reasoning", "exact_match_groups", "selected_blocks"),
+    *("collapse", "matched", "published"),
+)
+"""Of the files that a sweep leaves in its folder, without their endings."""
+
 
 def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     """Write everything that a sweep leaves, and return its ranked table and the files.
@@ -86,6 +92,12 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     report = page(results, ranked, pictures, compared, beside)
     written += write_tables(ranked, results.plan.question, folder)
     return ranked, [*written, write_whole(folder / "report.html", report)]
+
+
+def written_files(folder: Path) -> list[Path]:
+    """Return the files in a sweep's folder that are `write`'s, by their names."""
+    ours = [path for path in folder.iterdir() if path.name.removesuffix(path.suffix) in _NAMES and path.is_file()]
+    return sorted([*ours, *(folder / "figures").glob("*.png")])
 
 
 def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]:

@@ -96,7 +96,7 @@ def run(file, tmp_path, monkeypatch):
     """Return a runner of the sweep with a stand-in for the executor."""
 
     def go(*arguments, executor=measured):
-        monkeypatch.setattr("harness.records.tracking.Tracker", Tracker)
+        monkeypatch.setattr("harness.records.live_tracking.Tracker", Tracker)
         monkeypatch.setattr("harness.execution.job_queue.run_inline", executor)
         return sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline", *arguments])
 
@@ -207,7 +207,7 @@ def test_lethe_lists_its_verbs(capsys):
             cli.main(arguments)
         assert ended.value.code == 0
     usage = capsys.readouterr().out
-    for verb in ("sweep", "collate", "plugins", "dashboard", "pretrain"):
+    for verb in ("sweep", "collate", "plugins", "dashboard", "pretrain", "track"):
         assert f"\n    {verb} " in usage
     assert max(map(len, usage.splitlines())) <= 100
     assert cli.main(["sweeep"]) == 2

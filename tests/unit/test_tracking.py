@@ -439,17 +439,6 @@ def test_a_sweeps_run_ends_as_its_trials_did(root, make_results, others, end, ma
     assert runs(root)["sweep"]["status"] == end
 
 
-def test_trouble_with_mlflow_is_told_while_a_sweep_runs_and_raised_at_its_end(
-    root, caplog, make_results, make_sweep, spec, records
-):
-    (root / "mlflow.db").write_bytes(b"not a database" * 100)
-    tracker = Tracker(root)
-    tracker.log_trial(make_sweep(spec), trial_results(spec, records))
-    assert "MLflow did not take trial t1" in caplog.text
-    with pytest.raises(Exception, match="not a database"):
-        tracker.sync(make_results(make_sweep(spec), {"t1": records}))
-
-
 def test_finishing_what_was_never_synced_is_a_mistake(root):
     with pytest.raises(RuntimeError, match="call sync first"):
         Tracker(root).finish([])
