@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "lethe"
-ANSWER_SECONDS = 5
+ANSWER_SECONDS = 10
 """For a server to answer a request, which is tried twice; and for another program to unlock the database."""
 ALONE_SECONDS = 60
 """For another sweep to end its call; the first one, which creates the database, takes several seconds."""
@@ -75,6 +75,7 @@ def _import_mlflow() -> None:
     environment_variables.MLFLOW_HTTP_REQUEST_BACKOFF_JITTER.default = 0.0
     # A server that asks for an hour's patience does not get it.
     environment_variables.MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER.default = False
+    environment_variables.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.default = True
     for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # What fails is told once, by who called.
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
 

@@ -178,20 +178,43 @@ def test_a_disk_that_is_full_while_the_database_is_created(tmp_path, journaled, 
         subprocess.run(["umount", "-l", str(small)], check=True)
 
 
-@pytest.mark.parametrize("script", ["server.accept()", "server.accept()[0].sendall(b'HTTP/1.1 200 OK\\r\\n')"])
-def test_a_server_that_hangs_is_given_up_with_one_warning(tmp_path, journaled, monkeypatch, script):
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n"])
+def test_a_server_that_hangs_is_given_up_with_one_warning(tmp_path, journaled, monkeypatch, answer):
     folder = journaled(tmp_path / "hung" / "s")
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         driver = drive(folder)
         server.settimeout(60)
-        kept = eval(script)  # noqa: F841
-        said, told = driver.communicate(timeout=60)
+        connection, _ = server.accept()
+        with closing(connection):
+            connection.sendall(answer)
+            said, told = driver.communicate(timeout=60)
     assert (said, driver.returncode) == ("begun\ndone\n", 0)
     [warning] = told.splitlines()
     assert warning.startswith(f"MLflow at {address} failed: MlflowException from ")
     assert not (folder.parent / "mlflow.db").exists()
+
+
+def test_a_server_that_answers_a_byte_now_and_then_is_not_waited_for(tmp_path, journaled, monkeypatch):
+    """Every byte begins its timeout anew."""
+    folder = journaled(tmp_path / "slow" / "s")
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.getsockname()[1]}")
+        driver = drive(folder)
+        server.settimeout(60)
+        connection, _ = server.accept()
+        with closing(connection):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            for _ in range(60):
+                if driver.poll() is not None:
+                    break
+                connection.sendall(b"x")
+                time.sleep(1)
+            said, told = driver.communicate(timeout=1)
+    assert (said, driver.returncode) == ("begun\ndone\n", 0)
+    [warning] = told.splitlines()
+    assert "was not done 30 seconds after the sweep's end." in warning
 
 
 def test_a_real_server_is_filled_in_while_it_runs_and_after_it_was_down(tmp_path, journaled, monkeypatch, whole):
