@@ -126,7 +126,7 @@ def reason_of(error: BaseException, place: str) -> str:
     if isinstance(error, LetheError):
         return str(error)
     causes = list(_causes(error))
-    last = causes[-1]
+    last = next((each for each in reversed(causes) if each.__traceback__), error)
     kinds = " from ".join(dict.fromkeys(type(each).__name__ for each in (error, last)))
     names = [name for each in causes if (name := _name_of(each))]
     return f"MLflow at {place} failed: {kinds}{f' ({names[-1]})' if names else ''}, raised at {_position(last)}."
