@@ -18,12 +18,14 @@ from harness.records.record import Started
 pytestmark = pytest.mark.soak
 
 DRIVER = """
-import sys
+import os, sys
 from pathlib import Path
 from harness.library import load_results
+from harness.records import live_tracking
 from harness.records.live_tracking import LiveTracking
 from harness.reporting.collapse import classes_by_trial
 
+live_tracking.END_SECONDS = float(os.environ.get("END_SECONDS", live_tracking.END_SECONDS))
 outcome = load_results(sys.argv[1])
 with LiveTracking(Path(sys.argv[1])) as tracking:
     print("begun", flush=True)
@@ -59,6 +61,7 @@ def journaled(make_spec, make_plan, make_point, make_measurement):
 @pytest.fixture(autouse=True)
 def own_database(monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("END_SECONDS", "300")  # The machine may be slow; what waits says so itself.
 
 
 def drive(folder, *arguments):
@@ -134,11 +137,7 @@ def test_three_drivers_on_new_results_are_all_tracked(tmp_path, journaled, whole
     folders = [journaled(tmp_path / "three" / name) for name in ("s", "one", "two")]
     drivers = [drive(folder) for folder in folders]
     ended = [(*driver.communicate(), driver.returncode) for driver in drivers]
-    late = [told for _, told, _ in ended if "was not done 30 seconds after" in told]
-    assert [(said, code) for said, _, code in ended] == [("begun\ndone\n", 0)] * 3
-    assert [told for _, told, _ in ended if told] == late, "on a slow machine one may come too late, and says so"
-    for folder in folders:
-        assert lethe_track(folder).returncode == 0
+    assert ended == [("begun\ndone\n", "", 0)] * 3
     found = content(tmp_path / "three")
     assert len(found) == 21
     assert {name: run for name, run in found.items() if name[0] == "s"} == whole[0]
@@ -198,6 +197,7 @@ def test_a_server_that_hangs_is_given_up_with_one_warning(tmp_path, journaled, m
 
 def test_a_server_that_answers_a_byte_now_and_then_is_not_waited_for(tmp_path, journaled, monkeypatch):
     """Every byte begins its timeout anew."""
+    monkeypatch.delenv("END_SECONDS")
     folder = journaled(tmp_path / "slow" / "s")
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.getsockname()[1]}")
