@@ -102,20 +102,29 @@ def connect_alone(root: Path) -> MlflowClient:
 
 
 def database_uri(root: Path) -> str:
-    """Return the URI of the database of all sweeps in a results folder."""
-    return f"sqlite:///{root}/mlflow.db"
-
-
-def place_of(uri: str) -> str:
-    """Return how people know a database or server, without the password that an address may hold.
+    """Return the URI of the database of all sweeps in a results folder.
 
     Example:
-        >>> place_of("https://me:secret@runs.example:5000/path"), place_of("sqlite:////results/mlflow.db")
-        ('https://runs.example:5000', '/results/mlflow.db')
+        >>> database_uri(Path("/100% new?"))
+        'sqlite:////100%25 new%3F/mlflow.db'
     """
-    address = urlsplit(uri)
-    server = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
-    return uri.removeprefix("sqlite:///") if address.scheme == "sqlite" else server
+    return _sqlite_uri(root / "mlflow.db")
+
+
+def _sqlite_uri(file: Path) -> str:
+    path = str(file).replace("%", "%25").replace("?", "%3F")  # All that SQLAlchemy reads in a special way.
+    return f"sqlite:///{path}"
+
+
+def place_of(server: str) -> str:
+    """Return how people know a server, without the password that its address may hold.
+
+    Example:
+        >>> place_of("https://me:secret@runs.example:5000/path")
+        'https://runs.example:5000'
+    """
+    address = urlsplit(server)
+    return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
 
 
 def create_database(root: Path) -> None:
@@ -135,7 +144,9 @@ def create_database(root: Path) -> None:
         unfinished = root / f".mlflow-{secrets.token_hex(4)}.db"
         try:
             unfinished.touch(exist_ok=False)  # Where that fails, MLflow would try for minutes.
-            connect(f"sqlite:///{unfinished}").search_experiments()
+            connect(_sqlite_uri(unfinished)).search_experiments()
+            if not unfinished.stat().st_size:
+                raise DataError(f"MLflow cannot read the name of {root}. Choose plain letters for the results folder.")
             unfinished.rename(database)
         finally:
             for leftover in root.glob(f"{unfinished.name}*"):

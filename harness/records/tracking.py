@@ -79,7 +79,7 @@ class Tracker:
     @property
     def place(self) -> str:
         """Return where runs are written, as people know it."""
-        return place_of(self.uri)
+        return place_of(self.uri) if self._is_remote else str(self.root / "mlflow.db")
 
     def prepare(self) -> None:
         """Import MLflow and create the database and the experiment, unless this was done.
