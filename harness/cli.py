@@ -32,6 +32,7 @@ VERBS = {
     "patch": ("harness.cli:patch", "write an erased model that a sweep kept as a patch, as a checkpoint folder"),
     "items": ("harness.cli:items", "print what each sequence, prompt and question has of a point's metrics"),
     "figure": ("harness.figure:main", "draw the paper's appendix figures: losses, and a head's attention"),
+    "track": ("harness.track:main", "fill MLflow in from a sweep's journal: what it lacks, and nothing twice"),
     "dashboard": ("harness.cli:dashboard", "browse the runs of all sweeps in MLflow, on 127.0.0.1"),
 }
 """Where each verb is, imported only when used, and what it does."""

@@ -136,8 +136,19 @@ def load_results(folder: str | PathLike[str]) -> SweepResults:
     Raises:
         DataError: The folder has no sweep, or its numbers cannot be ranked together.
     """
+    refuse_without_results(Path(folder))
     journal = Journal(Path(folder) / "journal")
     results = read_results(journal.read_plan(), journal)
     info = metric_info(results)
     evidence = read_evidence(results)
     return SweepResults(Path(folder), results, rank(table(results, info, evidence), info, evidence))
+
+
+def refuse_without_results(folder: Path) -> None:
+    """Raise a DataError, which names the sweeps nearby, if a folder holds no plan of a sweep."""
+    if not (folder / "journal" / "plan.json").is_file():
+        around = folder if folder.is_dir() else folder.parent
+        sweeps = sorted(str(plan.parents[1]) for plan in around.glob("*/journal/plan.json"))
+        there = f"Below {around} there are results in {', '.join(sweeps)}." if sweeps else "Run the sweep first."
+        state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
+        raise DataError(f"{folder} {state} (no journal/plan.json). {there}")

@@ -12,7 +12,6 @@ one ends everything at once. Whatever ended it: the same command continues.
 from __future__ import annotations
 
 import argparse
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
     from harness.library import SweepResults
     from harness.plans import Plan, StudySpec
     from harness.records.journal import Journal
+    from harness.records.live_tracking import LiveTracking
     from harness.records.results import Results
-    from harness.records.tracking import Tracker
-    from harness.reporting.ranking import RankedTable
     from harness.specs import TrialSpec
 
 ExecutorName = Literal["ray", "inline"]
@@ -112,34 +110,34 @@ def run_sweep(
     """
     from harness.planning.plan import plan
     from harness.records.journal import Journal
+    from harness.records.live_tracking import LiveTracking
 
     planned = plan(Path(file), overrides, only)
     folders = _folders(results, planned)
-    with Journal(folders.results / "journal").held():
-        return _run(Path(file), planned, executor, folders)
+    with Journal(folders.results / "journal").held(), LiveTracking(folders.results) as tracking:
+        return _run(Path(file), planned, executor, folders, tracking)
 
 
-def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) -> SweepResults:
+def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tracking: LiveTracking) -> SweepResults:
     from harness.execution.jobs import jobs_for
     from harness.execution.progress import Progress
     from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
     from harness.library import SweepResults
-    from harness.records.journal import Journal
-    from harness.records.tracking import Tracker
+    from harness.reporting.collapse import classes_by_trial
     from harness.reporting.write import write, write_measured
 
-    journal, tracker = Journal(folders.results / "journal"), Tracker(folders.results.parent)
+    journal = Journal(folders.results / "journal")
     before = read_tuned(planned, journal)
     searched = [study.spec for study in unfinished_studies(before)]
     _refuse_unfit(file, [*(trial.spec for trial in before.unfinished), *map(largest_candidate, searched)])
     journal.write_plan(before.plan)
-    threading.Thread(target=tracker.prepare, daemon=True).start()
+    tracking.start()
 
     def run(results: Results, studies: Sequence[StudySpec]) -> Results:
         if (jobs := jobs_for(results, folders)) or studies:
             left = sum(study.spec.trials - len(study.candidates) for study in unfinished_studies(results))
             with Progress(jobs, candidates=left if studies else 0) as progress:
-                watch = _tracked(progress, results.plan, jobs, journal, tracker)
+                watch = _tracked(progress, results.plan, jobs, journal, tracking)
                 _executor(executor)(jobs, folders, watch, studies)
         return read_tuned(planned, journal)
 
@@ -156,8 +154,7 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders) ->
         raise
     with INTERRUPTION.deferred():
         ranked, written = write(measured, folders.results)
-    tracker.sync(measured, _collapse_classes(ranked))
-    tracker.finish(written)
+    tracking.finish(measured, classes_by_trial(ranked.table), written)
     return SweepResults(folders.results, measured, ranked)
 
 
@@ -219,8 +216,8 @@ def _folders(results: str | PathLike[str], planned: Plan) -> Folders:
     return Folders(results=root / planned.sweep, artifacts=root / "artifacts")
 
 
-def _tracked(watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracker: Tracker) -> Watcher:
-    """Return a watcher that also brings MLflow up to date whenever a trial is over."""
+def _tracked(watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracking: LiveTracking) -> Watcher:
+    """Return a watcher that also has MLflow brought up to date whenever a trial is over."""
     from harness.records.results import trial_results
 
     specs = {job.name: job.spec for job in jobs if job.kind == "trial"}
@@ -229,7 +226,7 @@ def _tracked(watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journa
         watch(event)
         if event.kind in ("finished", "failed") and event.job in specs:
             spec = specs[event.job]
-            tracker.log_trial(planned, trial_results(spec, journal.read(spec.trial_id)))
+            tracking.log_trial(planned, trial_results(spec, journal.read(spec.trial_id)))
 
     return watched
 
@@ -242,13 +239,6 @@ def _executor(name: ExecutorName) -> Executor:
     from harness.execution.ray_tune import run_with_ray
 
     return run_with_ray
-
-
-def _collapse_classes(ranked: RankedTable) -> dict[str, str]:
-    """Return the classes of each trial's points, as far as any have one."""
-    by_trial = ranked.table.groupby("trial_id")["collapse_class"]
-    classes = {str(trial_id): ", ".join(names.dropna().unique()) for trial_id, names in by_trial}
-    return {trial_id: names for trial_id, names in classes.items() if names}
 
 
 def _tell(outcome: SweepResults) -> int:

@@ -47,12 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _whole_tables(folder: Path) -> list[ComparedTable]:
     """Return the tables of a results folder, sure to have every row of the published one."""
-    if not (folder / "journal" / "plan.json").is_file():
-        around = folder if folder.is_dir() else folder.parent
-        sweeps = sorted(str(plan.parents[1]) for plan in around.glob("*/journal/plan.json"))
-        there = f"Below {around} there are results in {', '.join(sweeps)}." if sweeps else "Run the sweep first."
-        state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
-        raise DataError(f"{folder} {state} (no journal/plan.json). {there}")
     outcome = load_results(folder)
     plan = outcome.results.plan
     if plan.reproduces is None:

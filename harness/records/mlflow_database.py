@@ -1,13 +1,23 @@
-"""Where MLflow keeps its runs on this machine, and the page that shows them."""
+"""Where MLflow keeps its runs: the database of a results folder, or a server; and the page that shows them.
+
+Nothing here waits long. A server has seconds to answer, a lock seconds to be free, and a database that MLflow
+cannot use is refused before MLflow tries to mend it.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import secrets
+import sqlite3
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+from urllib.parse import quote, urlsplit
 
 from harness.errors import DataError
 from harness.files import locked
@@ -17,17 +27,22 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "lethe"
+ANSWER_SECONDS = 10
+"""For a server to answer a request, which is tried twice; and for another program to unlock the database."""
+ALONE_SECONDS = 60
+"""For another sweep to end its call; the first one, which creates the database, takes several seconds."""
 
 
 def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     """Become MLflow's web server for these results, on 127.0.0.1 alone.
 
     Raises:
-        DataError: Nothing has been tracked here yet.
+        DataError: Nothing has been tracked here yet, or MLflow cannot use what is here.
     """
     root = results_root.resolve()
     if not (root / "mlflow.db").exists():
         raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
+    check_database(root)
     known = connect(database_uri(root)).get_experiment_by_name(EXPERIMENT)
     if known:  # MLflow's own front page is that of chat traces.
         page = f"#/experiments/{known.experiment_id}/runs?workflowType=machine_learning"
@@ -40,31 +55,160 @@ def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
 
 
 def connect(uri: str) -> MlflowClient:
-    """Return a client of a database or server, with telemetry and its chatter off."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    """Return a client of a database or server, with telemetry and its chatter off, that soon gives up on a server.
+
+    What the environment says of timeouts and retries holds; these are only the defaults, of this process alone.
+    """
+    _import_mlflow()
     from mlflow import MlflowClient
 
-    for noisy in ("mlflow", "alembic"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
     return MlflowClient(uri)
 
 
+def _import_mlflow() -> None:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow import environment_variables
+
+    environment_variables.MLFLOW_HTTP_REQUEST_TIMEOUT.default = ANSWER_SECONDS
+    environment_variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.default = 1
+    environment_variables.MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR.default = 1
+    # Jitter is drawn from the random numbers that a trial in this process draws from.
+    environment_variables.MLFLOW_HTTP_REQUEST_BACKOFF_JITTER.default = 0.0
+    # A server that asks for an hour's patience does not get it.
+    environment_variables.MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER.default = False
+    environment_variables.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.default = True
+    for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # What fails is told once, by who called.
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+
+
+def connect_alone(root: Path) -> MlflowClient:
+    """Return a client of a results folder's database, each of whose calls waits until no other process makes one.
+
+    SQLite does not let those wait who have read and now want to write while another writes: they fail at once.
+    """
+    client = connect(database_uri(root))
+
+    class Alone:
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            call = getattr(client, name)
+
+            @wraps(call)
+            def alone(*arguments: Any, **options: Any) -> Any:
+                with _alone(root):
+                    return call(*arguments, **options)
+
+            return alone
+
+    return cast("MlflowClient", Alone())
+
+
 def database_uri(root: Path) -> str:
-    """Return the URI of the database of all sweeps in a results folder, which is made."""
-    root.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{root}/mlflow.db"
+    """Return the URI of the database of all sweeps in a results folder.
+
+    Example:
+        >>> database_uri(Path("/100% new?"))
+        'sqlite:////100%25 new%3F/mlflow.db'
+    """
+    return _sqlite_uri(root / "mlflow.db")
+
+
+def _sqlite_uri(file: Path) -> str:
+    path = str(file).replace("%", "%25").replace("?", "%3F")  # All that SQLAlchemy reads in a special way.
+    return f"sqlite:///{path}"
+
+
+def place_of(server: str) -> str:
+    """Return how people know a server, without the password that its address may hold.
+
+    Example:
+        >>> place_of("https://me:secret@runs.example:5000/path")
+        'https://runs.example:5000'
+    """
+    address = urlsplit(server)
+    return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
 
 
 def create_database(root: Path) -> None:
-    """Create the database whole or not at all: MLflow cannot go on with one whose tables it was making when killed."""
+    """Create the database whole or not at all: MLflow cannot go on with one whose tables it was making when killed.
+
+    Raises:
+        DataError: Another process has been at it for too long.
+    """
+    root.mkdir(parents=True, exist_ok=True)
     database = root / "mlflow.db"
-    with locked(root / ".mlflow-lock"):
-        for leftover in root.glob(".mlflow-*.db"):
+    _import_mlflow()
+    with _alone(root) as is_alone:
+        for leftover in root.glob(".mlflow-*.db*") if is_alone else ():
             leftover.unlink()
-        if not database.exists():
-            unfinished = root / f".mlflow-{secrets.token_hex(4)}.db"
-            connect(f"sqlite:///{unfinished}").search_experiments()
+        if database.exists() and database.stat().st_size:  # An empty one is what a full disk leaves.
+            return
+        unfinished = root / f".mlflow-{secrets.token_hex(4)}.db"
+        try:
+            unfinished.touch(exist_ok=False)  # Where that fails, MLflow would try for minutes.
+            connect(_sqlite_uri(unfinished)).search_experiments()
+            if not unfinished.stat().st_size:
+                raise DataError(f"MLflow cannot read the name of {root}. Choose plain letters for the results folder.")
             unfinished.rename(database)
+        finally:
+            for leftover in root.glob(f"{unfinished.name}*"):
+                os.truncate(leftover, 0)  # MLflow keeps it open, and its space would stay taken.
+                leftover.unlink()
+
+
+def check_database(root: Path) -> None:
+    """Refuse a database that MLflow could not use, or would change in place to its own version.
+
+    Raises:
+        DataError: It is locked, cannot be written to, or is none of this MLflow's; with what to do.
+    """
+    _import_mlflow()
+    from mlflow.store.db.utils import _get_latest_schema_revision
+
+    database, needed = root / "mlflow.db", _get_latest_schema_revision()  # type: ignore[no-untyped-call]
+    address = f"file:{quote(str(database))}?mode=rw"
+    new = f"Move it away: a new one is made, and lethe track fills it in for each sweep of {root}."
+    try:
+        with closing(sqlite3.connect(address, ANSWER_SECONDS, isolation_level=None, uri=True)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            found = [version for (version,) in connection.execute("SELECT version_num FROM alembic_version")]
+    except sqlite3.Error as error:
+        reason = getattr(error, "sqlite_errorname", type(error).__name__)
+        if reason.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            message = f"{database} is locked by another program. End that program, or wait until it is done."
+        elif reason.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")):
+            message = f"{database} is damaged, or not a database of MLflow ({reason}). {new}"
+        else:
+            message = f"{database} cannot be written to ({reason}). Make room on its disk, and allow writing there."
+        raise DataError(message) from error
+    if found != [needed]:
+        was = ", ".join(found) or "none"
+        raise DataError(
+            f"{database} has tables of another version of MLflow, or half of them (version {was}; this one's is "
+            f"{needed}). Copy it and run: mlflow db upgrade {database_uri(root)}; or: {new}"
+        )
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[bool]:
+    """Keep all other processes from the database for the block; the value says whether the file system can.
+
+    Raises:
+        DataError: Another one has it for too long.
+    """
+    lock, deadline = root / ".mlflow-lock", time.monotonic() + ALONE_SECONDS
+    with ExitStack() as stack:
+        while True:
+            try:
+                is_alone = stack.enter_context(locked(lock, wait=False))
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise DataError(
+                        f"another process has held {lock} for {ALONE_SECONDS} seconds. End the sweep or "
+                        "lethe track that is stuck there."
+                    ) from None
+                time.sleep(0.05)
+        yield is_alone
 
 
 def artifacts_uri(root: Path) -> str:

@@ -1,27 +1,35 @@
 """The journal as MLflow runs: one for a sweep and, nested in it, one for each trial and each candidate of its tuning.
 
 `Tracker.sync` makes MLflow equal to the journal, however often it is called and whatever it finds,
-so that a killed sweep, a lost database and a live run need no code of their own. The driver is the
-only writer. MLflow gets numbers, settings and digests: no notes, samples or error messages, and so
-no text of the forget set.
+so that a killed sweep, a lost database and a live run need no code of their own. The driver, or
+`lethe track`, is the only writer. MLflow gets numbers, settings and digests: no notes, samples or
+error messages, and so no text of the forget set.
 
-MLflow is imported when first needed: that, and creating the database, take several seconds, which
-`Tracker.prepare`, in a thread, spends while the first trials start.
+MLflow is imported when first needed: that, and creating the database, take several seconds. What may go wrong here is
+raised as it is; `live_tracking` keeps it, and all waiting, from a sweep.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.digests import digest_of, file_digest
 from harness.plans import Plan
-from harness.records.mlflow_database import EXPERIMENT, artifacts_uri, connect, create_database, database_uri
+from harness.records.mlflow_database import (
+    EXPERIMENT,
+    artifacts_uri,
+    check_database,
+    connect,
+    connect_alone,
+    create_database,
+    database_uri,
+    place_of,
+)
 from harness.records.results import Results, TrialResults
 from harness.records.runs import (
     Metrics,
@@ -39,7 +47,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, Run
 
-_LOG = logging.getLogger(__name__)
 _RUN_STATUS = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
 
 
@@ -63,27 +70,45 @@ class Tracker:
         server = os.environ.get("MLFLOW_TRACKING_URI", "")
         self._is_remote = server.startswith(("http://", "https://"))
         self.uri = server if self._is_remote else database_uri(self.root)
-        self._lock = threading.RLock()
         self._client: MlflowClient
         self._experiment = ""  # until `prepare`
         self._plan: Plan | None = None
         self._sweep: _Held | None = None
         self._trials: dict[str, _Held] = {}
 
+    @property
+    def place(self) -> str:
+        """Return where runs are written, as people know it."""
+        return place_of(self.uri) if self._is_remote else str(self.root / "mlflow.db")
+
     def prepare(self) -> None:
-        """Import MLflow and create the database and the experiment, unless this was done."""
-        with self._lock:
-            if self._experiment:
-                return
-            if not self._is_remote:
-                create_database(self.root)
+        """Import MLflow and create the database and the experiment, unless this was done.
+
+        Raises:
+            DataError: The database is locked, damaged or another version's.
+        """
+        if self._experiment:
+            return
+        if self._is_remote:
             self._client = connect(self.uri)
-            known = self._client.get_experiment_by_name(EXPERIMENT)
-            if known and known.lifecycle_stage == "deleted":
-                self._client.restore_experiment(known.experiment_id)
-            location = None if self._is_remote else artifacts_uri(self.root)
-            create = self._client.create_experiment
-            self._experiment = known.experiment_id if known else create(EXPERIMENT, location)
+        else:
+            create_database(self.root)
+            check_database(self.root)
+            self._client = connect_alone(self.root)
+        known = self._client.get_experiment_by_name(EXPERIMENT)
+        if known and known.lifecycle_stage == "deleted":
+            self._client.restore_experiment(known.experiment_id)
+        self._experiment = known.experiment_id if known else self._create_experiment()
+
+    def _create_experiment(self) -> str:
+        try:
+            return str(
+                self._client.create_experiment(EXPERIMENT, None if self._is_remote else artifacts_uri(self.root))
+            )
+        except Exception:  # Another sweep may have been faster.
+            if known := self._client.get_experiment_by_name(EXPERIMENT):
+                return str(known.experiment_id)
+            raise
 
     def sync(self, results: Results, collapsed: Mapping[str, str] | None = None) -> None:
         """Make MLflow equal to the journal: write what is missing there, and nothing twice.
@@ -92,41 +117,48 @@ class Tracker:
             results: What the journal says of the sweep; trials that were not begun get no run.
             collapsed: What the tag `collapsed` of a trial is to say, by trial id, once that is known.
         """
-        with self._lock:
-            self.prepare()
-            self._open(results.plan)
-            for trial in results.trials:
-                if trial.is_begun:
-                    self._sync_trial(trial, (collapsed or {}).get(trial.spec.trial_id))
-            for study in results.studies:
-                for candidate in study.candidates:
-                    metrics, params, tags = candidate_run(study, candidate)
-                    held = self._child(candidate_id(candidate), metrics)
-                    self._write(held, metrics, params, tags)
-                    self._end(held, "FINISHED")
+        self.prepare()
+        self._open(results.plan)
+        for trial in results.trials:
+            if trial.is_begun:
+                self._sync_trial(trial, (collapsed or {}).get(trial.spec.trial_id))
+        for study in results.studies:
+            for candidate in study.candidates:
+                metrics, params, tags = candidate_run(study, candidate)
+                held = self._child(candidate_id(candidate), metrics)
+                self._write(held, metrics, params, tags)
+                self._end(held, "FINISHED")
 
     def log_trial(self, plan: Plan, trial: TrialResults) -> None:
-        """Write what is new in one trial, while the sweep is running: a trouble with MLflow is only told."""
-        try:
-            self.sync(Results(plan, (trial,)))
-        except Exception as error:  # The journal has it, and `sync` at the end tries again.
-            _LOG.warning("MLflow did not take trial %s: %s: %s", trial.spec.trial_id, type(error).__name__, error)
+        """Write what is new in one trial of a sweep that is running."""
+        self.sync(Results(plan, (trial,)))
+        assert self._sweep is not None
+        self._end(self._sweep, "RUNNING")
 
     def finish(self, paths: Iterable[Path]) -> None:
-        """End the synced sweep's run, and attach the files among `paths` that exist.
+        """End the synced sweep's run, and attach the files among `paths` that exist, unless they are attached.
 
         A report that shows samples in plain text is not attached.
         """
-        with self._lock:
-            if self._sweep is None or self._plan is None:
-                raise RuntimeError("finish needs a sweep: call sync first")
-            for path in paths:
-                if path.exists() and not (path.suffix == ".html" and self._plan.samples == "plain"):
-                    self._client.log_artifact(self._sweep.run_id, str(path))
-            runs = [self._trials.get(spec.trial_id) for spec in self._plan.trials]
-            ends = {run.status if run else "RUNNING" for run in runs}
-            failed = "FAILED" if "FAILED" in ends else "FINISHED"
-            self._end(self._sweep, "KILLED" if "RUNNING" in ends else failed)
+        if self._sweep is None or self._plan is None:
+            raise RuntimeError("finish needs a sweep: call sync first")
+        shows_texts = self._plan.samples == "plain"
+        files = {path.name: path for path in paths if path.exists() and not (path.suffix == ".html" and shows_texts)}
+        self._attach(self._sweep, files)
+        runs = [self._trials.get(spec.trial_id) for spec in self._plan.trials]
+        ends = {run.status if run else "RUNNING" for run in runs}
+        failed = "FAILED" if "FAILED" in ends else "FINISHED"
+        self._end(self._sweep, "KILLED" if "RUNNING" in ends else failed)
+
+    def _attach(self, held: _Held, files: Mapping[str, Path]) -> None:
+        """Attach files to a run; the tag `attached`, written last, says of what content they are."""
+        content = digest_of({name: file_digest(path) for name, path in files.items()})
+        there = {file.path for file in self._client.list_artifacts(held.run_id)}
+        if held.tags.get("attached") == content and files.keys() <= there:
+            return
+        for path in files.values():
+            self._client.log_artifact(held.run_id, str(path))
+        self._write(held, {}, {}, {"attached": content})
 
     def _open(self, plan: Plan) -> None:
         """Find or create the sweep's run, and load what its trials' runs hold."""
@@ -141,8 +173,6 @@ class Tracker:
             children = self._search(f"tags.mlflow.parentRunId = '{self._sweep.run_id}'")
             self._trials = {run.data.tags.get("trial_id", ""): self._load(run) for run in children}
         self._plan = plan
-        assert self._sweep is not None
-        self._end(self._sweep, "RUNNING")
 
     def _sync_trial(self, trial: TrialResults, collapsed: str | None) -> None:
         spec = trial.spec
@@ -165,7 +195,8 @@ class Tracker:
             held = None
         if held is None:
             assert self._sweep is not None
-            parent = {"mlflow.parentRunId": self._sweep.run_id, "trial_id": name}
+            # MLflow would draw a name from the random numbers that a trial in this process draws from.
+            parent = {"mlflow.parentRunId": self._sweep.run_id, "trial_id": name, "mlflow.runName": name}
             held = self._trials[name] = self._create({**parent, **commit_tag()})
         return held
 

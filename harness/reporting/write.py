@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.errors import LetheError
 from harness.execution.tuned import read_tuned
 from harness.files import write_whole
 from harness.plans import Plan
@@ -35,6 +36,12 @@ from harness.reporting.shown import shown_part, shown_table
 from harness.reporting.summary import caption
 from harness.reporting.table import table as make_table
 from harness.reporting.texts import latex, markdown, reasoning_markdown
+
+_NAMES = (
+    *("table", "table.metrics", "ranking", "report", "tradeoff", "reasoning", "exact_match_groups", "selected_blocks"),
+    *("collapse", "matched", "published"),
+)
+"""Of the files that a sweep leaves in its folder, without their endings."""
 
 
 def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
@@ -101,8 +108,15 @@ def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
             return "Nothing is measured yet, so there is no report."
         write(measured, folder)
     except Exception as error:  # Whatever ended the sweep may have harmed what a report needs.
-        return f"Its report could not be written ({type(error).__name__}: {error}): lethe collate {folder}."
+        reason = f": {error}" if isinstance(error, LetheError) else ""
+        return f"Its report could not be written ({type(error).__name__}{reason}): lethe collate {folder} tries again."
     return f"The report of what is measured: {folder / 'report.html'}"
+
+
+def written_files(folder: Path) -> list[Path]:
+    """Return the files in a sweep's folder that are `write`'s, by their names."""
+    ours = [path for path in folder.iterdir() if path.name.removesuffix(path.suffix) in _NAMES and path.is_file()]
+    return sorted([*ours, *(folder / "figures").glob("*.png")])
 
 
 def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]:

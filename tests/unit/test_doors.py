@@ -1,5 +1,6 @@
 """The doors: exit codes, what is printed, and what is not imported before it is needed."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from harness.execution.jobs import Event
 from harness.plugins import EVALUATORS
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Started
+from harness.reporting.write import written_files
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = """# What is asked?
@@ -39,6 +41,8 @@ class Tracker:
     """Stands for MLflow, which takes seconds to start."""
 
     calls: list[str]
+
+    place = "nowhere"
 
     def __init__(self, root):
         Tracker.calls = []
@@ -96,7 +100,7 @@ def run(file, tmp_path, monkeypatch):
     """Return a runner of the sweep with a stand-in for the executor."""
 
     def go(*arguments, executor=measured):
-        monkeypatch.setattr("harness.records.tracking.Tracker", Tracker)
+        monkeypatch.setattr("harness.records.live_tracking.Tracker", Tracker)
         monkeypatch.setattr("harness.execution.job_queue.run_inline", executor)
         return sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline", *arguments])
 
@@ -137,9 +141,9 @@ def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
     assert written >= {"journal", "table.csv", "ranking.csv", "table.md", "table.tex", "report.html", "tradeoff.png"}
     assert sorted(Tracker.calls[:3]) == ["log_trial done 1", "log_trial done 1", "log_trial done 2"]
     assert Tracker.calls[3] == "sync ['healthy']"
-    assert Tracker.calls[-1].startswith(
-        "finish ['matched.csv', 'matched.md', 'ranking.csv', 'report.html', 'table.csv'"
-    )
+    attached = sorted(path.name for path in written_files(tmp_path / "results" / "doors"))
+    assert attached[:5] == ["matched.csv", "matched.md", "ranking.csv", "report.html", "table.csv"]
+    assert Tracker.calls[-1] == f"finish {attached}", "lethe track attaches the same"
 
     def refuse(jobs, folders, watch, studies=()):
         raise AssertionError("nothing is missing")
@@ -171,6 +175,30 @@ def test_a_failed_trial_is_exit_code_1_and_the_report_is_there(run, tmp_path, ca
     assert run(executor=failing) == 1
     assert "failed: emso on " in capsys.readouterr().out
     assert (tmp_path / "results" / "doors" / "report.html").exists()
+
+
+def test_a_server_that_is_down_changes_neither_exit_code_nor_table_nor_report(
+    file, tmp_path, capsys, caplog, monkeypatch
+):
+    from harness.records.live_tracking import Tracker as RealTracker
+
+    said, left = [], []
+    for server in ("http://127.0.0.1:9", ""):
+        monkeypatch.setattr("harness.records.live_tracking.Tracker", RealTracker if server else Tracker)
+        monkeypatch.setattr("harness.execution.job_queue.run_inline", measured)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+        shutil.rmtree(tmp_path / "results", ignore_errors=True)
+        code = sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline"])
+        said.append((code, *capsys.readouterr()))
+        folder = tmp_path / "results" / "doors"
+        left.append({path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()})
+    assert said[0] == said[1]
+    assert said[0][0] == 0
+    assert left[0] == left[1]
+    assert len(left[0]) > 6
+    assert [record.getMessage().partition(" failed: ")[0] for record in caplog.records] == [
+        "MLflow at http://127.0.0.1:9"
+    ]
 
 
 def test_ctrl_c_says_how_to_go_on(run, capsys):
@@ -207,7 +235,7 @@ def test_lethe_lists_its_verbs(capsys):
             cli.main(arguments)
         assert ended.value.code == 0
     usage = capsys.readouterr().out
-    for verb in ("sweep", "collate", "plugins", "dashboard", "pretrain"):
+    for verb in ("sweep", "collate", "plugins", "dashboard", "pretrain", "track"):
         assert f"\n    {verb} " in usage
     assert max(map(len, usage.splitlines())) <= 100
     assert cli.main(["sweeep"]) == 2

@@ -1,22 +1,33 @@
 """MLflow holds what the journal holds: once, whatever happened in between, and no text."""
 
+import random
+import shutil
 import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
+from harness import cli
 from harness.errors import DataError
+from harness.library import load_results
 from harness.plans import StudySpec, Target
+from harness.records.journal import Journal
+from harness.records.live_tracking import LiveTracking
 from harness.records.mlflow_database import EXPERIMENT, serve_dashboard
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import Results, trial_results
 from harness.records.studies import study_results
 from harness.records.tracking import Tracker
+from harness.reporting.collapse import classes_by_trial
+from harness.reporting.write import written_files
 from harness.specs import EvaluatorSpec, Source
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
@@ -439,15 +450,110 @@ def test_a_sweeps_run_ends_as_its_trials_did(root, make_results, others, end, ma
     assert runs(root)["sweep"]["status"] == end
 
 
-def test_trouble_with_mlflow_is_told_while_a_sweep_runs_and_raised_at_its_end(
-    root, caplog, make_results, make_sweep, spec, records
-):
-    (root / "mlflow.db").write_bytes(b"not a database" * 100)
-    tracker = Tracker(root)
-    tracker.log_trial(make_sweep(spec), trial_results(spec, records))
-    assert "MLflow did not take trial t1" in caplog.text
-    with pytest.raises(Exception, match="not a database"):
-        tracker.sync(make_results(make_sweep(spec), {"t1": records}))
+@pytest.fixture
+def journaled(root, make_spec, make_plan, make_point, make_measurement):
+    """A sweep's folder with its plan, the records of one trial of two, and what a report leaves."""
+    spec, folder = make_spec({"memorization": "key"}), root / "s"
+    journal = Journal(folder / "journal")
+    journal.write_plan(make_plan(spec, replace(spec, trial_id="t2", seed=1)))
+    for record in (started(spec), *(make(spec, s) for s in (1, 2) for make in (make_point, make_measurement))):
+        journal.append(record)
+    for name in ("table.csv", "report.html", "figures/map.png", "forget.csv"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+def attached(root):
+    return {path.name: path.stat().st_mtime_ns for path in (root / "mlartifacts").rglob("*") if path.is_file()}
+
+
+def test_lethe_track_fills_in_what_is_lacking_and_nothing_twice(root, journaled, capsys):
+    assert cli.main(["track", str(journaled)]) == 0
+    assert capsys.readouterr().out == f"MLflow at {root}/mlflow.db holds what the journal of {journaled} holds.\n"
+    live, files = everything(root), attached(root)
+    assert {run["tags"].get("trial_id", "sweep"): run["status"] for run in live[0]} == {
+        "sweep": "KILLED",
+        "t1": "FINISHED",
+    }
+    assert len([run for run in live[0] if run["metrics"]]) == 1
+    assert files.keys() == {"table.csv", "report.html", "map.png"}
+    assert cli.main(["track", str(journaled)]) == 0
+    assert (everything(root), attached(root)) == (live, files)
+    (journaled / "table.csv").write_text("another")
+    next((root / "mlartifacts").rglob("map.png")).unlink()
+    assert cli.main(["track", str(journaled)]) == 0
+    assert attached(root).keys() == files.keys()
+    assert next((root / "mlartifacts").rglob("table.csv")).read_text() == "another"
+    assert everything(root)[1:] == live[1:]
+
+
+def test_what_a_sweep_has_tracked_itself_is_not_tracked_again(root, journaled):
+    outcome = load_results(journaled)
+    with LiveTracking(journaled) as tracking:
+        tracking.start()
+        for trial in outcome.results.trials[:1]:
+            tracking.log_trial(outcome.results.plan, trial)
+        tracking.finish(outcome.results, classes_by_trial(outcome.ranked.table), written_files(journaled))
+    once = everything(root), attached(root)
+    assert len(once[0][0]) == 2
+    assert cli.main(["track", str(journaled)]) == 0
+    assert (everything(root), attached(root)) == once
+
+
+def test_a_sweep_that_goes_on_is_shown_as_running(root, journaled):
+    assert cli.main(["track", str(journaled)]) == 0
+    results = load_results(journaled).results
+    Tracker(root).log_trial(results.plan, results.trials[0])
+    assert runs(root)["sweep"]["status"] == "RUNNING"
+
+
+def test_sweeps_of_one_folder_are_tracked_at_once(root, make_results, make_sweep, make_trial, records):
+    others = [make_results(make_sweep(make_trial(sweep=name), sweep=name), {"t1": records}) for name in ("a", "b", "c")]
+    with ExitStack() as stack:
+        tracks = [stack.enter_context(LiveTracking(root / each.plan.sweep)) for each in others]
+        for tracking in tracks:
+            tracking.start()
+        for each, tracking in zip(others, tracks, strict=True):
+            tracking.log_trial(each.plan, each.trials[0])
+        for each, tracking in zip(others, tracks, strict=True):
+            tracking.finish(each, {}, [])
+    found = [run.data.tags["sweep"] for run in search(root) if run.info.status == "FINISHED"]
+    assert sorted(found) == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_tracking_draws_no_random_number_that_a_trial_could_miss(root, sync, make_sweep, spec, records):
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    sync(root, make_sweep(spec), {"t1": records})
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+
+
+def test_a_full_disk_ends_tracking_and_nothing_else(tmp_path, template, journaled, caplog, capsys, monkeypatch):
+    small = tmp_path / "small"
+    small.mkdir()
+    size = template.stat().st_size + 150_000
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(small)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        (small / "mlflow.db").write_bytes(template.read_bytes())
+        shutil.copytree(journaled / "journal", small / "s" / "journal")
+        with suppress(OSError), (small / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(b"0" * 4096)
+        outcome = load_results(small / "s")
+        with LiveTracking(small / "s") as tracking:
+            tracking.start()
+            tracking.log_trial(outcome.results.plan, outcome.results.trials[0])
+            tracking.finish(outcome.results, {}, [])
+        [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert "No space left on device" in warning or "SQLITE_FULL" in warning or "SQLITE_IOERR" in warning
+        assert cli.main(["track", str(small / "s")]) == 1
+        (small / "filler").unlink()
+        assert cli.main(["track", str(small / "s")]) == 0
+        assert runs(small).keys() == {"sweep", "t1"}
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
 
 
 def test_finishing_what_was_never_synced_is_a_mistake(root):

@@ -1,0 +1,155 @@
+"""Tracking beside a sweep: in a thread of its own, so that MLflow can neither stop a sweep nor keep it waiting.
+
+Nothing of what MLflow does or fails to do reaches the sweep. The first failure ends the tracking of that sweep, is told
+in one warning, and is written nowhere else: `lethe track` fills in what is lacking. What is written is `Tracker`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+
+from harness.errors import DataError, LetheError
+from harness.files import locked
+from harness.plans import Plan
+from harness.records.results import Results, TrialResults
+from harness.records.tracking import Tracker
+
+_LOG = logging.getLogger(__name__)
+END_SECONDS = 30.0
+"""A sweep that has ended, its report written, waits at most this long for its tracking."""
+
+
+class LiveTracking:
+    """Keeps MLflow up to date with one sweep while it runs: each call returns at once, but the last.
+
+    The thread is a daemon: a process that ends does not wait for it, and SQLite undoes what was half written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Make a tracking of the sweep whose results are in `folder`, `results/<sweep>`, that has not begun."""
+        self._folder = folder
+        self._tracker = Tracker(folder.parent)
+        self._steps: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._is_over = threading.Event()
+        self._is_given_up = False
+        self._giving_up = threading.Lock()
+
+    def __enter__(self) -> LiveTracking:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Let the thread end when it may; a sweep that was interrupted waits for nothing."""
+        with self._giving_up:
+            self._is_given_up = True
+        self._steps.put(None)
+
+    def start(self) -> None:
+        """Begin: import MLflow and create the database, which takes several seconds."""
+        self._steps.put(self._tracker.prepare)
+        try:
+            threading.Thread(target=self._work, name="mlflow", daemon=True).start()
+        except RuntimeError as error:
+            self._give_up(error)
+            self._is_over.set()
+
+    def log_trial(self, plan: Plan, trial: TrialResults) -> None:
+        """Have what is new in one trial written."""
+        self._put(lambda: self._tracker.log_trial(plan, trial))
+
+    def finish(self, results: Results, collapsed: Mapping[str, str], paths: Iterable[Path]) -> None:
+        """Have everything written and the sweep's run ended, and wait for that, but not for long.
+
+        Args:
+            results: What the journal says of the sweep.
+            collapsed: The classes of each trial's points, by trial id.
+            paths: Files to attach.
+        """
+        self._put(lambda: self._tracker.sync(results, collapsed))
+        self._put(lambda: self._tracker.finish(paths))
+        self._steps.put(None)
+        if not self._is_over.wait(END_SECONDS):
+            place = self._tracker.place
+            self._give_up(DataError(f"MLflow at {place} was not done {END_SECONDS:g} seconds after the sweep's end."))
+
+    def _put(self, step: Callable[[], None]) -> None:
+        if not self._is_given_up:
+            self._steps.put(step)
+
+    def _work(self) -> None:
+        try:
+            with only_tracking(self._folder, wait=True):
+                while (step := self._steps.get()) is not None and not self._is_given_up:
+                    step()
+        except BaseException as error:
+            self._give_up(error)
+        finally:
+            self._is_over.set()
+
+    def _give_up(self, error: BaseException) -> None:
+        with self._giving_up:
+            if not self._is_given_up:
+                self._is_given_up = True
+                reason = reason_of(error, self._tracker.place)
+                _LOG.warning("%s The sweep needs no MLflow: lethe track %s fills it in later.", reason, self._folder)
+
+
+@contextmanager
+def only_tracking(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Keep others from tracking the sweep in `folder` until the block, or the process, ends.
+
+    Raises:
+        DataError: Another process is at it, and `wait` is false.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / "journal" / ".tracking", wait=wait))
+        except BlockingIOError:
+            raise DataError(
+                f"a run of this sweep, or another lethe track, is writing {folder} to MLflow. Wait until it ends."
+            ) from None
+        yield
+
+
+def reason_of(error: BaseException, place: str) -> str:
+    """Return what failed and where, as a sentence without a foreign message: that may quote anything.
+
+    An error of Lethe's own is told as it is. Of others: the types, the system's or SQLite's name of the cause,
+    and the position in the code.
+    """
+    if isinstance(error, LetheError):
+        return str(error)
+    causes = list(_causes(error))
+    last = next((each for each in reversed(causes) if each.__traceback__), error)
+    kinds = " from ".join(dict.fromkeys(type(each).__name__ for each in (error, last)))
+    names = [name for each in causes if (name := _name_of(each))]
+    return f"MLflow at {place} failed: {kinds}{f' ({names[-1]})' if names else ''}, raised at {_position(last)}."
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _name_of(error: BaseException) -> str:
+    """Return what the system or SQLite call an error: `SQLITE_FULL`, `No space left on device`."""
+    if isinstance(error, OSError) and isinstance(error.errno, int):
+        return os.strerror(error.errno)
+    return str(getattr(error, "sqlite_errorname", ""))
+
+
+def _position(error: BaseException) -> str:
+    at, position = error.__traceback__, "an unknown place"
+    while at is not None:
+        file = Path(at.tb_frame.f_code.co_filename)
+        position, at = f"{file.parent.name}/{file.name}:{at.tb_lineno}", at.tb_next
+    return position
