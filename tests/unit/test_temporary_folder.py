@@ -40,7 +40,10 @@ def test_it_is_gone_afterwards_with_the_processes_that_write_into_it(base):
     with temporary_folder() as folder, (folder / "log").open("w") as log, (folder / "log").open() as read:
         stay = [subprocess.Popen(["sleep", "600"]), subprocess.Popen(["tail", "-f"], stdin=read)]
         # One of Ray's agents writes a log, and what it prints goes into a pipe.
-        go = [subprocess.Popen(["sleep", "600"], stderr=log), subprocess.Popen(["sleep", "600"], pass_fds=[log.fileno()])]
+        go = [
+            subprocess.Popen(["sleep", "600"], stderr=log),
+            subprocess.Popen(["sleep", "600"], pass_fds=[log.fileno()]),
+        ]
         assert [each.poll() for each in (*stay, *go)] == [None] * 4
     assert left(base) == []
     assert [each.wait(10) for each in go] == [-signal.SIGKILL] * 2
