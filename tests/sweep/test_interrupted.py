@@ -33,7 +33,8 @@ watches, interrupted, at = (os.environ[f"LETHE_TEST_{name}"] for name in ("WATCH
 def watch(event, given):
     if event == "import" and given[0] == "harness.planning":  # The first import once signals are watched.
         open(watches, "w").close()
-    if event == "import" and given[0] == at and not os.path.exists(interrupted):
+    is_there = event == "import" and given[0] == at or event == "os.rename" and str(given[1]).endswith(at)
+    if at and is_there and not os.path.exists(interrupted):
         open(interrupted, "w").close()
         signal.raise_signal(signal.SIGINT)
 
@@ -99,6 +100,21 @@ def test_no_import_swallows_a_signal(tmp_path, module):
     assert sweep.returncode == 130, errors
     assert "Traceback" not in errors
     assert rows(tmp_path) < POINTS
+
+
+@pytest.mark.soak
+def test_a_signal_while_the_report_is_written_lets_that_finish(tmp_path):
+    sweep = start(tmp_path, "/table.csv")
+    _, errors = sweep.communicate(timeout=240)
+    assert (tmp_path / "interrupted").exists()
+    assert sweep.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert rows(tmp_path) == POINTS
+    left = {file.name for file in (tmp_path / "tiny").iterdir() if file.is_file()}
+    again = start(tmp_path)
+    again.communicate(timeout=240)
+    assert again.returncode == 0
+    assert {file.name for file in (tmp_path / "tiny").iterdir() if file.is_file()} == left >= {"report.html"}
 
 
 @pytest.mark.soak
