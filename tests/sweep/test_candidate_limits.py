@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from harness.records.journal import Journal
-from harness.records.record import WHOLE, Candidate
+from harness.records.record import PAST, WHOLE, Candidate
 
 pytestmark = pytest.mark.soak
 SWEEP = """
@@ -25,7 +25,7 @@ tune:
   erasure: {ma: [0.8]}
   space: {harmful_method: {epochs: {low: 1, high: 2}, harm: [none, hangs]}}
 methods:
-  harmful_method: {timeout_minutes: 0.5}
+  harmful_method: {timeout_minutes: 0.5, training: {learning_rate: 1.0e-3}}
 evaluators: {memorization: {el_sequences: 2}}
 collapse: {}
 """
@@ -42,13 +42,13 @@ def test_a_candidate_that_never_ends_is_tried_and_the_sweep_goes_on(tmp_path, ho
         capture_output=True,
         text=True,
         check=False,
-        timeout=400,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     journal = Journal(tmp_path / "r" / "hanging" / "journal")
     records = [record for name in journal.trial_ids() for record in journal.read(name)]
     ends = {each.settings["harm"]: each.end for each in records if isinstance(each, Candidate)}
-    assert ends["none"] == WHOLE or "pass" in ends["none"]
+    assert ends["none"] in (WHOLE, PAST)
     assert ends["hangs"].startswith(
         "TrialError: it ran longer than methods.harmful_method.timeout_minutes: 0.5 allows."
     )

@@ -76,7 +76,7 @@ def test_a_cold_sweep_ends_when_it_is_told_to(tmp_path, seed):
     sweep = start(tmp_path)
     time.sleep(moments.choice([0.3, 3, 12, 30]) * moments.random())
     sweep.send_signal(signum)
-    _, errors = sweep.communicate(timeout=60)
+    _, errors = sweep.communicate(timeout=300)
     print(f"signal {signum}: exit {sweep.returncode}, {rows(tmp_path)} rows")
     if not (tmp_path / "watches").exists():  # Python's own start is its own to end.
         assert sweep.returncode in (CODES[signum], -signum, 1), errors
@@ -95,7 +95,7 @@ def test_a_cold_sweep_ends_when_it_is_told_to(tmp_path, seed):
 def test_no_import_swallows_a_signal(tmp_path, module):
     """While torch's C part imports NumPy, it clears whatever is raised: a sweep went on, or blamed an evaluator."""
     sweep = start(tmp_path, module)
-    _, errors = sweep.communicate(timeout=120)
+    _, errors = sweep.communicate(timeout=300)
     assert (tmp_path / "interrupted").exists()
     assert sweep.returncode == 130, errors
     assert "Traceback" not in errors
@@ -105,14 +105,14 @@ def test_no_import_swallows_a_signal(tmp_path, module):
 @pytest.mark.soak
 def test_a_signal_while_the_report_is_written_lets_that_finish(tmp_path):
     sweep = start(tmp_path, "/table.csv")
-    _, errors = sweep.communicate(timeout=240)
+    _, errors = sweep.communicate(timeout=600)
     assert (tmp_path / "interrupted").exists()
     assert sweep.returncode == 130, errors
     assert "Traceback" not in errors
     assert rows(tmp_path) == POINTS
     left = {file.name for file in (tmp_path / "tiny").iterdir() if file.is_file()}
     again = start(tmp_path)
-    again.communicate(timeout=240)
+    again.communicate(timeout=600)
     assert again.returncode == 0
     assert {file.name for file in (tmp_path / "tiny").iterdir() if file.is_file()} == left >= {"report.html"}
 
@@ -123,11 +123,11 @@ def test_an_interrupted_sweep_reports_what_it_has_and_the_same_command_continues
     assert sweep.stdout is not None
     assert "memorization" in sweep.stdout.readline()
     sweep.send_signal(signal.SIGTERM)
-    _, errors = sweep.communicate(timeout=120)
+    _, errors = sweep.communicate(timeout=300)
     assert sweep.returncode == 143
     assert errors.endswith(f"The report of what is measured: {tmp_path / 'tiny' / 'report.html'}\n")
     assert 1 <= rows(tmp_path) < POINTS
     again = start(tmp_path)
-    again.communicate(timeout=240)
+    again.communicate(timeout=600)
     assert again.returncode == 0
     assert rows(tmp_path) == POINTS

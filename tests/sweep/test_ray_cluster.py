@@ -105,7 +105,7 @@ def start(tmp_path, cluster):
 def until_measured(tmp_path, sweep):
     """Wait until both methods are running and have a number."""
     journal = Journal(tmp_path / "r" / "cluster" / "journal")
-    for _ in range(1200):
+    for _ in range(6000):
         assert sweep.poll() is None, sweep.communicate()
         if journal.folder.exists():
             records = {name: journal.read(name) for name in journal.trial_ids()}
@@ -134,13 +134,13 @@ def test_the_trial_of_a_lost_node_is_tried_once_more_elsewhere(tmp_path, cluster
     sweep = start(epochs)
     until_measured(tmp_path, sweep)
     cluster("a node")
-    _, errors = sweep.communicate(timeout=400)
+    _, errors = sweep.communicate(timeout=900)
     assert sweep.returncode == 0, errors
     journal = Journal(tmp_path / "r" / "cluster" / "journal")
     begun = {name: sum(isinstance(each, Started) for each in journal.read(name)) for name in journal.trial_ids()}
     assert sorted(begun.values())[-2:] == [1, 2], "one trial was lost with its node"
     inline = start(epochs, "--executor", "inline")
-    _, errors = inline.communicate(timeout=400)
+    _, errors = inline.communicate(timeout=900)
     assert inline.returncode == 0, errors
     tables = [pd.read_csv(tmp_path / where / "cluster" / "table.csv")[NUMBERS] for where in ("r", "inline")]
     pd.testing.assert_frame_equal(*tables)
@@ -148,11 +148,11 @@ def test_the_trial_of_a_lost_node_is_tried_once_more_elsewhere(tmp_path, cluster
 
 @pytest.mark.parametrize("what", ["the control service", "the head"])
 def test_a_cluster_whose_head_dies_is_told(tmp_path, cluster, start, what):
-    sweep = start(list(range(1, 400)))
+    sweep = start(list(range(1, 4000)))
     until_measured(tmp_path, sweep)
     began = time.monotonic()
     cluster(what)
-    _, errors = sweep.communicate(timeout=200)
+    _, errors = sweep.communicate(timeout=400)
     print(f"{what}: exit {sweep.returncode} after {time.monotonic() - began:.0f} s")
     assert sweep.returncode == 1, errors
     assert "the cluster's head (" in errors
@@ -162,12 +162,12 @@ def test_a_cluster_whose_head_dies_is_told(tmp_path, cluster, start, what):
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_trials_of_a_cluster(tmp_path, cluster, start, signum, code):
-    sweep = start(list(range(1, 400)))
+    sweep = start(list(range(1, 4000)))
     until_measured(tmp_path, sweep)
     before = workers()
     assert len(before) == 2
     sweep.send_signal(signum)
-    _, errors = sweep.communicate(timeout=100)
+    _, errors = sweep.communicate(timeout=300)
     assert sweep.returncode == code, errors
     assert "The report of what is measured" in errors
     for _ in range(300):
