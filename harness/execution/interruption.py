@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 
@@ -51,6 +52,11 @@ class TimeLimitExceeded(BaseException):
     """A trial ran longer than it may; no plugin's `except Exception` takes it."""
 
 
+@dataclass
+class _Limit:
+    seconds_left: float
+
+
 class Interruption:
     """What is due to be raised in this process's main thread."""
 
@@ -65,7 +71,7 @@ class Interruption:
         """When an import first kept what is due waiting."""
         self._signal: int | None = None
         self._signalled_at: float | None = None
-        self._seconds_left: float | None = None
+        self._limit: _Limit | None = None
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
         self._cleanups: list[Callable[[], None]] = []
 
@@ -140,6 +146,8 @@ class Interruption:
 
     def heard(self) -> None:
         """Note that what was raised has been caught by who was meant to."""
+        if self._due is TimeLimitExceeded:  # Whoever caught it may take a while within the block.
+            self._limit = None
         self._due = None
 
     @contextmanager
@@ -161,11 +169,11 @@ class Interruption:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        self._seconds_left = seconds
+        self._limit = None if seconds is None else _Limit(seconds)
         try:
             yield
         finally:
-            self._seconds_left = None
+            self._limit = None
 
     @contextmanager
     def cleaning_up(self, cleanup: Callable[[], None]) -> Iterator[None]:
@@ -196,7 +204,7 @@ class Interruption:
         self._raise()
 
     def _raise(self) -> None:
-        if self._due is TimeLimitExceeded and self._seconds_left is None:
+        if self._due is TimeLimitExceeded and (self._limit is None or self._limit.seconds_left > 0):
             self._due = None  # The trial ended while its limit was being noticed.
         if self._due is not None and not self._deferrals and not self._must_wait_for_import():
             self._raised_at = time.monotonic()
@@ -235,9 +243,10 @@ class Interruption:
             self.end_at_once(128 + (self._signal or signum))
 
     def _tick(self, now: float, seconds: float) -> None:
-        if self._seconds_left is not None:
-            self._seconds_left -= min(seconds, LONGEST_TICK_SECONDS)
-            if self._seconds_left <= 0 and self._due is None:
+        limit = self._limit  # The main thread may put another in its place meanwhile.
+        if limit is not None:
+            limit.seconds_left -= min(seconds, LONGEST_TICK_SECONDS)
+            if limit.seconds_left <= 0 and self._due is None:
                 self._due = TimeLimitExceeded
                 self._raised_at = -math.inf
         if self._due is not None and not self._deferrals and now - self._raised_at > AGAIN_SECONDS:

@@ -155,6 +155,14 @@ def test_a_time_limit_ends_what_swallows_it_and_nothing_after_its_block(watching
     time.sleep(0.5)
 
 
+def test_a_time_limit_that_was_heard_within_its_block_does_not_come_again(watching):
+    with watching.limited(0.1):
+        with pytest.raises(TimeLimitExceeded) as raised:
+            time.sleep(30)
+        assert isinstance(failure(raised.value, "it ran too long"), TrialError)
+        time.sleep(0.7)  # A candidate is journaled here.
+
+
 def test_an_ignored_signal_stays_ignored(monkeypatch):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
