@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 # What takes long to import is imported when it is used: a signal during that is already ours.
 from harness.errors import ConfigError, ExecutorError, LetheError, StorageError
-from harness.execution.interruption import INTERRUPTION, Interrupted
+from harness.execution.interruption import INTERRUPTION
 from harness.execution.threads import leave
 from harness.messages import shown
 from harness.paths import folder_argument, path_argument
@@ -58,11 +58,13 @@ def _main(arguments: argparse.Namespace) -> int:
         kept = " What is measured is kept." if isinstance(error, StorageError) else ""
         tell(f"{type(error).__name__}: {error}{kept}", *getattr(error, "__notes__", ()), is_error=True)
         return 1
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, Exception) as error:
+        if not INTERRUPTION.led_to(error):
+            raise
         INTERRUPTION.heard()
         words = "\nInterrupted. What is measured is kept: run the same command again to continue."
         tell(words, *getattr(error, "__notes__", ()), is_error=True)
-        return error.exit_code if isinstance(error, Interrupted) else 130
+        return INTERRUPTION.exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -148,10 +150,11 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tr
             journal.write_plan(measured.plan)
             new = tuple(trial for trial in measured.trials if trial.spec.trial_id not in before.statuses)
             measured = run(replace(measured, trials=new, studies=()), ())
-    except (KeyboardInterrupt, ExecutorError) as error:
-        with INTERRUPTION.deferred():
-            INTERRUPTION.heard()
-            error.add_note(write_measured(planned, journal, folders.results))
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, ExecutorError) or INTERRUPTION.led_to(error):
+            with INTERRUPTION.deferred():
+                INTERRUPTION.heard()
+                error.add_note(write_measured(planned, journal, folders.results))
         raise
     with INTERRUPTION.deferred():
         ranked, written = write(measured, folders.results)

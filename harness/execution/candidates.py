@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from harness.contracts import ErasedModel
 from harness.errors import StorageError
 from harness.execution.erasing import erase
+from harness.execution.failure import failure
 from harness.execution.inputs import clear_shared, validation_set
-from harness.execution.interruption import failure
 from harness.execution.jobs import CandidateTask, Event, Folders, Job, Watcher
 from harness.execution.probing import asked_for, probe, selection_set, shared_probe
 from harness.execution.redaction import failure_for_report

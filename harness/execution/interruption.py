@@ -2,8 +2,9 @@
 
 An exception that comes out of nowhere is easily lost: Python drops one that is raised in a finaliser or in a callback
 of an import, and libraries have bare `except:`. So what is due is raised again every two seconds, until `heard` is
-called. Signals are seen by a thread of its own too, also while the main thread is deep in C code: there the second
-one ends the process at once.
+called. While a module is imported, it waits: torch clears what is raised while it imports NumPy, and its C++ aborts
+where it expects nothing. Signals are seen by a thread of its own too, also while the main thread is deep in C code:
+there the second one ends the process at once.
 
 Nothing here helps against C code that never returns and never lets another thread run: such a process must be killed.
 """
@@ -19,10 +20,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-
-from harness.errors import TrialError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends a sweep: Ctrl-C, a scheduler or `kill`, a terminal that was closed."""
@@ -32,6 +32,8 @@ SAME_SECONDS = 0.3
 """In which several signals count as one: a scheduler may signal a process and its group."""
 LONGEST_TICK_SECONDS = 10.0
 """What lies between two looks at the clock counts as this much at most: a process that was stopped did not run."""
+IMPORT_SECONDS = 15.0
+"""For which an import may keep what is due waiting."""
 _TICK_SECONDS = 0.2
 _STOP_WATCHING = 0
 _STOPPING = b"\nStopping; what is measured is kept. Once more ends at once.\n"
@@ -50,6 +52,11 @@ class TimeLimitExceeded(BaseException):
     """A trial ran longer than it may; no plugin's `except Exception` takes it."""
 
 
+@dataclass
+class _Limit:
+    seconds_left: float
+
+
 class Interruption:
     """What is due to be raised in this process's main thread."""
 
@@ -60,9 +67,11 @@ class Interruption:
         self._due: Callable[[], BaseException] | None = None
         self._raised_at = -math.inf
         self._deferrals = 0
+        self._import_seen_at: float | None = None
+        """When an import first kept what is due waiting."""
         self._signal: int | None = None
         self._signalled_at: float | None = None
-        self._seconds_left: float | None = None
+        self._limit: _Limit | None = None
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
         self._cleanups: list[Callable[[], None]] = []
 
@@ -115,6 +124,20 @@ class Interruption:
         """Return whether a signal asked the sweep to end."""
         return self._signal is not None
 
+    @property
+    def exit_code(self) -> int:
+        """Return what the process is to end with after a signal; after Ctrl-C, if nobody watched for one."""
+        return 128 + (self._signal or signal.SIGINT)
+
+    def led_to(self, error: BaseException) -> bool:
+        """Return whether an error is how a signal ended the sweep, whatever a library made of it."""
+        return self.is_signalled or isinstance(error, KeyboardInterrupt)
+
+    def check(self) -> None:
+        """Raise `Interrupted` if a signal asked the sweep to end."""
+        if self._signal is not None:
+            raise Interrupted(self._signal)
+
     def raise_in_main(self, make: Callable[[], BaseException]) -> None:
         """Raise what `make` returns in the main thread, from any thread, unless something else is due."""
         if self.is_watched and self._due is None:
@@ -123,6 +146,8 @@ class Interruption:
 
     def heard(self) -> None:
         """Note that what was raised has been caught by who was meant to."""
+        if self._due is TimeLimitExceeded:  # Whoever caught it may take a while within the block.
+            self._limit = None
         self._due = None
 
     @contextmanager
@@ -144,11 +169,11 @@ class Interruption:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        self._seconds_left = seconds
+        self._limit = None if seconds is None else _Limit(seconds)
         try:
             yield
         finally:
-            self._seconds_left = None
+            self._limit = None
 
     @contextmanager
     def cleaning_up(self, cleanup: Callable[[], None]) -> Iterator[None]:
@@ -179,11 +204,18 @@ class Interruption:
         self._raise()
 
     def _raise(self) -> None:
-        if self._due is TimeLimitExceeded and self._seconds_left is None:
+        if self._due is TimeLimitExceeded and (self._limit is None or self._limit.seconds_left > 0):
             self._due = None  # The trial ended while its limit was being noticed.
-        if self._due is not None and not self._deferrals:
+        if self._due is not None and not self._deferrals and not self._must_wait_for_import():
             self._raised_at = time.monotonic()
             raise self._due()
+
+    def _must_wait_for_import(self) -> bool:
+        if not _is_importing():
+            self._import_seen_at = None
+            return False
+        self._import_seen_at = self._import_seen_at or time.monotonic()
+        return time.monotonic() - self._import_seen_at < IMPORT_SECONDS
 
     def _wake(self) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
@@ -211,33 +243,25 @@ class Interruption:
             self.end_at_once(128 + (self._signal or signum))
 
     def _tick(self, now: float, seconds: float) -> None:
-        if self._seconds_left is not None:
-            self._seconds_left -= min(seconds, LONGEST_TICK_SECONDS)
-            if self._seconds_left <= 0 and self._due is None:
+        limit = self._limit  # The main thread may put another in its place meanwhile.
+        if limit is not None:
+            limit.seconds_left -= min(seconds, LONGEST_TICK_SECONDS)
+            if limit.seconds_left <= 0 and self._due is None:
                 self._due = TimeLimitExceeded
                 self._raised_at = -math.inf
         if self._due is not None and not self._deferrals and now - self._raised_at > AGAIN_SECONDS:
             self._wake()
 
 
+def _is_importing() -> bool:
+    """Return whether the code that runs, or that a signal interrupted, is part of an import."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+    return False
+
+
 INTERRUPTION = Interruption()
 """This process's: it has one set of signal handlers."""
-
-
-def failure(error: BaseException, exceeded: str) -> Exception:
-    """Return what a trial failed with as an error of its own; what is to end the whole sweep is raised again.
-
-    Args:
-        error: What the trial raised, whatever it is: a plugin may raise `SystemExit` or worse.
-        exceeded: What to say where it ran longer than it may.
-    """
-    is_ctrl_c = isinstance(error, KeyboardInterrupt) and not INTERRUPTION.takes_signals
-    if isinstance(error, Interrupted) or (is_ctrl_c and threading.current_thread() is threading.main_thread()):
-        raise error
-    if isinstance(error, Exception):
-        return error
-    if isinstance(error, TimeLimitExceeded):
-        INTERRUPTION.heard()
-        return TrialError(exceeded)
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return TrialError(f"a plugin tried to end the process ({said}). It may return, or raise an Exception.")

@@ -140,7 +140,9 @@ class JobQueue:
         self._watch(event)
 
     def finish(self, job: Job) -> None:
-        """Note that a job ended by itself, well or not."""
+        """Note that a job ended by itself, well or not; one that was over before, by its time limit, stays so."""
+        if job.name in self._exceeded:
+            return
         if job.provides and job.name not in self._errors:
             self._provided.add(job.provides)
         self._over(job)
@@ -188,7 +190,10 @@ class JobQueue:
     def exceed(self, job: Job) -> None:
         """Record that a job ran longer than it may; its process dies next, and that is no news."""
         self._exceeded.add(job.name)
-        record_exceeded(job, self.folders)
+        try:
+            record_exceeded(job, self.folders)
+        except StorageError as unwritable:
+            self._unwritable = unwritable
         self.fail(job, f"TrialError: {exceeded(job.spec)}")
 
     def close(self, reason: str) -> None:

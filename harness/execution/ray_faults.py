@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
@@ -33,6 +34,23 @@ _DEATH = re.compile(r"^The (actor|worker|node)\b|\b(actor|worker|node) (has )?(d
 def is_death(report: list[str]) -> bool:
     """Return whether a trial's error, as Ray words it, says that its process or its machine died."""
     return any(_DEATH.search(line) for line in report[:2])
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Start Ray, or join a cluster, inside.
+
+    Raises:
+        ExecutorError: It could not be done.
+    """
+    try:
+        yield
+    except Exception as error:
+        if IS_LOCAL and isinstance(error, OSError):  # A fault of its folder, of which others tell.
+            raise
+        what = "Ray did not start" if IS_LOCAL else f"the cluster at {os.environ['RAY_ADDRESS']} could not be joined"
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ExecutorError(f"{what}: {reason}. {_CONTINUES}") from error
 
 
 @contextmanager

@@ -55,9 +55,11 @@ def run_on_workers(
     """
     if not ray.is_initialized():
         raise TrialError(f"{spec.engine} needs Ray to start its workers: run it without --executor inline.")
+    session = ray._private.worker._global_node.get_session_dir_path()
     with (
         tempfile.TemporaryDirectory(prefix=".workers-", dir=folder) as name,
-        tempfile.TemporaryDirectory(prefix="lethe-group-") as meeting,
+        # It goes with Ray's own temporary folder, where the trial is killed.
+        tempfile.TemporaryDirectory(prefix="group-", dir=session) as meeting,
     ):
         logs = Path(name)
         trainer = TorchTrainer(

@@ -24,7 +24,7 @@ from harness.execution.interruption import INTERRUPTION
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
 from harness.execution.placement import trial_resources, trials_at_once
-from harness.execution.ray_faults import is_death, last_words, ray_watched, shut_down
+from harness.execution.ray_faults import is_death, last_words, ray_watched, shut_down, starting
 from harness.execution.ray_settings import IS_LOCAL, forwarded_environment, set_ray_environment
 from harness.execution.redaction import Policy, line_for_report, log_for_report
 from harness.execution.temporary_folder import kill_users, temporary_folder
@@ -229,17 +229,18 @@ def _ray(temporary: Path) -> Iterator[dict[str, float]]:
         ray._private.utils.set_sigterm_handler = lambda handler: None
     error: BaseException | None = None
     try:
-        if IS_LOCAL:
-            ray.init(
-                address="local",
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=str(temporary),
-                **common,
-            )
-        else:
-            passed = forwarded_environment(os.environ)
-            ray.init(address=os.environ["RAY_ADDRESS"], runtime_env={"env_vars": passed}, **common)
+        with starting():
+            if IS_LOCAL:
+                ray.init(
+                    address="local",
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    _temp_dir=str(temporary),
+                    **common,
+                )
+            else:
+                passed = forwarded_environment(os.environ)
+                ray.init(address=os.environ["RAY_ADDRESS"], runtime_env={"env_vars": passed}, **common)
         INTERRUPTION.take_signals()  # Its C++ part has a SIGTERM handler too.
         yield ray.cluster_resources()
     except BaseException as raised:

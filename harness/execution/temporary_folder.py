@@ -1,4 +1,4 @@
-"""A driver's temporary folder: Ray's sessions and Tune's files, and every process that writes its log there."""
+"""A driver's temporary folder: Ray's sessions and Tune's files, and every process that writes there."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _removed_in_the_end(folder: Path) -> Iterator[None]:
 
 
 def kill_users(folder: Path) -> None:
-    """Kill every process of this machine that writes its output into the folder, and wait until none is left."""
+    """Kill every process of this machine that writes into the folder, and wait until none is left."""
     for _ in range(_ROUNDS):
         users = [process for process in _processes() if _writes_into(process, folder)]
         if not users:
@@ -83,16 +83,22 @@ def _processes() -> list[Path]:
 
 
 def _writes_into(process: Path, folder: Path) -> bool:
-    for stream in ("1", "2"):
-        with suppress(OSError):
-            if (process / "fd" / stream).readlink().is_relative_to(folder):
-                return True
+    with suppress(OSError):  # It has ended, or is another user's.
+        return any(_is_written(file, folder) for file in (process / "fd").iterdir())
     return False
+
+
+def _is_written(file: Path, folder: Path) -> bool:
+    """Return whether a process's open file is in the folder, and open for more than reading."""
+    if not file.readlink().is_relative_to(folder):
+        return False
+    about = (file.parents[1] / "fdinfo" / file.name).read_text()
+    return int(about.partition("flags:")[2].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _remove(folder: Path) -> None:
     """Remove a folder; its lock goes last, so that what is left of an interrupted removal is found again."""
-    kill_users(folder)
+    kill_users(folder / _SESSIONS)
     shutil.rmtree(folder / _SESSIONS, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -29,9 +29,10 @@ from harness.contracts import (
 from harness.errors import StorageError, TrialError
 from harness.execution.candidates import run_candidate
 from harness.execution.erasing import erase
+from harness.execution.failure import failure
 from harness.execution.guard import guarded
 from harness.execution.inputs import clear_shared, device_of, measured_set, utility_texts
-from harness.execution.interruption import INTERRUPTION, failure
+from harness.execution.interruption import INTERRUPTION
 from harness.execution.items import metric_items
 from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.judges import JUDGES

@@ -14,28 +14,32 @@ import pytest
 
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
+from harness.specs import TimeLimit
 
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to see what became of the processes"),
 ]
 WORK = """
-import os, signal, time
+import ctypes, os, signal, time
 from harness.execution.jobs import Event
 from harness.records.journal import Journal
 from harness.records.record import Stopped
 
 def work(job, folders, watch):
+    said = job.spec.settings
     watch(Event(job=job.name, kind="started", detail=os.getpid()))
-    if job.spec.settings.get("stubborn"):
-        try:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        except ValueError:
-            pass
-    time.sleep(job.spec.settings["seconds"])
+    if said.get("stubborn") == "ignores SIGTERM":
+        ctypes.CDLL(None).signal(signal.SIGTERM, 1)  # Python itself would let the main thread alone do so.
+    if said.get("stubborn") == "hangs in C code":
+        ctypes.PyDLL(None).sleep(600)  # It lets no other thread run.
+    if said.get("crashes") == job.name:
+        ctypes.string_at(0)
+    time.sleep(said["seconds"])
     Journal(folders.results / "journal").append(Stopped(trial_id=job.spec.trial_id, strength=1, reason="worked"))
     watch(Event(job=job.name, kind="finished"))
 """
+STUBBORN = ["ignores SIGTERM", "hangs in C code"]
 DRIVER = """
 import json, signal, sys
 for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # A shell's background jobs ignore some.
@@ -75,13 +79,18 @@ def base():
 
 @pytest.fixture
 def start(tmp_path, base, make_job):
-    """Return a starter of drivers, each in a process group of its own, for two jobs that take so many seconds."""
+    """Return a starter of drivers, each in a process group of its own, for two jobs that take so many seconds.
+
+    `limit` is how many seconds they may take.
+    """
     (tmp_path / "our_work.py").write_text(WORK)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", "TMPDIR": str(base)}
     started = []
 
-    def run(seconds, **settings):
-        jobs = [make_job(name, settings={"seconds": seconds, **settings}) for name in ("one", "two")]
+    def run(seconds, limit=None, **settings):
+        time_limit = TimeLimit(minutes=limit / 60, setting="timeout_minutes") if limit else None
+        settings = {"seconds": seconds, **settings}
+        jobs = [make_job(name, settings=settings, time_limit=time_limit) for name in ("one", "two")]
         command = [sys.executable, "-c", DRIVER, json.dumps([job.to_json() for job in jobs]), str(tmp_path)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         driver = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
@@ -116,15 +125,14 @@ def workers_of(driver, number=2):
 
 
 def running(base):
-    """Return the command lines of all processes that write into the folder."""
+    """Return the command lines of all processes that have a file of the folder open."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        for stream in ("1", "2"):
-            try:
-                if str((process / "fd" / stream).readlink()).startswith(str(base)):
-                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" "))
-            except OSError:
-                continue
+        try:
+            if any(file.readlink().is_relative_to(base) for file in (process / "fd").iterdir()):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" "))
+        except OSError:
+            continue
     return found
 
 
@@ -165,10 +173,11 @@ def test_a_death_of_rays_own_is_told_and_the_next_run_is_right(start, base, reco
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-@pytest.mark.parametrize("to_group", [False, True])
-def test_a_signal_ends_the_trials_and_the_driver(start, base, records, signum, code, to_group):
-    driver = start(600, stubborn=True)
+@pytest.mark.parametrize(("to_group", "stubborn"), [(False, STUBBORN[0]), (True, STUBBORN[1])])
+def test_a_signal_ends_the_trials_and_the_driver(start, base, records, signum, code, to_group, stubborn):
+    driver = start(600, stubborn=stubborn)
     workers_of(driver)
+    time.sleep(0.5)
     (os.killpg if to_group else os.kill)(driver.pid, signum)
     assert ended(driver, base)[0] == code
     assert records() == [[], []]
@@ -185,6 +194,23 @@ def test_a_signal_at_any_moment_ends_the_driver(start, base, records, seed):
     assert not any(isinstance(record, Failed) for journaled in records() for record in journaled)
     assert "Traceback" not in errors
     assert "@" not in errors, "the stack of Ray's C++ part"
+
+
+@pytest.mark.parametrize("stubborn", STUBBORN)
+def test_a_worker_that_no_signal_reaches_ends_at_its_limit(start, base, records, stubborn):
+    assert ended(start(600, limit=2, stubborn=stubborn), base) == (0, "")
+    for [failed] in records():
+        assert failed.error.startswith("TrialError: it ran longer than timeout_minutes: ")
+
+
+def test_a_plugin_that_crashes_is_tried_once_more_and_the_others_go_on(start, base, records):
+    driver = start(1, crashes="one")
+    output, errors = driver.communicate(timeout=300)
+    assert (driver.returncode, errors) == (0, "")
+    assert [line.split()[:2] for line in output.splitlines()].count(["one", "started"]) == 2
+    [failed], worked = records()
+    assert failed.error == "WorkerDied: its process ended before the job did, and did so again: killed, or crashed"
+    assert worked == WORKED[1]
 
 
 def test_a_second_signal_ends_all_at_once(start, base):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import ExecutorError
 from harness.execution.jobs import Event, Folders
 from harness.plans import StudySpec, Target
 from harness.records.journal import Journal
@@ -248,6 +249,16 @@ def test_without_jobs_ray_is_not_started():
     from harness.execution.ray_tune import run_with_ray
 
     run_with_ray([], Folders(Path("/nowhere"), Path("/nowhere")), lambda event: pytest.fail("an event"))
+
+
+def test_where_ray_does_not_start_it_is_said():
+    from harness.execution.ray_faults import starting
+
+    said = r"^Ray did not start: The current node timed out during startup\. What is measured is kept: run the same"
+    with pytest.raises(ExecutorError, match=said), starting():
+        raise RuntimeError("The current node timed out during startup.\nThis could happen")
+    with pytest.raises(OSError, match="disk is full"), starting():
+        raise OSError("disk is full")
 
 
 def test_an_event_is_plain_data():

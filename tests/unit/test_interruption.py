@@ -10,8 +10,10 @@ import time
 import pytest
 
 from harness.errors import TrialError
+from harness.execution import failure as failure_module
 from harness.execution import interruption
-from harness.execution.interruption import Interrupted, Interruption, TimeLimitExceeded, failure
+from harness.execution.failure import failure
+from harness.execution.interruption import Interrupted, Interruption, TimeLimitExceeded
 from harness.execution.time_limits import Clocks
 
 
@@ -20,7 +22,8 @@ def watching(monkeypatch):
     """An interruption of the test's own, which is patient for a shorter time."""
     monkeypatch.setattr(interruption, "AGAIN_SECONDS", 0.2)
     fresh = Interruption()
-    monkeypatch.setattr(interruption, "INTERRUPTION", fresh)
+    for module in (interruption, failure_module):
+        monkeypatch.setattr(module, "INTERRUPTION", fresh)
     before = {signum: signal.signal(signum, signal.default_int_handler) for signum in interruption.SIGNALS}
     with fresh.watched(signals=True):
         yield fresh
@@ -78,6 +81,60 @@ def test_one_that_python_itself_drops_comes_again(watching):
         sys.unraisablehook = before
 
 
+SLOW = """
+import os, signal, time
+seen.append("begins")
+os.kill(os.getpid(), signal.SIGINT)
+try:
+    time.sleep({seconds})
+except BaseException:
+    pass  # As torch's C++ part does while it imports NumPy.
+seen.append("ends")
+"""
+
+
+def importing(tmp_path, monkeypatch, seconds):
+    """Import a module that takes so long and swallows what is raised; return how far it came."""
+    import builtins
+
+    seen = []
+    (tmp_path / "slow_module.py").write_text(SLOW.format(seconds=seconds))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(builtins, "seen", seen, raising=False)
+    monkeypatch.delitem(sys.modules, "slow_module", raising=False)
+    try:
+        __import__("slow_module")
+        time.sleep(30)
+    except Interrupted:
+        return seen
+    raise AssertionError("it goes on")
+
+
+def test_a_signal_waits_until_a_module_is_imported(watching, tmp_path, monkeypatch):
+    seen = importing(tmp_path, monkeypatch, 0.5)
+    watching.heard()
+    assert seen == ["begins", "ends"]
+
+
+def test_an_import_without_end_is_ended_too(watching, tmp_path, monkeypatch):
+    monkeypatch.setattr(interruption, "IMPORT_SECONDS", 0.3)
+    assert importing(tmp_path, monkeypatch, 30) == ["begins", "ends"]
+    watching.heard()
+
+
+def test_what_a_library_made_of_a_signal_is_no_failure_of_a_trial(watching):
+    error = ValueError("a fault of its own")
+    assert failure(error, "") is error
+    assert not watching.led_to(error)
+    with watching.deferred():
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            failure(error, "")
+        assert watching.led_to(error)
+        watching.heard()
+    assert watching.exit_code == 143
+
+
 def test_a_deferred_interruption_comes_at_the_end(watching):
     passed = []
     send(signal.SIGTERM)
@@ -96,6 +153,14 @@ def test_a_time_limit_ends_what_swallows_it_and_nothing_after_its_block(watching
     with watching.limited(0.1):
         pass
     time.sleep(0.5)
+
+
+def test_a_time_limit_that_was_heard_within_its_block_does_not_come_again(watching):
+    with watching.limited(0.1):
+        with pytest.raises(TimeLimitExceeded) as raised:
+            time.sleep(30)
+        assert isinstance(failure(raised.value, "it ran too long"), TrialError)
+        time.sleep(0.7)  # A candidate is journaled here.
 
 
 def test_an_ignored_signal_stays_ignored(monkeypatch):

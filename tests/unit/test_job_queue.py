@@ -98,6 +98,18 @@ def test_a_job_that_ran_too_long_fails_once_and_is_not_tried_again(open_queue, m
     assert queue.is_over()
 
 
+def test_a_job_that_ended_while_its_time_ran_out_is_over_once(open_queue, make_job):
+    memory = make_job("mem", provides="k", time_limit=TimeLimit(minutes=0.5, setting="timeout_minutes"))
+    queue, events = open_queue(memory, make_job("needs", needs="k"))
+    assert queue.next() is memory
+    queue.exceed(memory)
+    queue.finish(memory)
+    assert queue.next() is None
+    assert queue.is_over()
+    assert [(event.job, event.kind) for event in events] == [("mem", "failed"), ("needs", "failed")]
+    assert events[1].message.startswith("the memorised model could not be built: TrialError: it ran longer than")
+
+
 def test_a_need_that_nobody_provides_does_not_wait_for_ever(open_queue, make_job):
     queue, events = open_queue(make_job("waits", needs="k"))
     assert queue.next() is None
@@ -246,6 +258,56 @@ def test_candidates_wait_for_the_memorised_model_and_all_fail_at_once_without_it
     queue, _ = open_queue(studies=[make_study("a"), make_study("b")])
     queue.close("Ray ended")
     assert queue.is_over()
+
+
+@pytest.fixture
+def lost(open_queue, make_job, make_study):
+    """A queue with a job and a study of three, two of whose candidates' processes died, in this order."""
+    queue, events = open_queue(make_job("waits", cpus=9), studies=[make_study("a")], capacity={"CPU": 9.0})
+    job, *candidates = [queue.next() for _ in range(3)]
+    queue.finish(job)
+    for candidate in candidates:
+        queue.lose(candidate, "WorkerDied: killed")
+    return queue, events, candidates
+
+
+def test_lost_candidates_are_tried_once_more_before_the_others(lost):
+    queue, events, (first, second) = lost
+    assert not queue.is_exhausted()
+    assert {queue.next().name, queue.next().name} == {first.name, second.name}
+    assert names(queue, 2) == ["a2", None]
+    queue.lose(first, "WorkerDied: killed")
+    journal(queue, second)
+    assert names(queue, 1) == [None], "a second death is the last"
+    assert [record.number for record in failures(queue)["a"]] == [1], "and leaves nothing in the journal"
+    assert not queue.is_over()
+    assert [(event.job, event.kind) for event in events[2:]] == [(first.name, "failed")]
+
+
+def test_closing_ends_lost_candidates_too(lost):
+    queue, events, candidates = lost
+    queue.close("Ray ended")
+    assert queue.is_over()
+    assert queue.next() is None
+    assert {(event.job, event.message) for event in events[2:]} == {(job.name, "Ray ended") for job in candidates}
+    assert failures(queue) == {}
+
+
+def test_where_the_journal_cannot_be_written_when_a_candidates_time_is_over_it_is_said(
+    open_queue, make_study, monkeypatch
+):
+    queue, events = open_queue(studies=[make_study("a", time_limit=TimeLimit(minutes=1, setting="timeout_minutes"))])
+    job = queue.next()
+
+    def append(self, record):
+        raise StorageError("/x cannot be written: its disk is full.")
+
+    monkeypatch.setattr(Journal, "append", append)
+    queue.exceed(job)
+    assert [event.kind for event in events] == ["failed"]
+    assert queue.next() is None
+    with pytest.raises(StorageError, match="cannot be written"):
+        queue.check_writable()
 
 
 def test_where_the_journal_cannot_be_written_nothing_more_starts(open_queue, make_job):

@@ -36,16 +36,21 @@ def left(base):
     return sorted(path.name for path in base.iterdir())
 
 
-def test_it_is_gone_afterwards_with_the_processes_that_log_into_it(base):
-    with temporary_folder() as folder, (folder / "log").open("w") as log:
-        stays = subprocess.Popen(["sleep", "600"])
-        goes = subprocess.Popen(["sleep", "600"], stderr=log)
-        assert goes.poll() is None
+def test_it_is_gone_afterwards_with_the_processes_that_write_into_it(base):
+    with temporary_folder() as folder, (folder / "log").open("w") as log, (folder / "log").open() as read:
+        stay = [subprocess.Popen(["sleep", "600"]), subprocess.Popen(["tail", "-f"], stdin=read)]
+        # One of Ray's agents writes a log, and what it prints goes into a pipe.
+        go = [
+            subprocess.Popen(["sleep", "600"], stderr=log),
+            subprocess.Popen(["sleep", "600"], pass_fds=[log.fileno()]),
+        ]
+        assert [each.poll() for each in (*stay, *go)] == [None] * 4
     assert left(base) == []
-    assert goes.wait(10) == -signal.SIGKILL
-    assert stays.poll() is None
-    stays.kill()
-    stays.wait()
+    assert [each.wait(10) for each in go] == [-signal.SIGKILL] * 2
+    assert [each.poll() for each in stay] == [None] * 2
+    for each in stay:
+        each.kill()
+        each.wait()
 
 
 def test_what_killed_drivers_left_is_removed_at_once_and_what_is_in_use_or_not_ours_stays(base):
