@@ -41,7 +41,7 @@ import pytest
         (
             {"methods": "", "ranking": "{}"},
             "methods",
-            "is missing: which methods to run? For instance methods: {emso: {epochs: [1, 2, 3]}}, or methods: {}, which",
+            "is missing: which methods to run? For instance methods: {emso: {epochs: [1, 2, 3]}}, or methods: {}",
         ),
         ({"evaluators": None}, "evaluators", "is missing: what to measure? For instance evaluators: {memorization: "),
         ({"evaluators": "{}"}, "evaluators", "is empty: what to measure?"),
