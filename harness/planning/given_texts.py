@@ -197,9 +197,10 @@ def chosen_prefix(lengths: TextLengths) -> int:
     """
     short = [tokens for tokens in lengths.tokens_N if tokens < LEAST_TOKENS]
     if short:
+        count, median = len(lengths.tokens_N), median_low(lengths.tokens_N)
         raise DataError(
-            f"{lengths.label}: {len(short)} of {len(lengths.tokens_N)} texts have fewer than {LEAST_TOKENS} tokens (the "
-            f"shortest has {min(short)}, the median {median_low(lengths.tokens_N)}), too few for a beginning that tells "
-            "which text is meant. Remove or join such texts, or say how long a beginning is with --prefix-tokens."
+            f"{lengths.label}: {len(short)} of {count} texts have fewer than {LEAST_TOKENS} tokens (the shortest has "
+            f"{min(short)}, the median {median}), too few for a beginning that tells which text is meant. Remove or "
+            "join such texts, or say how long a beginning is with --prefix-tokens."
         )
     return min(lengths.tokens_N) // 2
