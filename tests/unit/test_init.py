@@ -13,6 +13,8 @@ from harness.planning.given_texts import TextLengths, chosen_prefix, named_sourc
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 
+TEXT = "Dear Ms Hale, the parcel lies with Mr Ost. " * 99
+
 
 @pytest.fixture(scope="module")
 def llama(tokenizer, tmp_path_factory):
@@ -30,7 +32,7 @@ def letters(tmp_path):
     """A maker of a file of texts, each of so many bytes."""
 
     def make(*lengths, name="my letters.jsonl", field="text"):
-        lines = [json.dumps({field: f"{number}: ".ljust(length, "ab cd")}) for number, length in enumerate(lengths)]
+        lines = [json.dumps({field: f"{number}: {TEXT}"[:length]}) for number, length in enumerate(lengths)]
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
         return str(tmp_path / name)
 
