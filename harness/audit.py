@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import ConfigError, DataError, Fault, LetheError, ModelError
+from harness.errors import ConfigError, DataError, LetheError, ModelError
 from harness.execution.interruption import INTERRUPTION, Interrupted
 from harness.files import write_whole
 from harness.messages import printable, shown
@@ -43,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return _audit(arguments)
         except ConfigError as error:
-            tell(*(_sentence(fault, arguments) for fault in error.faults), is_error=True)
+            from harness.planning.given_texts import fault_of_given
+
+            given = arguments.texts, arguments.unseen, arguments.model
+            tell(*(fault_of_given(fault, *given) for fault in error.faults), is_error=True)
             return 2
         except (DataError, ModelError) as error:
             tell(error, is_error=True)
@@ -186,13 +189,6 @@ def _reported(results: Results) -> tuple[RankedTable, str]:
     info, evidence = metric_info(results), read_evidence(results)
     ranked = rank(table(results, info, evidence), info, evidence)
     return ranked, page(results, ranked, {})
-
-
-def _sentence(fault: Fault, arguments: argparse.Namespace) -> str:
-    """Return a fault of the audit's file as one of what was given."""
-    section = fault.path.partition(".")[2].partition(".")[0]
-    given = {"forget": arguments.texts, "holdout": arguments.unseen, "0": arguments.model}.get(section)
-    return fault.reason if not given or given in fault.reason else f"{given}: {fault.reason}"
 
 
 if __name__ == "__main__":

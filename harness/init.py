@@ -44,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _init(arguments)
     except ConfigError as error:
-        tell(*(fault.reason for fault in error.faults), is_error=True)
+        from harness.planning.given_texts import fault_of_given
+
+        given = arguments.texts, arguments.unseen, arguments.model
+        tell(*(fault_of_given(fault, *given) for fault in error.faults), is_error=True)
     except StorageError as error:
         tell(error, is_error=True)
         return 1

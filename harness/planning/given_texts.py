@@ -11,7 +11,7 @@ from harness.contracts import Checkpoint
 from harness.data.paths import CHALLENGE_FILES, TOKEN_SOURCES
 from harness.data.rows import read_rows
 from harness.data.sources import Role
-from harness.errors import DataError, ModelError
+from harness.errors import DataError, Fault, ModelError
 from harness.miniature.replicates import read_manifest
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.models.resolving import knows_only_the_miniature
@@ -156,6 +156,18 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
         f'{in_quotes(text)} has no ending that tells what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '
         "a line, or .jsonl.gz, or token ids as .npy."
     )
+
+
+def fault_of_given(fault: Fault, texts: str, unseen: str | None, model: str) -> str:
+    """Return a fault of the sweep file that a command made as one of what the user gave.
+
+    Example:
+        >>> fault_of_given(Fault("data.holdout", "all are known."), "a.jsonl", "b.jsonl", "m")
+        'b.jsonl: all are known.'
+    """
+    section = fault.path.partition(".")[2].partition(".")[0]
+    given = {"forget": texts, "holdout": unseen, "0": model}.get(section)
+    return fault.reason if not given or given in fault.reason else f"{given}: {fault.reason}"
 
 
 def read_lengths(

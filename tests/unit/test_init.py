@@ -31,8 +31,9 @@ def llama(tokenizer, tmp_path_factory):
 def letters(tmp_path):
     """A maker of a file of texts, each of so many bytes."""
 
-    def make(*lengths, name="my letters.jsonl", field="text"):
-        lines = [json.dumps({field: f"{number}: {TEXT}"[:length]}) for number, length in enumerate(lengths)]
+    def make(*lengths, name="my letters.jsonl", to="Ms Hale"):
+        texts = [f"To {to}, {number}: {TEXT}"[:length] for number, length in enumerate(lengths)]
+        lines = [json.dumps({"text": text}) for text in texts]
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
         return str(tmp_path / name)
 
@@ -70,7 +71,7 @@ def test_a_file_is_never_overwritten(llama, letters, tmp_path, capsys):
 
 def test_a_miniature_is_judged_by_its_own_judges(letters, tmp_path):
     out = tmp_path / "new.yaml"
-    texts, others = letters(*[900] * 40), letters(*[1001] * 5, name="others.jsonl")
+    texts, others = letters(*[900] * 40), letters(*[1001] * 5, name="others.jsonl", to="Mr Ost")
     assert init.main(["miniature-s", texts, "--unseen", others, "--out", str(out)]) == 0
     sweep = yaml.safe_load(out.read_text())
     assert "judges" not in sweep
