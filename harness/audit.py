@@ -102,6 +102,8 @@ def _audit(arguments: argparse.Namespace) -> int:
             return 1
         ranked, report = _reported(results)
     console().print(ranking_table(ranked))
+    if any(recitation.needs_unseen_texts for recitation in ranked.recitations.values()):
+        tell("To be surer, name texts of that kind that the model never saw: --unseen FILE.")
     if arguments.report is not None:
         tell(f"The report: {write_whole(arguments.report, report, 'the report')}")
     return 0

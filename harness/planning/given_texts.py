@@ -98,13 +98,16 @@ def given_texts(
     said = {"prefix_tokens": prefix_tokens, "sequence_tokens": sequence_tokens, "sequences": sequences}
     if block["source"] == MINIATURE:
         return GivenTexts({**block, **{name: value for name, value in said.items() if value is not None}}, None, 0, "")
-    most = min(sequence_tokens or usual_length(model), positions(model))
+    most = min(max(1, sequence_tokens) if sequence_tokens is not None else usual_length(model), positions(model))
     lengths = read_lengths(block, "forget", load_tokenizer(model), vocabulary(model), most)
     if prefix_tokens is None:
         prefix_tokens = chosen_prefix(lengths)
-    cut = {"prefix_tokens": prefix_tokens, "sequence_tokens": sequence_tokens or max(lengths.tokens_N)}
-    count, total = sequences or most_texts, len(lengths.tokens_N)
-    sample = {"sequences": count, "sample_seed": 0} if sequences or total > count else {}
+    cut = {
+        "prefix_tokens": prefix_tokens,
+        "sequence_tokens": max(lengths.tokens_N) if sequence_tokens is None else sequence_tokens,
+    }
+    count, total = most_texts if sequences is None else sequences, len(lengths.tokens_N)
+    sample = {"sequences": count, "sample_seed": 0} if sequences is not None or total > count else {}
     warning = lengths.warning(vocabulary(model))
     return GivenTexts({**block, **cut, **sample}, lengths, total if count < total else 0, warning)
 

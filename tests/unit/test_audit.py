@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from io import StringIO
 
 import pytest
@@ -39,7 +40,7 @@ def references(make_row, make_plan, make_point, make_measurement):
 
 
 def words(html):
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html[html.index("</header>") :])).strip()
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html[html.index("</header>") :]))).strip()
 
 
 @pytest.mark.parametrize(
@@ -107,8 +108,8 @@ def test_a_sweep_file_may_have_no_methods(check):
     assert tuned == {"tune": "searches the settings of methods, and the sweep has none: name one, or remove tune."}
 
 
-def letters(folder, count, name="letters.jsonl", words=14):
-    lines = [json.dumps({"text": f"{number} {TEXT * 9}"[: words * 8]}) for number in range(count)]
+def letters(folder, count, name="letters.jsonl", to="Ms Hale"):
+    lines = [json.dumps({"text": f"{number} To {to}: {TEXT * 9}"[:112]}) for number in range(count)]
     (folder / name).write_text("".join(f"{line}\n" for line in lines))
     return str(folder / name)
 
@@ -118,7 +119,7 @@ def arguments_of(*given):
 
 
 def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
-    texts, others = letters(tmp_path, 300), letters(tmp_path, 5, "others.jsonl", 13)
+    texts, others = letters(tmp_path, 300), letters(tmp_path, 5, "others.jsonl", "Mr Ost")
     text = audit._file_text(arguments_of(world / "MODEL", texts, "--unseen", others))
     planned = plan_of(sweep_file_of(text, tmp_path / "audit.yaml"))
     assert [spec.method for spec in planned.trials] == ["original", "holdout"]
