@@ -96,9 +96,12 @@ def given_texts(
     check_tokenizer(model)
     block = named_source(texts, field)
     said = {"prefix_tokens": prefix_tokens, "sequence_tokens": sequence_tokens, "sequences": sequences}
+    for name, value in said.items():
+        if value is not None and value < 1:
+            raise DataError(f"--{name.replace('_', '-')} must be a whole number of at least 1; got {value}.")
     if block["source"] == MINIATURE:
         return GivenTexts({**block, **{name: value for name, value in said.items() if value is not None}}, None, 0, "")
-    most = min(max(1, sequence_tokens) if sequence_tokens is not None else usual_length(model), positions(model))
+    most = min(sequence_tokens or usual_length(model), positions(model))
     lengths = read_lengths(block, "forget", load_tokenizer(model), vocabulary(model), most)
     if prefix_tokens is None:
         prefix_tokens = chosen_prefix(lengths)

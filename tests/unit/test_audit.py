@@ -143,7 +143,12 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
             ["--unseen", "letters.jsonl"],
             "letters.jsonl: 4 of its 4 texts are in the forget set",
         ),
-        ("MODEL", "letters.jsonl", ["--sequence-tokens", "0"], "must be a whole number of at least 1; got 0."),
+        (
+            "MODEL",
+            "letters.jsonl",
+            ["--sequence-tokens", "0"],
+            "--sequence-tokens must be a whole number of at least 1; got 0.",
+        ),
         ("MODEL", "letters.jsonl", ["--sequences", "9"], "4 sequences are there, and 9 are needed."),
     ],
 )
