@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Verb = Callable[[Sequence[str]], int]
 
 VERBS = {
+    "audit": ("harness.audit:main", "measure whether a model recites texts; nothing is erased"),
+    "init": ("harness.init:main", "write a commented sweep file for a model and texts"),
     "sweep": ("harness.sweep:main", "run what is missing of a sweep, and write its report"),
     "prefetch": ("harness.prefetch:main", "fetch every model and data set of the hub that a sweep names"),
     "collate": ("harness.collate:main", "make tables and report again, from a journal or a table.csv"),

@@ -121,6 +121,11 @@ class Plan(PlainData):
     """The published table that its results stand beside; no part of any trial's identity."""
 
     @property
+    def erases(self) -> bool:
+        """Return whether any method is to erase; if none is, the models are measured as they are."""
+        return bool(self.studies) or not all(spec.is_reference for spec in self.trials)
+
+    @property
     def first_target(self) -> str | None:
         """Return the target whose chosen points are ranked; None in a sweep that is not tuned."""
         return next((str(study.targets[0]) for study in self.studies), None)

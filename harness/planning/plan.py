@@ -76,9 +76,13 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
     Raises:
         ConfigError: With all faults of form; or, where there are none, all faults of substance.
     """
-    file = read_sweep_file(path, overrides)
+    return plan_of(read_sweep_file(path, overrides), overrides, only)
+
+
+def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
+    """Return every trial that a sweep file asks for which was read, or made, already; as `plan`."""
     checked = check_form(file)
-    name = checked.sweep.name or re.sub(r"[^A-Za-z0-9_-]+", "-", path.stem).strip("-_") or "sweep"
+    name = checked.sweep.name or usable_name(file.path.stem)
     sweep, evaluators = checked.sweep, checked.evaluators
     ranked_at, controls, models, judges, texts = _or_refuse(file, _substance(checked, name))
     templates = () if sweep.tune else checked.templates
@@ -100,6 +104,16 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
         compare=checked.compare,
         reproduces=sweep.reproduces,
     )
+
+
+def usable_name(text: str) -> str:
+    """Return the name of a sweep that a text makes.
+
+    Example:
+        >>> usable_name("my letters.v2"), usable_name("...")
+        ('my-letters-v2', 'sweep')
+    """
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_") or "sweep"
 
 
 def check_form(file: SweepFile) -> CheckedSweep:

@@ -60,7 +60,7 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
     for number, entry in enumerate(sweep.models):
         path, resources = f"models.{number}", entry.resources or sweep.resources
         yield from _engine_faults(entry, resources, path)
-        resolve = partial(_resolve_original, entry)
+        resolve = partial(resolve_original, entry)
         checkpoint = yield from _checkpoint(path, resolve, check_model, entry.id, miniature.names())
         names = [entry.id, *([checkpoint.digest] if checkpoint else [])]
         before = next((named[name] for name in names if name in named), None)
@@ -99,8 +99,12 @@ def _replicate(id: str) -> Replicate | None:
     return None if id in miniature.names() else read_replicate(path_of(id, ModelError).resolve())
 
 
-def _resolve_original(entry: ModelEntry) -> Checkpoint:
-    """Return where a model is; a replicate's folder stands for the model in it that memorised the forget set."""
+def resolve_original(entry: ModelEntry) -> Checkpoint:
+    """Return where a model is; a replicate's folder stands for the model in it that memorised the forget set.
+
+    Raises:
+        ModelError: Nothing is there.
+    """
     replicate = _replicate(entry.id)
     if replicate is None:
         return resolve_model(entry.id, entry.tokenizer, entry.revision)

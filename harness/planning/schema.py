@@ -201,9 +201,11 @@ class Sweep(Strict):
     )
     training: TrainingBlock = TrainingSettings()
     memorized_model: MemorizedModel = MemorizedModel()
-    methods: Annotated[Plugins, MinLen(1), doc("a mapping of a row's name to its settings")] = Field(
-        description="which methods to run?", examples=["methods: {emso: {epochs: [1, 2, 3]}}"]
+    methods: Annotated[Plugins, doc("a mapping of a row's name to its settings")] = Field(
+        description="which methods to run?",
+        examples=["methods: {emso: {epochs: [1, 2, 3]}}, or methods: {}, which erases nothing"],
     )
+    """None: the sweep measures the models as they are, and its report answers whether they recite the forget set."""
     evaluators: Annotated[Plugins, MinLen(1), doc("a mapping of evaluators to their settings")] = Field(
         description="what to measure?", examples=["evaluators: {memorization: {}, generation: {}}"]
     )

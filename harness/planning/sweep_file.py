@@ -63,7 +63,15 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
     Raises:
         ConfigError: There is no such file, or it is not a mapping in sound YAML, or an override is wrong.
     """
-    text = _text(path)
+    return sweep_file_of(_text(path), path, overrides)
+
+
+def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> SweepFile:
+    """Return what a text says that is, or is to be, the sweep file at a path.
+
+    Raises:
+        ConfigError: It is not a mapping in sound YAML, or an override is wrong.
+    """
     origins: dict[str, str] = {}
     settings, faults = parse(text, origins=origins)
     if not isinstance(settings, dict):

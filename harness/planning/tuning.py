@@ -102,6 +102,8 @@ def tuning_faults(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator
     tune = sweep.tune
     assert tune is not None
     reported = _groups(evaluators.values())
+    if not sweep.methods:
+        yield Fault("tune", "searches the settings of methods, and the sweep has none: name one, or remove tune.")
     for name in tune.erasure:
         yield from _probe_faults(f"tune.erasure.{name}", name, PROBED_ERASURE, reported)
     yield from _probe_faults("tune.utility", tune.utility, PROBED_UTILITY, reported)

@@ -30,7 +30,7 @@ def warnings(results: Results, ranked: RankedTable) -> list[str]:
         *_unfinished(results),
         *_few_texts(points, ranked.info),
         *judge_warnings(human_readings(points, ranked.info)),
-        *_unknown_health(results, ranked),
+        *(_unknown_health(results, ranked) if results.plan.erases else ()),
         *_doubtful_health(results, shown.ranked),
         *limits(shown.results.measured, shown.ranked),
         *_noted(shown.results.measured),

@@ -27,7 +27,8 @@ from harness.reporting.aggregate import CONFIDENCE, ranked_rows, strengths, with
 from harness.reporting.collapse import all_reasons, verdict
 from harness.reporting.evidence import Evidence
 from harness.reporting.metric_info import RANKED_GROUPS, MetricInfo, metrics_in
-from harness.reporting.recitation import Recitation, recitations
+from harness.reporting.recitation import Recitation, recitation_answers, recitations, said_first
+from harness.specs import REFERENCE_ROWS
 
 Floats = NDArray[np.float64]
 
@@ -55,6 +56,19 @@ class RankedTable:
     recitations: Mapping[str, Recitation]
     evidence: Evidence = field(default_factory=Evidence)
     """The items behind the table's numbers; nothing for a table that was read from a file."""
+
+    @property
+    def is_of_references(self) -> bool:
+        """Return whether nothing in it was erased: it has models as they are, and no rank."""
+        return bool(self.table["method"].isin(REFERENCE_ROWS).all())
+
+    @property
+    def said_first(self) -> list[str]:
+        """Return what must be read before any number: whether there is anything to erase, if that is in doubt.
+
+        Where nothing was erased it is the answer to whether the models recite.
+        """
+        return (recitation_answers if self.is_of_references else said_first)(self.recitations)
 
 
 def competition_ranks(scores_R: Floats) -> Floats:

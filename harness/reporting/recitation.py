@@ -43,6 +43,13 @@ class Recitation:
     """What a reader must know before any rank; '' where the original recites, or no one asks what it recites."""
     by_stand_in: bool = False
     """Whether texts of another kind were all there was to compare with."""
+    answer: str = ""
+    """The same where nothing is ranked: yes, no or not known, and by which figures; '' where no one asks."""
+
+    @property
+    def needs_unseen_texts(self) -> bool:
+        """Return whether texts of the forget set's kind that the model never saw would make it surer."""
+        return self.by_stand_in or self.recites is None
 
 
 def is_beyond(original: Share, control: Share) -> bool:
@@ -85,31 +92,47 @@ def said_first(by_model: Mapping[str, Recitation]) -> list[str]:
     ]
 
 
+def recitation_answers(by_model: Mapping[str, Recitation]) -> list[str]:
+    """Return whether each model recites, for a reader to whom nothing is ranked; with its name where there are several.
+
+    Each ends with what to do where nothing, or only texts of another kind, tells it.
+    """
+    told = {
+        model: f"{recitation.answer} {NAME_A_HOLDOUT}." if recitation.needs_unseen_texts else recitation.answer
+        for model, recitation in by_model.items()
+        if recitation.answer
+    }
+    return [f"{model}: {sentence}" if len(by_model) > 1 else sentence for model, sentence in told.items()]
+
+
 def _recitation(rows: pd.DataFrame, asked: Sequence[Metric]) -> Recitation:
     shares = {kind: _shares(rows[rows["method"] == kind], asked) for kind in (ORIGINAL, *CONTROLS)}
     comparable = {kind: shares[ORIGINAL].keys() & shares[kind].keys() for kind in CONTROLS}
     controls = [kind for kind in CONTROLS if comparable[kind]]
     controls = [kind for kind in controls if kind != STAND_IN] or controls
     if not controls:
-        return Recitation(None, _unknown(set(rows["method"])))
+        reason = _reason_unknown(set(rows["method"]))
+        reserve = f"Whether there is anything to erase is not known, and ranks stand under that reserve: {reason}."
+        return Recitation(None, f"{reserve} {NAME_A_HOLDOUT}.", answer=f"Not known: {reason}.")
     passed = {
         kind: any(is_beyond(shares[ORIGINAL][name], shares[kind][name]) for name in comparable[kind])
         for kind in controls
     }
     by_stand_in = controls == [STAND_IN]
+    against = {kind: f"{CONTROLS[kind]} ({_figures(shares, kind, asked)})" for kind in controls}
     if all(passed.values()):
-        return Recitation(True, "", by_stand_in)
-    against = [f"{CONTROLS[kind]} ({_figures(shares, kind, asked)})" for kind in controls if not passed[kind]]
-    sentence = (
-        "Nothing to erase, so nothing is ranked: the original does not recite the forget set measurably more "
-        f"than {' or '.join(against)}."
-    )
+        told = f"Yes: the original recites the forget set measurably more than {' and '.join(against.values())}."
+        return Recitation(True, "", by_stand_in, told)
+    failed = " or ".join(against[kind] for kind in controls if not passed[kind])
+    sentence = f"the original does not recite the forget set measurably more than {failed}."
     if any(passed.values()):
         others = " and ".join(CONTROLS[kind] for kind in controls if passed[kind])
         sentence += (
             f" It does recite it more than {others}: one of the two comparisons is with the wrong texts or model."
         )
-    return Recitation(False, f"{sentence} {NAME_A_HOLDOUT} to be surer." if by_stand_in else sentence, by_stand_in)
+    first = f"Nothing to erase, so nothing is ranked: {sentence}"
+    first = f"{first} {NAME_A_HOLDOUT} to be surer." if by_stand_in else first
+    return Recitation(False, first, by_stand_in, f"No: {sentence}")
 
 
 def _shares(rows: pd.DataFrame, asked: Sequence[Metric]) -> dict[str, Share]:
@@ -131,9 +154,7 @@ def _figures(shares: Mapping[str, Mapping[str, Share]], kind: str, asked: Sequen
     return ", ".join(f"{title} {ours[0]:.3f} against {theirs[0]:.3f}" for title, ours, theirs in pairs)
 
 
-def _unknown(methods: set[str]) -> str:
-    reason = "nothing shows what the original says of texts that it never saw"
+def _reason_unknown(methods: set[str]) -> str:
     if methods & CONTROLS.keys():
-        reason = "the original and what it is to be compared with have no figure in common that has a standard error"
-    known = f"Whether there is anything to erase is not known, and ranks stand under that reserve: {reason}."
-    return f"{known} {NAME_A_HOLDOUT}."
+        return "the original and what it is to be compared with have no figure in common that has a standard error"
+    return "nothing shows what the original says of texts that it never saw"

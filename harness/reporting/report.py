@@ -31,7 +31,7 @@ from harness.reporting.published_blocks import published_selection
 from harness.reporting.published_texts import difference_text, figure_text, heading, marks
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
-from harness.reporting.recitation import said_first
+from harness.reporting.recitation_table import recitation_tables
 from harness.reporting.shown import POINTS, UNFINISHED, shown_part
 from harness.reporting.standing import standing_tables
 from harness.reporting.summary import caption, outcome
@@ -74,8 +74,9 @@ def page(
     points, part = results.measured, shown_part(results, ranked)
     table, tables = part.ranked.table, model_tables(part.ranked)
     listed = table.groupby("model", sort=False).head(POINTS)
-    choosable = choosable_figure(part.results, listed, ranked.info)
-    of_groups = agreements(part.results, part.ranked)
+    erases = results.plan.erases
+    choosable = choosable_figure(part.results, listed, ranked.info) if erases else None
+    of_groups = agreements(part.results, part.ranked) if erases else []
     samples, sampled = _samples(part.results.measured, set(table.loc[table["ranked"], "point_id"]))
     return environment.get_template("report.html.j2").render(
         groups={
@@ -83,13 +84,15 @@ def page(
             for each in of_groups
         },
         group_text=group_text,
-        why_no_groups="" if of_groups else why_no_groups(part.results, part.ranked),
+        why_no_groups="" if of_groups or not erases else why_no_groups(part.results, part.ranked),
         plan=results.plan,
         left_out=part.note,
         totals=_totals(results),
         caption=caption(table),
         definition=", ".join(sorted(set(table["definition"]) - {""})) or NOTHING,
-        said_first=said_first(ranked.recitations),
+        said_first=ranked.said_first if erases else [],
+        recited=[] if erases else recitation_tables(ranked),
+        answers_first=ranked.said_first,
         outcome=[(model, matched_sentences(matched, model) + told) for model, told in outcome(part.ranked)],
         warnings=warnings(results, ranked),
         judging=human_readings(points, ranked.info),
@@ -104,7 +107,7 @@ def page(
         ),
         matched=matched,
         published=published,
-        standings=standing_tables(results.plan, part.ranked),
+        standings=standing_tables(results.plan, part.ranked) if erases else [],
         onsets=onset_tables(table, ranked.info, results.plan.compare),
         survivors=survivors(part.ranked),
         unseen_names=UNSEEN_NAMES,
@@ -113,7 +116,7 @@ def page(
         evidence=about_evidence(tables),
         letters_mean=LETTERS,
         metrics=list(ranked.info.values()),
-        points={str(model): rows for model, rows in listed.groupby("model", sort=False)},
+        points={str(model): rows for model, rows in listed.groupby("model", sort=False)} if erases else {},
         seeds=seed_count(table),
         blocks=block_section(*block_selections(part.results), published_selection()),
         kinds=list(KINDS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +14,8 @@ from harness.messages import printable
 from harness.reporting.layout import ARROWS, NOTHING, RANK_TITLES, Cell, ModelTable, TableRow, model_tables, split_title
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import Answers, lines
-from harness.reporting.recitation import said_first
+from harness.reporting.recitation_table import recitation_tables
+from harness.reporting.recitation_table import terminal_table as recitation_table
 from harness.reporting.shown import shown_table
 from harness.reporting.summary import caption
 from harness.specs import REFERENCE_ROWS
@@ -165,20 +166,23 @@ def console() -> Console:
     return terminal_console(_TERMINAL_WIDTH)
 
 
-def ranking_table(ranked: RankedTable) -> Table:
+def ranking_table(ranked: RankedTable) -> RenderableType:
     """Return every model's ranked rows, best first, below its reference rows; collapsed ones in red.
 
-    Above it stands what must be read before any rank.
+    Above it stands what must be read before any rank. Where nothing was erased it is what the models recite.
 
     Shown are the metrics of the trade-off figure, without their intervals.
     """
     shown, note = shown_table(ranked)
+    if ranked.is_of_references and len(ranked.table):
+        told = recitation_table(recitation_tables(ranked), caption(ranked.table))
+        return Group(Text(printable("\n".join(ranked.said_first)), style="bold"), told)
     tables = model_tables(shown)
     terminal_table = Table(
         box=SIMPLE_HEAD,
         show_edge=False,
         collapse_padding=True,
-        title=Text(printable("\n".join(said_first(ranked.recitations)))) or None,
+        title=Text(printable("\n".join(ranked.said_first))) or None,
         title_style="bold",
         title_justify="left",
         caption=Text(f"{caption(ranked.table)} {note}".strip()),

@@ -30,7 +30,6 @@ from harness.reporting.published import compared_tables
 from harness.reporting.published_texts import published_markdown
 from harness.reporting.ranking import RANKS, RankedTable, rank
 from harness.reporting.reasoning import answers, bars
-from harness.reporting.recitation import said_first
 from harness.reporting.report import page
 from harness.reporting.shown import shown_part, shown_table
 from harness.reporting.summary import caption
@@ -62,9 +61,9 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     ranked = rank(table, info, evidence)
     part = shown_part(results, ranked)
     shown = part.ranked.table
-    of_groups = agreements(part.results, part.ranked)
+    of_groups = agreements(part.results, part.ranked) if results.plan.erases else []
     drawn = {
-        "tradeoff": tradeoff(shown, info),
+        "tradeoff": tradeoff(shown, info) if results.plan.erases else None,
         "reasoning": bars(shown, info),
         "exact_match_groups": agreement_figure(of_groups, styles(shown)),
     }
@@ -124,7 +123,7 @@ def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]
     shown, note = shown_table(ranked)
     tables, first, words = (
         model_tables(shown),
-        said_first(ranked.recitations),
+        ranked.said_first,
         f"{caption(ranked.table)} {note}".strip(),
     )
     bounds = [name for name in ranked.ranking.columns if name.endswith(("_low", "_high"))]

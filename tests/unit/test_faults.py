@@ -39,9 +39,9 @@ import pytest
         ({"models": "[MODEL, MODEL]"}, "models.1", "'MODEL' is models.0, so its trials would be the same: remove one."),
         ({"models": "[miniatur-m]"}, "models.0", "Did you mean 'miniature-m'?"),
         (
-            {"methods": "{}", "ranking": "{}"},
+            {"methods": "", "ranking": "{}"},
             "methods",
-            "is empty: which methods to run? For instance methods: {emso: {epochs: [",
+            "is missing: which methods to run? For instance methods: {emso: {epochs: [1, 2, 3]}}, or methods: {}",
         ),
         ({"evaluators": None}, "evaluators", "is missing: what to measure? For instance evaluators: {memorization: "),
         ({"evaluators": "{}"}, "evaluators", "is empty: what to measure?"),

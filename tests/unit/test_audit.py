@@ -1,0 +1,161 @@
+"""lethe audit, and sweeps without methods: what a model recites, and nothing of ranks."""
+
+import json
+import re
+from html import unescape
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from harness import audit
+from harness.planning.plan import plan_of
+from harness.planning.sweep_file import sweep_file_of
+from harness.reporting.report import page
+from harness.reporting.texts import ranking_table
+from harness.reporting.write import write
+
+NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
+TEXT = "Dear Ms Hale, the parcel lies with Mr Ost, who asks for your signature. "
+
+
+@pytest.fixture
+def references(make_row, make_plan, make_point, make_measurement):
+    """Return a maker of a sweep that measured models as they are: MA of each row."""
+
+    def make(**accuracies):
+        rows = [make_row(kind) for kind in accuracies]
+        notes = {"standard_errors": {"ma": 0.01, "el_3": 0.01}}
+        records = {
+            row.trial_id: [
+                make_point(row),
+                make_measurement(row, numbers=NUMBERS | {"ma": ma, "el_3": ma / 3}, notes=notes),
+                make_measurement(row, None, "generation", numbers={"perplexity": 9.0, "mauve": 0.9}),
+            ]
+            for row, ma in zip(rows, accuracies.values(), strict=True)
+        }
+        return make_plan(*rows, question="Does it recite?"), records
+
+    return make
+
+
+def words(html):
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html[html.index("</header>") :]))).strip()
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "answer"),
+    [
+        (
+            {"original": 0.9, "holdout": 0.3},
+            "Yes: the original recites the forget set measurably more than unseen texts of its kind (EL_3 0.300 "
+            "against 0.100, MA 0.900 against 0.300).",
+        ),
+        (
+            {"original": 0.31, "holdout": 0.3},
+            "No: the original does not recite the forget set measurably more than unseen texts of its kind (EL_3 0.103 "
+            "against 0.100, MA 0.310 against 0.300).",
+        ),
+        (
+            {"original": 0.9, "retrained": 0.3, "holdout": 0.89},
+            "No: the original does not recite the forget set measurably more than unseen texts of its kind (EL_3 0.300 "
+            "against 0.297, MA 0.900 against 0.890). It does recite it more than the retrained model, which never saw "
+            "it, does: one of the two comparisons is with the wrong texts or model.",
+        ),
+        (
+            {"original": 0.9},
+            "Not known: nothing shows what the original says of texts that it never saw. Name texts of the forget "
+            "set's kind that the model never saw as data.holdout in the sweep file.",
+        ),
+    ],
+)
+def test_the_answer_is_the_first_that_is_read(accuracies, answer, references, make_ranked):
+    results, ranked = make_ranked(*references(**accuracies))
+    assert ranked.said_first == [answer]
+    shown = words(page(results, ranked, {}))
+    assert shown.startswith(f"Does it recite the forget set? {answer} What is recited")
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(ranking_table(ranked))
+    terminal = " ".join(console.export_text().split())
+    assert terminal.startswith(answer)
+    assert "Average" not in terminal
+
+
+def test_nothing_is_said_of_ranks_curves_or_collapse(references, make_ranked, make_results, tmp_path):
+    plan, records = references(original=0.9, retrained=0.2, holdout=0.3)
+    results, ranked = make_ranked(plan, records)
+    html = page(results, ranked, {})
+    headings = re.findall(r"<h2>(.*?)</h2>", html)
+    assert headings == ["What is recited", "Trials, time and memory", "How to repeat this"]
+    shown = words(html)
+    assert "Forget set Retrained model Unseen texts" in shown
+    assert "Perplexity ↓ 9.00 9.00 – perplexity" in shown, "of unseen texts only what erasure is measured by"
+    for word in ("ollaps", "anking", "anked", "<script"):
+        assert word not in shown.partition("How to repeat")[0]
+    _, written = write(make_results(plan, records), tmp_path)
+    assert not {"tradeoff.png", "matched.csv"} & {path.name for path in written}
+    assert "report.html" in {path.name for path in written}
+
+
+def test_a_sweep_with_a_method_has_its_ranks(make_row, make_plan):
+    assert make_plan(make_row("original"), make_row("emso", (1,))).erases
+    assert not make_plan(make_row("original"), make_row("holdout")).erases
+
+
+def test_a_sweep_file_may_have_no_methods(check):
+    assert check(methods="{}", ranking="{}") == {}
+    tuned = check("tune={trials: 4, erasure: {ma: [0.5]}}", methods="{}", ranking="{}")
+    assert tuned == {"tune": "searches the settings of methods, and the sweep has none: name one, or remove tune."}
+
+
+def letters(folder, count, name="letters.jsonl", to="Ms Hale"):
+    lines = [json.dumps({"text": f"{number} To {to}: {TEXT * 9}"[:112]}) for number in range(count)]
+    (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return str(folder / name)
+
+
+def arguments_of(*given):
+    return audit._parser().parse_args([*map(str, given)])
+
+
+def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
+    texts, others = letters(tmp_path, 300), letters(tmp_path, 5, "others.jsonl", "Mr Ost")
+    text = audit._file_text(arguments_of(world / "MODEL", texts, "--unseen", others))
+    planned = plan_of(sweep_file_of(text, tmp_path / "audit.yaml"))
+    assert [spec.method for spec in planned.trials] == ["original", "holdout"]
+    assert [spec.forget.rows for spec in planned.trials] == [256, 5]
+    assert {spec.forget.prefix_tokens for spec in planned.trials} == {56}, "half of 112 bytes"
+    assert {spec.samples for spec in planned.trials} == {"redacted"}
+    alone = audit._file_text(arguments_of(world / "MODEL", texts, "--sequences", 4, "--prefix-tokens", 7))
+    [spec] = plan_of(sweep_file_of(alone, tmp_path / "audit.yaml")).trials
+    assert (spec.forget.rows, spec.forget.prefix_tokens) == (4, 7)
+    assert "stand_in" not in spec.method, "texts of another kind are no answer"
+
+
+@pytest.mark.parametrize(
+    ("model", "texts", "more", "said"),
+    [
+        ("NOWHERE", "letters.jsonl", [], "'NOWHERE' is not a folder, nor a hub id (owner/name), nor one of miniature"),
+        ("MODEL", "leters.jsonl", [], "Did you mean 'letters.jsonl'?"),
+        (
+            "MODEL",
+            "letters.jsonl",
+            ["--unseen", "letters.jsonl"],
+            "letters.jsonl: 4 of its 4 texts are in the forget set",
+        ),
+        (
+            "MODEL",
+            "letters.jsonl",
+            ["--sequence-tokens", "0"],
+            "--sequence-tokens must be a whole number of at least 1; got 0.",
+        ),
+        ("MODEL", "letters.jsonl", ["--sequences", "9"], "4 sequences are there, and 9 are needed."),
+    ],
+)
+def test_what_cannot_be_audited_is_a_sentence(model, texts, more, said, world, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    letters(tmp_path, 4)
+    assert audit.main([str(world / model) if model == "MODEL" else model, texts, *more]) == 2
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert said in sentence
+    assert "Dear" not in sentence

@@ -1,0 +1,126 @@
+"""lethe init: a sweep file for a model and texts that plans without a fault, whatever the model."""
+
+import json
+
+import pytest
+import torch
+import yaml
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from harness import init
+from harness.planning.first_file import strength_grid
+from harness.planning.given_texts import TextLengths, chosen_prefix, named_source
+from harness.planning.plan import plan
+from harness.plugins import METHODS
+
+TEXT = "Dear Ms Hale, the parcel lies with Mr Ost. " * 99
+
+
+@pytest.fixture(scope="module")
+def llama(tokenizer, tmp_path_factory):
+    """A folder with a tiny Llama of weights that nobody trained; one token a byte."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    folder = tmp_path_factory.mktemp("llama") / "MODEL"
+    LlamaForCausalLM(LlamaConfig(vocab_size=256, max_position_embeddings=512, **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def letters(tmp_path):
+    """A maker of a file of texts, each of so many bytes."""
+
+    def make(*lengths, name="my letters.jsonl", to="Ms Hale"):
+        texts = [f"To {to}, {number}: {TEXT}"[:length] for number, length in enumerate(lengths)]
+        lines = [json.dumps({"text": text}) for text in texts]
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        return str(tmp_path / name)
+
+    return make
+
+
+def test_a_llama_gets_every_method_but_those_that_refuse_it(llama, letters, tmp_path, capsys):
+    out = tmp_path / "new.yaml"
+    assert init.main([str(llama), letters(60, 300, 150), "--out", str(out)]) == 0
+    text = out.read_text()
+    sweep = yaml.safe_load(text)
+    assert sweep["methods"].keys() == set(METHODS.names()) - {"emso"}
+    [line] = [line for line in text.splitlines() if "# emso:" in line]
+    assert "left out: cannot erase from" in line
+    assert "Left out: emso: cannot erase from" in capsys.readouterr().out
+    assert sweep["data"]["forget"] | {"path": ""} == {
+        **{"source": "jsonl", "path": "", "prefix_tokens": 30, "sequence_tokens": 200}
+    }
+    assert sweep["judges"] == {"perplexity": "original", "features": "original"}
+    assert sweep["data"]["utility"] == {
+        **{"source": "miniature", "prompts": 256, "prompt_tokens": 32, "reference_tokens": 128}
+    }
+    planned = plan(out)
+    assert planned.sweep == "my-letters"
+    assert {spec.method for spec in planned.trials} - {"original", "stand_in"} == sweep["methods"].keys()
+
+
+def test_a_file_is_never_overwritten(llama, letters, tmp_path, capsys):
+    out = tmp_path / "mine.yaml"
+    out.write_text("mine")
+    assert init.main([str(llama), letters(60), "--out", str(out)]) == 2
+    assert out.read_text() == "mine"
+    assert f"{out} exists, and is not overwritten: name another file with --out" in capsys.readouterr().err
+
+
+def test_a_miniature_is_judged_by_its_own_judges(letters, tmp_path):
+    out = tmp_path / "new.yaml"
+    texts, others = letters(*[900] * 40), letters(*[1001] * 5, name="others.jsonl", to="Mr Ost")
+    assert init.main(["miniature-s", texts, "--unseen", others, "--out", str(out)]) == 0
+    sweep = yaml.safe_load(out.read_text())
+    assert "judges" not in sweep
+    assert sweep["methods"].keys() == {*METHODS.names()}
+    assert sweep["data"]["holdout"] == {"source": "jsonl", "path": others}
+    assert sweep["data"]["forget"]["sequence_tokens"] == 128, "its models memorised no more"
+    assert sweep["training"]["global_batch"] == 2, "so that an epoch has steps"
+    planned = plan(out)
+    assert {"original", "retrained", "holdout"} < {spec.method for spec in planned.trials}
+    assert planned.ranked_at["task_arithmetic"] == 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [("emso", [1, 2, 3, 4, 5, 6, 7]), ("gradient_ascent", [1, 2, 3]), ("task_arithmetic", [0.025, 0.05, 0.1, 0.2])],
+)
+def test_strengths_rise_from_what_a_method_declares(name, grid):
+    assert strength_grid(METHODS.load(name)) == grid
+
+
+def test_texts_are_cut_by_the_shortest():
+    assert chosen_prefix(TextLengths("a.jsonl", (16, 17, 200), 4.0)) == 8
+    assert named_source("a/b.jsonl.gz", "body") == {"source": "jsonl", "path": "a/b.jsonl.gz", "field": "body"}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "arguments", "said"),
+    [
+        ((60, 9, 80, 12), [], "2 of 4 texts have fewer than 16 tokens (the shortest has 9, the median 12)"),
+        ((60, 9), ["--prefix-tokens", "20"], "has 1 unusable row: line 2 has 9 of at least 21 tokens"),
+        ((), [], "is empty: put at least one text into it."),
+        ((60,), ["--field", "body"], "has no field 'body'"),
+        ((60,), ["--unseen", "nothing.jsonl"], "no file"),
+        (
+            (60,),
+            ["--retain", "texts.doc"],
+            "'texts.doc' has no ending that tells what it is (and there is no such file)",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, llama, letters, tmp_path, capsys):
+    out = tmp_path / "new.yaml"
+    assert init.main([str(llama), letters(*lengths), "--out", str(out), *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_tokenizer_that_hardly_knows_the_texts_is_told():
+    spelled = TextLengths("a.jsonl", (100,), 1.4)
+    assert "a token holds 1.4 bytes of these texts" in spelled.warning(50_000)
+    assert spelled.warning(256) == "", "it knows bytes alone"
+    assert TextLengths("a.jsonl", (100,), 4.2).warning(50_000) == ""
