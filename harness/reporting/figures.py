@@ -62,6 +62,16 @@ def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
     return figure
 
 
+def draw_tradeoff(ax: Axes, table: pd.DataFrame, info: MetricInfo, model: str, x: str, y: str) -> None:
+    """Draw one panel of `tradeoff` on axes of anybody's, with a legend of its own."""
+    of_variant = styles(table)
+    drawn = curves(table, model, x, y)
+    _draw_plane(ax, drawn, info[x], info[y], of_variant)
+    ax.legend(handles=_legend_handles(drawn, of_variant), frameon=False, fontsize=8, labelcolor=INK)
+    ax.figure.draw_without_rendering()  # type: ignore[union-attr]  # Labels need to know where points will be.
+    _label_points(ax, drawn, of_variant)
+
+
 def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
     """Return the figure as a file's bytes: the same bytes for the same figure."""
     dated = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
@@ -127,7 +137,8 @@ def _draw_intervals(ax: Axes, point: CurvePoint, colour: str) -> None:
             ax.add_artist(Line2D(xs, ys, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
 
 
-def _curve_legend(figure: Figure, drawn: Sequence[Curve], styles: Styles, columns: int, note: str) -> None:
+def _legend_handles(drawn: Sequence[Curve], styles: Styles) -> list[Line2D]:
+    """Return an entry for each variant, reference models first."""
     handles = []
     for curve in sorted({curve.variant: curve for curve in drawn}.values(), key=lambda curve: not curve.is_reference):
         if curve.is_reference:
@@ -139,6 +150,11 @@ def _curve_legend(figure: Figure, drawn: Sequence[Curve], styles: Styles, column
         handles.append(Line2D([], [], color=colour, label=without_mathtext(curve.label), **style))
     if any(point.collapsed for curve in drawn for point in curve.points):
         handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **_HOLLOW))
+    return handles
+
+
+def _curve_legend(figure: Figure, drawn: Sequence[Curve], styles: Styles, columns: int, note: str) -> None:
+    handles = _legend_handles(drawn, styles)
     figure.legend(
         handles=handles,
         title=note,
