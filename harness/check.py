@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from traceback import extract_tb
 from typing import Any
 
 import yaml
@@ -98,7 +99,9 @@ def _add(file: Path) -> PluginRegistry[Any]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise PluginError(f"{file} cannot be imported: {type(error).__name__}: {shown(str(error))}") from error
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
+        where = f" (line {lines[-1]})" if lines else ""
+        raise PluginError(f"{file}{where} cannot be imported: {type(error).__name__}: {shown(str(error))}") from error
     kinds = [registry for registry in (METHODS, EVALUATORS) if registry.plugins_in(module)]
     if len(kinds) != 1:
         raise PluginError(

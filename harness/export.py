@@ -106,8 +106,8 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
         raise DataError("\n".join([f"'{name}' means {len(named)} points. Name one:", *named[:_MOST_NAMED], *more]))
     unread = "".join(f" Not looked at: {fault}" for fault in faults)
     raise DataError(
-        f"no measured point is called '{name}' in {', '.join(str(folder) for folder in folders)}. table.csv has the ids "
-        f"(point_id); a name may also be SWEEP:VARIANT@STRENGTH, tradeoff:emso@3 say.{unread}"
+        f"no measured point is called '{name}' in {', '.join(str(folder) for folder in folders)}. table.csv has the "
+        f"ids (point_id); a name may also be SWEEP:VARIANT@STRENGTH, tradeoff:emso@3 say.{unread}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What differs between two sweeps' results: in settings, in versions, and in the numbers of the points that both have."""
+"""What differs between the results of two sweeps: settings, versions, and the numbers of points that both have."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The card of an exported model: what was erased how, what was measured, and what that does not show.
 
-It holds names, numbers, settings and digests, and no text of the forget set. The front matter is the hub's `model-index`.
+It holds names, numbers, settings and digests, and no text of the forget set. The front matter is what the hub calls a
+model index.
 """
 
 from __future__ import annotations

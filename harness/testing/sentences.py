@@ -38,12 +38,10 @@ class Sentences:
             about = inspect.getdoc(getattr(item, "function", None)) or item.name
             self._held[item.nodeid] = about.partition("\n\n")[0].replace("\n", " ")
 
-    def pytest_exception_interact(
-        self, node: pytest.Item, call: pytest.CallInfo[object], report: pytest.TestReport
-    ) -> None:
-        """Note why a test failed, and where in the plugin."""
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """Note why a test failed, and where in the plugin; the report itself is made by pytest."""
         if call.excinfo is not None:
-            self._reasons[report.nodeid] = reasons(call.excinfo, self._file)
+            self._reasons[item.nodeid] = reasons(call.excinfo, self._file)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Tell of a test once it is over; one that fails while it is taken down has failed too."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.cli import main
 from harness.errors import ModelError
 from harness.execution import memorized, trial
 from harness.execution.jobs import Folders, Job, jobs_for
