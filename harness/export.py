@@ -26,6 +26,7 @@ from harness.storage import writing
 from harness.terminal import tell
 
 if TYPE_CHECKING:
+    from harness.contracts import Checkpoint
     from harness.library import SweepResults
     from harness.records.results import PointResults
 
@@ -40,13 +41,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results, or of one"
     )
+    parser.add_argument("--model", help="where the original is now, if not where it was: a name, a folder or a hub id")
+    parser.add_argument("--tokenizer", help="its tokenizer's folder, if that is not with the model")
     arguments = parser.parse_args(argv)
     from harness.library import load_results
+    from harness.models.resolving import resolve_model
 
     try:
         _refuse_existing(arguments.out)
         sweep, point_id = find_point(arguments.point, arguments.results)
-        export_point(load_results(sweep), point_id, arguments.out)
+        original = resolve_model(arguments.model, arguments.tokenizer) if arguments.model else None
+        export_point(load_results(sweep), point_id, arguments.out, original)
     except LetheError as error:
         tell(error, is_error=True)
         return 1 if isinstance(error, StorageError) else 2
@@ -54,8 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def export_point(outcome: SweepResults, point_id: str, out: Path) -> None:
+def export_point(outcome: SweepResults, point_id: str, out: Path, original: Checkpoint | None = None) -> None:
     """Write a point's model, its tokenizer and a card to the new folder `out`: whole, or not at all.
+
+    `original` is where the model before erasure is now, if it is not where it was when the sweep ran.
 
     Raises:
         DataError: No measured point has this id, its model was not kept, or `out` exists.
@@ -68,7 +75,7 @@ def export_point(outcome: SweepResults, point_id: str, out: Path) -> None:
 
     _refuse_existing(out)
     point = outcome.point(point_id)
-    model, tokenizer = outcome.model(point_id), load_tokenizer(point.spec.model)
+    model, tokenizer = outcome.model(point_id, original), load_tokenizer(original or point.spec.model)
     made_by = {name: version(package) for name, package in (("Lethe", "lethe"), ("transformers", "transformers"))}
     with folder_whole(out, "the exported model", "refuse") as folder:
         save_model(model, folder)

@@ -25,7 +25,7 @@ from harness.specs import TrialSpec
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from harness.contracts import Model
+    from harness.contracts import Checkpoint, Model
 
 
 @dataclass(frozen=True)
@@ -140,20 +140,29 @@ class SweepResults:
             raise DataError(f"no measured point of this sweep is called '{point_id}': see .table['point_id'].")
         return points[point_id]
 
-    def model(self, point_id: str) -> Model:
+    def model(self, point_id: str, original: Checkpoint | None = None) -> Model:
         """Return the model of a point, as `table` has its id: a reference, or an erased model that was kept.
+
+        Args:
+            point_id: As in `table`.
+            original: Where the original is now, as `resolve_model` has it; None: where it was when the sweep ran.
 
         Raises:
             DataError: No point has this id, or its erased model was not kept.
-            ModelError: What was kept is damaged, or the original that a patch is for has changed.
+            ModelError: What was kept is damaged, or the original is gone or another.
         """
         from harness.models.loading import load_model
         from harness.models.patch import load_erased
 
         spec = self.point(point_id).spec
+        if original is not None and original.digest != spec.model.digest:
+            raise ModelError(
+                f"the original of point {point_id} has the digest {spec.model.digest}, and '{original.id}' has "
+                f"{original.digest}: it is another model."
+            )
         if spec.is_reference:
-            return load_model(spec.retrained or spec.model)
-        return load_erased(spec.model, self._kept(spec, point_id))
+            return load_model(spec.retrained or original or spec.model)
+        return load_erased(original or spec.model, self._kept(spec, point_id))
 
     def _kept(self, spec: TrialSpec, point_id: str) -> Path:
         """Return the folder of an erased model that was kept, after reading all of it."""

@@ -66,10 +66,8 @@ class Sentences:
     def summary(self, what: str) -> str:
         """Return one sentence on all of it."""
         held, skipped = self._counts["passed"], self._counts["skipped"]
-        apart = f", and {skipped} do not apply" if skipped else ""
-        if not self.failed:
-            return f"All {held} requirements hold for {what}{apart}."
-        return f"{self.failed} of {held + self.failed} requirements do not hold for {what}{apart}."
+        apart = f" (not applicable: {skipped})" if skipped else ""
+        return f"{held} of {held + self.failed} requirements hold for {what}{apart}."
 
 
 def reasons(found: pytest.ExceptionInfo[BaseException], file: Path) -> list[str]:

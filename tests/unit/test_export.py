@@ -2,15 +2,18 @@
 
 import hashlib
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 import yaml
 from huggingface_hub.repocard_data import model_index_to_eval_results
+from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli import main as lethe
+from harness.errors import DataError
 from harness.export import find_point, main
 from harness.library import load_results
 from harness.models.blocks import blocks
@@ -153,6 +156,27 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
     assert "holds no results of a sweep ''" in refused("abc", results=tmp_path / "nowhere")
 
 
+def test_an_original_that_was_moved_is_named(results, tmp_path, world, capsys):
+    root, rows = results
+    shutil.copytree(world / "MODEL", tmp_path / "moved")
+    shutil.copytree(world / "MODEL", tmp_path / "away")
+    spec = replace(rows["emso"], model=resolve_model(str(tmp_path / "away")))
+    Journal(root / "s" / "journal").write_plan(replace(Journal(root / "s" / "journal").read_plan(), trials=(spec,)))
+    shutil.rmtree(tmp_path / "away")
+
+    def export(*arguments):
+        return main(["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root), *arguments])
+
+    assert export() == 2
+    assert str(tmp_path / "away") in capsys.readouterr().err
+    assert export("--model", str(world / "OTHER")) == 2
+    assert f"has the digest {spec.model.digest}, and " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert export("--model", str(tmp_path / "moved")) == 0
+    written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
+    assert torch.equal(logits(written), logits(erased(resolve_model(str(tmp_path / "moved")))))
+
+
 def test_a_damaged_model_is_not_exported_and_stays_where_it_is(results, tmp_path, capsys):
     root, rows = results
     for variant, strength, name in (("emso", 2, "patch"), ("gradient_ascent", 1, "model")):
@@ -173,6 +197,20 @@ def test_one_point_of_two_sweeps_is_named_with_its_sweep(results, make_plan, mak
     journal.write_plan(make_plan(spec, sweep="t"))
     journal.append(make_measurement(spec, 2))
     point = spec.point_id(2)
-    with pytest.raises(Exception, match=rf"means 2 points. Name one:\n  s:{point}.*\n  t:{point}"):
+    with pytest.raises(DataError, match=rf"means 2 points. Name one:\n  s:{point}.*\n  t:{point}"):
         find_point(point, root)
     assert find_point(f"t:{point[:6]}", root) == (root / "t", point)
+
+
+def test_a_figure_on_ones_own_axes_names_what_was_not_measured(results, tmp_path):
+    root, _ = results
+    outcome = load_results(root / "s")
+    ax = Figure(figsize=(4, 4)).subplots()
+    outcome.plot_tradeoff(ax, x="perplexity", y="ma")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Perplexity (log scale)", "MA")
+    for asked, words in (
+        ({"x": "perplexity", "y": "el_3"}, r"measured no metric called 'el_3'\. It has ma, perplexity"),
+        ({"x": "perplexity", "y": "ma", "model": "other"}, "measured no model called 'other'"),
+    ):
+        with pytest.raises(DataError, match=words):
+            outcome.plot_tradeoff(ax, **asked)
