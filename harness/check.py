@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -148,7 +149,8 @@ def _run(checked: _Checked, settings: dict[str, Any], *, verbose: bool) -> int:
     kind = checked.registry.kind
     tell(f"The {kind} '{checked.name}' ({checked.file}), tried on the smallest miniature. It takes a minute or so.", "")
     with TemporaryDirectory(prefix="lethe-check-") as folder:
-        suite = Path(folder) / "test_plugin.py"
+        # A name of its own: Python keeps modules by their names, and a process may check several plugins.
+        suite = Path(folder) / f"test_{secrets.token_hex(4)}.py"
         suite.write_text(
             f"from harness.testing import {_SUITES[kind]}\n\n\nclass TestPlugin({_SUITES[kind]}):\n"
             f"    plugin = {checked.name!r}\n    settings = {settings!r}\n",
