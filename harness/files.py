@@ -46,6 +46,7 @@ def write_whole(
     encoded = printable(content).encode() if isinstance(content, str) else content
     with writing(path, what, len(encoded)):
         path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_device(path)
         with _beside(path) as temporary:
             temporary.touch(exist_ok=False)
             with _in_use(temporary):
@@ -75,6 +76,9 @@ def folder_whole(folder: Path, what: str, existing: Literal["keep", "refuse", "r
     """
     with writing(folder, what):
         folder.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_device(folder)
+        if folder.is_file():
+            raise FileExistsError(errno.EEXIST, "no folder")
     if existing == "replace":
         recover(folder)
     with writing(folder, what, reads_too=True), _beside(folder) as temporary:
@@ -89,6 +93,12 @@ def folder_whole(folder: Path, what: str, existing: Literal["keep", "refuse", "r
                 elif existing == "refuse" or not folder.exists():
                     temporary.rename(folder)
                 sync(folder.parent)
+
+
+def _refuse_device(path: Path) -> None:
+    """Raise an OSError if a device, a pipe or a socket is there: to replace /dev/null would harm the whole machine."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.ESPIPE, "no regular file")
 
 
 def recover(folder: Path) -> None:

@@ -31,7 +31,7 @@ _WRITE_FAULTS = {
     errno.ENAMETOOLONG: ("a name in it is longer than the file system allows", "Give it a shorter name."),
     errno.EIO: ("the disk, or the connection to it, failed", f"Check the disk and {_AGAIN}."),
     errno.ENOENT: ("its folder was removed meanwhile", "Run the same command again."),
-    errno.ESPIPE: ("it is no regular file but a pipe, a socket or a device", f"Move it away and {_AGAIN}."),
+    errno.ESPIPE: ("it is no regular file but a pipe, a socket or a device", "Name another path."),
     errno.EMFILE: ("this process has too many files open", f"Raise that limit (ulimit -n) and {_AGAIN}."),
 }
 _READ_FAULTS = {

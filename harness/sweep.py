@@ -123,6 +123,7 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tr
     from harness.execution.progress import Progress
     from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
     from harness.library import SweepResults
+    from harness.records.journal import Journal
     from harness.reporting.collapse import classes_by_trial
     from harness.reporting.write import write, write_measured
 

@@ -136,9 +136,9 @@ def _frames(error: BaseException) -> list[tuple[CodeType, int]]:
 def _positions(error: BaseException) -> list[str]:
     """Return where an exception and all that led to it rose, as a traceback has them: the cause first."""
     lines: list[str] = []
-    for each in reversed(list(_related(error))):
-        lines.append(f"{_type_name(each)}:")
-        lines += [f"  {position}" for code, line in _frames(each) if (position := _at(code, line))]
+    for related in reversed(list(_related(error))):
+        lines.append(f"{_type_name(related)}:")
+        lines += [f"  {position}" for code, line in _frames(related) if (position := _at(code, line))]
     return lines
 
 
@@ -146,15 +146,15 @@ def _related(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception, its causes and its group's members, each once."""
     waiting, seen = [error], set[int]()
     while waiting and len(seen) < _MOST_EXCEPTIONS:
-        each = waiting.pop(0)
-        if id(each) in seen:
+        current = waiting.pop(0)
+        if id(current) in seen:
             continue
-        seen.add(id(each))
-        yield each
-        hidden = None if each.__suppress_context__ else each.__context__
-        earlier = hidden if each.__cause__ is None else each.__cause__
+        seen.add(id(current))
+        yield current
+        hidden = None if current.__suppress_context__ else current.__context__
+        earlier = hidden if current.__cause__ is None else current.__cause__
         waiting += [] if earlier is None else [earlier]
-        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        waiting += current.exceptions if isinstance(current, BaseExceptionGroup) else ()
 
 
 def _type_name(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any, NotRequired, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from harness.contracts import Number, Sample
@@ -15,6 +15,7 @@ from harness.records.record import Candidate, Failed, Measurement, Point, Record
 KINDS: dict[str, type[Record]] = {
     kind.__name__.lower(): kind for kind in (Started, Point, Measurement, Candidate, Stopped, Failed)
 }
+_Strength = int | FiniteFloat
 _FORMS: dict[str, TypeAdapter[Any]] = {}
 """Of each kind, made when the first such line is read: that takes milliseconds."""
 
@@ -58,6 +59,8 @@ def _form(kind: type) -> Any:
         hints |= {"metrics": _tuple_of(metric), "samples": _tuple_of(_form(Sample))}
     if kind is Candidate:
         hints["probes"] = tuple[dict[str, Number], ...]
+    if "strength" in hints:
+        hints["strength"] = _Strength if hints["strength"] == Number else _Strength | None
     optional = {
         field.name for field in fields(kind) if field.default is not MISSING or field.default_factory is not MISSING
     }

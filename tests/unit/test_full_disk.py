@@ -241,6 +241,22 @@ def test_what_stands_in_the_journals_place_is_named(tmp_path, writes, block, rea
     assert reason in attempt(writes["journal"], tmp_path)
 
 
+def test_a_device_or_pipe_is_never_replaced(tmp_path):
+    """What would go into /dev/null's place would stay there for the whole machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(StorageError, match="no regular file but a pipe"):
+        write_whole(pipe, "text")
+    for existing in ("keep", "refuse", "replace"):
+        with pytest.raises(StorageError, match="no regular file but a pipe"), folder_whole(pipe, "weights", existing):
+            pass
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="a file stands"), folder_whole(tmp_path / "file", "weights", "replace"):
+        pass
+    assert pipe.is_fifo()
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "pipe"}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_in_a_folders_place_is_named(tmp_path, writes, kind):
     (tmp_path / "file").touch()
