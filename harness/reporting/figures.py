@@ -22,7 +22,7 @@ from harness.reporting.curves import Curve, CurvePoint, better_corner, curves, p
 from harness.reporting.layout import split_title
 from harness.reporting.metric_info import MetricInfo
 from harness.reporting.placement import along, label_centres
-from harness.specs import ORIGINAL, RETRAINED
+from harness.specs import ORIGINAL, RETRAINED, UNSEEN_ROWS
 
 Styles = dict[str, tuple[str, str]]
 """Variant to its colour and marker."""
@@ -63,9 +63,12 @@ def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
 
 
 def draw_tradeoff(ax: Axes, table: pd.DataFrame, info: MetricInfo, model: str, x: str, y: str) -> None:
-    """Draw one panel of `tradeoff` on axes of anybody's, with a legend of its own."""
+    """Draw one panel of `tradeoff` on axes of anybody's, with a legend of its own.
+
+    Rows of unseen texts are left out, between two erasure metrics too: they are no model's place in the trade-off.
+    """
     of_variant = styles(table)
-    drawn = curves(table, model, x, y)
+    drawn = [curve for curve in curves(table, model, x, y) if curve.method not in UNSEEN_ROWS]
     _draw_plane(ax, drawn, info[x], info[y], of_variant)
     ax.legend(handles=_legend_handles(drawn, of_variant), frameon=False, fontsize=8, labelcolor=INK)
     ax.figure.draw_without_rendering()  # type: ignore[union-attr]  # Labels need to know where points will be.

@@ -83,6 +83,10 @@ def test_axes_of_ones_own_get_what_the_panel_of_these_metrics_has():
     ]  # fmt: skip
     other = Figure(figsize=(4, 4)).subplots()
     draw_tradeoff(other, table, known(table), "m", x="perplexity", y="el_3")
+    unseen = frame(*ROWS, ("holdout", np.nan, 0, 0.06, 0.48, np.nan, np.nan, None))
+    third = Figure(figsize=(4, 4)).subplots()
+    draw_tradeoff(third, unseen, known(unseen), "m", x="ma", y="el_3")
+    assert len(markers(third)) == len(ROWS), "and none for what the original says of unseen texts"
     assert markers(other) != markers(ax)
     assert (other.get_xscale(), ax.get_xscale()) == ("log", "linear")
 
