@@ -6,7 +6,7 @@
 
 Reading order: `contracts` (the words), `plugins` (names to classes), `planning` (a sweep file
 to trials), `execution.trial` (one trial: erase, then measure), `records` (what is kept),
-`reporting` (what is shown). The doors are `sweep`, `collate`, `pretrain`, `cli` and `library`.
+`reporting` (what is shown). The doors are `sweep`, `collate`, `export`, `diff`, `check`, `cli` and others.
 """
 
 from importlib import import_module

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import DataError, LetheError
 from harness.execution.threads import leave
-from harness.paths import folder_argument, path_argument
+from harness.paths import folder_argument
 from harness.terminal import tell
 
 if TYPE_CHECKING:
@@ -29,9 +31,11 @@ VERBS = {
     "collate": ("harness.collate:main", "make tables and report again, from a journal or a table.csv"),
     "verify": ("harness.verify:main", "hold a sweep's results against the published table that it reproduces"),
     "index": ("harness.index:main", "write one page that links the reports of all sweeps"),
+    "check": ("harness.check:main", "try one method or evaluator against all that it must keep, in sentences"),
     "pretrain": ("harness.pretrain:main", "rebuild the miniature's checkpoints, or make more from other seeds"),
     "plugins": ("harness.cli:plugins", "print every method and evaluator with its settings, and every metric"),
-    "patch": ("harness.cli:patch", "write an erased model that a sweep kept as a patch, as a checkpoint folder"),
+    "export": ("harness.export:main", "write any point's model as a from_pretrained folder, with tokenizer and card"),
+    "diff": ("harness.diff:main", "tell what differs between two results: settings, versions, numbers"),
     "items": ("harness.cli:items", "print what each sequence, prompt and question has of a point's metrics"),
     "figure": ("harness.figure:main", "draw the paper's appendix figures: losses, and a head's attention"),
     "track": ("harness.track:main", "fill MLflow in from a sweep's journal: what it lacks, and nothing twice"),
@@ -44,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `lethe VERB ...` and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     parser = _parser()
+    if arguments[0] == "--version":
+        tell(version_text())
+        return 0
     if not arguments[0].startswith("-") and arguments[0] not in VERBS:
         near = get_close_matches(arguments[0], VERBS, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -68,10 +75,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lethe", usage=usage, epilog="lethe VERB --help says more.", formatter_class=layout
     )
+    parser.add_argument("--version", action="store_true", help="print the versions of Lethe and of what it runs on")
     verbs = parser.add_subparsers(dest="name", metavar="VERB [ARGS]", required=True, title="verbs")
     for name, (_, about) in VERBS.items():
         verbs.add_parser(name, help=about, add_help=False)  # What follows a verb is its own to read.
     return parser
+
+
+def version_text() -> str:
+    """Return the versions of Lethe, with its commit where it runs from a checkout, and of what it runs on."""
+    from harness.records.runs import commit_tag
+
+    commit = next(iter(commit_tag().values()), "")
+    lines = [f"Lethe {version('lethe')}{commit and f', commit {commit}'}", f"Python {platform.python_version()}"]
+    return "\n".join([*lines, *(f"{package} {version(package)}" for package in ("torch", "transformers", "ray"))])
 
 
 def plugins(argv: Sequence[str]) -> int:
@@ -94,26 +111,6 @@ def dashboard(argv: Sequence[str]) -> int:
     from harness.records.mlflow_database import serve_dashboard
 
     serve_dashboard(arguments.results, arguments.port)
-
-
-def patch(argv: Sequence[str]) -> int:
-    """Write an erased model that a sweep kept as a patch, as a checkpoint folder."""
-    parser = _verb_parser("patch")
-    parser.add_argument(
-        "patch", type=path_argument, help="the patch: results/artifacts/erased/<point id>, as table.csv has it"
-    )
-    parser.add_argument("--model", required=True, help="the original: a miniature's name, a folder or a hub id")
-    parser.add_argument("--tokenizer", help="the original's tokenizer folder, if it is not with the model")
-    parser.add_argument("--out", type=path_argument, required=True, help="a new folder for the erased model")
-    arguments = parser.parse_args(argv)
-    from harness.models.patch import export_patched
-    from harness.models.resolving import resolve_model
-    from harness.records.artifacts import check_intact
-
-    check_intact(arguments.patch)
-    export_patched(resolve_model(arguments.model, arguments.tokenizer), arguments.patch, arguments.out)
-    tell(f"The erased model is in {arguments.out}.")
-    return 0
 
 
 def items(argv: Sequence[str]) -> int:

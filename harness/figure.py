@@ -168,7 +168,7 @@ def _after(arguments: argparse.Namespace, original: Checkpoint, tokens: list[int
     if arguments.patch:
         return attention_weights(load_patched(original, folder), tokens, head)
     if not folder.is_dir():
-        raise ModelError(f"no erased model at {folder}: name its checkpoint folder, as `lethe patch` writes it.")
+        raise ModelError(f"no erased model at {folder}: name its checkpoint folder, as `lethe export` writes it.")
     if (folder / "patch.safetensors").is_file():
         raise ModelError(f"{folder} holds a patch: name it with --patch.")
     erased = resolve_model(str(folder), original.tokenizer)

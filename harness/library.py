@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from harness.errors import DataError
+from harness.errors import DataError, ModelError
 from harness.execution.tuned import unfinished_studies
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, TrialResults, read_results
@@ -20,9 +20,12 @@ from harness.reporting.evidence import read_evidence
 from harness.reporting.metric_info import MetricInfo, metric_info
 from harness.reporting.ranking import RankedTable, rank
 from harness.reporting.table import table
+from harness.specs import TrialSpec
 
 if TYPE_CHECKING:
-    from harness.contracts import Model
+    from matplotlib.axes import Axes
+
+    from harness.contracts import Checkpoint, Model
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,37 @@ class SweepResults:
         Raises:
             DataError: No such model or metric was measured.
         """
+        self._refuse_unmeasured(model, x, y)
+        return curves(self.table, model, x, y)
+
+    def plot_tradeoff(self, ax: Axes, *, x: str, y: str, model: str | None = None) -> None:
+        """Draw what the report's trade-off figure shows of two metrics on one's own axes: curves, labels, legend.
+
+        Give the axes their size and place first: where a point's label has room depends on them.
+
+        Args:
+            ax: Of matplotlib.
+            x: Name of the metric across, `mauve` say.
+            y: Name of the metric upwards, `ma` say.
+            model: Whose points; None: the sweep's only model.
+
+        Raises:
+            DataError: No such model or metric was measured, or the sweep has several models.
+        """
+        from harness.reporting.figures import draw_tradeoff
+
         models = list(self.table["model"].unique())
-        for kind, name, known in (("model", model, models), *(("metric", name, self.metrics) for name in (x, y))):
+        if model is None and len(models) != 1:
+            raise DataError(f"this sweep measured {len(models)} models: say which, model={' or '.join(models)!r}.")
+        chosen = models[0] if model is None else model
+        self._refuse_unmeasured(chosen, x, y)
+        draw_tradeoff(ax, self.table, self.metrics, chosen, x, y)
+
+    def _refuse_unmeasured(self, model: str, *metrics: str) -> None:
+        models = list(self.table["model"].unique())
+        for kind, name, known in (("model", model, models), *(("metric", name, self.metrics) for name in metrics)):
             if name not in known:
                 raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
-        return curves(self.table, model, x, y)
 
     def items(self, point_id: str) -> pd.DataFrame:
         """Return what each item has of a point's metrics: one row for each metric and item.
@@ -96,38 +125,66 @@ class SweepResults:
                     "weight": items.weights_N,
                 }
             )
-            for name, items in self.results.items(self._point(point_id)).items()
+            for name, items in self.results.items(self.point(point_id)).items()
         ]
         return pd.concat([pd.DataFrame(columns=["metric", "item", "cluster", "value", "weight"]), *rows])
 
-    def _point(self, point_id: str) -> PointResults:
+    def point(self, point_id: str) -> PointResults:
+        """Return what the journal says of a measured point: its trial's spec, its measurements, the erasure's notes.
+
+        Raises:
+            DataError: No measured point has this id.
+        """
         points = {point.spec.point_id(point.strength): point for point in self.results.measured}
         if point_id not in points:
             raise DataError(f"no measured point of this sweep is called '{point_id}': see .table['point_id'].")
         return points[point_id]
 
-    def model(self, point_id: str) -> Model:
+    def model(self, point_id: str, original: Checkpoint | None = None) -> Model:
         """Return the model of a point, as `table` has its id: a reference, or an erased model that was kept.
+
+        Args:
+            point_id: As in `table`.
+            original: Where the original is now, as `resolve_model` has it; None: where it was when the sweep ran.
 
         Raises:
             DataError: No point has this id, or its erased model was not kept.
+            ModelError: What was kept is damaged, or the original is gone or another.
         """
         from harness.models.loading import load_model
         from harness.models.patch import load_erased
-        from harness.records.artifacts import Artifacts
 
-        spec = self._point(point_id).spec
+        spec = self.point(point_id).spec
+        if original is not None and original.digest != spec.model.digest:
+            raise ModelError(
+                f"the original of point {point_id} has the digest {spec.model.digest}, and '{original.id}' has "
+                f"{original.digest}: it is another model."
+            )
         if spec.is_reference:
-            return load_model(spec.retrained or spec.model)
-        folder = Artifacts(self.folder.parent / "artifacts").find("erased", point_id)
-        if folder is None:
+            return load_model(spec.retrained or original or spec.model)
+        return load_erased(original or spec.model, self._kept(spec, point_id))
+
+    def _kept(self, spec: TrialSpec, point_id: str) -> Path:
+        """Return the folder of an erased model that was kept, after reading all of it."""
+        from harness.records.artifacts import damage
+
+        folder = self.folder.parent / "artifacts" / "erased" / point_id
+        again = (
+            f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "
+            "measured anew, and kept."
+        )
+        if not folder.exists():
             raise DataError(
                 f"the erased model of '{spec.variant}' (point {point_id}) was not kept: the sweep file says "
-                f"keep_erased: {spec.keep_erased}. Say keep_erased: all, remove {self.folder}/journal/"
-                f"{spec.trial_id}.jsonl, and run the sweep again: the same model is made and measured anew, and kept. "
+                f"keep_erased: {spec.keep_erased}. Say keep_erased: all, {again} "
                 "(Two models that decode together are never kept.)"
             )
-        return load_erased(spec.model, folder)
+        if clause := damage(folder, "erased", point_id):
+            raise ModelError(
+                f"the erased model of '{spec.variant}' in {folder} is damaged ({clause}), and is not used. Remove that "
+                f"folder, {again}"
+            )
+        return folder
 
 
 def load_results(folder: str | PathLike[str]) -> SweepResults:

@@ -13,6 +13,7 @@ import pkgutil
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, with_config
@@ -80,14 +81,7 @@ class PluginRegistry(Generic[P]):
             raise PluginError(
                 f"the {self.kind} '{name}' ({module_name}) cannot be imported: {type(error).__name__}: {error}"
             ) from error
-        plugins: list[type[P]] = [
-            value
-            for value in vars(module).values()
-            if inspect.isclass(value)
-            and issubclass(value, self.contract)
-            and value.__module__ == module_name
-            and not inspect.isabstract(value)
-        ]
+        plugins = self.plugins_in(module)
         if len(plugins) != 1:
             names = ", ".join(plugin.__name__ for plugin in plugins) or "none"
             raise PluginError(
@@ -95,6 +89,30 @@ class PluginRegistry(Generic[P]):
                 "One file is one plugin."
             )
         return plugins[0]
+
+    def plugins_in(self, module: ModuleType) -> list[type[P]]:
+        """Return the concrete classes of the contract that a module defines itself."""
+        return [
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value)
+            and issubclass(value, self.contract)
+            and value.__module__ == module.__name__
+            and not inspect.isabstract(value)
+        ]
+
+    def add(self, name: str, module: ModuleType) -> None:
+        """Make a module that is loaded already a plugin of this process, as an entry point would.
+
+        Raises:
+            PluginError: Another plugin has this name.
+        """
+        if name in self.names():
+            raise PluginError(
+                f"the {self.kind} '{name}' is defined twice: in {module.__file__}, and where `lethe plugins` found it. "
+                "Rename the file, or name the plugin without a path."
+            )
+        self._entry_points[name] = EntryPoint(name, module.__name__, self.group)
 
     def configure(self, name: str, settings: dict[str, Any]) -> P:
         """Return the plugin `name` with these settings, every one of them checked.

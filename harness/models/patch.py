@@ -1,4 +1,4 @@
-"""Patches: an erasure kept as the few blocks it changed, to be laid over the original again, or exported so."""
+"""Patches: an erasure kept as the few blocks it changed, to be laid over the original again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from safetensors.torch import save_file
 
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
-from harness.files import folder_whole
 from harness.models.blocks import blocks
-from harness.models.loading import load_model, load_tokenizer
-from harness.models.saving import save_model
+from harness.models.loading import load_model
 from harness.storage import writing
 
 
@@ -90,25 +88,6 @@ def load_patched(original: Checkpoint, patch: Path) -> Model:
     if not file.is_file():
         raise ModelError(f"no patch at {file}. A sweep keeps them in results/artifacts/erased/<point id>.")
     return apply_patch(load_model(original), original.digest, file)
-
-
-def export_patched(original: Checkpoint, patch: Path, out: Path) -> None:
-    """Write the original with `patch` applied, and its tokenizer, to the new folder `out`.
-
-    The folder is there whole or not at all.
-
-    Raises:
-        ModelError: `out` exists, there is no patch, or it belongs to another original.
-        StorageError: It cannot be written.
-    """
-    if out.exists():
-        raise ModelError(f"{out} exists already; name a new folder.")
-    model = load_patched(original, patch)
-    with folder_whole(out, "the erased model", "refuse") as folder:
-        save_model(model, folder)
-        tokenizer = load_tokenizer(original)
-        with writing(folder, "the erased model's tokenizer"):
-            tokenizer.save_pretrained(folder)
 
 
 def read_patch(file: Path) -> tuple[str, dict[str, torch.Tensor]]:

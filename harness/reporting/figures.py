@@ -22,7 +22,7 @@ from harness.reporting.curves import Curve, CurvePoint, better_corner, curves, p
 from harness.reporting.layout import split_title
 from harness.reporting.metric_info import MetricInfo
 from harness.reporting.placement import along, label_centres
-from harness.specs import ORIGINAL, RETRAINED
+from harness.specs import ORIGINAL, RETRAINED, UNSEEN_ROWS
 
 Styles = dict[str, tuple[str, str]]
 """Variant to its colour and marker."""
@@ -60,6 +60,19 @@ def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
     for ax, of_plane in zip(axes, drawn, strict=True):
         _label_points(ax, of_plane, of_variant)
     return figure
+
+
+def draw_tradeoff(ax: Axes, table: pd.DataFrame, info: MetricInfo, model: str, x: str, y: str) -> None:
+    """Draw one panel of `tradeoff` on axes of anybody's, with a legend of its own.
+
+    Rows of unseen texts are left out, between two erasure metrics too: they are no model's place in the trade-off.
+    """
+    of_variant = styles(table)
+    drawn = [curve for curve in curves(table, model, x, y) if curve.method not in UNSEEN_ROWS]
+    _draw_plane(ax, drawn, info[x], info[y], of_variant)
+    ax.legend(handles=_legend_handles(drawn, of_variant), frameon=False, fontsize=8, labelcolor=INK)
+    ax.figure.draw_without_rendering()  # type: ignore[union-attr]  # Labels need to know where points will be.
+    _label_points(ax, drawn, of_variant)
 
 
 def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
@@ -127,7 +140,8 @@ def _draw_intervals(ax: Axes, point: CurvePoint, colour: str) -> None:
             ax.add_artist(Line2D(xs, ys, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
 
 
-def _curve_legend(figure: Figure, drawn: Sequence[Curve], styles: Styles, columns: int, note: str) -> None:
+def _legend_handles(drawn: Sequence[Curve], styles: Styles) -> list[Line2D]:
+    """Return an entry for each variant, reference models first."""
     handles = []
     for curve in sorted({curve.variant: curve for curve in drawn}.values(), key=lambda curve: not curve.is_reference):
         if curve.is_reference:
@@ -139,6 +153,11 @@ def _curve_legend(figure: Figure, drawn: Sequence[Curve], styles: Styles, column
         handles.append(Line2D([], [], color=colour, label=without_mathtext(curve.label), **style))
     if any(point.collapsed for curve in drawn for point in curve.points):
         handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **_HOLLOW))
+    return handles
+
+
+def _curve_legend(figure: Figure, drawn: Sequence[Curve], styles: Styles, columns: int, note: str) -> None:
+    handles = _legend_handles(drawn, styles)
     figure.legend(
         handles=handles,
         title=note,

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.cli import main
 from harness.errors import ModelError
 from harness.execution import memorized, trial
 from harness.execution.jobs import Folders, Job, jobs_for
@@ -160,20 +159,6 @@ def test_a_damaged_erased_model_is_erased_again(make_trial, run, tmp_path, metho
     assert len(warnings) == 1
     assert str(folder) in warnings[0]
     assert run(spec) == (before, [], []), "and it is kept again"
-
-
-def test_a_damaged_patch_is_not_exported(make_trial, run, tmp_path, capsys):
-    spec = make_trial("emso", "none", "epochs", 1)
-    run(spec)
-    folder = tmp_path / "artifacts" / "erased" / spec.point_id(1)
-    for name, patch in (("one", folder), ("two", folder / "patch.safetensors")):
-        assert main(["patch", str(patch), "--model", spec.model.location, "--out", str(tmp_path / name)]) == 0
-    flip(folder / "patch.safetensors")
-    capsys.readouterr()
-    for patch in (folder, folder / "patch.safetensors"):
-        assert main(["patch", str(patch), "--model", spec.model.location, "--out", str(tmp_path / "three")]) == 1
-        assert f"{folder} is damaged (patch.safetensors is not what was written)" in capsys.readouterr().err
-    assert not (tmp_path / "three").exists()
 
 
 def test_a_patch_of_its_own_must_fit_the_original(make_model, tmp_path):

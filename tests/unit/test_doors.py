@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -286,3 +287,14 @@ def test_lethe_plugins_lists_a_broken_plugin_with_its_reason(capsys, monkeypatch
 def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
     assert cli.main(["dashboard", "--results", str(tmp_path)]) == 1
     assert "Run a sweep first" in capsys.readouterr().err
+
+
+def test_the_version_has_the_commit_of_a_checkout_and_none_of_a_package(monkeypatch, capsys):
+    shown = []
+    for tag in ({"mlflow.source.git.commit": "c0ffee"}, {}):
+        monkeypatch.setattr("harness.records.runs.commit_tag", lambda tag=tag: tag)
+        assert cli.main(["--version"]) == 0
+        shown.append(capsys.readouterr().out.splitlines())
+    assert shown[0][0] == f"Lethe {version('lethe')}, commit c0ffee"
+    assert shown[1][0] == f"Lethe {version('lethe')}"
+    assert [line.split()[0] for line in shown[0][1:]] == ["Python", "torch", "transformers", "ray"]

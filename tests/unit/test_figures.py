@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from evaluators.reasoning import Reasoning
 from harness.reporting.curves import STYLES, better_corner, curves, panels, styles
-from harness.reporting.figures import rendered, tradeoff
+from harness.reporting.figures import draw_tradeoff, rendered, tradeoff
 from harness.reporting.metric_info import in_column_order
 from harness.reporting.placement import along, label_centres
 from harness.reporting.reasoning import bars
@@ -67,6 +68,27 @@ def test_four_panels_as_in_the_paper():
     ]
     assert [ax.get_xscale() for ax in figure.axes] == ["linear", "log", "linear", "log"]
     assert [ax.get_title("right") for ax in figure.axes] == ["better ↘", "better ↙", "better ↘", "better ↙"]
+
+
+def test_axes_of_ones_own_get_what_the_panel_of_these_metrics_has():
+    table = frame(*ROWS)
+    ax = Figure(figsize=(4, 4)).subplots()
+    draw_tradeoff(ax, table, known(table), "m", x="mauve", y="ma")
+    [panel] = [each for each in drawn(table).axes if (each.get_xlabel(), each.get_ylabel()) == ("MAUVE", "MA")]
+    assert markers(ax) == markers(panel)
+    assert len(markers(ax)) == len(ROWS)
+    assert {text.get_text() for text in ax.texts} >= {"1", "2"}
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "ORIGINAL", "RETRAINED", "EMSO", "GRADIENT_ASCENT", "collapsed",
+    ]  # fmt: skip
+    other = Figure(figsize=(4, 4)).subplots()
+    draw_tradeoff(other, table, known(table), "m", x="perplexity", y="el_3")
+    unseen = frame(*ROWS, ("holdout", np.nan, 0, 0.06, 0.48, np.nan, np.nan, None))
+    third = Figure(figsize=(4, 4)).subplots()
+    draw_tradeoff(third, unseen, known(unseen), "m", x="ma", y="el_3")
+    assert len(markers(third)) == len(ROWS), "and none for what the original says of unseen texts"
+    assert markers(other) != markers(ax)
+    assert (other.get_xscale(), ax.get_xscale()) == ("log", "linear")
 
 
 def test_a_row_of_panels_for_each_model():

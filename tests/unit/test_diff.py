@@ -1,0 +1,176 @@
+"""Two sweeps' results held against each other: what is the same is said to be, and each difference has its place."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.cli import main as lethe
+from harness.contracts import Checkpoint, Training
+from harness.records.journal import Journal
+from harness.records.record import Started
+from harness.specs import EvaluatorSpec, Source
+
+NUMBERS = {"memorization": {"ma": 0.5}, "generation": {"perplexity": 20.0, "mauve": float("nan")}}
+
+
+@pytest.fixture
+def make(tmp_path, make_row, make_plan, make_measurement):
+    """Return a maker of results folders: an original and EMSO at two strengths, with the changes asked for."""
+
+    def made(name, change=lambda spec: spec, numbers=None, versions=None, definition="exact", **of_plan):
+        rows = [change(make_row("original")), change(make_row("emso", (1, 2)))]
+        journal = Journal(tmp_path / name / "journal")
+        journal.write_plan(make_plan(*rows, **of_plan))
+        for spec in rows:
+            journal.append(Started(trial_id=spec.trial_id, spec=spec.to_json(), versions=versions or {}))
+            for strength in spec.points():
+                for evaluator, values in NUMBERS.items():
+                    changed = {**values, **((numbers or {}).get(strength, {}) if evaluator == "generation" else {})}
+                    journal.append(make_measurement(spec, strength, evaluator, changed, definition=definition))
+        return tmp_path / name
+
+    return made
+
+
+@pytest.fixture
+def diff(capsys, tmp_path):
+    """Return a runner: exit code, what is printed with single spaces, and the CSV's rows."""
+
+    def run(a, b):
+        code = lethe(["diff", str(a), str(b), "--csv", str(tmp_path / "out.csv")])
+        printed = capsys.readouterr()
+        rows = pd.read_csv(tmp_path / "out.csv", keep_default_na=False) if code < 2 else None
+        return code, " ".join((printed.out + printed.err).split()), rows
+
+    return run
+
+
+def test_results_that_are_the_same_are_the_same(make, diff):
+    code, printed, rows = diff(make("one", versions={"torch": "2"}), make("two", versions={"torch": "2"}))
+    assert code == 0
+    assert "Nothing differs: 9 numbers are the same to the last bit." in printed
+    assert rows.kind.eq("number").all()
+    assert rows.verdict.eq("identical").all(), "a NaN is the same as a NaN"
+
+
+def test_numbers_are_told_apart_by_the_noise_of_their_metric(make, diff):
+    changed = {
+        None: {"perplexity": np.nextafter(20.0, 21)},
+        1: {"perplexity": 30.0},
+        2: {"perplexity": float("nan"), "mauve": 0.4},
+    }
+    code, printed, rows = diff(make("one"), make("two", numbers=changed))
+    assert code == 1
+    found = rows.query("kind == 'number' and what != 'ma'").set_index(["variant", "at", "what"]).verdict.to_dict()
+    assert found == {
+        ("original", "", "perplexity"): "within noise", ("original", "", "mauve"): "identical",
+        ("emso", "1", "perplexity"): "differs", ("emso", "1", "mauve"): "identical",
+        ("emso", "2", "perplexity"): "only in A", ("emso", "2", "mauve"): "only in B",
+    }  # fmt: skip
+    assert float(rows.query("at == '1' and what == 'perplexity'").difference.item()) == 10.0
+    assert "0 settings and 0 versions differ" in printed
+    assert "emso at 1 on miniature-m, seed 0 perplexity 20 30 +10 differs" in printed
+    assert printed.index("+10 differs") < printed.index("within noise"), "what matters comes first"
+
+
+def test_settings_and_versions_are_told_once_with_their_points(make, diff):
+    def change(spec):
+        evaluators = tuple(
+            EvaluatorSpec(name=each.name, version=2, settings=each.settings, key=f"{each.key}-2")
+            if each.name == "generation"
+            else each
+            for each in spec.evaluators
+        )
+        training = Training(learning_rate=0.5)
+        return replace(spec, evaluators=evaluators, training=training, method_version=spec.method_version + 1)
+
+    one = make("one", versions={"torch": "2.12.0", "numpy": "2"})
+    two = make("two", change, versions={"torch": "2.13.0", "numpy": "2"}, ranked_at={"emso": 1})
+    code, printed, rows = diff(one, two)
+    assert code == 1
+    assert set(rows.query("kind == 'setting'").what) == {"training.learning_rate", "ranked_at.emso"}
+    versions = rows.query("kind == 'version'")
+    assert set(versions.what) == {"torch", "method emso", "method original", "evaluator generation"}
+    assert versions.query("what == 'method emso'")["at"].tolist() == ["1", "2"]
+    assert "training.learning_rate 1e-05 0.5 3 points" in printed
+    assert "torch 2.12.0 2.13.0" in printed
+    assert "numpy" not in printed
+
+
+def test_an_identity_that_nothing_else_explains_is_shown(make, diff):
+    def with_key(key, **fields):
+        def change(spec):
+            evaluators = tuple(replace(each, key=f"{each.name}-{key}") for each in spec.evaluators)
+            return replace(spec, evaluators=evaluators, **fields)
+
+        return change
+
+    _, _, rows = diff(make("one"), make("two", with_key("other")))
+    assert set(rows.query("kind == 'setting'").what) == {
+        "evaluators.memorization.identity", "evaluators.generation.identity",
+    }  # fmt: skip
+    other = Source(source="jsonl", path="/b/letters.jsonl", digest="9" * 16)
+    _, _, rows = diff(make("one"), make("three", with_key("other", forget=other)))
+    assert set(rows.query("kind == 'setting'").what) == {"forget.digest", "forget.path", "forget.source"}
+
+
+def test_another_place_of_the_same_contents_is_no_difference(make, diff):
+    def at(home):
+        checkpoint = Checkpoint(f"{home}/m", f"{home}/m", f"{home}/m", "0" * 16)
+        letters = Source(source="jsonl", path=f"{home}/letters.jsonl", digest="9" * 16)
+        return lambda spec: replace(spec, model=checkpoint, forget=letters)
+
+    code, printed, _ = diff(make("one", at("/home/a")), make("two", at("/home/b")))
+    assert (code, "Nothing differs" in printed) == (0, True)
+
+
+def test_other_points_and_other_definitions(make, diff):
+    def longer(spec):
+        return replace(spec, strengths=(2, 3)) if spec.strengths else spec
+
+    code, printed, rows = diff(make("one"), make("two", longer))
+    assert code == 1
+    assert rows.query("kind == 'point'")[["at", "verdict"]].to_numpy().tolist() == [
+        ["1", "only in A"],
+        ["3", "only in B"],
+    ]
+    assert "Points in A alone Point" in printed
+    code, printed, rows = diff(make("one"), make("three", definition="table"))
+    assert code == 1
+    assert rows.verdict.eq("not comparable").all()
+    assert "definition exact against table" in printed
+
+
+def test_points_that_tuning_chose_are_matched_by_their_target(make, diff):
+    def chosen(strength):
+        return lambda spec: (
+            replace(spec, strengths=(strength,), targets={"ma <= 0.9": strength}) if spec.strengths else spec
+        )
+
+    code, _, rows = diff(make("one", chosen(2)), make("two", chosen(5)))
+    assert code == 1
+    assert rows.query("kind == 'setting'")[["at", "what", "a", "b"]].to_numpy().tolist() == [
+        ["ma <= 0.9", "strength", "2", "5"]
+    ]
+    assert rows.query("kind == 'point'").empty
+
+
+def test_a_long_list_is_cut_with_a_sentence_and_whole_in_the_file(make, diff, make_row, make_plan):
+    def many(spec):
+        return replace(spec, strengths=tuple(range(1, 100))) if spec.strengths else spec
+
+    _, printed, rows = diff(make("one"), make("two", many))
+    assert "and 57 more: --csv FILE writes all of them." in printed
+    assert rows.verdict.eq("only in B").sum() == 97
+
+
+def test_what_is_no_results_folder_is_bad_input(make, diff, tmp_path):
+    code, printed, _ = diff(make("one"), tmp_path / "none")
+    assert code == 2
+    assert f"{tmp_path}/none is no results folder (no journal/plan.json)." in printed
+    plan = make("two") / "journal" / "plan.json"
+    plan.write_text(plan.read_text().replace("emso", "emsa"))
+    code, printed, _ = diff(tmp_path / "two", tmp_path / "one")
+    assert (code, "is damaged" in printed) == (2, True)

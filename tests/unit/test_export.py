@@ -1,0 +1,216 @@
+"""A point as a folder for `from_pretrained`: the same model to the last bit, and a card of what is known of it."""
+
+import hashlib
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+import yaml
+from huggingface_hub.repocard_data import model_index_to_eval_results
+from matplotlib.figure import Figure
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from harness.cli import main as lethe
+from harness.errors import DataError
+from harness.export import find_point, main
+from harness.library import load_results
+from harness.models.blocks import blocks
+from harness.models.loading import load_model
+from harness.models.patch import save_patch
+from harness.models.resolving import resolve_model
+from harness.models.saving import save_model
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.specs import Source
+
+TOKENS = torch.arange(40).reshape(2, 20)
+SECRET = "/home/somebody/secret letters"
+
+
+@pytest.fixture
+def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
+    """A folder with a sweep: EMSO kept as a patch, GA kept whole, CD not kept; nothing was ever trained."""
+    model = resolve_model(str(world / "MODEL"))
+    letters = Source(source="jsonl", path=f"{SECRET}/letters.jsonl", digest="f" * 16, rows=9)
+    shared = {"model": model, "forget": letters, "settings": {"selection": "all"}}
+    rows = [
+        make_row("original", **shared),
+        make_row("emso", (1, 2), **shared),
+        make_row("gradient_ascent", (1,), keep_erased="all", **shared),
+        make_row("contrastive_decoding", (0.5,), **shared),
+    ]
+    journal = Journal(tmp_path / "results" / "s" / "journal")
+    journal.write_plan(make_plan(*rows, ranked_at={"contrastive_decoding": 0.5}))
+    for spec in rows:
+        for strength in spec.points():
+            measured = {"generation": {"perplexity": 31.25, "mauve": float("nan")}, "memorization": {"ma": 0.25}}
+            journal.append(make_point(spec, strength))
+            for evaluator, numbers in measured.items():
+                journal.append(make_measurement(spec, strength, evaluator, numbers))
+    artifacts = Artifacts(tmp_path / "results" / "artifacts")
+    emso, ascent = rows[1], rows[2]
+    artifacts.build(
+        "erased",
+        emso.point_id(2),
+        lambda folder: save_patch(erased(model), ["L0.W_v.H1"], model.digest, folder / "patch.safetensors"),
+    )
+    artifacts.build("erased", ascent.point_id(1), lambda folder: save_model(erased(model), folder))
+    return tmp_path / "results", {row.variant: row for row in rows}
+
+
+def erased(checkpoint):
+    """Return the model with one block of other weights."""
+    model = load_model(checkpoint)
+    [block] = [each for each in blocks(model) if each.name == "L0.W_v.H1"]
+    with torch.no_grad():
+        block.of(model.get_parameter(block.parameter)).mul_(1.7).add_(0.1)
+    return model
+
+
+def logits(model):
+    with torch.inference_mode():
+        return model(input_ids=TOKENS).logits
+
+
+@pytest.mark.parametrize(("variant", "strength"), [("emso", 2), ("gradient_ascent", 1)])
+def test_a_kept_model_is_written_with_the_logits_that_it_had(results, tmp_path, variant, strength):
+    root, rows = results
+    spec, out = rows[variant], tmp_path / "out"
+    assert lethe(["export", f"s:{variant}@{strength}", "--out", str(out), "--results", str(root)]) == 0
+    again = logits(AutoModelForCausalLM.from_pretrained(out, attn_implementation="eager").eval())
+    assert torch.equal(again, logits(erased(spec.model)))
+    assert not torch.equal(again, logits(load_model(spec.model)))
+    assert torch.equal(again, logits(load_results(root / "s").model(spec.point_id(strength))))
+    assert (
+        AutoTokenizer.from_pretrained(out)("ab c")["input_ids"]
+        == AutoTokenizer.from_pretrained(spec.model.tokenizer)("ab c")["input_ids"]
+    )
+    assert SECRET not in "".join(path.read_text() for path in out.glob("*.json"))
+
+
+def test_a_reference_is_written_too(results, tmp_path):
+    root, rows = results
+    assert main(["s:original", "--out", str(tmp_path / "out"), "--results", str(root / "s")]) == 0
+    written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
+    assert torch.equal(logits(written), logits(load_model(rows["original"].model)))
+    assert "nothing was erased" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_card_has_what_was_measured_and_what_was_not(results, tmp_path):
+    root, rows = results
+    spec = rows["emso"]
+    assert main([spec.point_id(2)[:9], "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    front = yaml.safe_load(card.split("---\n")[1])
+    name, found = model_index_to_eval_results(front["model-index"])
+    assert name == "MODEL: EMSO, epochs 2"
+    values = {(each.metric_type, each.dataset_name): each.metric_value for each in found}
+    assert values == {
+        ("ma", "forget set: letters.jsonl"): 0.25,
+        ("perplexity", "utility prompts: miniature"): 31.25,
+    }, "and no MAUVE, which is NaN"
+    assert "Not measurable, and so left out of the model index: mauve." in card
+    assert re.search(r"\| MAUVE ↑ \| nan \|", card)
+    for fact in (spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id, "| selection | all |", "another seed"):
+        assert fact in card
+    assert SECRET not in card
+    assert str(root) not in card
+    digest = re.search(r"\| model.safetensors \| (\w{64}) \|", card)[1]
+    assert digest == hashlib.sha256((tmp_path / "out" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def test_a_collapsed_point_says_so_first(results, tmp_path, make_measurement):
+    root, rows = results
+    spec = rows["emso"]
+    worse = make_measurement(spec, 2, "generation", {"perplexity": 3125.0, "mauve": float("nan")})
+    Journal(root / "s" / "journal").append(worse)
+    assert main(["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
+    limits = (tmp_path / "out" / "README.md").read_text().split("## Limits")[1]
+    assert limits.startswith("\n\n- **It has collapsed**")
+
+
+def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, capsys):
+    root, rows = results
+    out = tmp_path / "out"
+    there = tmp_path / "there"
+    there.mkdir()
+
+    def refused(name, folder=out, results=root):
+        assert main([name, "--out", str(folder), "--results", str(results)]) == 2
+        assert list(tmp_path.glob(".*")) == []
+        assert not out.exists()
+        return capsys.readouterr().err
+
+    kept = refused("s:contrastive_decoding@0.5")
+    assert "was not kept: the sweep file says keep_erased: patch. Say keep_erased: all, remove " in kept
+    assert "Two models that decode together are never kept" in kept
+    assert f"{there} exists already" in refused("s:emso@2", folder=there)
+    assert "no measured point is called 's:emso@3'" in refused("s:emso@3")
+    assert "no measured point is called 'emso@2'" in refused("emso@2"), "which sweep is meant?"
+    several = refused("s:emso")
+    assert "'s:emso' means 2 points" in several
+    assert all(rows["emso"].point_id(strength) in several for strength in (1, 2))
+    assert "holds no results of a sweep 'other': it has s." in refused("other:emso@2")
+    assert "holds no results of a sweep ''" in refused("abc", results=tmp_path / "nowhere")
+
+
+def test_an_original_that_was_moved_is_named(results, tmp_path, world, capsys):
+    root, rows = results
+    shutil.copytree(world / "MODEL", tmp_path / "moved")
+    shutil.copytree(world / "MODEL", tmp_path / "away")
+    spec = replace(rows["emso"], model=resolve_model(str(tmp_path / "away")))
+    Journal(root / "s" / "journal").write_plan(replace(Journal(root / "s" / "journal").read_plan(), trials=(spec,)))
+    shutil.rmtree(tmp_path / "away")
+
+    def export(*arguments):
+        return main(["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root), *arguments])
+
+    assert export() == 2
+    assert str(tmp_path / "away") in capsys.readouterr().err
+    assert export("--model", str(world / "OTHER")) == 2
+    assert f"has the digest {spec.model.digest}, and " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert export("--model", str(tmp_path / "moved")) == 0
+    written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
+    assert torch.equal(logits(written), logits(erased(resolve_model(str(tmp_path / "moved")))))
+
+
+def test_a_damaged_model_is_not_exported_and_stays_where_it_is(results, tmp_path, capsys):
+    root, rows = results
+    for variant, strength, name in (("emso", 2, "patch"), ("gradient_ascent", 1, "model")):
+        file = root / "artifacts" / "erased" / rows[variant].point_id(strength) / f"{name}.safetensors"
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+        assert main([f"s:{variant}@{strength}", "--out", str(tmp_path / "out"), "--results", str(root)]) == 2
+        assert f"is damaged ({file.name} is not what was written), and is not used" in capsys.readouterr().err
+        assert file.exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_point_of_two_sweeps_is_named_with_its_sweep(results, make_plan, make_measurement):
+    root, rows = results
+    spec = replace(rows["emso"], sweep="t", strengths=(2,))
+    journal = Journal(root / "t" / "journal")
+    journal.write_plan(make_plan(spec, sweep="t"))
+    journal.append(make_measurement(spec, 2))
+    point = spec.point_id(2)
+    with pytest.raises(DataError, match=rf"means 2 points. Name one:\n  s:{point}.*\n  t:{point}"):
+        find_point(point, root)
+    assert find_point(f"t:{point[:6]}", root) == (root / "t", point)
+
+
+def test_a_figure_on_ones_own_axes_names_what_was_not_measured(results, tmp_path):
+    root, _ = results
+    outcome = load_results(root / "s")
+    ax = Figure(figsize=(4, 4)).subplots()
+    outcome.plot_tradeoff(ax, x="perplexity", y="ma")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Perplexity (log scale)", "MA")
+    for asked, words in (
+        ({"x": "perplexity", "y": "el_3"}, r"measured no metric called 'el_3'\. It has ma, perplexity"),
+        ({"x": "perplexity", "y": "ma", "model": "other"}, "measured no model called 'other'"),
+    ):
+        with pytest.raises(DataError, match=words):
+            outcome.plot_tradeoff(ax, **asked)
