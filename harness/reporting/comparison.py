@@ -27,7 +27,7 @@ from harness.reporting.limit import Limit, limits
 from harness.reporting.mixture import Mixed, Mixture, mix
 from harness.reporting.ranking import RankedTable
 from harness.reporting.significance import paired_p
-from harness.reporting.trajectories import Trajectory, trajectories
+from harness.reporting.trajectories import Columns, Trajectory, trajectories
 from harness.specs import TrialSpec
 
 How = Literal["measured", "interpolated", "not reached"]
@@ -85,7 +85,7 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
             )
             for name, label in labels.items()
         ]
-        if studies or any(len(replicate) > 2 for one in of_model for replicate in one.replicates):
+        if studies or any(len(replicate["strength"]) > 2 for one in of_model for replicate in one.replicates):
             for limit in limits(rows, ranked.info, results.plan):
                 tables.append(_matched_table(str(model), limit, variants, specs, ranked.evidence))
     return [table for table in tables if table.rows]
@@ -124,16 +124,20 @@ def _mixtures(variant: _Variant, limit: Limit, specs: Mapping[str, TrialSpec]) -
 def _chosen(variant: _Variant, target: str, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
     """Return the points that tuning chose for the target, one for each replicate; nothing if any lacks one."""
     chosen = [
-        row
+        _at(rows, place)
         for one in variant.trajectories
         for rows in one.replicates
-        for _, row in rows.iterrows()
-        if specs[row["trial_id"]].targets.get(target) == row["strength"]
+        for place, (trial_id, strength) in enumerate(zip(rows["trial_id"], rows["strength"], strict=True))
+        if specs[trial_id].targets.get(target) == strength
     ]
     if len(chosen) < sum(len(study.spec.seeds) for study in variant.studies):
         return []
-    in_order = sorted(chosen, key=lambda row: (row["replicate"], row["replicate_seed"]))
-    return [Mixture(row.to_frame().T, (1.0,)) for row in in_order]
+    in_order = sorted(chosen, key=lambda row: (row["replicate"][0], row["replicate_seed"][0]))
+    return [Mixture(row, (1.0,)) for row in in_order]
+
+
+def _at(rows: Columns, *places: int) -> Columns:
+    return {name: column[list(places)] for name, column in rows.items()}
 
 
 def _crossings(trajectory: Trajectory, limit: Limit) -> list[Mixture]:
@@ -141,19 +145,19 @@ def _crossings(trajectory: Trajectory, limit: Limit) -> list[Mixture]:
     mixtures = []
     sign = 1.0 if limit.metric.better == "lower" else -1.0
     for rows in trajectory.replicates:
-        by_P = sign * _mixing_scale(rows[limit.metric.name].to_numpy(dtype=float), limit.metric)
-        of_P = rows[limit.reported[0].name].to_numpy(dtype=float)
+        by_P = sign * _mixing_scale(rows[limit.metric.name], limit.metric)
+        of_P = rows[limit.reported[0].name]
         at_limit = sign * float(_mixing_scale(np.array(limit.of(rows)), limit.metric))
         at = crossing(at_limit, by_P, of_P, "down" if limit.is_erasure else "up")
         if at is None and not limit.is_erasure and (known := np.flatnonzero(~np.isnan(by_P) & ~np.isnan(of_P))).size:
             # It never costs that much: what it erases at the most is within the limit.
-            mixtures.append(Mixture(rows.iloc[[known[np.argmin(of_P[known])]]], (1.0,)))
+            mixtures.append(Mixture(_at(rows, int(known[np.argmin(of_P[known])])), (1.0,)))
         elif at is None:
             return []
         elif at.is_measured:
-            mixtures.append(Mixture(rows.iloc[[at.right if at.weight else at.left]], (1.0,)))
+            mixtures.append(Mixture(_at(rows, at.right if at.weight else at.left), (1.0,)))
         else:
-            mixtures.append(Mixture(rows.iloc[[at.left, at.right]], (1 - at.weight, at.weight)))
+            mixtures.append(Mixture(_at(rows, at.left, at.right), (1 - at.weight, at.weight)))
     return mixtures
 
 
@@ -202,7 +206,7 @@ def _matched_table(
                 matched=matched,
                 cells=tuple(cells),
                 numbers=tuple(numbers),
-                collapsed=any(bool(mixture.rows["collapsed"].eq(True).any()) for mixture in mixtures),
+                collapsed=any(True in mixture.rows["collapsed"].tolist() for mixture in mixtures),
                 note="",
                 budget=variant.budget,
             )
@@ -233,7 +237,7 @@ def _not_reached(variant: _Variant, limit: Limit) -> MatchedRow:
     name = limit.metric.name
     tuned = [target.best for study in variant.studies for target in study.targets if str(target.target) == limit.target]
     bests = tuned or [
-        float(np.mean([rows[name].iloc[1:].min() for rows in one.replicates])) for one in variant.trajectories
+        float(np.mean([np.fmin.reduce(rows[name][1:]) for rows in one.replicates])) for one in variant.trajectories
     ]
     best = float(np.mean(bests)) if tuned else min(bests)
     where = " of the selection texts" if tuned else ""
@@ -245,13 +249,11 @@ def _setting(mixtures: Sequence[Mixture], specs: Mapping[str, TrialSpec]) -> str
     """Return the strength, or between which it lies, and whatever tuning chose besides."""
     texts = []
     for mixture in mixtures:
-        last = mixture.rows.iloc[-1]
-        spec = specs[last["trial_id"]]
-        low = mixture.rows.iloc[0]["strength"] if len(mixture.weights) > 1 else None
-        strength = strength_text(last["strength_name"], last["strength"])
-        if low is not None:
-            start = "0" if math.isnan(low) else f"{low:.4g}"
-            strength = f"{last['strength_name']} {start} to {last['strength']:.4g}"
+        spec, strengths = specs[mixture.rows["trial_id"][-1]], mixture.rows["strength"]
+        strength = strength_text(spec.strength_name, float(strengths[-1]))
+        if len(mixture.weights) > 1:
+            start = "0" if math.isnan(strengths[0]) else f"{strengths[0]:.4g}"
+            strength = f"{spec.strength_name} {start} to {strengths[-1]:.4g}"
         texts.append(", ".join([strength, *chosen_settings(spec)]))
     return "; ".join(dict.fromkeys(texts))
 

@@ -213,8 +213,8 @@ def _left(repeats: pd.DataFrame, metric: Metric, of_group: Evidence) -> Agreemen
 
 def _reached_by_all(trajectory: Trajectory) -> list[tuple[float, pd.DataFrame]]:
     """Return the strengths that every replicate reached: a mean over others than asked for would mislead."""
-    erased = pd.concat([points.iloc[1:] for points in trajectory.replicates])
-    at = [(float(repeats["strength"].iloc[0]), repeats) for _, repeats in erased.groupby("strength", sort=True)]
+    by_strength = trajectory.erased.groupby("strength", sort=True)
+    at = [(float(repeats["strength"].iloc[0]), repeats) for _, repeats in by_strength]
     return [(strength, repeats) for strength, repeats in at if len(repeats) == len(trajectory.replicates)]
 
 

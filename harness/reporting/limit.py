@@ -11,6 +11,7 @@ from harness.contracts import Metric
 from harness.plans import Plan
 from harness.reporting.layout import number
 from harness.reporting.metric_info import MetricInfo
+from harness.reporting.trajectories import Columns
 from harness.specs import ORIGINAL, RETRAINED
 
 ERASURE_LEVELS = (0.9, 0.75)
@@ -35,9 +36,9 @@ class Limit:
     target: str = ""
     """The target of tuning that it is, as `TrialSpec.targets` has it."""
 
-    def of(self, rows: pd.DataFrame) -> float:
+    def of(self, rows: Columns) -> float:
         """Return the limit for the rows of one replicate."""
-        return self.by_replicate[str(rows.iloc[0]["replicate"])]
+        return self.by_replicate[str(rows["replicate"][0])]
 
 
 def limits(rows: pd.DataFrame, info: MetricInfo, plan: Plan) -> list[Limit]:

@@ -12,13 +12,14 @@ from harness.contracts import Metric
 from harness.reporting.bootstrap import draws, interval, replicate_draws
 from harness.reporting.evidence import REPLICATE, Evidence
 from harness.reporting.item_values import Floats, ItemValues, estimate
+from harness.reporting.trajectories import Columns
 
 
 @dataclass(frozen=True)
 class Mixture:
     """A replicate's point: one row of the table, or two neighbours of a trajectory, each with its weight."""
 
-    rows: pd.DataFrame
+    rows: Columns
     weights: tuple[float, ...]
 
 
@@ -56,9 +57,13 @@ def mix(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence) -> Mixe
     about that number. Their mean is the mixture of both numbers (of an `exp_mean`, of the logarithms).
     """
     numbers_R = np.array([np.dot(mixture.weights, mixture.rows[metric.name]) for mixture in mixtures])
-    last = [mixture.rows.iloc[-1] for mixture in mixtures]
-    replicates = tuple((str(row[REPLICATE]), int(row["replicate_seed"])) for row in last)
-    values = evidence.of(pd.concat([mixture.rows for mixture in mixtures]), metric)
+    replicates = tuple(
+        (str(mixture.rows[REPLICATE][-1]), int(mixture.rows["replicate_seed"][-1])) for mixture in mixtures
+    )
+    point_ids, models = (
+        np.concatenate([mixture.rows[name] for mixture in mixtures]) for name in ("point_id", REPLICATE)
+    )
+    values = evidence.of_points(point_ids.tolist(), metric, pd.factorize(models)[0])
     counts = [len(mixture.weights) for mixture in mixtures]
     if values is not None and max(counts) > 1:
         starts = np.cumsum([0, *counts[:-1]])

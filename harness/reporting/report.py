@@ -32,7 +32,7 @@ from harness.reporting.published_texts import difference_text, figure_text, head
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.recitation_table import recitation_tables
-from harness.reporting.shown import POINTS, UNFINISHED, shown_part
+from harness.reporting.shown import POINTS, TRIALS, UNFINISHED, shown_part
 from harness.reporting.standing import standing_tables
 from harness.reporting.summary import caption, outcome
 from harness.reporting.survivors import survivors
@@ -123,7 +123,7 @@ def page(
         rounds=_rounds(part.results.measured),
         samples=samples,
         sampled=sampled,
-        costs=[_cost(trial) for trial in part.results.trials],
+        costs=[_cost(trial) for trial in part.results.trials[:TRIALS]],
         failed=[trial for trial in results.trials if trial.failure][:UNFINISHED],
         versions=_versions(results),
         digests=_digests(results.plan),

@@ -32,7 +32,7 @@ class Shown:
     """The part of a sweep that is shown."""
 
     results: Results
-    """Its trials, and the first of those that failed or are missing."""
+    """The trials of all points that are shown, and the first of those that failed or are missing."""
     ranked: RankedTable
     note: str
     """What is left out, and where it is; '' where nothing is."""
@@ -46,7 +46,7 @@ def shown_part(results: Results, ranked: RankedTable) -> Shown:
     measured, points = set(part.table["trial_id"]), set(part.table["point_id"])
     shown = [trial for trial in results.trials if trial.spec.trial_id in measured]
     unfinished = [trial for trial in results.unfinished if trial.spec.trial_id not in measured]
-    trials = tuple(_with_points(trial, points) for trial in (*shown[:TRIALS], *unfinished[:UNFINISHED]))
+    trials = tuple(_with_points(trial, points) for trial in (*shown, *unfinished[:UNFINISHED]))
     plan = replace(results.plan, trials=tuple(trial.spec for trial in trials))
     return Shown(replace(results, plan=plan, trials=trials), part, note)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.digests import digest_of
 from harness.specs import ORIGINAL, TrialSpec
+
+Columns = Mapping[str, NDArray[Any]]
+"""Rows of a table, each column by its name: of thousands of replicates they take a thousandth of the time of frames."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +24,10 @@ class Trajectory:
     variant: str
     spec: TrialSpec
     """Of any of its trials: they differ in strength, seed and model alone."""
-    replicates: tuple[pd.DataFrame, ...]
+    replicates: tuple[Columns, ...]
     """Rows of the table, for each replicate: the original, at strength 0, and then the erased models."""
+    erased: pd.DataFrame
+    """The same rows without the originals, replicate by replicate."""
 
 
 def trajectories(rows: pd.DataFrame, specs: Mapping[str, TrialSpec]) -> list[Trajectory]:
@@ -32,20 +40,38 @@ def trajectories(rows: pd.DataFrame, specs: Mapping[str, TrialSpec]) -> list[Tra
         rows: Of a table.
         specs: Of all trials, by id.
     """
-    erased = rows[rows["trial_id"].map(lambda trial_id: not specs[trial_id].is_reference)]
-    settings = erased["trial_id"].map(lambda trial_id: _setting(specs[trial_id]))
+    rows = rows.reset_index(drop=True)
+    columns = {str(name): rows[name].to_numpy() for name in rows.columns}
+    settings = {id: _setting(specs[id]) for id in rows["trial_id"].unique() if not specs[id].is_reference}
+    erased = rows[rows["trial_id"].isin(settings)]
+    starts = _originals(rows)
     of_settings = []
-    for (variant, _), points in erased.groupby(["variant", settings], sort=False):
-        replicates = []
-        for (replicate, seed), of_replicate in points.groupby(["replicate", "seed"], sort=True):
-            originals = rows[(rows["method"] == ORIGINAL) & (rows["replicate"] == replicate)]
-            same_seed = originals[originals["seed"] == seed]
-            start = (same_seed if len(same_seed) else originals).head(1)
-            if len(start):
-                replicates.append(pd.concat([start, of_replicate.sort_values("strength")]))
-        if replicates:
-            of_settings.append(Trajectory(str(variant), specs[points.iloc[0]["trial_id"]], tuple(replicates)))
+    for (variant, _), points in erased.groupby(["variant", erased["trial_id"].map(settings)], sort=False):
+        places = []
+        for (replicate, seed), of_replicate in points.groupby(["replicate", "seed"], sort=True)["strength"]:
+            start = starts.get((replicate, seed), starts.get((replicate, None)))
+            if start is not None:
+                places.append(np.array([start, *of_replicate.sort_values().index]))
+        if places:
+            of_settings.append(
+                Trajectory(
+                    str(variant),
+                    specs[points.iloc[0]["trial_id"]],
+                    tuple({name: column[of_one] for name, column in columns.items()} for of_one in places),
+                    rows.loc[np.concatenate([of_one[1:] for of_one in places])],
+                )
+            )
     return of_settings
+
+
+def _originals(rows: pd.DataFrame) -> dict[tuple[Hashable, Hashable], int]:
+    """Return the place of each replicate's original by its seed, and under no seed its first."""
+    starts: dict[tuple[Hashable, Hashable], int] = {}
+    originals = rows.loc[rows["method"] == ORIGINAL, ["replicate", "seed"]]
+    for place, replicate, seed in originals.itertuples():
+        starts.setdefault((replicate, seed), place)
+        starts.setdefault((replicate, None), place)
+    return starts
 
 
 def _setting(spec: TrialSpec) -> str:

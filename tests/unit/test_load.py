@@ -18,7 +18,7 @@ from harness.execution.progress import Progress
 from harness.planning.grid import repeated
 from harness.records.artifacts import Artifacts
 from harness.records.results import Results, trial_results
-from harness.reporting import shown
+from harness.reporting import report, shown
 from harness.reporting.bootstrap import draws, interval, row_intervals
 from harness.reporting.frontier import non_dominated
 from harness.reporting.item_values import ItemValues
@@ -233,3 +233,16 @@ def test_a_sweep_of_a_usual_size_is_shown_whole(large):
     assert part.results is results
     assert part.ranked is ranked
     assert part.note == ""
+
+
+def test_a_part_of_many_trials_has_the_trials_of_all_its_points(large, monkeypatch, tmp_path):
+    monkeypatch.setattr(shown, "POINTS", 80)
+    monkeypatch.setattr(shown, "TRIALS", 5)
+    monkeypatch.setattr(report, "TRIALS", 5)
+    results = large(3, 10, seeds=3)
+    info = metric_info(results)
+    part = shown_part(results, rank(table(results, info), info))
+    assert {trial.spec.trial_id for trial in part.results.trials} == set(part.ranked.table["trial_id"])
+    write(results, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert len(re.findall(r"<td>done</td><td class=.number.>\d+ of \d+</td>", page)) == min(5, len(results.trials))
