@@ -37,7 +37,7 @@ def test_all_faults_of_form_are_reported_together(check):
         "methods.emso.epochs.2": "must be a whole number of at least 0; got the text '3'.",
         "methods.emso.k": "must be a whole number of at least 1; got 0.",
         "methods.kl_divergence.epochs": "is an empty list, which asks for no trial: give at least one value.",
-        "evaluators.memorisation": "no evaluator is called 'memorisation'. Did you mean 'memorization'? Known: gen",
+        "evaluators.memorisation": "no evaluator is called 'memorisation'. Did you mean 'memorization'? Known: ext",
         "evaluators.generation.definition": "must be exact or table; got the text 'tabel'. Did you mean 'table'?",
         "judges.feature": "no setting is called 'feature'. Did you mean 'features'? Known: coherence, features, ",
         "collapse.mauve": "must be a number above 0 and below 1; got 2.",
@@ -97,7 +97,7 @@ def test_the_message_names_file_and_lines_in_the_files_order(check, tmp_path):
         "  --set    data.forget.sequences  must be a whole number of at least 1, or null; got -1.",
         "  line 16  keep_erased            must be none, patch or all; got the text 'some'.",
         "           methods                is missing: which methods to run? For instance methods: "
-        "{emso: {epochs: [1, 2, 3]}}.",
+        "{emso: {epochs: [1, 2, 3]}}, or methods: {}, which erases nothing.",
     ]
 
 
