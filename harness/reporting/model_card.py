@@ -84,8 +84,13 @@ def _title(point: PointResults) -> str:
 
 def _model_name(spec: TrialSpec) -> str:
     """Return the original's name; of a folder its own, without those above it."""
-    is_folder = spec.model.id.startswith((".", "/", "~"))
-    return Path(spec.model.id).name if is_folder else spec.model.id
+    return str(_without_folders(spec.model.id))
+
+
+def _without_folders(value: Json) -> Json:
+    """Return a setting as it is; of a path its last name: where somebody keeps files is nobody's business."""
+    is_path = isinstance(value, str) and value.startswith((".", "/", "~"))
+    return Path(value).name if is_path else value
 
 
 def _about(spec: TrialSpec) -> str:
@@ -126,7 +131,7 @@ def _arguments(measurement: Measurement, spec: TrialSpec) -> dict[str, Json]:
     return {
         "definition": measurement.definition,
         "evaluator": f"{evaluator.name}, version {evaluator.version}",
-        **dict(evaluator.settings),
+        **{name: _without_folders(value) for name, value in evaluator.settings.items()},
     }
 
 
@@ -178,7 +183,7 @@ def _settings(point: PointResults) -> dict[str, object]:
         "sweep": spec.sweep,
         "method": f"{spec.method}, version {spec.method_version}",
         **dial,
-        **spec.settings,
+        **{name: _without_folders(value) for name, value in spec.settings.items()},
         **trained,
         "engine": spec.engine,
         "seed": spec.seed,

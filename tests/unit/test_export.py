@@ -34,7 +34,7 @@ def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
     """A folder with a sweep: EMSO kept as a patch, GA kept whole, CD not kept; nothing was ever trained."""
     model = resolve_model(str(world / "MODEL"))
     letters = Source(source="jsonl", path=f"{SECRET}/letters.jsonl", digest="f" * 16, rows=9)
-    shared = {"model": model, "forget": letters, "settings": {"selection": "all"}}
+    shared = {"model": model, "forget": letters, "settings": {"selection": "all", "scores": f"{SECRET}/scores"}}
     rows = [
         make_row("original", **shared),
         make_row("emso", (1, 2), **shared),
@@ -113,7 +113,15 @@ def test_the_card_has_what_was_measured_and_what_was_not(results, tmp_path):
     }, "and no MAUVE, which is NaN"
     assert "Not measurable, and so left out of the model index: mauve." in card
     assert re.search(r"\| MAUVE ↑ \| nan \|", card)
-    for fact in (spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id, "| selection | all |", "another seed"):
+    for fact in (
+        spec.model.digest,
+        "f" * 16,
+        spec.point_id(2),
+        spec.trial_id,
+        "| selection | all |",
+        "| scores | scores |",
+        "another seed",
+    ):
         assert fact in card
     assert SECRET not in card
     assert str(root) not in card
