@@ -1,6 +1,8 @@
 """A tuned sweep as a user runs it: interrupted and gone on with, with more trials, with candidates that fail."""
 
+import re
 import shutil
+import signal
 from dataclasses import replace
 
 import pandas as pd
@@ -132,7 +134,7 @@ def test_killed_in_the_middle_it_ends_as_if_it_had_not_been(undisturbed, sweep_f
 
     def killed(*arguments):
         if next(count) == 5:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return kept(*arguments)
 
     with monkeypatch.context() as patch:
@@ -173,10 +175,13 @@ def test_a_candidate_that_fails_counts_and_the_study_goes_on(sweep_file, tmp_pat
     monkeypatch.setattr(emso, "erase", failing)
     assert run(sweep_file, tmp_path, "methods={emso: }") == 0
     found = tried(tmp_path)
-    assert [candidate.error for candidate in found] == [None, "RuntimeError: no such luck", None, None]
+    assert [candidate.error is None for candidate in found] == [True, False, True, True]
+    assert re.fullmatch(
+        r"RuntimeError: raised at \S*test_tuned\.py, line \d+, in failing; its message .*", found[1].error
+    )
     assert found[1].probes == ()
     assert found[1].original, "what it is compared with is known"
-    assert "failed: RuntimeError: no such luck" in capsys.readouterr().out
+    assert f"failed: {found[1].error}" in capsys.readouterr().out
     assert len(numbers(tmp_path)) > 3
 
 
