@@ -247,8 +247,6 @@ def _imported_deepspeed(undo: ExitStack, is_on_gpu: bool) -> Any:
         undo.callback(setattr, sys, "excepthook", sys.excepthook)
         backend = "nccl" if is_on_gpu else "gloo"
         if int(os.environ["WORLD_SIZE"]) == 1:
-            for name, value in loopback_variables().items():
-                os.environ.setdefault(name, value)
             torch.distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
         deepspeed.init_distributed(backend, verbose=False)
         undo.callback(deepspeed.comm.destroy_process_group)
@@ -261,16 +259,17 @@ def _as_only_worker() -> Iterator[None]:
 
     Only for as long as DeepSpeed looks: a child process must not take the group for its own.
     """
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if "RANK" in os.environ:
         yield
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    os.environ.update(zip(names, ("0", "1", "127.0.0.1", str(port)), strict=True))
+    said = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    said |= {name: value for name, value in loopback_variables().items() if name not in os.environ}
+    os.environ.update(said)
     try:
         yield
     finally:
-        for name in names:
+        for name in said:
             del os.environ[name]
