@@ -3,6 +3,7 @@
 import copy
 import gc
 import hashlib
+import json
 import logging
 import os
 import re
@@ -100,6 +101,15 @@ def tokenizer():
     bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bytes_alone.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=bytes_alone)
+
+
+@pytest.fixture(scope="session")
+def neo_tokenizer(tokenizer):
+    """One token a byte, and a name for each other id of GPT-Neo's vocabulary, which no text ever uses."""
+    known = json.loads(tokenizer.backend_tokenizer.to_str())
+    ids = known["model"]["vocab"]
+    known["model"]["vocab"] = ids | {f"unused-{number}": number for number in range(len(ids), 50_257)}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(known)))
 
 
 @pytest.fixture(scope="session")

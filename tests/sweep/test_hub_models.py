@@ -1,14 +1,12 @@
 """A checkpoint as wide as GPT-Neo 125M, with random weights, from the hub's cache: planned, erased and measured."""
 
-import json
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tokenizers import Tokenizer
-from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
+from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from harness.planning.plan import plan
 from harness.records.journal import Journal
@@ -34,16 +32,8 @@ evaluators:
 """
 
 
-def with_all_ids(tokenizer):
-    """Return the tokenizer of bytes, with a name for each of the model's ids, which no text ever uses."""
-    known = json.loads(tokenizer.backend_tokenizer.to_str())
-    ids = known["model"]["vocab"]
-    known["model"]["vocab"] = ids | {f"unused-{number}": number for number in range(len(ids), 50257)}
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(known)))
-
-
 @pytest.fixture(params=[2, pytest.param(12, marks=pytest.mark.soak)], ids="{} layers".format)
-def sweep_file(request, hub_cache, tokenizer, tmp_path):
+def sweep_file(request, hub_cache, neo_tokenizer, tmp_path):
     folder = tmp_path / "model"
     torch.manual_seed(0)
     GPTNeoForCausalLM(
@@ -57,7 +47,7 @@ def sweep_file(request, hub_cache, tokenizer, tmp_path):
             max_position_embeddings=2048,
         )
     ).save_pretrained(folder)
-    with_all_ids(tokenizer).save_pretrained(folder)
+    neo_tokenizer.save_pretrained(folder)
     hub_cache("owner/gpt-neo-125m", folder)
     np.save(tmp_path / "forget.npy", np.random.default_rng(0).integers(0, 50257, (4, 24)))
     file = tmp_path / "hub.yaml"

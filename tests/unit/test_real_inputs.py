@@ -47,7 +47,7 @@ def test_the_real_passages(tokenizer):
     assert load_utility(unseen, tokenizer, len(tokenizer)).prompts_NT.shape == (50, 32)
 
 
-def test_the_real_memorized_and_not_memorized_paragraphs(make_model, tokenizer, run_whole, tmp_path):
+def test_the_real_memorized_and_not_memorized_paragraphs(make_model, neo_tokenizer, run_whole, tmp_path):
     """The paper's figure 5 goes through planning, and a model that recites none of it through both its losses."""
     folder = shared_folder() / "data" / "mem_nonmem"
     if not folder.is_dir():
@@ -55,7 +55,7 @@ def test_the_real_memorized_and_not_memorized_paragraphs(make_model, tokenizer, 
             f"the paragraphs that GPT-Neo-125M does and does not recite are not in {folder}; LETHE_SHARED says where"
         )
     make_model(0, layers=2, hidden=8, heads=2, vocabulary=50_257).save_pretrained(tmp_path / "tiny")
-    tokenizer.save_pretrained(tmp_path / "tiny")
+    neo_tokenizer.save_pretrained(tmp_path / "tiny")
     changes = [
         f"models=[{tmp_path / 'tiny'}]",
         "judges.similarity=minilm",
@@ -70,7 +70,7 @@ def test_the_real_memorized_and_not_memorized_paragraphs(make_model, tokenizer, 
     file = Path(__file__).parents[2] / "sweeps" / "paper" / "entropy_versus_nll.yaml"
     whole = plan(file, changes).trials[0].forget
     assert (whole.rows, whole.prefix_tokens, whole.longest) == (120, 50, 100)
-    sampled = load_forget(whole, tokenizer, 50_257).tokens_NT
+    sampled = load_forget(whole, neo_tokenizer, 50_257).tokens_NT
     first, second = (np.load(folder / f"gpt_neo_125m_ematch_{name}.npy") for name in ("50_50", "11_29"))
     assert {*map(tuple, sampled[:20].tolist())} <= {*map(tuple, first.tolist())}
     assert {*map(tuple, sampled[20:].tolist())} <= {*map(tuple, second.tolist())}

@@ -95,7 +95,7 @@ def test_shipped_models_keep_their_seeds(monkeypatch, tmp_path):
         return dict(checkpoints.manifest()["models"])
 
     monkeypatch.setattr(pretrain, "_train_models", built)
-    monkeypatch.setattr(pretrain, "build_tokenizer", lambda weights: weights.mkdir() or {"sha256": "t"})
+    monkeypatch.setattr(pretrain, "build_tokenizer", lambda weights: {"sha256": "t"})
     pretrain.main(["--out", str(tmp_path / "weights")])
     assert seeds == {name: entry["size"]["seed"] for name, entry in checkpoints.manifest()["models"].items()}
 
