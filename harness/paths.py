@@ -62,7 +62,7 @@ def in_quotes(text: str) -> str:
 
     Example:
         >>> print(in_quotes("a\0b"), in_quotes("long" * 99)[-8:])
-        'a\x00b' glong…'
+        'a\x00b' nglong…'
     """
     return f"'{printable(text[:_SHOWN_CHARACTERS])}{'…' if len(text) > _SHOWN_CHARACTERS else ''}'"
 
