@@ -146,6 +146,7 @@ def test_what_the_hub_has_not_is_said(hub, tmp_path):
     assert f"missing  data.retain            owner/nothing (plain): {told}" in fetched.stdout
 
 
+@pytest.mark.soak
 def test_without_prefetching_a_sweep_fetches_what_it_needs_but_converts_nothing(hub, tmp_path):
     file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP)

@@ -106,8 +106,13 @@ def test_a_whole_trial_is_told_to_within_a_seventh(specs, measured, run_whole, m
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("stage", "precision"),
+    [
+        *((0, "fp32"), (1, "bf16"), (2, "fp32"), (3, "bf16")),
+        *(pytest.param(*case, marks=pytest.mark.soak) for case in ((0, "bf16"), (1, "fp32"), (2, "bf16"), (3, "fp32"))),
+    ],
+)
 def test_deepspeeds_buffers_are_told_to_within_a_twentieth(measured, make_model, make_sequences, stage, precision):
     """A model whose weights outweigh its activations: what is held is what DeepSpeed makes of the weights."""
     model = make_model(0, hidden=256, vocabulary=2000, scale=0.02)
