@@ -28,17 +28,23 @@ _COSTS = ("erase_seconds", "peak_memory_bytes", "measure_seconds/")
 
 
 @cache
-def commit_tag() -> dict[str, str]:
-    """Return Lethe's own commit as a tag; nothing if it was installed from a package."""
+def own_commit() -> str:
+    """Return Lethe's own commit; '' if it was installed from a package."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
-        return {}
+        return ""
     command = ["git", "-C", str(root), "rev-parse", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
-        return {}
-    return {"mlflow.source.git.commit": answer.stdout.strip()}
+        return ""
+    return answer.stdout.strip()
+
+
+def commit_tag() -> dict[str, str]:
+    """Return Lethe's own commit as a tag; nothing if it was installed from a package."""
+    commit = own_commit()
+    return {"mlflow.source.git.commit": commit} if commit else {}
 
 
 def tags_of(trial: TrialResults) -> dict[str, str]:
