@@ -204,7 +204,7 @@ class Memorization(Evaluator):
         prompts = task.forget.tokens_NT[:count, : task.forget.prefix_tokens].tolist()
         parts = (prompts, generated[:count], true_continuations(task.forget)[:count])
         texts = zip(*(decoded(task.tokenizer, rows) for rows in parts), strict=True)
-        return tuple(Sample("forget", *text) for text in texts)
+        return tuple(Sample("forget", *text) for text in texts)[:count]
 
 
 def erasure_metric(name: str, title: str, source: str, *, low: float = 0.0, **others: Any) -> Metric:

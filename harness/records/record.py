@@ -130,7 +130,7 @@ class Started(Journaled):
     hardware: Mapping[str, str] = field(default_factory=dict)
     """The processor, its cores, the memory and the GPU; empty in what was journaled before they were kept."""
     commit: str = ""
-    """Lethe's own; '' where it was installed from a package."""
+    """Lethe's own, with `-dirty` where files differed from it; '' where it was installed from a package."""
 
 
 Record = Started | Point | Measurement | Candidate | Stopped | Failed

@@ -27,13 +27,17 @@ _COSTS = ("erase_seconds", "peak_memory_bytes", "measure_seconds/")
 """Metrics that differ each time a point is made; the others are decided by its identity."""
 
 
+DIRTY = "-dirty"
+"""What follows a commit where the files were not as it has them."""
+
+
 @cache
 def own_commit() -> str:
-    """Return Lethe's own commit; '' if it was installed from a package."""
+    """Return Lethe's own commit, with `-dirty` where files differ from it; '' if it was installed from a package."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return ""
-    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
@@ -43,7 +47,7 @@ def own_commit() -> str:
 
 def commit_tag() -> dict[str, str]:
     """Return Lethe's own commit as a tag; nothing if it was installed from a package."""
-    commit = own_commit()
+    commit = own_commit().removesuffix(DIRTY)
     return {"mlflow.source.git.commit": commit} if commit else {}
 
 

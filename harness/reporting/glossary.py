@@ -51,7 +51,7 @@ def glossary(plan: Plan, ranked: RankedTable) -> Glossary:
     table = ranked.table
     parts = {
         "Words": list(_WORDS) if plan.erases else list(_WORDS[:1]),
-        "Metrics": [(metric.title, _metric(metric)) for metric in ranked.info.values()],
+        "Metrics": [(metric.title, _metric(metric, is_ranking=plan.erases)) for metric in ranked.info.values()],
         "Methods": list(_methods(plan)),
         "Groups of methods": _groups(plan),
         "Reference rows": _references(table),
@@ -61,16 +61,16 @@ def glossary(plan: Plan, ranked: RankedTable) -> Glossary:
     return {title: entries for title, entries in parts.items() if entries}
 
 
-def _metric(metric: Metric) -> str:
+def _metric(metric: Metric, *, is_ranking: bool) -> str:
     """Return a metric's declaration in words.
 
     Example:
         >>> about = dict(better="lower", unit="fraction", low=0.0, group="erasure", source="Li 2020", title="MA")
-        >>> _metric(Metric(name="ma", high=1.0, meaning="what is recited", **about))
+        >>> _metric(Metric(name="ma", high=1.0, meaning="what is recited", **about), is_ranking=True)
         'what is recited; fraction, 0 to 1, lower is better; memorization (Li 2020)'
     """
     limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
-    kind = GROUP_TITLES[metric.group].lower() + ("" if metric.ranked else ", not ranked")
+    kind = GROUP_TITLES[metric.group].lower() + ("" if metric.ranked or not is_ranking else ", not ranked")
     means = f"{metric.meaning}; " if metric.meaning else ""
     return f"{means}{metric.unit}, {limits}, {metric.better} is better; {kind} ({metric.source})"
 

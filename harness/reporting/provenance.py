@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from harness.records.record import time_of
 from harness.records.results import Results, TrialResults
+from harness.records.runs import DIRTY
 from harness.reporting.layout import NOTHING
 
 NOT_RECORDED = "not recorded"
@@ -61,8 +62,8 @@ def _measured(results: Results) -> str:
         return NOT_RECORDED
     first, last = time_of(moments[0]), time_of(moments[-1])
     elapsed = duration_text(round((last - first).total_seconds()))
-    end = f"{last:%H:%M}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M}"
-    return f"{first:%Y-%m-%d %H:%M} to {end} UTC ({elapsed} from the first record to the last)"
+    end = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
+    return f"{first:%Y-%m-%d %H:%M:%S} to {end} UTC ({elapsed} from the first record to the last)"
 
 
 def _machines(results: Results) -> tuple[str, ...]:
@@ -90,8 +91,13 @@ def machine_text(hardware: Mapping[str, str]) -> str:
 
 def _lethe(results: Results) -> str:
     attempts = [attempt for trial in results.trials for attempt in trial.attempts if "lethe" in attempt.versions]
-    found = dict.fromkeys((attempt.versions["lethe"], attempt.commit[:_COMMIT_DIGITS]) for attempt in attempts)
-    return ", ".join(f"{version}{commit and f' (commit {commit})'}" for version, commit in found) or NOT_RECORDED
+    found = dict.fromkeys(f"{attempt.versions['lethe']}{_commit_text(attempt.commit)}" for attempt in attempts)
+    return ", ".join(found) or NOT_RECORDED
+
+
+def _commit_text(commit: str) -> str:
+    changed = ", with changes" if commit.endswith(DIRTY) else ""
+    return f" (commit {commit[:_COMMIT_DIGITS]}{changed})" if commit else ""
 
 
 def duration_text(seconds: float | None) -> str:

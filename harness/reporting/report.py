@@ -54,10 +54,13 @@ def page(
     pictures: Mapping[str, bytes],
     matched: Sequence[MatchedTable] = (),
     published: Sequence[ComparedTable] = (),
+    *,
+    is_kept: bool = True,
 ) -> str:
     """Return the report of a sweep, as far as it has come; one without any finished trial too.
 
     `pictures` are SVGs: `tradeoff`, `reasoning` if its tasks were measured, and the heat maps of selected blocks.
+    `is_kept` says whether there will be a journal to make it again from.
     """
     loader = PackageLoader(__package__, "")
     environment = Environment(
@@ -140,6 +143,7 @@ def page(
         sampled=sampled,
         why_fewer_samples=why_fewer(results.plan, shown, ranked_points),
         contents=contents,
+        is_kept=is_kept,
         provenance=provenance(results),
         glossary=glossary(part.results.plan, part.ranked),
         costs=[_cost(trial) for trial in part.results.trials[:TRIALS]],
