@@ -12,7 +12,7 @@ from harness.errors import PluginError
 from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.reporting.collapse import rules_in_words
-from harness.reporting.layout import GROUP_TITLES, SECTIONS
+from harness.reporting.layout import SECTIONS
 from harness.reporting.metric_info import MetricInfo
 from harness.reporting.ranking import RankedTable
 from harness.reporting.summary import DEFINITIONS
@@ -67,10 +67,10 @@ def _metric(metric: Metric, *, is_ranking: bool) -> str:
     Example:
         >>> about = dict(better="lower", unit="fraction", low=0.0, group="erasure", source="Li 2020", title="MA")
         >>> _metric(Metric(name="ma", high=1.0, meaning="what is recited", **about), is_ranking=True)
-        'what is recited; fraction, 0 to 1, lower is better; memorization (Li 2020)'
+        'what is recited; fraction, 0 to 1, lower is better; erasure (Li 2020)'
     """
     limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
-    kind = GROUP_TITLES[metric.group].lower() + ("" if metric.ranked or not is_ranking else ", not ranked")
+    kind = metric.group + ("" if metric.ranked or not is_ranking else ", not ranked")
     means = f"{metric.meaning}; " if metric.meaning else ""
     return f"{means}{metric.unit}, {limits}, {metric.better} is better; {kind} ({metric.source})"
 

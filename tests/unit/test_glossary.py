@@ -37,7 +37,7 @@ def test_every_measured_metric_is_explained_by_its_declaration(words, declared):
     told = words(ORIGINAL, EMSO)["Metrics"]
     [ma] = declared("ma")
     assert set(told) == {metric.title for metric in declared(*GOOD)}
-    assert told["MA"] == f"{ma.meaning}; fraction, 0 to 1, lower is better; memorization ({ma.source})"
+    assert told["MA"] == f"{ma.meaning}; fraction, 0 to 1, lower is better; erasure ({ma.source})"
     assert "from 1, lower is better" in told["Perplexity"]
     assert "runs of 2 words" in told["Rep_2"]
 
