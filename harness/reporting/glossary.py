@@ -77,7 +77,10 @@ def _metric(metric: Metric, *, is_ranking: bool) -> str:
 
 def _methods(plan: Plan) -> Iterator[Entry]:
     specs = [study.trial for study in plan.studies] + [spec for spec in plan.trials if not spec.is_reference]
-    for label, spec in {spec.label: spec for spec in reversed(specs)}.items():
+    by_label: dict[str, TrialSpec] = {}
+    for spec in specs:
+        by_label.setdefault(spec.label, spec)
+    for label, spec in by_label.items():
         yield label, f"{spec.method}, {_source(spec)}strength: {spec.strength_name}"
 
 
