@@ -82,7 +82,7 @@ class Memorization(Evaluator):
                 "Exact match with the original",
                 "EMSO paper, figure 5",
                 agrees_with="original",
-                meaning="tokens after the prefix that it writes as the original model does, up to the first that differs",
+                meaning="tokens after the prefix that it writes as the original does, up to the first that differs",
             ),
             share(
                 "ma_all",
