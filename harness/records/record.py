@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from harness.contracts import Json, Number
 
 AT_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+DIRTY = "-dirty"
+"""What follows a commit where the files were not as it has them."""
 
 
 def time_of(at: str) -> datetime:

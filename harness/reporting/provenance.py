@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.records.record import time_of
+from harness.records.record import DIRTY, time_of
 from harness.records.results import Results, TrialResults
-from harness.records.runs import DIRTY
 from harness.reporting.layout import NOTHING
 
 NOT_RECORDED = "not recorded"
