@@ -32,8 +32,20 @@ class Extraction(Evaluator):
     def metrics(self) -> tuple[Metric, ...]:
         """Return both, shown beside what is ranked."""
         return (
-            _share("extraction_strength", "Extraction strength", "Wang et al., arXiv:2406.09179", 5),
-            _share(self._recited, f"Recited for {self.tokens} tokens", "Carlini et al., arXiv:2202.07646", 6),
+            _share(
+                "extraction_strength",
+                "Extraction strength",
+                "Wang et al., arXiv:2406.09179",
+                5,
+                "the share of a sequence's end that it says to the letter from the tokens before it",
+            ),
+            _share(
+                self._recited,
+                f"Recited for {self.tokens} tokens",
+                "Carlini et al., arXiv:2202.07646",
+                6,
+                f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter",
+            ),
         )
 
     @property
@@ -76,7 +88,7 @@ def recited_for(is_right: Sequence[bool], tokens: int) -> float:
     return float(exact_match(is_right, [True] * len(is_right)) >= tokens)
 
 
-def _share(name: str, title: str, source: str, column: int) -> Metric:
+def _share(name: str, title: str, source: str, column: int, meaning: str) -> Metric:
     return Metric(
         name=name,
         title=title,
@@ -89,4 +101,5 @@ def _share(name: str, title: str, source: str, column: int) -> Metric:
         items="sequence",
         ranked=False,
         column=column,
+        meaning=meaning,
     )

@@ -17,7 +17,6 @@ from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Generations, Metric, Model, PositiveCount, Sample
 from harness.toolkit import CausalJudge, Scores
 
-SAMPLES = 4
 FIRST_KMEANS_SEED = 25
 MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
 """Ten copies of one 1.3B model, sampled anew, gave MAUVE a standard deviation of 0.033 and perplexity one of
@@ -70,6 +69,7 @@ class Generation(Evaluator):
                 noise=PERPLEXITY_NOISE,
                 judge="perplexity",
                 collapse="perplexity",
+                meaning="how unlikely a judge model finds what the model writes: 1 is certain",
             ),
             of_prompts(
                 name=f"rep_{self.rep}",
@@ -78,8 +78,16 @@ class Generation(Evaluator):
                 source=su,
                 column=6,
                 collapse="repetition",
+                meaning=f"the share of a text's runs of {self.rep} words that were in it before",
             ),
-            of_prompts(name=f"div_{self.div}", title=f"Div_{self.div}", better="higher", source=su, column=7),
+            of_prompts(
+                name=f"div_{self.div}",
+                title=f"Div_{self.div}",
+                better="higher",
+                source=su,
+                column=7,
+                meaning=f"the share of a text's runs of {self.div} words that are different ones",
+            ),
             of_prompts(
                 name="coherence",
                 title="Coherence",
@@ -88,6 +96,7 @@ class Generation(Evaluator):
                 source="Gao et al., arXiv:2104.08821",
                 column=8,
                 judge="coherence",
+                meaning="how near a text is to its prompt: cosine of embeddings",
             ),
             fraction(
                 name="mauve",
@@ -101,6 +110,7 @@ class Generation(Evaluator):
                 trusted_from=256,
                 judge="features",
                 collapse="mauve",
+                meaning="how near the model's texts, all together, are to human texts: 1 is not to be told apart",
             ),
         )
 
@@ -132,7 +142,8 @@ class Generation(Evaluator):
             "human_perplexity": human,
             "empty_generations": sum(not text.strip() for text in texts),
         }
-        samples = zip(written.prompts[:SAMPLES], texts[:SAMPLES], written.references[:SAMPLES], strict=True)
+        count = task.sample_count
+        samples = zip(written.prompts[:count], texts[:count], written.references[:count], strict=True)
         mean_nll = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
         per_item = (
             of_texts

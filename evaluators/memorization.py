@@ -30,7 +30,6 @@ from harness.toolkit import (
 )
 
 PAPER = "EMSO paper, section 4.1.3"
-SAMPLES = 4
 WINDOW_TOKENS = 200
 """New tokens after each window of the `table` definition, at most."""
 
@@ -60,15 +59,38 @@ class Memorization(Evaluator):
         tokens = partial(erasure_metric, unit="tokens", high=math.inf, ranked=False)
         # Of a longer sequence `table` reads more texts and positions, each of which counts the same.
         texts, positions = ("texts", "positions") if self.definition == "table" else (None, None)
+        meanings = {
+            "el": f"extraction likelihood: after each beginning of a sequence the model writes on; the share of its "
+            f"{self.n}-token runs that stand in the rest of the sequence",
+            "ma": "memorization accuracy: the share of a sequence's next tokens that are the model's first choice",
+            "ss": "semantic similarity of what it writes after a prefix to the true continuation: cosine of embeddings",
+        }
         return (
-            share(f"el_{self.n}", f"EL_{self.n}", PAPER, column=1, axis=2, weights=texts),
-            share("ma", "MA", PAPER, column=2, axis=1, headline=True, weights=positions),
-            share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity", weights=texts),
-            tokens("exact_match", "Exact match", "EMSO paper, section 4.4", column=4, agrees_with="text"),
+            share(f"el_{self.n}", f"EL_{self.n}", PAPER, column=1, axis=2, weights=texts, meaning=meanings["el"]),
+            share("ma", "MA", PAPER, column=2, axis=1, headline=True, weights=positions, meaning=meanings["ma"]),
+            share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity", weights=texts, meaning=meanings["ss"]),
             tokens(
-                "exact_match_original", "Exact match with the original", "EMSO paper, figure 5", agrees_with="original"
+                "exact_match",
+                "Exact match",
+                "EMSO paper, section 4.4",
+                column=4,
+                agrees_with="text",
+                meaning="tokens after the prefix that it writes as the text has them, up to the first that differs",
             ),
-            share("ma_all", "MA (all positions)", "Tirumala et al., arXiv:2205.10770", ranked=False),
+            tokens(
+                "exact_match_original",
+                "Exact match with the original",
+                "EMSO paper, figure 5",
+                agrees_with="original",
+                meaning="tokens after the prefix that it writes as the original does, up to the first that differs",
+            ),
+            share(
+                "ma_all",
+                "MA (all positions)",
+                "Tirumala et al., arXiv:2205.10770",
+                ranked=False,
+                meaning="MA over all positions, the prefix's too",
+            ),
         )
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
@@ -178,10 +200,11 @@ class Memorization(Evaluator):
         return [[token for token in row if token >= 0] for row in task.cached(key, make)["tokens"].tolist()]
 
     def _samples(self, task: EvaluationTask, generated: list[list[int]]) -> tuple[Sample, ...]:
-        prompts = task.forget.tokens_NT[:SAMPLES, : task.forget.prefix_tokens].tolist()
-        parts = (prompts, generated[:SAMPLES], true_continuations(task.forget)[:SAMPLES])
+        count = task.sample_count
+        prompts = task.forget.tokens_NT[:count, : task.forget.prefix_tokens].tolist()
+        parts = (prompts, generated[:count], true_continuations(task.forget)[:count])
         texts = zip(*(decoded(task.tokenizer, rows) for rows in parts), strict=True)
-        return tuple(Sample("forget", *text) for text in texts)
+        return tuple(Sample("forget", *text) for text in texts)[:count]
 
 
 def erasure_metric(name: str, title: str, source: str, *, low: float = 0.0, **others: Any) -> Metric:

@@ -100,7 +100,7 @@ def _audit(arguments: argparse.Namespace) -> int:
                 reason = f": {shown(trial.failure.error)}" if trial.failure else ""
                 tell(f"{trial.status}: {trial.spec.label}{reason}", is_error=True)
             return 1
-        ranked, report = _reported(results)
+        ranked, report = _reported(results, is_kept=arguments.results is not None)
     console().print(ranking_table(ranked))
     if any(recitation.needs_unseen_texts for recitation in ranked.recitations.values()):
         tell("To be surer, name texts of that kind that the model never saw: --unseen FILE.")
@@ -180,7 +180,7 @@ def _refuse_unfit(planned: Plan) -> None:
             raise ConfigError("audit.yaml", refused)
 
 
-def _reported(results: Results) -> tuple[RankedTable, str]:
+def _reported(results: Results, *, is_kept: bool) -> tuple[RankedTable, str]:
     """Return what was measured as a table, and as a page."""
     from harness.reporting.evidence import read_evidence
     from harness.reporting.metric_info import metric_info
@@ -190,7 +190,7 @@ def _reported(results: Results) -> tuple[RankedTable, str]:
 
     info, evidence = metric_info(results), read_evidence(results)
     ranked = rank(table(results, info, evidence), info, evidence)
-    return ranked, page(results, ranked, {})
+    return ranked, page(results, ranked, {}, is_kept=is_kept)
 
 
 if __name__ == "__main__":

@@ -203,6 +203,8 @@ class EvaluationTask(Protocol):
     seed: int
     forget: Sequences
     tokenizer: PreTrainedTokenizerBase
+    sample_count: int
+    """How many `Evaluation.samples` the report is to show: the first ones."""
 
     def generations(self, definition: Definition) -> Generations:
         """Return the model's sampled continuations of the utility prompts: made once, shared."""

@@ -25,6 +25,8 @@ class Metric:
     """Paper and equation."""
     title: str
     """As a figure's axis says it: `EL_3`, `Perplexity`."""
+    meaning: str = ""
+    """What it is, in a sentence for who reads a report; '' where the title says it."""
     ranked: bool = True
     """False: shown beside the ranked metrics of its group, and not counted again."""
     column: int = 100

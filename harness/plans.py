@@ -116,6 +116,8 @@ class Plan(PlainData):
     """What is tuned before anything is measured; the trials that follow from it are among `trials` once it is."""
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
+    sample_count: int = 4
+    """How many texts of each kind the report shows of a point."""
     compare: Compare = Compare()
     reproduces: str | None = None
     """The published table that its results stand beside; no part of any trial's identity."""

@@ -171,6 +171,8 @@ class TrialSpec(PlainData):
     """No part of the trial's identity, which is that of its numbers."""
     keep_erased: Literal["none", "patch", "all"] = "patch"
     samples: Literal["redacted", "plain"] = "redacted"
+    sample_count: int = 4
+    """How many texts an evaluator gives the report; no part of any identity, which is that of the numbers."""
 
     @property
     def is_reference(self) -> bool:

@@ -110,6 +110,7 @@ class MeasuringTask:
         """Copy the trial's settings, and texts and tokenizer, which are read once for all trials of the process."""
         self.spec = TrialSpec.from_json(self.spec.to_json())
         self.seed: int = self.spec.seed
+        self.sample_count: int = self.spec.sample_count
         self.forget: Sequences = measured_set(self.spec)
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
         self._as_given = self._fingerprints()

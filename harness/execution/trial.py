@@ -7,12 +7,10 @@ becomes a record and an event, and the sweep goes on.
 from __future__ import annotations
 
 import gc
-import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache, partial
-from importlib.metadata import version
+from functools import partial
 
 import torch
 
@@ -28,6 +26,7 @@ from harness.contracts import (
 )
 from harness.errors import StorageError, TrialError
 from harness.execution.candidates import run_candidate
+from harness.execution.environment import hardware, versions
 from harness.execution.erasing import erase
 from harness.execution.failure import failure
 from harness.execution.guard import guarded
@@ -51,27 +50,9 @@ from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped
 from harness.records.results import trial_results
+from harness.records.runs import own_commit
 from harness.specs import EvaluatorSpec
 from harness.toolkit.pair import PairModel
-
-PACKAGES = (
-    "lethe",
-    "torch",
-    "transformers",
-    "numpy",
-    "safetensors",
-    "tokenizers",
-    "sentence-transformers",
-    "mauve-text",
-    "faiss-cpu",
-    "scikit-learn",
-    "lm_eval",
-    "datasets",
-    "deepspeed",
-    "accelerate",
-    "ray",
-    "optuna",
-)
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
@@ -123,7 +104,15 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     records = journal.read(spec.trial_id)
     work = list(trial_results(spec, records).remaining)
     known = {record.point_id for record in records if isinstance(record, Point)}
-    journal.append(Started(trial_id=spec.trial_id, spec=spec.to_json(), versions=versions()))
+    journal.append(
+        Started(
+            trial_id=spec.trial_id,
+            spec=spec.to_json(),
+            versions=versions(),
+            hardware=hardware(has_gpu=spec.gpus > 0),
+            commit=own_commit(),
+        )
+    )
     trial = _RunningTrial(job, folders, watch, journal, total=sum(len(evaluators) for _, evaluators in work))
     evaluators = dict(work)
     erase_seconds, began = 0.0, time.perf_counter()
@@ -260,15 +249,3 @@ class _RunningTrial:
         return evaluation, metric_items(
             evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec)
         )
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Return what a number was made with."""
-    of_packages = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in PACKAGES:
-        try:
-            of_packages[package] = version(package)
-        except ModuleNotFoundError:
-            of_packages[package] = "not installed"
-    return of_packages

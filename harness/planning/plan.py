@@ -101,6 +101,7 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
         studies=tuple(searched),
         collapse=CollapseBounds(**sweep.collapse.model_dump()),
         samples=sweep.report.samples,
+        sample_count=sweep.report.sample_count,
         compare=checked.compare,
         reproduces=sweep.reproduces,
     )

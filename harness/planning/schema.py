@@ -29,6 +29,8 @@ Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, d
 ReplicateName = Annotated[str, StringConstraints(pattern=r"\S"), doc("the name that replicates share, a text")]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 Fraction = Annotated[float, Gt(0.0), Lt(1.0)]
+MOST_SAMPLES = 256
+"""Every point's journal holds them, and the report shows them on one page."""
 
 
 def _with_id(value: Any) -> Any:
@@ -183,6 +185,7 @@ class Report(Strict):
     """What the report shows."""
 
     samples: Literal["redacted", "plain"] = "redacted"
+    sample_count: Annotated[int, Ge(0), Le(MOST_SAMPLES)] = 4
 
 
 class Sweep(Strict):

@@ -138,6 +138,7 @@ def _unmeasured(
         time_limit=_time_limit(sweep.timeout_minutes, "timeout_minutes"),
         keep_erased=sweep.keep_erased,
         samples=sweep.report.samples,
+        sample_count=sweep.report.sample_count,
     )
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from typing import Any, NotRequired, get_type_hints
+from typing import Annotated, Any, NotRequired, get_type_hints
 
-from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from harness.contracts import Number, Sample
 from harness.metric import Group, Metric
-from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
+from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, time_of
 
 KINDS: dict[str, type[Record]] = {
     kind.__name__.lower(): kind for kind in (Started, Point, Measurement, Candidate, Stopped, Failed)
 }
 _Strength = int | FiniteFloat
+_At = Annotated[str, AfterValidator(lambda at: time_of(at) and at)] | None
 _FORMS: dict[str, TypeAdapter[Any]] = {}
 """Of each kind, made when the first such line is read: that takes milliseconds."""
 
@@ -59,6 +60,8 @@ def _form(kind: type) -> Any:
         hints |= {"metrics": _tuple_of(metric), "samples": _tuple_of(_form(Sample))}
     if kind is Candidate:
         hints["probes"] = tuple[dict[str, Number], ...]
+    if "at" in hints:
+        hints["at"] = _At
     if "strength" in hints:
         hints["strength"] = _Strength if hints["strength"] == Number else _Strength | None
     optional = {

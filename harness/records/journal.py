@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from harness.plans import Plan
 from harness.records.checking import record_of
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
 from harness.records.notes import bounded, in_form
-from harness.records.record import Measurement, Record
+from harness.records.record import AT_FORMAT, Measurement, Record
 
 _LOG = logging.getLogger(__name__)
 _CHECKSUM_DIGITS = 16
@@ -67,7 +68,7 @@ class Journal:
             yield
 
     def append(self, record: Record) -> None:
-        """Write `record` at the end of its trial's file and return once it is on the disk.
+        """Write `record`, and when, at the end of its trial's file and return once it is on the disk.
 
         Texts in it are kept as far as `storable` has it, notes in the form and within the bound of `records.notes`.
 
@@ -75,7 +76,8 @@ class Journal:
             PluginError: The record holds something that JSON cannot, an array in a method's notes, say.
             StorageError: It cannot be written; the file is as it was.
         """
-        append_line(self._path(record.trial_id), _line_of(record), "the journal's next line")
+        dated = replace(record, at=datetime.now(UTC).strftime(AT_FORMAT))
+        append_line(self._path(record.trial_id), _line_of(dated), "the journal's next line")
 
     def append_measurement(self, measurement: Measurement, items: dict[str, MetricItems]) -> None:
         """Keep what each item has, then write the measurement, which names that file by its digest."""

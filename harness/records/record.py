@@ -4,12 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from harness.contracts import Json, Number
 
+AT_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+DIRTY = "-dirty"
+"""What follows a commit where the files were not as it has them."""
+
+
+def time_of(at: str) -> datetime:
+    """Return the moment that a record's `at` names.
+
+    Raises:
+        ValueError: It is not of the form that the journal writes.
+
+    Example:
+        >>> time_of("2026-02-03T04:05:06Z").isoformat()
+        '2026-02-03T04:05:06+00:00'
+    """
+    return datetime.strptime(at, AT_FORMAT).replace(tzinfo=UTC)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
+class Journaled:
+    """What every record has."""
+
+    at: str | None = field(default=None, repr=False, compare=False)
+    """When the journal wrote its line: UTC, ISO 8601, to the second. None in what was journaled before it was kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(Journaled):
     """One evaluator's numbers on one point: the unit of work that is never done twice."""
 
     trial_id: str
@@ -31,7 +57,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class Point(Journaled):
     """One erased model of a trial, before any evaluator saw it."""
 
     trial_id: str
@@ -51,7 +77,7 @@ where the training itself stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class Candidate(Journaled):
     """One candidate of a study, whole: what was tried, and what its probes saw."""
 
     trial_id: str
@@ -77,7 +103,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stopped:
+class Stopped(Journaled):
     """A trajectory that ended early; its later strengths are never tried again."""
 
     trial_id: str
@@ -86,7 +112,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failed:
+class Failed(Journaled):
     """A trial that raised."""
 
     trial_id: str
@@ -97,12 +123,16 @@ class Failed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
+class Started(Journaled):
     """A trial's first record: the spec itself, and the versions it ran with."""
 
     trial_id: str
     spec: Mapping[str, Json]
     versions: Mapping[str, str] = field(default_factory=dict)
+    hardware: Mapping[str, str] = field(default_factory=dict)
+    """The processor, its cores, the memory and the GPU; empty in what was journaled before they were kept."""
+    commit: str = ""
+    """Lethe's own, with `-dirty` where files differed from it; '' where it was installed from a package."""
 
 
 Record = Started | Point | Measurement | Candidate | Stopped | Failed

@@ -52,6 +52,10 @@ class TrialResults:
     """Of packages, at each attempt."""
     is_begun: bool
     """Whether the journal holds anything of it."""
+    attempts: tuple[Started, ...] = ()
+    """What each attempt ran on, and with which Lethe."""
+    written: tuple[str, ...] = ()
+    """When the first and the last of its records were, as `Journaled.at`; nothing where that was not kept."""
 
     @property
     def measured(self) -> tuple[PointResults, ...]:
@@ -126,6 +130,7 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
         if lacking := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
             remaining.append((strength, lacking))
     attempts = [record for record in records if isinstance(record, Started | Failed)]
+    moments = [record.at for record in records if record.at]
     failure = attempts[-1] if remaining and attempts and isinstance(attempts[-1], Failed) else None
     return TrialResults(
         spec=spec,
@@ -136,6 +141,8 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
         failure=failure,
         versions=tuple(attempt.versions for attempt in attempts if isinstance(attempt, Started)),
         is_begun=bool(records),
+        attempts=tuple(attempt for attempt in attempts if isinstance(attempt, Started)),
+        written=(min(moments), max(moments)) if moments else (),
     )
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.contracts import Json, Number
-from harness.records.record import Candidate
+from harness.records.record import DIRTY, Candidate
 from harness.records.results import TrialResults
 from harness.records.studies import StudyResults, reaching_probes
 from harness.specs import TrialSpec
@@ -28,17 +28,24 @@ _COSTS = ("erase_seconds", "peak_memory_bytes", "measure_seconds/")
 
 
 @cache
-def commit_tag() -> dict[str, str]:
-    """Return Lethe's own commit as a tag; nothing if it was installed from a package."""
+def own_commit() -> str:
+    """Return Lethe's own commit, with `-dirty` where files differ from it; '' if it was installed from a package."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
-        return {}
-    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        return ""
+    describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    command = ["git", "--no-optional-locks", "-C", str(root), *describe]  # Other workers ask at the same time.
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
-        return {}
-    return {"mlflow.source.git.commit": answer.stdout.strip()}
+        return ""
+    return answer.stdout.strip()
+
+
+def commit_tag(commit: str | None = None) -> dict[str, str]:
+    """Return a commit of Lethe as a tag, by default its own; nothing where there is none."""
+    known = (own_commit() if commit is None else commit).removesuffix(DIRTY)
+    return {"mlflow.source.git.commit": known} if known else {}
 
 
 def tags_of(trial: TrialResults) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from harness.models.blocks import HEAD_MATRICES, LAYER_MATRICES, block_place
 from harness.reporting.block_selection import BlockSelection
 from harness.reporting.block_shares import layer_count, rounds_text
+from harness.reporting.colours import BLACK, WHITE, contrast
 from harness.reporting.figures import FAINT, INK, without_mathtext
 
 POINTS = 72
@@ -136,7 +137,7 @@ def _draw_panel(
             colour = COLOURS(norm(count))
             ax.add_patch(Rectangle((column, place.layer), 1, 1, facecolor=colour, edgecolor="white", linewidth=0.5))
             if text >= LEAST_TEXT:
-                ink = "white" if norm(count) > 0.6 else INK
+                ink = max((WHITE, BLACK), key=lambda ink: contrast(ink, to_hex(colour)))
                 middle: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": text, "color": ink}
                 ax.text(column + 0.5, place.layer + 0.5, str(count), **middle)
     ax.spines[:].set_visible(False)

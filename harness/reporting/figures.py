@@ -18,6 +18,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from harness.contracts import Metric
 from harness.reporting.aggregate import seed_count
+from harness.reporting.colours import text_colour
 from harness.reporting.curves import Curve, CurvePoint, better_corner, curves, panels, styles
 from harness.reporting.layout import split_title
 from harness.reporting.metric_info import MetricInfo
@@ -27,7 +28,8 @@ from harness.specs import ORIGINAL, RETRAINED, UNSEEN_ROWS
 Styles = dict[str, tuple[str, str]]
 """Variant to its colour and marker."""
 
-INK, FAINT, RED = "#222222", "#8a8a8a", "#d62728"
+INK, SOFT, FAINT, RED = "#222222", "#5c6470", "#8a8a8a", "#d62728"
+"""Of texts, of lesser ones, of lines that no text has, and of a collapse."""
 REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
 _HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
 _LABEL_POINTS = 6.5
@@ -94,7 +96,7 @@ def _note(table: pd.DataFrame) -> str:
 def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: Styles) -> None:
     ax.set_xlabel(_title(x), fontsize=10, color=INK)
     ax.set_ylabel(_title(y), fontsize=10, color=INK)
-    ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5, color=FAINT)
+    ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5, color=SOFT)
     ax.grid(color="#eeeeee", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.tick_params(which="both", labelsize=8.5, color=FAINT, labelcolor=INK)
@@ -203,6 +205,6 @@ def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: Styles) -> None:
     for (curve, _), text, centre in zip(labelled, texts, centres, strict=True):
         if centre is not None:
             x, y = ax.transData.inverted().transform(centre)
-            colour = styles[curve.variant][0]
+            colour = text_colour(styles[curve.variant][0])
             written = ax.text(x, y, text, ha="center", va="center", fontsize=_LABEL_POINTS, color=colour, zorder=5)
             written.set_path_effects([withStroke(linewidth=1.6, foreground="white")])

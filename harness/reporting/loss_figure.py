@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.reporting.curves import STYLES
-from harness.reporting.figures import FAINT, INK
+from harness.reporting.figures import FAINT, INK, SOFT
 
 _EM, _LS, _NLL = ((colour, "-") for colour, _ in STYLES[:3])
 _LS_MEAN = (_LS[0], "--")
@@ -102,5 +102,5 @@ def _use_log_odds(ax: Axes, p: pd.Series[float], vocabulary: int) -> None:
         textcoords="offset points",
         ha="right",
         fontsize=8,
-        color=FAINT,
+        color=SOFT,
     )

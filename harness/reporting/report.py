@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from harness.models.blocks import KINDS
 from harness.plans import Plan
@@ -21,23 +23,26 @@ from harness.reporting.collapse_onset import onset_tables
 from harness.reporting.comparison import MatchedTable
 from harness.reporting.exact_match_groups import agreements
 from harness.reporting.exact_match_table import GROUP_NAMES, agreement_rows, group_text, why_no_groups
+from harness.reporting.glossary import glossary
 from harness.reporting.judging import human_readings
 from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.limits import warnings
 from harness.reporting.matched_texts import INTERPOLATED, matched_sentences
 from harness.reporting.metric_info import first_axes, in_sentence, metrics_in
+from harness.reporting.provenance import duration_text, provenance
 from harness.reporting.published import ComparedTable
 from harness.reporting.published_blocks import published_selection
 from harness.reporting.published_texts import difference_text, figure_text, heading, marks
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import answers, signed
 from harness.reporting.recitation_table import recitation_tables
+from harness.reporting.samples import samples_of, why_fewer
 from harness.reporting.shown import POINTS, TRIALS, UNFINISHED, shown_part
 from harness.reporting.standing import standing_tables
 from harness.reporting.summary import caption, outcome
 from harness.reporting.survivors import survivors
 from harness.reporting.texts import LETTERS, about_evidence
-from harness.specs import HOLDOUT, RETRAINED, STAND_IN, UNSEEN_ROWS
+from harness.specs import HOLDOUT, RETRAINED, STAND_IN
 
 _SEEDS_NAMED = 20
 UNSEEN_NAMES = {RETRAINED: "of the retrained model's", HOLDOUT: "of unseen texts'", STAND_IN: "of validation texts'"}
@@ -49,15 +54,26 @@ def page(
     pictures: Mapping[str, bytes],
     matched: Sequence[MatchedTable] = (),
     published: Sequence[ComparedTable] = (),
+    *,
+    is_kept: bool = True,
 ) -> str:
     """Return the report of a sweep, as far as it has come; one without any finished trial too.
 
     `pictures` are SVGs: `tradeoff`, `reasoning` if its tasks were measured, and the heat maps of selected blocks.
+    `is_kept` says whether there will be a journal to make it again from.
     """
     loader = PackageLoader(__package__, "")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    contents: list[tuple[str, str]] = []
+
+    def section_heading(title: str, anchor: str = "") -> Markup:
+        """Return a section's heading, and take it into the contents."""
+        anchor = anchor or re.sub(r"[^a-z0-9]+", "-", title.lower())
+        contents.append((anchor, title))
+        return Markup('<h2 id="{}">{}</h2>').format(anchor, title)
+
     environment.globals.update(
         arrows=ARROWS,
         difference_text=difference_text,
@@ -65,6 +81,7 @@ def page(
         heading=heading,
         marks=marks,
         number=number,
+        section_heading=section_heading,
         signed=signed,
         split_title=split_title,
         strength_text=strength_text,
@@ -77,7 +94,8 @@ def page(
     erases = results.plan.erases
     choosable = choosable_figure(part.results, listed, ranked.info) if erases else None
     of_groups = agreements(part.results, part.ranked) if erases else []
-    samples, sampled = _samples(part.results.measured, set(table.loc[table["ranked"], "point_id"]))
+    shown, ranked_points = part.results.measured, set(table.loc[table["ranked"], "point_id"])
+    samples, sampled = samples_of(shown, ranked_points)
     return environment.get_template("report.html.j2").render(
         groups={
             each.model: ([*zip(GROUP_NAMES.values(), each.lengths.values(), strict=True)], agreement_rows(each))
@@ -123,6 +141,11 @@ def page(
         rounds=_rounds(part.results.measured),
         samples=samples,
         sampled=sampled,
+        why_fewer_samples=why_fewer(results.plan, shown, ranked_points),
+        contents=contents,
+        is_kept=is_kept,
+        provenance=provenance(results),
+        glossary=glossary(part.results.plan, part.ranked),
         costs=[_cost(trial) for trial in part.results.trials[:TRIALS]],
         failed=[trial for trial in results.trials if trial.failure][:UNFINISHED],
         versions=_versions(results),
@@ -141,21 +164,6 @@ def _totals(results: Results) -> dict[str, Any]:
         "done": sum(trial.status == "done" for trial in results.trials),
         "points": len(results.measured),
     }
-
-
-def duration_text(seconds: float | None) -> str:
-    """Return a time that a person can read at a glance.
-
-    Example:
-        >>> duration_text(3.52), duration_text(130), duration_text(3700), duration_text(None)
-        ('3.5 s', '2 min 10 s', '1 h 1 min', '–')
-    """
-    if seconds is None:
-        return NOTHING
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours = round(seconds) // 60, round(seconds) // 3600
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {round(seconds) % 60} s"
 
 
 def memory_text(count: int | None) -> str:
@@ -188,28 +196,6 @@ def _block(chosen: Any) -> tuple[str, str]:
         return str(chosen), ""
     score = chosen.get("m")
     return str(chosen.get("block", "")), f"M = {score:.2e}" if isinstance(score, float) else ""
-
-
-def _samples(points: Sequence[PointResults], ranked: set[str]) -> tuple[list[dict[str, Any]], set[str]]:
-    """Return what the models wrote, side by side, and the ids of the points that have any of it.
-
-    Each prompt stands there once, with every ranked point's text; a point's first text has an anchor.
-    """
-    first_seed = min((point.spec.seed for point in points), default=0)
-    groups: dict[tuple[str, str, str, int], dict[str, Any]] = {}
-    sampled: set[str] = set()
-    for point in points:
-        spec, point_id = point.spec, point.spec.point_id(point.strength)
-        is_chosen = spec.is_reference or point_id in ranked
-        is_chosen = is_chosen and spec.seed == first_seed and spec.method not in UNSEEN_ROWS
-        for measurement in point.measurements if is_chosen else ():
-            for index, sample in enumerate(measurement.samples):
-                key = (spec.model.id, sample["kind"], measurement.evaluator, index)
-                group = {"model": spec.model.id, "kind": sample["kind"], "first": sample, "texts": []}
-                anchor = "" if point_id in sampled else f"samples-{point_id}"
-                groups.setdefault(key, group)["texts"].append((spec.label, sample["generated"], anchor))
-                sampled.add(point_id)
-    return list(groups.values()), sampled
 
 
 def _cost(trial: TrialResults) -> dict[str, Any]:

@@ -12,15 +12,14 @@ from harness.reporting.ranking import CONTROL, NOTHING_TO_ERASE, RankedTable
 from harness.specs import ORIGINAL
 
 DEFINITIONS = {
-    "exact": "Definition: exact (the formulas, mended where they slip, on all the evidence).",
-    "table": "Definition: table (the evaluation that the published tables were almost certainly made with).",
-    "": "Definition: not stated.",
+    "exact": "the formulas, mended where they slip, on all the evidence",
+    "table": "the evaluation that the published tables were almost certainly made with",
 }
 
 
 def caption(table: pd.DataFrame) -> str:
     """Return what a reader of any table must know: the definition behind its numbers, who judged, and the seeds."""
-    stated = [DEFINITIONS.get(name, f"Definition: {name}.") for name in sorted(set(table["definition"]))]
+    stated = [_stated(name) for name in sorted(set(table["definition"])) or [""]]
     count = seed_count(table)
     over = [f"{count} seeds"] if count > 1 else []
     over += (
@@ -31,7 +30,12 @@ def caption(table: pd.DataFrame) -> str:
     judged = [
         f" Judge of {roles}: the original model itself." for roles in sorted(set(table["judged_by_original"])) if roles
     ]
-    return " ".join(stated or [DEFINITIONS[""]]) + "".join(judged) + seeds + intervals
+    return " ".join(stated) + "".join(judged) + seeds + intervals
+
+
+def _stated(definition: str) -> str:
+    meaning = DEFINITIONS.get(definition)
+    return f"Definition: {definition or 'not stated'}{f' ({meaning})' if meaning else ''}."
 
 
 def outcome(ranked: RankedTable) -> list[tuple[str, list[str]]]:

@@ -16,6 +16,7 @@ from harness.reporting.block_heat_map import heat_maps
 from harness.reporting.block_selection import block_selections
 from harness.reporting.block_shares import selection_frame
 from harness.reporting.collapse_onset import onset_markdown, onset_tables
+from harness.reporting.colours import with_dark_colours
 from harness.reporting.comparison import matched_tables
 from harness.reporting.curves import styles
 from harness.reporting.evidence import read_evidence
@@ -93,7 +94,8 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     beside = compared_tables(part.results, part.ranked)
     if beside:
         written.append(write_whole(folder / "published.md", published_markdown(beside, results.plan.question)))
-    pictures = {name: rendered(figure, "svg") for name, figure in (figures | maps).items()}
+    pictures = {name: with_dark_colours(rendered(figure, "svg")) for name, figure in figures.items()}
+    pictures |= {name: rendered(figure, "svg") for name, figure in maps.items()}
     report = page(results, ranked, pictures, compared, beside)
     written += write_tables(ranked, results.plan.question, folder)
     return ranked, [*written, write_whole(folder / "report.html", report)]

@@ -33,16 +33,21 @@ def this_machine() -> Machine | None:
 
     if "RAY_ADDRESS" in os.environ:
         return None
-    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [int(text) for file in _LIMITS if file.is_file() and (text := file.read_text().strip()).isdecimal()]
     gpus = torch.cuda.device_count()
     return Machine(
         cpus=os.cpu_count() or 1,
-        memory=min([pages, *limits]),
+        memory=memory_bytes(),
         gpus=gpus,
         gpu_memory=torch.cuda.get_device_properties(0).total_memory if gpus else 0,
         has_bf16=bool(gpus) and torch.cuda.is_bf16_supported(including_emulation=False),
     )
+
+
+def memory_bytes() -> int:
+    """Return how much memory is here, a container's limit counted."""
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [int(text) for file in _LIMITS if file.is_file() and (text := file.read_text().strip()).isdecimal()]
+    return min([pages, *limits])
 
 
 def share_of(machine: Machine, spec: TrialSpec) -> int:

@@ -15,7 +15,7 @@ ROWS = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 8, 7, 6, 5, 4, 3], [1, 3, 5, 7, 9, 11, 13,
 class Task:
     """An evaluation task whose judge finds all texts alike."""
 
-    seed = 0
+    seed, sample_count = 0, 4
 
     def __init__(self, forget, model, tokenizer):
         self.forget, self.model, self.tokenizer = forget, model, tokenizer
@@ -76,3 +76,15 @@ def test_under_table_each_sequence_counts_over_its_windows(make_model, make_sequ
     assert found.numbers["ma"] == pytest.approx(hits.mean())
     expected = hits.mean(axis=1).std(ddof=1) / math.sqrt(3)
     assert found.notes["standard_errors"]["ma"] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, 0), (2, 2), (9, 3)])
+def test_an_evaluator_gives_as_many_samples_as_the_report_asks_for(asked, given, make_model, make_sequences, tokenizer):
+    rows = [[7] * 10, list(range(10, 20)), [7, 8] * 5]
+    model = make_model()
+    task = Task(make_sequences(rows, 4), model, tokenizer)
+    task.sample_count = asked
+    found = Memorization().evaluate(model, task)
+    assert len(found.samples) == given
+    task.sample_count = 4
+    assert found.numbers == Memorization().evaluate(model, task).numbers

@@ -5,7 +5,7 @@ import tomllib
 from importlib.metadata import requires, version
 from pathlib import Path
 
-from harness.execution.trial import PACKAGES, versions
+from harness.execution.environment import PACKAGES, versions
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 WITHOUT_A_NUMBER = {

@@ -1,0 +1,144 @@
+"""The report as a page: its contents, its tables, its samples."""
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from pydantic import ValidationError
+
+from harness.planning.schema import MOST_SAMPLES, Report
+from harness.reporting.report import page
+from harness.reporting.samples import why_fewer
+
+GOOD = {"ma": 0.9, "el_3": 0.3, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
+FORGET = {"kind": "forget", "prompt": "p", "generated": "g", "reference": "r"}
+
+
+@pytest.fixture(scope="module")
+def sweep(make_row, make_plan, make_point, make_measurement, make_ranked):
+    """Return a maker of the results and the ranked table of a sweep of three rows with so many samples of each."""
+
+    def make(samples=4, asked=4, rows=256):
+        specs = [
+            make_row("original", label="Original"),
+            make_row("emso", (9, 10), label="EMSO"),
+            make_row("ta", (0.05, 0.1), label="TA", reference="memorized_model"),
+        ]
+        specs = [replace(spec, forget=replace(spec.forget, rows=rows), sample_count=asked) for spec in specs]
+        kept = {}
+        for place, spec in enumerate(specs):
+            kept[spec.trial_id] = []
+            for strength in spec.points():
+                numbers = GOOD | {"ma": 0.9 - place * (strength or 0) / 100}
+                if strength == 10:
+                    numbers["mauve"] = float("nan")
+                kept[spec.trial_id] += [
+                    make_point(spec, strength),
+                    make_measurement(spec, strength, numbers=numbers, samples=(FORGET,) * samples),
+                ]
+        return make_ranked(make_plan(*specs, sample_count=asked), kept)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def shown(sweep):
+    return page(*sweep(), {"tradeoff": b"<svg/>"})
+
+
+class Tables(HTMLParser):
+    """Collects each table: whether it is in a box that scrolls, the widths of its rows by part, and its cells."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.open, self.part = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if tag == "div":
+            self.open.append(values.get("class"))
+        elif tag == "table":
+            self.found.append({"scrolls": bool(self.open) and self.open[-1] == "scroll", "thead": [], "tbody": []})
+        elif tag in ("thead", "tbody"):
+            self.part = tag
+        elif tag == "tr":
+            self.found[-1][self.part].append(0)
+        elif tag in ("td", "th"):
+            self.found[-1][self.part][-1] += int(values.get("colspan", 1))
+
+    def handle_endtag(self, tag):
+        if tag == "div":
+            self.open.pop()
+
+
+def test_the_contents_lead_to_every_section_once(shown):
+    [contents] = re.findall(r'<nav class="contents".*?</nav>', shown, re.DOTALL)
+    links = re.findall(r'<a href="#([^"]+)">([^<]+)</a>', contents)
+    assert links == re.findall(r'<h2 id="([^"]+)">([^<]+)</h2>', shown)
+    assert len(links) == shown.count("<h2") == len({anchor for anchor, _ in links})
+    assert {"Trade-off", "Main table", "Samples", "Glossary"} <= {title for _, title in links}
+
+
+def test_every_table_scrolls_in_its_own_box_and_has_a_cell_under_every_head(shown):
+    tables = Tables(shown).found
+    assert len(tables) > 6
+    for table in tables:
+        assert table["scrolls"], "else it makes the page wider than a phone"
+        assert len({*table["thead"], *(table["tbody"] if table["thead"] else ())}) <= 1
+
+
+def test_more_samples_are_shown_where_more_were_asked_for(sweep):
+    few, many = (page(*sweep(count, count), {"tradeoff": b""}) for count in (4, 9))
+    assert [text.count("<summary>forget text") for text in (few, many)] == [4, 9]
+
+
+@pytest.mark.parametrize(
+    ("samples", "asked", "rows", "is_told"),
+    [(4, 4, 256, False), (4, 9, 256, True), (4, 9, 4, False), (4, 2, 256, False), (0, 4, 256, False)],
+)
+def test_points_that_were_measured_when_fewer_were_asked_for_are_told(samples, asked, rows, is_told, sweep):
+    results, ranked = sweep(samples, asked, rows)
+    points = set(ranked.table.loc[ranked.table["ranked"], "point_id"])
+    assert bool(why_fewer(results.plan, results.measured, points)) is is_told
+
+
+def test_so_many_samples_and_no_more():
+    assert [Report(sample_count=count).sample_count for count in (0, MOST_SAMPLES)] == [0, 256]
+    for count in (-1, MOST_SAMPLES + 1, "many"):
+        with pytest.raises(ValidationError, match="sample_count"):
+            Report(sample_count=count)
+
+
+SORTED = """
+const told = [];
+const table = [...document.querySelectorAll("table")].find((each) => each.querySelector("tr[id^=point-]"));
+const column = (name) => [...table.tHead.rows[0].cells].findIndex((head) => head.textContent.startsWith(name));
+const cells = (at) => [...table.tBodies[0].rows].map((row) => row.cells[at].textContent.trim());
+for (const name of ["MAUVE", "MAUVE", "MAUVE", "Strength"]) {
+  const at = column(name);
+  table.tHead.rows[0].cells[at].querySelector("button").click();
+  told.push([table.tHead.rows[0].cells[at].getAttribute("aria-sort"), cells(at)]);
+}
+document.body.replaceChildren(Object.assign(document.createElement("pre"), {textContent: JSON.stringify(told)}));
+"""
+
+
+@pytest.mark.soak
+def test_a_real_browser_sorts_numbers_as_numbers_and_what_is_missing_last(tmp_path, shown):
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if not browser:
+        pytest.skip("there is no chromium here to open the page in")
+    (tmp_path / "page.html").write_text(shown.replace("</body>", f"<script>{SORTED}</script></body>"))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
+    command = [browser, *options, (tmp_path / "page.html").as_uri()]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    rising, falling, back, by_strength = json.loads(re.findall(r"<pre>(.*?)</pre>", printed)[-1])
+    assert rising == ["ascending", ["0.800"] * 4 + ["–"]]
+    assert falling == ["descending", ["0.800"] * 4 + ["–"]]
+    assert back == [None, ["0.800", "0.800", "–", "0.800", "0.800"]]
+    assert by_strength == ["ascending", ["epochs 0.05", "epochs 0.1", "epochs 9", "epochs 10", ""]]
