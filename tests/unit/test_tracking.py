@@ -26,7 +26,7 @@ from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import Results, trial_results
 from harness.records.studies import study_results
 from harness.records.tracking import Tracker
-from harness.reporting.collapse import classes_by_trial
+from harness.reporting.point_tags import point_tags
 from harness.reporting.write import written_files
 from harness.specs import EvaluatorSpec, Source
 
@@ -129,11 +129,12 @@ def about(root, run):
     }
 
 
-def runs(root):
-    """Every live run, by its trial's id; the sweep's own as `sweep`."""
-    live = [(run.data.tags.get("trial_id", "sweep"), about(root, run)) for run in search(root)]
-    assert len(dict(live)) == len(live), "two runs of one trial"
-    return dict(live)
+def runs(root, *kinds):
+    """Every live run of these kinds, by its trial's id or, of a point, its own; the sweep's as `sweep`."""
+    named = [(run.data.tags.get("point_id", run.data.tags.get("trial_id", "sweep")), run) for run in search(root)]
+    assert len(dict(named)) == len(named), "two runs of one trial or point"
+    wanted = kinds or ("sweep", "trial", "candidate")
+    return {name: about(root, run) for name, run in named if run.data.tags["kind"] in wanted}
 
 
 def everything(root):
@@ -149,14 +150,15 @@ def everything(root):
 
 
 def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, records):
-    sync(root, make_sweep(spec), {"t1": records}, collapsed={"t1": "degenerate"})
+    of_points = {spec.point_id(1): {"collapsed": "false"}, spec.point_id(2): {"collapsed": "true"}}
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points)
     live = runs(root)
     assert live["sweep"]["tags"]["mlflow.runName"] == "tradeoff"
     assert live["sweep"]["tags"]["mlflow.note.content"] == "What does each method pay?"
     trial = live["t1"]
     assert trial["status"] == "FINISHED"
     assert trial["tags"]["mlflow.parentRunId"] == live["sweep"]["id"]
-    said = {"method": "emso", "variant": "full_em", "model": "miniature-m", "collapsed": "degenerate"}
+    said = {"method": "emso", "variant": "full_em", "model": "miniature-m", "collapsed": "false, true"}
     said |= {"status": "done", "stop_reason": "none", "definition": "exact", "not_finite": "none"}
     said |= {"version.torch": "2.13.0", "mlflow.runName": "full_em miniature-m seed 7"}
     assert said.items() <= trial["tags"].items()
@@ -241,7 +243,7 @@ def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root, make
     results, tracker = make_results(make_sweep(spec), {"t1": records}), Tracker(root)
     tracker.sync(results)
     once = everything(root)
-    assert len(once[0]) == 2
+    assert len(once[0]) == 4
     tracker.sync(results)
     Tracker(root).sync(results)
     assert everything(root) == once
@@ -280,7 +282,7 @@ def test_a_sync_that_was_cut_off_in_a_write_is_completed(
             return write(self, *arguments, **options)
         if cut == "log_batch":
             run_id, metrics, params, tags = arguments
-            write(self, run_id, metrics[:5], params[:2], tags[:1])
+            write(self, run_id, metrics[:5], params[:2], [])  # MLflow writes tags last.
         raise KeyboardInterrupt
 
     monkeypatch.setattr(MlflowClient, cut, broken)
@@ -305,7 +307,7 @@ def test_what_is_not_a_finite_number_is_named_and_not_logged(root, sync, make_tr
     assert [metric for metric in trial["metrics"] if metric[0].startswith("generation")] == [
         ("generation/div_3", 1, 0.0)
     ]
-    lost = "generation/mauve at step 1, generation/perplexity at step 1, generation/rep_2 at step 1"
+    lost = "generation/mauve at epochs 1, generation/perplexity at epochs 1, generation/rep_2 at epochs 1"
     assert trial["tags"]["not_finite"] == lost
 
 
@@ -416,7 +418,8 @@ def test_trials_without_records_get_no_run_and_two_sweeps_share_nothing(
     tracker.sync(make_results(make_sweep(spec, make_trial(trial_id="t2")), {"t1": records, "t2": []}))
     assert runs(root).keys() == {"sweep", "t1"}
     tracker.sync(make_results(make_sweep(third, sweep="other"), {"t3": [started(third)]}))
-    parents = {run.data.tags["mlflow.parentRunId"] for run in search(root) if "trial_id" in run.data.tags}
+    tags = [run.data.tags for run in search(root)]
+    parents = {each["mlflow.parentRunId"] for each in tags if each["kind"] == "trial"}
     assert len(parents) == 2
 
 
@@ -472,11 +475,13 @@ def test_lethe_track_fills_in_what_is_lacking_and_nothing_twice(root, journaled,
     assert cli.main(["track", str(journaled)]) == 0
     assert capsys.readouterr().out == f"MLflow at {root}/mlflow.db holds what the journal of {journaled} holds.\n"
     live, files = everything(root), attached(root)
-    assert {run["tags"].get("trial_id", "sweep"): run["status"] for run in live[0]} == {
-        "sweep": "KILLED",
-        "t1": "FINISHED",
-    }
-    assert len([run for run in live[0] if run["metrics"]]) == 1
+    statuses = [(run["tags"]["kind"], run["status"]) for run in live[0]]
+    assert sorted(statuses) == [
+        *[("point", "FINISHED")] * 2,
+        ("sweep", "KILLED"),
+        ("trial", "FINISHED"),
+    ]
+    assert len([run for run in live[0] if run["metrics"]]) == 3
     assert files.keys() == {"table.csv", "report.html", "map.png"}
     assert cli.main(["track", str(journaled)]) == 0
     assert (everything(root), attached(root)) == (live, files)
@@ -494,9 +499,9 @@ def test_what_a_sweep_has_tracked_itself_is_not_tracked_again(root, journaled):
         tracking.start()
         for trial in outcome.results.trials[:1]:
             tracking.log_trial(outcome.results.plan, trial)
-        tracking.finish(outcome.results, classes_by_trial(outcome.ranked.table), written_files(journaled))
+        tracking.finish(outcome.results, point_tags(outcome.ranked.table), written_files(journaled))
     once = everything(root), attached(root)
-    assert len(once[0][0]) == 2
+    assert len(once[0][0]) == 4
     assert cli.main(["track", str(journaled)]) == 0
     assert (everything(root), attached(root)) == once
 
@@ -519,7 +524,7 @@ def test_sweeps_of_one_folder_are_tracked_at_once(root, make_results, make_sweep
         for each, tracking in zip(others, tracks, strict=True):
             tracking.finish(each, {}, [])
     found = [run.data.tags["sweep"] for run in search(root) if run.info.status == "FINISHED"]
-    assert sorted(found) == ["a", "a", "b", "b", "c", "c"]
+    assert sorted(found) == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
 
 
 def test_tracking_draws_no_random_number_that_a_trial_could_miss(root, sync, make_sweep, spec, records):
