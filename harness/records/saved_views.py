@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from harness.records.runs import legal
 View = dict[str, Json]
 
 _PREFIX = "mlflow.sharedViewState."
+_RUN_NAME = "attributes.`Run Name`"
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 """Without it MLflow asks whether these are runs or chat traces."""
 
@@ -37,7 +38,12 @@ def points_view(results: Results) -> View:
         key=lambda name: (declared[name]["group"], declared[name].get("column", 100)),
     )
     several = [name for name in ("model", "seed") if len({getattr(spec, name) for spec in specs}) > 1]
-    params = [*several, "variant", "strength_name", "strength", "training.learning_rate"]
+    params = [*several, "variant", "strength", "training.learning_rate"]
+    columns = [
+        *(f"params.`{name}`" for name in params),
+        *(f"metrics.`{name}`" for name in ranked),
+        *(f"tags.`{name}`" for name in ("collapse_class", "ranked")),
+    ]
     return {
         "searchFilter": f"tags.kind = 'point' AND tags.sweep = '{results.plan.sweep}'",
         "orderByKey": "tags.`mlflow.runName`",
@@ -46,14 +52,12 @@ def points_view(results: Results) -> View:
         "lifecycleFilter": "Active",
         "modelVersionFilter": "All Runs",
         "datasetsFilter": [],
-        "selectedColumns": [
-            *(f"params.`{name}`" for name in params),
-            *(f"metrics.`{name}`" for name in ranked),
-            *(f"tags.`{name}`" for name in ("collapse_class", "ranked")),
-        ],
+        "selectedColumns": columns,
+        "columnOrder": [_RUN_NAME, *columns],
+        "columnWidths": {_RUN_NAME: 330},
         "runsHiddenMode": "SHOW_ALL",
         "compareRunSections": [_section("tradeoff", "Trade-off", 2), _section("parallel", "Parallel coordinates", 1)],
-        "compareRunCharts": [*_scatters(declared), _parallel_coordinates(declared, ranked)],
+        "compareRunCharts": [*_scatters(declared), _parallel_coordinates(declared)],
         "isAccordionReordered": True,
     }
 
@@ -77,16 +81,16 @@ def _axes(declared: Mapping[str, Mapping[str, Json]], group: str) -> list[str]:
     return sorted((name for name in drawn if declared[name]["group"] == group), key=lambda name: drawn[name])
 
 
-def _parallel_coordinates(declared: Mapping[str, Mapping[str, Json]], ranked: Iterable[str]) -> dict[str, Any]:
-    """Return a line for each point, through its method and the ranked metrics that have bounds.
+def _parallel_coordinates(declared: Mapping[str, Mapping[str, Json]]) -> dict[str, Any]:
+    """Return a line for each point, through its variant, and what it forgot and kept; coloured by the last.
 
-    Without bounds (perplexity) one collapsed model takes a whole axis, and squeezes all others.
+    A metric without bounds (perplexity) is left out: one collapsed model would take its axis, and squeeze all others.
     """
-    bounded = [name for name in ranked if math.isfinite(declared[name].get("high", math.inf))]
+    drawn = [*_axes(declared, "erasure"), *_axes(declared, "generation")]
     return {
         **_chart("PARALLEL", "parallel-0", "parallel"),
         "selectedParams": ["variant"],
-        "selectedMetrics": bounded,
+        "selectedMetrics": [name for name in drawn if math.isfinite(declared[name].get("high", math.inf))],
         "showAllRuns": True,
         "runsCountToCompare": 1000,
     }
