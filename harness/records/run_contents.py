@@ -24,10 +24,14 @@ _RUN_STATUS: dict[str, RunStatus] = {"done": "FINISHED", "failed": "FAILED", "mi
 
 def trial_runs(trial: TrialResults) -> list[RunContent]:
     """Return what a trial's run is to hold, and then each of its points', in the order of their strengths."""
-    return [_trial_run(trial), *(_point_run(trial, point) for point in trial.measured)]
+    spans = _spans(trial)
+    points = [
+        _point_run(trial, point, span) for point, span in zip(trial.points, spans, strict=True) if point.measurements
+    ]
+    return [_trial_run(trial, sum(span.seconds for span in spans)), *points]
 
 
-def _trial_run(trial: TrialResults) -> RunContent:
+def _trial_run(trial: TrialResults, seconds: float) -> RunContent:
     spec = trial.spec
     values: Numbers = {}
     for point in trial.points:
@@ -39,7 +43,6 @@ def _trial_run(trial: TrialResults) -> RunContent:
         values |= {(name, point.strength): value for name, value in of_point.items()}
     versions = trial.versions[-1] if trial.versions else {}
     moments = [time_of(at) for at in trial.written]
-    seconds = sum(_span(trial, point).seconds for point in trial.points)
     span = Span(started=min(moments, default=None), ended=max(moments, default=None), seconds=seconds)
     tags = {
         "mlflow.runName": _name(spec, spec.strengths[0] if len(spec.strengths) == 1 else None),
@@ -63,16 +66,19 @@ def _trial_run(trial: TrialResults) -> RunContent:
     )
 
 
-def _point_run(trial: TrialResults, point: PointResults) -> RunContent:
-    """Return what a measured point's run is to hold: the row of a table, with all that it was made with."""
+def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunContent:
+    """Return what a measured point's run is to hold: the row of a table, with all that it was made with.
+
+    MLflow's comparison begins with the first metrics by name, so costs are in a group that comes late.
+    """
     spec, strength = point.spec, point.strength
-    of_point = _costs(point) | {"measure_seconds": sum(measurement.seconds for measurement in point.measurements)}
+    costs = _costs(point) | {"measure_seconds": sum(measurement.seconds for measurement in point.measurements)}
+    of_point = {name if name == "strength" else f"resources/{name}": value for name, value in costs.items()}
     for measurement in point.measurements:
         groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
         shown = {name for name, group in groups.items() if group == "erasure" or spec.method not in UNSEEN_ROWS}
         of_point |= {f"{groups[name]}/{name}": value for name, value in measurement.numbers.items() if name in shown}
     values: Numbers = {(name, None): value for name, value in of_point.items()}
-    span = _span(trial, point)
     tags = {
         "mlflow.runName": _name(spec, strength),
         "kind": "point",
@@ -146,6 +152,7 @@ def _tags(trial: TrialResults, points: Sequence[PointResults], values: Numbers, 
     return {
         **{name: getattr(spec, name) for name in ("trial_id", "sweep", "variant", "method")},
         "model": spec.model.id,
+        "forget_digest": spec.forget.digest,
         "definition": ", ".join(sorted(definitions)) or "none",
         "not_finite": ", ".join(sorted(lost)) or "none",
         "times": "journaled" if span.ended else "durations only",
@@ -162,7 +169,6 @@ def _settings(spec: TrialSpec) -> dict[str, Json]:
         "engine": str(spec.engine),
         "model": spec.model.id,
         "model_digest": spec.model.digest,
-        "forget_digest": spec.forget.digest,
         **_flat("", made_with),
     }
 
@@ -191,17 +197,24 @@ def _finite(values: Numbers) -> Numbers:
     return {(legal(name), strength): float(value) for (name, strength), value in values.items() if math.isfinite(value)}
 
 
-def _span(trial: TrialResults, point: PointResults) -> Span:
-    """Return when a point was erased and measured: the trial's earlier points are left out of its time."""
-    before = [other.made.erase_seconds for other in trial.points if other.made and other.made is not point.made]
-    total = point.made.erase_seconds if point.made else 0.0
-    erasing = total - max((seconds for seconds in before if seconds <= total), default=0.0)
-    seconds = erasing + sum(measurement.seconds for measurement in point.measurements)
-    measured = [(at, each.seconds) for each in point.measurements if (at := _moment(each))]
-    erased = _moment(point.made)
-    began = [at - timedelta(seconds=took) for at, took in ([(erased, erasing)] if erased else measured)]
-    ends = [at for at, _ in measured] or [at for at in (erased,) if at]
-    return Span(started=min(began, default=None), ended=max(ends, default=None), seconds=seconds)
+def _spans(trial: TrialResults) -> list[Span]:
+    """Return when each of a trial's points was erased and measured, without the time of those before it."""
+    spans, before = [], 0.0
+    for point in trial.points:
+        erasing = 0.0
+        if point.made:  # Its own seconds count from the trial's start.
+            total = point.made.erase_seconds
+            erasing, before = total - before if total >= before else total, total
+        measured = [(at, each.seconds) for each in point.measurements if (at := _moment(each))]
+        erased = [(at, erasing)] if (at := _moment(point.made)) else []
+        spans.append(
+            Span(
+                started=min((at - timedelta(seconds=took) for at, took in erased or measured), default=None),
+                ended=max((at for at, _ in measured or erased), default=None),
+                seconds=erasing + sum(measurement.seconds for measurement in point.measurements),
+            )
+        )
+    return spans
 
 
 def _moment(record: Journaled | None) -> datetime | None:

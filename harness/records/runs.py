@@ -21,7 +21,7 @@ Metrics = dict[tuple[str, int], float]
 """By name and step."""
 RunStatus = Literal["FINISHED", "FAILED", "RUNNING", "KILLED"]
 
-_COSTS = ("erase_seconds", "peak_memory_bytes", "measure_seconds")
+_COSTS = ("erase_seconds", "peak_memory_bytes", "measure_seconds", "resources/")
 """Metrics that differ each time a point is made; the others are decided by its identity."""
 
 

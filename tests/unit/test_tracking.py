@@ -1,19 +1,24 @@
 """MLflow holds what the journal holds: once, whatever happened in between, and no text."""
 
+import json
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 import torch
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
+from mlflow.exceptions import MlflowException
 
 from harness import cli
 from harness.errors import DataError
@@ -24,6 +29,7 @@ from harness.records.live_tracking import LiveTracking
 from harness.records.mlflow_database import EXPERIMENT, serve_dashboard
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import Results, trial_results
+from harness.records.saved_views import addresses
 from harness.records.studies import study_results
 from harness.records.tracking import Tracker
 from harness.reporting.point_tags import point_tags
@@ -237,6 +243,166 @@ def test_a_candidate_is_a_run_with_its_settings_as_params(root, make_sweep, spec
     assert ("probe/ma", 2, 0.6) in first["metrics"]
     assert (second["metrics"], second["tags"]["end"]) == ([], "ValueError")
     assert SECRET not in str(once)
+
+
+DAY = "2026-02-03T04:05:{:02d}Z"
+
+
+def test_a_point_is_a_run_in_its_trials_with_all_that_it_was_made_with(root, sync, make_sweep, spec, records):
+    of_points = {spec.point_id(2): {"collapsed": "true", "ranked": "false", "mlflow.runColor": "#0072B2"}}
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points)
+    points = runs(root, "point")
+    assert points.keys() == {spec.point_id(1), spec.point_id(2)}
+    second = points[spec.point_id(2)]
+    assert second["status"] == "FINISHED"
+    said = {"kind": "point", "trial_id": "t1", "model": "miniature-m", "variant": "full_em", "stop_reason": "none"}
+    said |= {"mlflow.runName": "full_em epochs=2 miniature-m seed 7", **of_points[spec.point_id(2)]}
+    said |= {"mlflow.parentRunId": runs(root)["t1"]["id"]}
+    assert said.items() <= second["tags"].items()
+    made_with = {
+        "method": "emso",
+        "strength_name": "epochs",
+        "strength": "2",
+        "settings.epochs": "2",
+        "settings.k": "2",
+    }
+    made_with |= {"training.learning_rate": "1e-05", "training.global_batch": "64", "seed": "7"}
+    assert made_with.items() <= second["params"].items()
+    assert second["metrics"] == [
+        ("erasure/el_3", 0, 0.2),
+        ("erasure/ma", 0, 0.5),
+        ("resources/erase_seconds", 0, 1.5),
+        ("resources/measure_seconds", 0, 0.5),
+        ("resources/peak_memory_bytes", 0, 1024.0),
+        ("strength", 0, 2.0),
+    ]
+
+
+def test_runs_begin_and_end_when_the_journal_says(root, make_results, make_sweep, spec, point, measured):
+    at = [DAY.format(second) for second in (0, 10, 14, 20, 25)]
+    dated = [replace(started(spec), at=at[0])]
+    for strength, erased, seen, total in ((1, at[1], at[2], 9.5), (2, at[3], at[4], 14.0)):
+        dated.append(replace(point(spec, strength), at=erased, erase_seconds=total))
+        dated.append(measured(spec, strength, {"ma": 0.5}, at=seen, seconds=4.0))
+    tracker = Tracker(root)
+    tracker.sync(make_results(make_sweep(spec), {"t1": dated}))
+    tracker.finish([])
+    began = datetime(2026, 2, 3, 4, 5, tzinfo=UTC).timestamp()
+    times = {
+        run.data.tags.get("point_id", run.data.tags["kind"]): tuple(
+            ms / 1000 - began for ms in (run.info.start_time, run.info.end_time)
+        )
+        for run in search(root)
+    }
+    # The second point's erasing took 14.0 - 9.5 seconds and was over 20 seconds after the beginning.
+    assert times == {
+        "sweep": (0, 25),
+        "trial": (0, 25),
+        spec.point_id(1): (0.5, 14),
+        spec.point_id(2): (15.5, 25),
+    }
+    assert {run["tags"].get("times") for run in runs(root, "trial", "point").values()} == {"journaled"}
+
+
+def test_what_was_journaled_without_times_has_its_duration_and_says_so(root, sync, make_sweep, spec, records):
+    sync(root, make_sweep(spec), {"t1": records})
+    took = {run.data.tags["kind"]: run.info.end_time - run.info.start_time for run in search(root) if run.info.end_time}
+    # Of two points that took 1.5 seconds each from the trial's start, the second took nothing to erase.
+    assert took["trial"] == 2500
+    assert {run["tags"]["times"] for run in runs(root, "trial", "point").values()} == {"durations only"}
+
+
+def test_an_unchanged_run_is_neither_read_back_nor_written(root, sync, make_sweep, spec, records, monkeypatch):
+    of_points = {spec.point_id(strength): {"ranked": "true"} for strength in (1, 2)}
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points)
+    calls = Counter()
+
+    def counted(name):
+        call = getattr(MlflowClient, name)
+        monkeypatch.setattr(MlflowClient, name, lambda *a, **o: calls.update([name]) or call(*a, **o))
+
+    for name in ("get_metric_history", "log_batch", "log_inputs", "create_run", "set_terminated", "set_experiment_tag"):
+        counted(name)
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points)
+    assert calls == {}
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points | {spec.point_id(1): {"ranked": "false"}})
+    assert calls == {"log_batch": 2}, "the point's tag, and the trial's that sums up its points'"
+
+
+def test_runs_of_an_earlier_version_are_completed_and_stay(root, make_results, make_sweep, spec, records):
+    results, tracker = make_results(make_sweep(spec), {"t1": records}), Tracker(root)
+    tracker.sync(results)
+    whole = runs(root)["t1"]
+    for run in search(root):
+        if run.data.tags["kind"] == "point":
+            client(root).delete_run(run.info.run_id)
+        else:
+            for name in ("numbers_digest", "times"):
+                with suppress(MlflowException):
+                    client(root).delete_tag(run.info.run_id, name)
+    Tracker(root).sync(results)
+    assert runs(root)["t1"] == whole
+    assert runs(root, "point").keys() == {spec.point_id(1), spec.point_id(2)}
+    once = everything(root)
+    Tracker(root).sync(results)
+    assert everything(root) == once
+
+
+def test_points_follow_their_trial_into_a_new_run(root, sync, make_sweep, spec, records):
+    sync(root, make_sweep(spec), {"t1": records})
+    before = runs(root, "point")
+    client(root).delete_run(runs(root)["t1"]["id"])
+    sync(root, make_sweep(spec), {"t1": records})
+    after = runs(root, "point")
+    assert {name: run["id"] for name, run in after.items()} == {name: run["id"] for name, run in before.items()}
+    assert {run["tags"]["mlflow.parentRunId"] for run in after.values()} == {runs(root)["t1"]["id"]}
+
+
+def test_a_point_that_lacks_a_measurement_is_not_finished(root, sync, make_trial, make_sweep, spec, records):
+    two = (*spec.evaluators, EvaluatorSpec(name="mine", version=1, settings={}, key="mine"))
+    failed = Failed(trial_id="t1", error="E: e", log=())
+    sync(root, make_sweep(replace(spec, evaluators=two)), {"t1": [*records, failed]})
+    assert {run["status"] for run in runs(root, "point").values()} == {"FAILED"}
+    sync(root, make_sweep(spec), {"t1": records})
+    assert {run["status"] for run in runs(root, "point").values()} == {"FINISHED"}
+
+
+def test_a_reference_row_has_no_settings_and_unseen_texts_have_no_utility(root, sync, make_trial, make_sweep, measured):
+    spec = make_trial(strengths=(), method="holdout", variant="holdout", settings={})
+    both = (*spec.evaluators, EvaluatorSpec(name="generation", version=1, settings={}, key="g"))
+    spec = replace(spec, evaluators=both)
+    utility = measured(spec, None, {"mauve": 0.9}, "generation", "generation")
+    sync(root, make_sweep(spec), {"t1": [started(spec), measured(spec, None, {"ma": 0.5}), utility]})
+    [run] = runs(root, "point").values()
+    assert not [name for name in run["params"] if name.startswith(("settings.", "training.", "strength."))]
+    assert "strength" not in run["params"]
+    assert [metric for metric in run["metrics"] if "resources" not in metric[0]] == [("erasure/ma", 0, 0.5)]
+
+
+def test_a_sweeps_view_shows_its_points_and_draws_its_axes(root, make_results, make_spec, make_plan, make_measurement):
+    spec = make_spec()
+    numbers = {"memorization": {"el_3": 0.2, "ma": 0.4}, "generation": {"mauve": 0.9, "perplexity": 5.0, "rep_2": 0.1}}
+    records = [make_measurement(spec, 1, evaluator, numbers[evaluator]) for evaluator in numbers]
+    Tracker(root).sync(make_results(make_plan(spec), {"t1": records}))
+    experiment = client(root).get_experiment_by_name(EXPERIMENT)
+    kept = json.loads(experiment.tags["mlflow.sharedViewState.s"])
+    assert kept["name"] == "s: points"
+    view = json.loads(kept["state"])
+    found = client(root).search_runs(
+        [experiment.experiment_id], view["searchFilter"], order_by=["tags.`mlflow.runName`"]
+    )
+    assert [run.data.tags["point_id"] for run in found] == [spec.point_id(1)]
+    charts = {chart["uuid"]: chart for chart in view["compareRunCharts"]}
+    axes = [(charts[f"scatter-{n}"]["xaxis"]["key"], charts[f"scatter-{n}"]["yaxis"]["key"]) for n in (0, 1)]
+    assert axes == [("generation/mauve", "erasure/ma"), ("generation/perplexity", "erasure/el_3")]
+    assert charts["parallel-0"]["selectedMetrics"] == ["erasure/ma", "erasure/el_3", "generation/mauve"]
+    named = {*found[0].data.params, *found[0].data.metrics, "collapse_class", "ranked"}
+    assert {re.search("`(.*)`", column).group(1) for column in view["selectedColumns"]} <= named
+    sections = {section["uuid"] for section in view["compareRunSections"]}
+    assert {chart["metricSectionId"] for chart in charts.values()} == sections
+    [page] = addresses("1", experiment.tags).values()
+    assert "viewStateShareKey=s" in page
+    assert addresses("1", {}) == {"All runs": "#/experiments/1/runs?workflowType=machine_learning"}
 
 
 def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root, make_results, make_sweep, spec, records):
