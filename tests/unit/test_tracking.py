@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from mlflow import MlflowClient
@@ -32,6 +33,7 @@ from harness.records.results import Results, trial_results
 from harness.records.saved_views import addresses
 from harness.records.studies import study_results
 from harness.records.tracking import Tracker
+from harness.reporting.curves import STYLES
 from harness.reporting.point_tags import point_tags
 from harness.reporting.write import written_files
 from harness.specs import EvaluatorSpec, Source
@@ -403,6 +405,20 @@ def test_a_sweeps_view_shows_its_points_and_draws_its_axes(root, make_results, m
     [page] = addresses("1", experiment.tags).values()
     assert "viewStateShareKey=s" in page
     assert addresses("1", {}) == {"All runs": "#/experiments/1/runs?workflowType=machine_learning"}
+
+
+def test_a_points_tags_are_the_tables_and_its_colour_the_figures():
+    rows = [("o", "original", "original", False, "healthy", False), ("a", "emso", "mine", True, "gibberish", True)]
+    rows += [("b", "emso", "mine", None, "unknown", False), ("h", "holdout", "holdout", None, "", False)]
+    names = ["point_id", "method", "variant", "collapsed", "collapse_class", "ranked"]
+    tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(frontier=True))
+    assert tags["a"] == {
+        "collapsed": "true", "collapse_class": "gibberish", "ranked": "true", "frontier": "true",
+        "mlflow.runColor": STYLES[0][0],
+    }  # fmt: skip
+    assert tags["b"]["mlflow.runColor"] == tags["a"]["mlflow.runColor"] != tags["o"]["mlflow.runColor"]
+    assert (tags["b"]["collapsed"], tags["o"]["collapsed"], tags["h"]["collapse_class"]) == ("unknown", "false", "none")
+    assert "mlflow.runColor" not in tags["h"]
 
 
 def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root, make_results, make_sweep, spec, records):
