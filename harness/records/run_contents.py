@@ -56,7 +56,6 @@ def _trial_run(trial: TrialResults, seconds: float) -> RunContent:
     }
     return RunContent(
         key=spec.trial_id,
-        trial=None,
         tags=tags,
         params=_params(_settings(spec)),
         numbers=_finite(values),
@@ -90,7 +89,6 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
     is_whole = all(left != strength for left, _ in trial.remaining)
     return RunContent(
         key=spec.point_id(strength),
-        trial=spec.trial_id,
         tags=tags,
         params=_params(_settings(spec) | dial),
         numbers=_finite(values),
@@ -126,7 +124,6 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
     searched = {f"searched.{name}": value for name, value in candidate.settings.items()}
     return RunContent(
         key=key,
-        trial=None,
         tags=tags,
         params=_params(_settings(spec) | searched),
         numbers=_finite(values),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -35,10 +35,10 @@ class Span:
     seconds: float = 0.0
     """What erasing and measuring took; known of all."""
 
-    def around(self, *others: Span) -> Span:
-        """Return the span from the first start to the last end of this and others."""
-        spans = (self, *others)
-        return Span(
+    @classmethod
+    def around(cls, spans: Sequence[Span]) -> Span:
+        """Return the span from the first start to the last end of these."""
+        return cls(
             started=min((span.started for span in spans if span.started), default=None),
             ended=max((span.ended for span in spans if span.ended), default=None),
             seconds=sum(span.seconds for span in spans),
@@ -51,8 +51,6 @@ class RunContent:
 
     key: str
     """Names it among all runs of its sweep."""
-    trial: str | None
-    """Key of the run that it is nested in; None: the sweep's."""
     tags: Mapping[str, str]
     params: Mapping[str, str]
     numbers: Numbers

@@ -26,7 +26,6 @@ EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 
 def points_view(results: Results) -> View:
     """Return the view of a sweep's points: sorted by name, with their settings and ranked metrics, and their charts."""
-    specs = [point.spec for point in results.measured]
     declared = {
         f"{metric['group']}/{legal(metric['name'])}": metric
         for point in results.measured
@@ -37,7 +36,8 @@ def points_view(results: Results) -> View:
         (name for name, metric in declared.items() if metric.get("ranked", True)),
         key=lambda name: (declared[name]["group"], declared[name].get("column", 100)),
     )
-    several = [name for name in ("model", "seed") if len({getattr(spec, name) for spec in specs}) > 1]
+    models, seeds = ({spec.model.id for spec in results.plan.trials}, {spec.seed for spec in results.plan.trials})
+    several = [name for name, values in (("model", models), ("seed", seeds)) if len(values) > 1]
     params = [*several, "variant", "strength", "training.learning_rate"]
     columns = [
         *(f"params.`{name}`" for name in params),

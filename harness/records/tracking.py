@@ -103,7 +103,7 @@ class Tracker:
         trials = [trial_runs(trial) for trial in results.trials if trial.is_begun]
         candidates = [candidate_run(study, candidate) for study in results.studies for candidate in study.candidates]
         spans = [content.span for content in (*(trial for trial, *_ in trials), *candidates)]
-        self._span = self._span.around(*spans)
+        self._span = Span.around(spans)
         sweep = self._open(results.plan)
         for trial, *points in trials:
             of_points = [(point_tags or {}).get(point.key, {}) for point in points]
