@@ -126,7 +126,7 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tr
     from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
     from harness.library import SweepResults
     from harness.records.journal import Journal
-    from harness.reporting.collapse import classes_by_trial
+    from harness.reporting.point_tags import point_tags
     from harness.reporting.write import write, write_measured
 
     journal = Journal(folders.results / "journal")
@@ -158,7 +158,7 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tr
         raise
     with INTERRUPTION.deferred():
         ranked, written = write(measured, folders.results)
-    tracking.finish(measured, classes_by_trial(ranked.table), written)
+    tracking.finish(measured, point_tags(ranked.table), written)
     return SweepResults(folders.results, measured, ranked)
 
 

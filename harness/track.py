@@ -16,7 +16,7 @@ from harness.library import load_results
 from harness.paths import folder_argument
 from harness.records.live_tracking import only_tracking, reason_of
 from harness.records.tracking import Tracker
-from harness.reporting.collapse import classes_by_trial
+from harness.reporting.point_tags import point_tags
 from harness.reporting.write import written_files
 from harness.terminal import tell
 
@@ -40,7 +40,7 @@ def _track(folder: Path) -> str:
     tracker = Tracker(folder.parent)
     try:
         with only_tracking(folder):
-            tracker.sync(outcome.results, classes_by_trial(outcome.ranked.table))
+            tracker.sync(outcome.results, point_tags(outcome.ranked.table))
             tracker.finish(written_files(folder))
     except LetheError:
         raise

@@ -63,15 +63,15 @@ class LiveTracking:
         """Have what is new in one trial written."""
         self._put(lambda: self._tracker.log_trial(plan, trial))
 
-    def finish(self, results: Results, collapsed: Mapping[str, str], paths: Iterable[Path]) -> None:
+    def finish(self, results: Results, point_tags: Mapping[str, Mapping[str, str]], paths: Iterable[Path]) -> None:
         """Have everything written and the sweep's run ended, and wait for that, but not for long.
 
         Args:
             results: What the journal says of the sweep.
-            collapsed: The classes of each trial's points, by trial id.
+            point_tags: What the whole table tells of each point, by its id.
             paths: Files to attach.
         """
-        self._put(lambda: self._tracker.sync(results, collapsed))
+        self._put(lambda: self._tracker.sync(results, point_tags))
         self._put(lambda: self._tracker.finish(paths))
         self._steps.put(None)
         if not self._is_over.wait(END_SECONDS):

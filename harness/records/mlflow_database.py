@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from harness.errors import DataError
 from harness.files import locked
+from harness.records.saved_views import addresses
 from harness.terminal import tell
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     check_database(root)
     known = connect(database_uri(root)).get_experiment_by_name(EXPERIMENT)
     if known:  # MLflow's own front page is that of chat traces.
-        page = f"#/experiments/{known.experiment_id}/runs?workflowType=machine_learning"
-        tell(f"The runs, in a moment: http://127.0.0.1:{port}/{page}")
+        for name, page in addresses(known.experiment_id, known.tags).items():
+            tell(f"{name}, in a moment: http://127.0.0.1:{port}/{page}")
     stores = ["--backend-store-uri", database_uri(root), "--artifacts-destination", artifacts_uri(root)]
     server = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

@@ -170,12 +170,3 @@ def verdict(collapse_class: str, reason: str) -> str:
         ('gibberish: perplexity', 'healthy')
     """
     return f"{collapse_class}: {reason}" if reason else collapse_class
-
-
-def classes_by_trial(table: pd.DataFrame) -> dict[str, str]:
-    """Return the classes of each trial's points, by the trial's id, as far as any have one."""
-    classes = {
-        str(trial_id): ", ".join(names.dropna().unique())
-        for trial_id, names in table.groupby("trial_id")["collapse_class"]
-    }
-    return {trial_id: names for trial_id, names in classes.items() if names}

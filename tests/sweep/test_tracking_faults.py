@@ -23,7 +23,7 @@ from pathlib import Path
 from harness.library import load_results
 from harness.records import live_tracking
 from harness.records.live_tracking import LiveTracking
-from harness.reporting.collapse import classes_by_trial
+from harness.reporting.point_tags import point_tags
 
 live_tracking.END_SECONDS = float(os.environ.get("END_SECONDS", live_tracking.END_SECONDS))
 outcome = load_results(sys.argv[1])
@@ -34,7 +34,7 @@ with LiveTracking(Path(sys.argv[1])) as tracking:
         tracking.log_trial(outcome.results.plan, trial)
     if sys.argv[2:]:
         raise KeyboardInterrupt
-    tracking.finish(outcome.results, classes_by_trial(outcome.ranked.table), [])
+    tracking.finish(outcome.results, point_tags(outcome.ranked.table), [])
 print("done", flush=True)
 """
 """What a driver does once its trials are measured."""
@@ -78,8 +78,9 @@ def content(root, uri=""):
     """What the database says of each run, by sweep and trial; fails if two runs are of one trial."""
     client = MlflowClient(uri or f"sqlite:///{root}/mlflow.db")
     found = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id])
-    named = {(run.data.tags["sweep"], run.data.tags.get("trial_id", "sweep")): run for run in found}
-    assert len(named) == len(found), "two runs of one trial"
+    keys = ("point_id", "trial_id", "kind")
+    named = {(run.data.tags["sweep"], *map(run.data.tags.get, keys)): run for run in found}
+    assert len(named) == len(found), "two runs of one trial or point"
     return {name: (run.info.status, run.data.params, run.data.metrics) for name, run in named.items()}
 
 
@@ -98,7 +99,7 @@ def whole(tmp_path, journaled):
     assert driver.communicate() == ("done\n", "")
     seconds = time.monotonic() - began
     held = content(folder.parent)
-    assert len(held) == 7
+    assert len(held) == 1 + 6 + 12
     return held, seconds
 
 
@@ -139,7 +140,7 @@ def test_three_drivers_on_new_results_are_all_tracked(tmp_path, journaled, whole
     ended = [(*driver.communicate(), driver.returncode) for driver in drivers]
     assert ended == [("begun\ndone\n", "", 0)] * 3
     found = content(tmp_path / "three")
-    assert len(found) == 21
+    assert len(found) == 3 * 19
     assert {name: run for name, run in found.items() if name[0] == "s"} == whole[0]
 
 

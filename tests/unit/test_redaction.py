@@ -15,7 +15,7 @@ from harness.execution.small import small_spec
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import read_results
-from harness.records.runs import tags_of
+from harness.records.run_contents import trial_runs
 from harness.reporting.write import write
 from harness.specs import EvaluatorSpec
 
@@ -52,7 +52,8 @@ def left_by(specs, make_plan, folder):
     failures = [record for spec in specs for record in journal.read(spec.trial_id) if isinstance(record, Failed)]
     left = b"".join(file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file())
     told = [event.message for event in events if event.kind != "progress"]
-    tags = [value for trial in results.trials for value in tags_of(trial).values()]
+    contents = [content for trial in results.trials for content in trial_runs(trial)]
+    tags = [value for content in contents for value in (*content.tags.values(), *content.params.values())]
     return failures, left.decode(errors="replace"), "\n".join([*told, *tags])
 
 

@@ -1,19 +1,25 @@
 """MLflow holds what the journal holds: once, whatever happened in between, and no text."""
 
+import json
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
+from mlflow.exceptions import MlflowException
 
 from harness import cli
 from harness.errors import DataError
@@ -24,9 +30,11 @@ from harness.records.live_tracking import LiveTracking
 from harness.records.mlflow_database import EXPERIMENT, serve_dashboard
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import Results, trial_results
+from harness.records.saved_views import addresses
 from harness.records.studies import study_results
 from harness.records.tracking import Tracker
-from harness.reporting.collapse import classes_by_trial
+from harness.reporting.curves import STYLES
+from harness.reporting.point_tags import point_tags
 from harness.reporting.write import written_files
 from harness.specs import EvaluatorSpec, Source
 
@@ -129,11 +137,12 @@ def about(root, run):
     }
 
 
-def runs(root):
-    """Every live run, by its trial's id; the sweep's own as `sweep`."""
-    live = [(run.data.tags.get("trial_id", "sweep"), about(root, run)) for run in search(root)]
-    assert len(dict(live)) == len(live), "two runs of one trial"
-    return dict(live)
+def runs(root, *kinds):
+    """Every live run of these kinds, by its trial's id or, of a point, its own; the sweep's as `sweep`."""
+    named = [(run.data.tags.get("point_id", run.data.tags.get("trial_id", "sweep")), run) for run in search(root)]
+    assert len(dict(named)) == len(named), "two runs of one trial or point"
+    wanted = kinds or ("sweep", "trial", "candidate")
+    return {name: about(root, run) for name, run in named if run.data.tags["kind"] in wanted}
 
 
 def everything(root):
@@ -149,14 +158,15 @@ def everything(root):
 
 
 def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, records):
-    sync(root, make_sweep(spec), {"t1": records}, collapsed={"t1": "degenerate"})
+    of_points = {spec.point_id(1): {"collapsed": "false"}, spec.point_id(2): {"collapsed": "true"}}
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points)
     live = runs(root)
     assert live["sweep"]["tags"]["mlflow.runName"] == "tradeoff"
     assert live["sweep"]["tags"]["mlflow.note.content"] == "What does each method pay?"
     trial = live["t1"]
     assert trial["status"] == "FINISHED"
     assert trial["tags"]["mlflow.parentRunId"] == live["sweep"]["id"]
-    said = {"method": "emso", "variant": "full_em", "model": "miniature-m", "collapsed": "degenerate"}
+    said = {"method": "emso", "variant": "full_em", "model": "miniature-m", "collapsed": "false, true"}
     said |= {"status": "done", "stop_reason": "none", "definition": "exact", "not_finite": "none"}
     said |= {"version.torch": "2.13.0", "mlflow.runName": "full_em miniature-m seed 7"}
     assert said.items() <= trial["tags"].items()
@@ -237,11 +247,185 @@ def test_a_candidate_is_a_run_with_its_settings_as_params(root, make_sweep, spec
     assert SECRET not in str(once)
 
 
+DAY = "2026-02-03T04:05:{:02d}Z"
+
+
+def test_a_point_is_a_run_in_its_trials_with_all_that_it_was_made_with(root, sync, make_sweep, spec, records):
+    of_points = {spec.point_id(2): {"collapsed": "true", "ranked": "false", "mlflow.runColor": "#0072B2"}}
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points)
+    points = runs(root, "point")
+    assert points.keys() == {spec.point_id(1), spec.point_id(2)}
+    second = points[spec.point_id(2)]
+    assert second["status"] == "FINISHED"
+    said = {"kind": "point", "trial_id": "t1", "model": "miniature-m", "variant": "full_em", "stop_reason": "none"}
+    said |= {"mlflow.runName": "full_em epochs=2 miniature-m seed 7", **of_points[spec.point_id(2)]}
+    said |= {"mlflow.parentRunId": runs(root)["t1"]["id"]}
+    assert said.items() <= second["tags"].items()
+    made_with = {
+        "method": "emso",
+        "strength_name": "epochs",
+        "strength": "2",
+        "settings.epochs": "2",
+        "settings.k": "2",
+    }
+    made_with |= {"training.learning_rate": "1e-05", "training.global_batch": "64", "seed": "7"}
+    assert made_with.items() <= second["params"].items()
+    assert second["metrics"] == [
+        ("erasure/el_3", 0, 0.2),
+        ("erasure/ma", 0, 0.5),
+        ("resources/erase_seconds", 0, 1.5),
+        ("resources/measure_seconds", 0, 0.5),
+        ("resources/peak_memory_bytes", 0, 1024.0),
+        ("strength", 0, 2.0),
+    ]
+
+
+def test_runs_begin_and_end_when_the_journal_says(root, make_results, make_sweep, spec, point, measured):
+    at = [DAY.format(second) for second in (0, 10, 14, 20, 25)]
+    dated = [replace(started(spec), at=at[0])]
+    for strength, erased, seen, total in ((1, at[1], at[2], 9.5), (2, at[3], at[4], 14.0)):
+        dated.append(replace(point(spec, strength), at=erased, erase_seconds=total))
+        dated.append(measured(spec, strength, {"ma": 0.5}, at=seen, seconds=4.0))
+    tracker = Tracker(root)
+    tracker.sync(make_results(make_sweep(spec), {"t1": dated}))
+    tracker.finish([])
+    began = datetime(2026, 2, 3, 4, 5, tzinfo=UTC).timestamp()
+    times = {
+        run.data.tags.get("point_id", run.data.tags["kind"]): tuple(
+            ms / 1000 - began for ms in (run.info.start_time, run.info.end_time)
+        )
+        for run in search(root)
+    }
+    # The second point's erasing took 14.0 - 9.5 seconds and was over 20 seconds after the beginning.
+    assert times == {
+        "sweep": (0, 25),
+        "trial": (0, 25),
+        spec.point_id(1): (0.5, 14),
+        spec.point_id(2): (15.5, 25),
+    }
+    assert {run["tags"].get("times") for run in runs(root, "trial", "point").values()} == {"journaled"}
+
+
+def test_what_was_journaled_without_times_has_its_duration_and_says_so(root, sync, make_sweep, spec, records):
+    sync(root, make_sweep(spec), {"t1": records})
+    took = {run.data.tags["kind"]: run.info.end_time - run.info.start_time for run in search(root) if run.info.end_time}
+    # Of two points that took 1.5 seconds each from the trial's start, the second took nothing to erase.
+    assert took["trial"] == 2500
+    assert {run["tags"]["times"] for run in runs(root, "trial", "point").values()} == {"durations only"}
+
+
+def test_an_unchanged_run_is_neither_read_back_nor_written(root, sync, make_sweep, spec, records, monkeypatch):
+    of_points = {spec.point_id(strength): {"ranked": "true"} for strength in (1, 2)}
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points)
+    calls = Counter()
+
+    def counted(name):
+        call = getattr(MlflowClient, name)
+        monkeypatch.setattr(MlflowClient, name, lambda *a, **o: calls.update([name]) or call(*a, **o))
+
+    for name in ("get_metric_history", "log_batch", "log_inputs", "create_run", "set_terminated", "set_experiment_tag"):
+        counted(name)
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points)
+    assert calls == {}
+    sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points | {spec.point_id(1): {"ranked": "false"}})
+    assert calls == {"log_batch": 2}, "the point's tag, and the trial's that sums up its points'"
+
+
+def test_runs_of_an_earlier_version_are_completed_and_stay(root, make_results, make_sweep, spec, records):
+    results, tracker = make_results(make_sweep(spec), {"t1": records}), Tracker(root)
+    tracker.sync(results)
+    whole = runs(root)["t1"]
+    for run in search(root):
+        if run.data.tags["kind"] == "point":
+            client(root).delete_run(run.info.run_id)
+        else:
+            for name in ("numbers_digest", "times"):
+                with suppress(MlflowException):
+                    client(root).delete_tag(run.info.run_id, name)
+    Tracker(root).sync(results)
+    assert runs(root)["t1"] == whole
+    assert runs(root, "point").keys() == {spec.point_id(1), spec.point_id(2)}
+    once = everything(root)
+    Tracker(root).sync(results)
+    assert everything(root) == once
+
+
+def test_points_follow_their_trial_into_a_new_run(root, sync, make_sweep, spec, records):
+    sync(root, make_sweep(spec), {"t1": records})
+    before = runs(root, "point")
+    client(root).delete_run(runs(root)["t1"]["id"])
+    sync(root, make_sweep(spec), {"t1": records})
+    after = runs(root, "point")
+    assert {name: run["id"] for name, run in after.items()} == {name: run["id"] for name, run in before.items()}
+    assert {run["tags"]["mlflow.parentRunId"] for run in after.values()} == {runs(root)["t1"]["id"]}
+
+
+def test_a_point_that_lacks_a_measurement_is_not_finished(root, sync, make_trial, make_sweep, spec, records):
+    two = (*spec.evaluators, EvaluatorSpec(name="mine", version=1, settings={}, key="mine"))
+    failed = Failed(trial_id="t1", error="E: e", log=())
+    sync(root, make_sweep(replace(spec, evaluators=two)), {"t1": [*records, failed]})
+    assert {run["status"] for run in runs(root, "point").values()} == {"FAILED"}
+    sync(root, make_sweep(spec), {"t1": records})
+    assert {run["status"] for run in runs(root, "point").values()} == {"FINISHED"}
+
+
+def test_a_reference_row_has_no_settings_and_unseen_texts_have_no_utility(root, sync, make_trial, make_sweep, measured):
+    spec = make_trial(strengths=(), method="holdout", variant="holdout", settings={})
+    both = (*spec.evaluators, EvaluatorSpec(name="generation", version=1, settings={}, key="g"))
+    spec = replace(spec, evaluators=both)
+    utility = measured(spec, None, {"mauve": 0.9}, "generation", "generation")
+    sync(root, make_sweep(spec), {"t1": [started(spec), measured(spec, None, {"ma": 0.5}), utility]})
+    [run] = runs(root, "point").values()
+    assert not [name for name in run["params"] if name.startswith(("settings.", "training.", "strength."))]
+    assert "strength" not in run["params"]
+    assert [metric for metric in run["metrics"] if "resources" not in metric[0]] == [("erasure/ma", 0, 0.5)]
+
+
+def test_a_sweeps_view_shows_its_points_and_draws_its_axes(root, make_results, make_spec, make_plan, make_measurement):
+    spec = make_spec()
+    numbers = {"memorization": {"el_3": 0.2, "ma": 0.4}, "generation": {"mauve": 0.9, "perplexity": 5.0, "rep_2": 0.1}}
+    records = [make_measurement(spec, 1, evaluator, numbers[evaluator]) for evaluator in numbers]
+    Tracker(root).sync(make_results(make_plan(spec), {"t1": records}))
+    experiment = client(root).get_experiment_by_name(EXPERIMENT)
+    kept = json.loads(experiment.tags["mlflow.sharedViewState.s"])
+    assert kept["name"] == "s: points"
+    view = json.loads(kept["state"])
+    found = client(root).search_runs(
+        [experiment.experiment_id], view["searchFilter"], order_by=["tags.`mlflow.runName`"]
+    )
+    assert [run.data.tags["point_id"] for run in found] == [spec.point_id(1)]
+    charts = {chart["uuid"]: chart for chart in view["compareRunCharts"]}
+    axes = [(charts[f"scatter-{n}"]["xaxis"]["key"], charts[f"scatter-{n}"]["yaxis"]["key"]) for n in (0, 1)]
+    assert axes == [("generation/mauve", "erasure/ma"), ("generation/perplexity", "erasure/el_3")]
+    assert charts["parallel-0"]["selectedMetrics"] == ["erasure/ma", "erasure/el_3", "generation/mauve"]
+    named = {*found[0].data.params, *found[0].data.metrics, "collapse_class", "ranked"}
+    assert {re.search("`(.*)`", column).group(1) for column in view["selectedColumns"]} <= named
+    sections = {section["uuid"] for section in view["compareRunSections"]}
+    assert {chart["metricSectionId"] for chart in charts.values()} == sections
+    [page] = addresses("1", experiment.tags).values()
+    assert "viewStateShareKey=s" in page
+    assert addresses("1", {}) == {"All runs": "#/experiments/1/runs?workflowType=machine_learning"}
+
+
+def test_a_points_tags_are_the_tables_and_its_colour_the_figures():
+    rows = [("o", "original", "original", False, "healthy", False), ("a", "emso", "mine", True, "gibberish", True)]
+    rows += [("b", "emso", "mine", None, "unknown", False), ("h", "holdout", "holdout", None, "", False)]
+    names = ["point_id", "method", "variant", "collapsed", "collapse_class", "ranked"]
+    tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(frontier=True))
+    assert tags["a"] == {
+        "collapsed": "true", "collapse_class": "gibberish", "ranked": "true", "frontier": "true",
+        "mlflow.runColor": STYLES[0][0],
+    }  # fmt: skip
+    assert tags["b"]["mlflow.runColor"] == tags["a"]["mlflow.runColor"] != tags["o"]["mlflow.runColor"]
+    assert (tags["b"]["collapsed"], tags["o"]["collapsed"], tags["h"]["collapse_class"]) == ("unknown", "false", "none")
+    assert "mlflow.runColor" not in tags["h"]
+
+
 def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root, make_results, make_sweep, spec, records):
     results, tracker = make_results(make_sweep(spec), {"t1": records}), Tracker(root)
     tracker.sync(results)
     once = everything(root)
-    assert len(once[0]) == 2
+    assert len(once[0]) == 4
     tracker.sync(results)
     Tracker(root).sync(results)
     assert everything(root) == once
@@ -279,8 +463,8 @@ def test_a_sync_that_was_cut_off_in_a_write_is_completed(
             left[0] -= 1
             return write(self, *arguments, **options)
         if cut == "log_batch":
-            run_id, metrics, params, tags = arguments
-            write(self, run_id, metrics[:5], params[:2], tags[:1])
+            run_id, metrics, params, *_ = arguments
+            write(self, run_id, metrics[:5], params[:2])  # MLflow writes tags last.
         raise KeyboardInterrupt
 
     monkeypatch.setattr(MlflowClient, cut, broken)
@@ -305,7 +489,7 @@ def test_what_is_not_a_finite_number_is_named_and_not_logged(root, sync, make_tr
     assert [metric for metric in trial["metrics"] if metric[0].startswith("generation")] == [
         ("generation/div_3", 1, 0.0)
     ]
-    lost = "generation/mauve at step 1, generation/perplexity at step 1, generation/rep_2 at step 1"
+    lost = "generation/mauve at epochs 1, generation/perplexity at epochs 1, generation/rep_2 at epochs 1"
     assert trial["tags"]["not_finite"] == lost
 
 
@@ -416,7 +600,8 @@ def test_trials_without_records_get_no_run_and_two_sweeps_share_nothing(
     tracker.sync(make_results(make_sweep(spec, make_trial(trial_id="t2")), {"t1": records, "t2": []}))
     assert runs(root).keys() == {"sweep", "t1"}
     tracker.sync(make_results(make_sweep(third, sweep="other"), {"t3": [started(third)]}))
-    parents = {run.data.tags["mlflow.parentRunId"] for run in search(root) if "trial_id" in run.data.tags}
+    tags = [run.data.tags for run in search(root)]
+    parents = {each["mlflow.parentRunId"] for each in tags if each["kind"] == "trial"}
     assert len(parents) == 2
 
 
@@ -472,11 +657,13 @@ def test_lethe_track_fills_in_what_is_lacking_and_nothing_twice(root, journaled,
     assert cli.main(["track", str(journaled)]) == 0
     assert capsys.readouterr().out == f"MLflow at {root}/mlflow.db holds what the journal of {journaled} holds.\n"
     live, files = everything(root), attached(root)
-    assert {run["tags"].get("trial_id", "sweep"): run["status"] for run in live[0]} == {
-        "sweep": "KILLED",
-        "t1": "FINISHED",
-    }
-    assert len([run for run in live[0] if run["metrics"]]) == 1
+    statuses = [(run["tags"]["kind"], run["status"]) for run in live[0]]
+    assert sorted(statuses) == [
+        *[("point", "FINISHED")] * 2,
+        ("sweep", "KILLED"),
+        ("trial", "FINISHED"),
+    ]
+    assert len([run for run in live[0] if run["metrics"]]) == 3
     assert files.keys() == {"table.csv", "report.html", "map.png"}
     assert cli.main(["track", str(journaled)]) == 0
     assert (everything(root), attached(root)) == (live, files)
@@ -494,9 +681,9 @@ def test_what_a_sweep_has_tracked_itself_is_not_tracked_again(root, journaled):
         tracking.start()
         for trial in outcome.results.trials[:1]:
             tracking.log_trial(outcome.results.plan, trial)
-        tracking.finish(outcome.results, classes_by_trial(outcome.ranked.table), written_files(journaled))
+        tracking.finish(outcome.results, point_tags(outcome.ranked.table), written_files(journaled))
     once = everything(root), attached(root)
-    assert len(once[0][0]) == 2
+    assert len(once[0][0]) == 4
     assert cli.main(["track", str(journaled)]) == 0
     assert (everything(root), attached(root)) == once
 
@@ -519,7 +706,7 @@ def test_sweeps_of_one_folder_are_tracked_at_once(root, make_results, make_sweep
         for each, tracking in zip(others, tracks, strict=True):
             tracking.finish(each, {}, [])
     found = [run.data.tags["sweep"] for run in search(root) if run.info.status == "FINISHED"]
-    assert sorted(found) == ["a", "a", "b", "b", "c", "c"]
+    assert sorted(found) == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
 
 
 def test_tracking_draws_no_random_number_that_a_trial_could_miss(root, sync, make_sweep, spec, records):

@@ -1,0 +1,164 @@
+"""Writes runs to MLflow: what a run is to hold and does not hold yet, and nothing twice.
+
+Whatever moment a process dies at, the next one completes what is there. Numbers go before the tag that says that they
+are all there, so that a run which has it is never read back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.digests import digest_of, file_digest
+from harness.records.runs import Metrics, RunContent, Span, contradicts, metrics_of
+from harness.specs import UNSEEN_ROWS, TrialSpec
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import DatasetInput, Run
+
+NUMBERS_TAG = "numbers_digest"
+_BATCH = 700
+_PAGE = 5000
+
+
+@dataclass
+class HeldRun:
+    """What MLflow holds of a run, as far as it was asked."""
+
+    run_id: str
+    started_ms: int
+    status: str
+    tags: dict[str, str]
+    params: set[str]
+    has_inputs: bool
+    last_values: dict[str, float] = field(default_factory=dict)
+    """Of each metric, at its last step."""
+
+
+class RunWriter:
+    """Reads and writes the runs of one experiment."""
+
+    def __init__(self, client: MlflowClient, experiment: str) -> None:
+        self._client, self._experiment = client, experiment
+
+    def search(self, condition: str) -> Iterator[HeldRun]:
+        """Yield the runs that meet a condition, by pages."""
+        token = None
+        while True:
+            page = self._client.search_runs([self._experiment], condition, max_results=_PAGE, page_token=token)
+            yield from map(_held, page)
+            token = page.token
+            if not token:
+                return
+
+    def create(self, tags: Mapping[str, str], span: Span) -> HeldRun:
+        """Make a run that began when `span` says, or, where that is not known, as long ago as it took."""
+        start = span.started.timestamp() if span.started else time.time() - span.seconds
+        # MLflow would draw a name from the random numbers that a trial in this process draws from.
+        name = tags["mlflow.runName"]
+        return _held(self._client.create_run(self._experiment, int(start * 1000), dict(tags), run_name=name))
+
+    def fill(self, held: HeldRun | None, content: RunContent, tags: Mapping[str, str]) -> HeldRun:
+        """Make a run hold what it is to hold, and return it.
+
+        Args:
+            held: The run that is there, if any. One whose numbers are others is deleted, and a new one made:
+                measured numbers cannot be changed in MLflow; another evaluator setting makes a new run.
+            content: What it is to hold.
+            tags: More tags, such as what it is nested in.
+        """
+        tags = {**content.tags, **tags}
+        is_complete = held is not None and held.tags.get(NUMBERS_TAG) == content.numbers_digest
+        metrics: Metrics = {}
+        if not is_complete:
+            there = self._metrics(held) if held else {}
+            metrics = metrics_of(content.numbers, there)
+            if held and contradicts(there, metrics):
+                self._client.delete_run(held.run_id)
+                held, there = None, {}
+                metrics = metrics_of(content.numbers, {})
+            metrics = {key: value for key, value in metrics.items() if key not in there}
+        if held is None:
+            held = self.create(tags, content.span)
+        if content.spec and not held.has_inputs:
+            self._client.log_inputs(held.run_id, _inputs(content.spec))
+            held.has_inputs = True
+        self.write(held, metrics, content.params, {**tags, NUMBERS_TAG: content.numbers_digest})
+        self.end(held, content.status, content.span)
+        return held
+
+    def write(self, held: HeldRun, metrics: Metrics, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Write metrics, and the params and tags that a run lacks; tags come last."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        now = int(time.time() * 1000)
+        points = [Metric(name, value, now, step) for (name, step), value in metrics.items()]
+        settings = [Param(key, value) for key, value in params.items() if key not in held.params]
+        while len(points) > _BATCH or len(settings) > 100:
+            self._client.log_batch(held.run_id, points[:_BATCH], settings[:100])
+            points, settings = points[_BATCH:], settings[100:]
+        changed = [RunTag(key, value) for key, value in tags.items() if held.tags.get(key) != value]
+        while points or settings or changed:
+            self._client.log_batch(held.run_id, points, settings, changed[:100])
+            points, settings, changed = [], [], changed[100:]
+        held.last_values |= {name: value for (name, _), value in metrics.items()}
+        held.params |= params.keys()
+        held.tags |= tags
+
+    def end(self, held: HeldRun, run_status: str, span: Span) -> None:
+        """Give a run its status; one that ended did so when `span` says, or else once it took as long as it did."""
+        if held.status == run_status:
+            return
+        if run_status == "RUNNING":
+            self._client.update_run(held.run_id, status=run_status)
+        else:
+            end_ms = int(span.ended.timestamp() * 1000) if span.ended else held.started_ms + int(span.seconds * 1000)
+            self._client.set_terminated(held.run_id, run_status, end_ms)
+        held.status = run_status
+
+    def attach(self, held: HeldRun, files: Mapping[str, Path]) -> None:
+        """Attach files to a run; the tag `attached`, written last, says of what content they are."""
+        content = digest_of({name: file_digest(path) for name, path in files.items()})
+        there = {file.path for file in self._client.list_artifacts(held.run_id)}
+        if held.tags.get("attached") == content and files.keys() <= there:
+            return
+        for path in files.values():
+            self._client.log_artifact(held.run_id, str(path))
+        self.write(held, {}, {}, {"attached": content})
+
+    def _metrics(self, held: HeldRun) -> Metrics:
+        """Return all numbers that a run holds: a point's have one step, others are read back one by one."""
+        if held.tags.get("kind") == "point":
+            return {(name, 0): value for name, value in held.last_values.items()}
+        histories = (self._client.get_metric_history(held.run_id, key) for key in held.last_values)
+        return {(entry.key, entry.step): entry.value for history in histories for entry in history}
+
+
+def _held(run: Run) -> HeldRun:
+    return HeldRun(
+        run_id=run.info.run_id,
+        started_ms=run.info.start_time,
+        status=run.info.status,
+        tags=dict(run.data.tags),
+        params=set(run.data.params),
+        has_inputs=bool(run.inputs and run.inputs.dataset_inputs),
+        last_values=dict(run.data.metrics),
+    )
+
+
+def _inputs(spec: TrialSpec) -> list[DatasetInput]:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    roles = ("forget", "retain", "utility", "validation")
+    names = {"forget": spec.method} if spec.method in UNSEEN_ROWS else {}
+    texts = [(names.get(role, role), getattr(spec, role)) for role in roles if getattr(spec, role) is not None]
+    titles = [f"{role}: {text.source}" for role, text in texts]
+    digests = [text.digest[:36] or "none" for _, text in texts]  # It takes no longer ones.
+    return [
+        DatasetInput(Dataset(name, digest, "digest", "{}"), [InputTag("mlflow.data.context", role)])
+        for name, digest, (role, _) in zip(titles, digests, texts, strict=True)
+    ]

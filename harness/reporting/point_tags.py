@@ -1,0 +1,30 @@
+"""What only the whole table tells of a point: tags by which MLflow's runs are found and coloured."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from harness.reporting.curves import styles
+from harness.reporting.figures import REFERENCE_STYLES
+
+_WORDS = {True: "true", False: "false"}
+
+
+def point_tags(table: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Return each point's tags by its id: whether it collapsed and how, is ranked, and is on its method's frontier.
+
+    `mlflow.runColor` is the colour that its variant has in the report's figures.
+    """
+    colours = {variant: colour for variant, (colour, _) in styles(table).items()}
+    colours |= {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
+    columns = ["point_id", "variant", "collapsed", "collapse_class", "ranked", "frontier"]
+    return {
+        row["point_id"]: {
+            "collapsed": _WORDS.get(row["collapsed"], "unknown"),
+            "collapse_class": row["collapse_class"] or "none",
+            "ranked": _WORDS[bool(row["ranked"])],
+            "frontier": _WORDS[bool(row["frontier"])],
+            **({"mlflow.runColor": colours[row["variant"]]} if row["variant"] in colours else {}),
+        }
+        for row in table[columns].to_dict(orient="records")
+    }
