@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, T
 
 from annotated_types import Ge, Gt
 
+from harness.metric import CloserTo as CloserTo
 from harness.metric import Group as Group
 from harness.metric import ItemKind as ItemKind
 from harness.metric import Metric as Metric
@@ -42,6 +43,8 @@ Reference = Literal["none", "retain_data", "memorized_model"]
 """What a method needs besides the model and the forget set: the paper's three groups."""
 LossRegion = Literal["all", "continuation"]
 Precision = Literal["fp32", "bf16"]
+MoreTexts = Literal["holdout", "retain"]
+"""Of a sweep's `data`: texts of the forget set's kind that the model never saw, and the retain set."""
 
 Count = Annotated[int, Ge(0)]
 PositiveCount = Annotated[int, Ge(1)]
@@ -202,6 +205,9 @@ class EvaluationTask(Protocol):
 
     seed: int
     forget: Sequences
+    holdout: Sequences | None
+    retain: Sequences | None
+    """What the evaluator `reads` of both."""
     tokenizer: PreTrainedTokenizerBase
 
     def generations(self, definition: Definition) -> Generations:
@@ -253,6 +259,8 @@ class Evaluator(ABC):
     """Raised whenever its numbers change; part of every measurement's identity."""
     judges: ClassVar[tuple[str, ...]] = ()
     """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
+    reads: ClassVar[tuple[MoreTexts, ...]] = ()
+    """What it gets besides; their digests are part of its identity, and a sweep that lacks one is refused."""
     definition: Definition = "exact"
 
     @property

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from typing import Any, NotRequired, get_type_hints
+from typing import Any, Literal, NotRequired, get_type_hints
 
 from pydantic import ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from harness.contracts import Number, Sample
-from harness.metric import Group, Metric
+from harness.metric import CloserTo, Group, Metric
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
 
 KINDS: dict[str, type[Record]] = {
@@ -55,6 +55,7 @@ def _form(kind: type) -> Any:
     if kind is Measurement:
         # An older version declared less of a metric; what is lacking is taken from the evaluator.
         declared = {name: NotRequired[hint] for name, hint in get_type_hints(Metric).items()}
+        declared["better"] = NotRequired[Literal["lower", "higher"] | _form(CloserTo)]
         metric = _closed("Metric", {**declared, "name": str, "group": Group})
         hints |= {"metrics": _tuple_of(metric), "samples": _tuple_of(_form(Sample))}
     if kind is Candidate:
