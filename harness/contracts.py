@@ -207,7 +207,6 @@ class EvaluationTask(Protocol):
     forget: Sequences
     holdout: Sequences | None
     retain: Sequences | None
-    """What the evaluator `reads` of both."""
     tokenizer: PreTrainedTokenizerBase
 
     def generations(self, definition: Definition) -> Generations:
@@ -260,7 +259,7 @@ class Evaluator(ABC):
     judges: ClassVar[tuple[str, ...]] = ()
     """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
     reads: ClassVar[tuple[MoreTexts, ...]] = ()
-    """What it gets besides; their digests are part of its identity, and a sweep that lacks one is refused."""
+    """Which of the task's `holdout` and `retain` it gets: part of its identity. A sweep that lacks one is refused."""
     definition: Definition = "exact"
 
     @property
