@@ -48,17 +48,13 @@ def test_the_page_has_these_commands_and_no_other():
     assert all(command[0] in ("lethe", "python") for command in COMMANDS)
 
 
-def test_from_the_model_and_the_letters_to_a_plan(original, capsys):
-    assert lethe(AUDIT[1:]) == 0
-    assert (
-        "No: the original does not recite the forget set measurably more than unseen texts" in capsys.readouterr().out
-    )
+def test_from_a_model_and_letters_to_a_plan(original, capsys):
     assert lethe(INIT[1:]) == 0
     sweep = yaml.safe_load(Path("letters.yaml").read_text())
     left_out = {*METHODS.names()} - sweep["methods"].keys()
     assert left_out == ({"emso"} if "**EMSO is not among them**" in PAGE else set())
     assert sweep["models"] == ["EleutherAI/pythia-160m"]
-    assert (sweep["data"]["holdout"]["path"], "holdout" in sweep["data"]) == ("other_letters.jsonl", True)
+    assert sweep["data"]["holdout"]["path"] == "other_letters.jsonl"
     capsys.readouterr()
     assert lethe(PLAN[1:]) == 0
     planned = capsys.readouterr().out
@@ -70,7 +66,10 @@ def test_from_the_model_and_the_letters_to_a_plan(original, capsys):
 
 
 @pytest.mark.soak
-def test_and_on_to_an_erased_checkpoint(original, hub_cache, capfd):
+def test_from_an_audit_to_an_erased_checkpoint(original, hub_cache, capfd):
+    assert lethe(AUDIT[1:]) == 0
+    answer = "No: the original does not recite the forget set measurably more than unseen texts"
+    assert answer in capfd.readouterr().out
     assert lethe(INIT[1:]) == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_CACHE": str(hub_cache.folder)}
     for command in (FIRST, ALL):
