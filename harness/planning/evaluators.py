@@ -51,18 +51,22 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
             yield Fault(f"evaluators.{name}", reason)
         yield from _mixtures(name, evaluator, earlier)
         earlier[name] = evaluator
-        for metric in evaluator.metrics:
-            if metric.group == "average" or not _GROUP.fullmatch(metric.group):
-                yield Fault(
-                    f"evaluators.{name}",
-                    f"its metric '{metric.name}' is of the group '{metric.group}', which names a column of ranks: "
-                    "use lower-case letters, digits and _ alone, and not 'average'.",
-                )
+        yield from (Fault(f"evaluators.{name}", reason) for reason in group_faults(evaluator))
     reported = _reported(evaluators.values())
     for bounded in collapse.model_fields_set:
         if bounded not in reported:
             reason = f"no evaluator of this sweep reports '{bounded}'. Reported: {', '.join(reported)}."
             yield Fault(f"collapse.{bounded}", reason)
+
+
+def group_faults(evaluator: Evaluator) -> Iterator[str]:
+    """Yield why a metric cannot be of the group that it says."""
+    for metric in evaluator.metrics:
+        if metric.group == "average" or not _GROUP.fullmatch(metric.group):
+            yield (
+                f"its metric '{metric.name}' is of the group '{metric.group}', which names a column of ranks: use "
+                "lower-case letters, digits and _ alone, and not 'average'."
+            )
 
 
 def unread_faults(evaluators: Mapping[str, Evaluator], texts: Collection[Texts]) -> Iterator[Fault]:

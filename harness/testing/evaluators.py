@@ -17,6 +17,7 @@ from harness.execution.small import MODEL, MORE_TEXTS, one_word_model, small_spe
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
+from harness.planning.evaluators import group_faults
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.reporting.direction import costs, deviations
@@ -48,6 +49,7 @@ class EvaluatorConformance(Conformance):
 
     def test_it_reports_what_it_declares(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
         """It reports each declared metric, inside its range or NaN, and as the aggregate of its items if it has any."""
+        assert list(group_faults(evaluator)) == []
         evaluation = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts)
         numbers = evaluation.numbers
         assert set(numbers) == {metric.name for metric in evaluator.metrics}
