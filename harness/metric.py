@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -79,6 +80,20 @@ class Metric:
     original model says there. A sequence of which the original has as much of both is recited wholly: memorised."""
     weights: str | None = None
     """The array of `Evaluation.per_item` by which that mean is weighted: tokens, of a perplexity."""
+
+
+def check_group(group: Group) -> Group:
+    """Return a group's name, which is that of a column of ranks and of a folder of metrics in MLflow too.
+
+    Raises:
+        ValueError: It cannot be.
+    """
+    if group == "average" or not re.fullmatch(r"[a-z][a-z0-9_]*", group):
+        raise ValueError(
+            f"'{group[:60]}' is no name of a group of metrics: use lower-case letters, digits and _ alone, and not "
+            "'average', which is the rank of two groups together."
+        )
+    return group
 
 
 def metric_of(declared: Mapping[str, Any]) -> Metric:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from harness.contracts import Evaluator, MoreTexts
 from harness.errors import DataError, Fault, PluginError, unknown
+from harness.metric import check_group
 from harness.planning.schema import Collapse
 from harness.planning.texts import ROLES, Texts
 from harness.planning.validation import Checking, validated
 from harness.plugins import EVALUATORS
 
-_GROUP = re.compile(r"[a-z][a-z0-9_]*")
 READ: Mapping[MoreTexts, str] = {
     "holdout": "texts of the forget set's kind that the model never saw",
     "retain": "retain texts",
@@ -62,11 +61,10 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
 def group_faults(evaluator: Evaluator) -> Iterator[str]:
     """Yield why a metric cannot be of the group that it says."""
     for metric in evaluator.metrics:
-        if metric.group == "average" or not _GROUP.fullmatch(metric.group):
-            yield (
-                f"its metric '{metric.name}' is of the group '{metric.group}', which names a column of ranks: use "
-                "lower-case letters, digits and _ alone, and not 'average'."
-            )
+        try:
+            check_group(metric.group)
+        except ValueError as error:
+            yield f"the group of its metric '{metric.name}': {error}"
 
 
 def unread_faults(evaluators: Mapping[str, Evaluator], texts: Collection[Texts]) -> Iterator[Fault]:

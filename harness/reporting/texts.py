@@ -49,7 +49,7 @@ def markdown(tables: Sequence[ModelTable], title: str, caption: str) -> str:
     parts = [f"# {markdown_escape(title)}", markdown_escape(caption)]
     for table in tables:
         heads = [f"{_markdown_title(metric.title)} {arrow(metric)}" for metric in table.metrics]
-        columns = ["", "Method", "Strength", *heads, *table.rank_titles]
+        columns = ["", "Method", "Strength", *heads, *map(markdown_escape, table.rank_titles)]
         rule = ["---"] * 3 + ["--:"] * (len(columns) - 3)
         body = "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *_markdown_rows(table)])
         parts += [f"## {markdown_escape(table.model)}", body]
@@ -195,7 +195,7 @@ def ranking_table(ranked: RankedTable) -> RenderableType:
         if metric.axis is not None:
             terminal_table.add_column(Text(printable(metric.title)), justify="right")
     for title in tables[0].rank_titles if tables else RANK_TITLES:
-        terminal_table.add_column(title, justify="center")
+        terminal_table.add_column(Text(title), justify="center")
     terminal_table.add_column("State")
     for table in tables:
         if len(tables) > 1:

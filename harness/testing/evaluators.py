@@ -49,7 +49,8 @@ class EvaluatorConformance(Conformance):
 
     def test_it_reports_what_it_declares(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
         """It reports each declared metric, inside its range or NaN, and as the aggregate of its items if it has any."""
-        assert list(group_faults(evaluator)) == []
+        faults = list(group_faults(evaluator))
+        assert not faults, faults[0]
         evaluation = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts)
         numbers = evaluation.numbers
         assert set(numbers) == {metric.name for metric in evaluator.metrics}

@@ -204,3 +204,5 @@ def test_old_declarations_stay_readable_and_wrong_ones_are_named():
     line |= {"definition": "exact", "numbers": {"x": 1.0}, "samples": (), "notes": {}, "seconds": 1.0}
     with pytest.raises(ValueError, match="better"):
         record_of({**line, "metrics": ({**asdict(AUC), "better": {"aim": "near"}},)})
+    with pytest.raises(ValueError, match="'average' is no name of a group of metrics"):
+        record_of({**line, "metrics": ({**asdict(AUC), "group": "average"},)})

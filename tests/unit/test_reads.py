@@ -126,7 +126,7 @@ def test_unseen_texts_are_not_compared_with_themselves(planned, attack, monkeypa
 def test_a_group_that_names_no_column_is_refused(planned, attack, monkeypatch, group):
     [metric] = attack.LossAttack().metrics
     monkeypatch.setattr(attack.LossAttack, "metrics", property(lambda self: (replace(metric, group=group),)))
-    with pytest.raises(ConfigError, match=f"its metric 'loss_auc' is of the group '{group}', which names a column"):
+    with pytest.raises(ConfigError, match=f"the group of its metric 'loss_auc': '{group}' is no name of a group"):
         planned(HOLDOUT)
 
 
