@@ -323,5 +323,5 @@ def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path):
     measured = pd.read_csv(tmp_path / "tiny" / "table.csv").set_index("variant")["loss_auc"]
     assert measured["original"] > 0.9
     assert '<th colspan="1">Membership</th>' in (tmp_path / "tiny" / "report.html").read_text()
-    conformance = command("pytest", "-q", "-p", "no:cacheprovider", str(package))
+    conformance = command("pytest", "-q", "-p", "no:cacheprovider", str(package / "test_npo.py"))
     assert conformance.returncode == 0, conformance.stdout

@@ -25,6 +25,7 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import EvaluatorSpec, TrialSpec
+from harness.testing import EvaluatorConformance
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_npo"
@@ -188,6 +189,12 @@ def test_who_is_recognised_in_a_real_trial(tmp_path, attack):
         assert record.metrics[0]["better"] == {"aim": 0.5}
     assert found["original"] > 0.9
     assert abs(found["retrained"] - 0.5) < 0.3
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("attack")
+class TestLossAttack(EvaluatorConformance):
+    plugin = "loss_attack"
 
 
 def code_in(page):
