@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import secrets
 import sys
 from collections.abc import Sequence
@@ -146,6 +147,8 @@ def _run(checked: _Checked, settings: dict[str, Any], *, verbose: bool) -> int:
         raise PluginError("the conformance suite needs pytest: pip install 'pytest>=8.4'.") from None
     from harness.testing.sentences import Sentences
 
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # Meant for other suites.
+        os.environ.pop(name, None)
     kind = checked.registry.kind
     tell(f"The {kind} '{checked.name}' ({checked.file}), tried on the smallest miniature. It takes a minute or so.", "")
     with TemporaryDirectory(prefix="lethe-check-") as folder:

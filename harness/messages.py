@@ -26,8 +26,8 @@ def storable(text: str, most: int = MOST_CHARACTERS) -> str:
         >>> storable("x" * 100, most=50)
         'xxxxxxxxxxxxxxxxx … (83 more characters were cut)'
     """
-    if len(text) <= most and len(escaped := _escaped(text)) <= most:
-        return escaped
+    if len(text) <= most and (text.isascii() or len(_escaped(text)) <= most):
+        return _escaped(text)
     kept = most - len(_cut_note(len(text)))
     while (excess := len(_escaped(text[:kept])) + len(_cut_note(len(text) - kept)) - most) > 0:
         kept -= -(-excess // 6)  # An escaped character has six.

@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,6 +226,8 @@ def _ray(temporary: Path) -> Iterator[dict[str, float]]:
     common = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     # There is no setting that keeps Ray from printing a paragraph when a worker dies; the queue says it.
     ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
+    # Its hook tells its control service of an uncaught exception, and waits for ever where that is dead.
+    sys.excepthook = ray._private.worker.normal_excepthook
     if INTERRUPTION.takes_signals:
         ray._private.utils.set_sigterm_handler = lambda handler: None
     error: BaseException | None = None

@@ -8,7 +8,7 @@ from harness.execution.search import is_over
 from harness.planning.chosen import chosen_trials
 from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
-from harness.records.results import Results, read_results
+from harness.records.results import Results, read_results, read_studies
 from harness.records.studies import StudyResults
 from harness.search_space import end_of
 from harness.specs import TrialSpec
@@ -27,6 +27,6 @@ def largest_candidate(study: StudySpec) -> TrialSpec:
 
 def read_tuned(plan: Plan, journal: Journal) -> Results:
     """Return what the journal says of a plan, and of the trials of what its finished studies chose."""
-    studies = read_results(plan, journal).studies
+    studies = read_studies(plan, journal)
     chosen = chosen_trials([study for study in studies if is_over(study.spec, study.candidates)])
     return read_results(replace(plan, trials=(*plan.trials, *chosen)), journal)

@@ -182,10 +182,13 @@ def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str
         return f"its {ABOUT} cannot be read"
     if written is None:
         return "it is from a version that kept no digests"
-    for file in folder.rglob("*"):
-        if not os.access(file, os.R_OK) and file.exists():
-            raise _unreadable(folder, file)
-    return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
+    try:
+        for file in folder.rglob("*"):
+            if not os.access(file, os.R_OK) and file.exists():
+                raise _unreadable(folder, file)
+        return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
+    except FileNotFoundError:  # Another process found it damaged meanwhile, and removes it.
+        return "it is being removed"
 
 
 def _unreadable(folder: Path, file: Path) -> DataError:

@@ -24,7 +24,7 @@ from harness.contracts import Json
 from harness.digests import digest_of
 from harness.errors import DataError, PluginError, StorageError
 from harness.files import append_line, locked, read_regular, remove, write_whole
-from harness.messages import storable
+from harness.messages import MOST_CHARACTERS, storable
 from harness.plans import Plan
 from harness.records.checking import record_of
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items
@@ -205,7 +205,7 @@ def _record_of(line: bytes) -> Record | None:
     if line[-_TAIL_BYTES:] != _tail(text):
         return None
     try:
-        values = _decode(json.loads(text))
+        values = json.loads(text) if _is_plain(text) else _decode(json.loads(text))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(values, dict):
@@ -218,6 +218,11 @@ def _record_of(line: bytes) -> Record | None:
     if isinstance(values.get("notes"), dict):
         values["notes"] = in_form(values["notes"])
     return record_of(values)
+
+
+def _is_plain(text: bytes) -> bool:
+    """Return whether JSON holds nothing that `_decode` would change: looking at all of a large journal takes long."""
+    return len(text) <= MOST_CHARACTERS and text.isascii() and b"\\u" not in text and b'"float"' not in text
 
 
 def _encode(value: Any, path: str, text: Callable[[str], str] = storable) -> Json:

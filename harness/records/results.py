@@ -98,9 +98,14 @@ def read_results(plan: Plan, journal: Journal) -> Results:
     return Results(
         plan,
         tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
-        tuple(study_results(spec, journal.read(spec.study_id)) for spec in plan.studies),
+        read_studies(plan, journal),
         journal.items,
     )
+
+
+def read_studies(plan: Plan, journal: Journal) -> tuple[StudyResults, ...]:
+    """Return what the journal says of every study of a plan."""
+    return tuple(study_results(spec, journal.read(spec.study_id)) for spec in plan.studies)
 
 
 def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:

@@ -193,6 +193,12 @@ def test_every_job_runs_once_and_those_without_a_fault_finish(ran):
         assert ran["journal"].read(f"id-{name}") == [Stopped(trial_id=f"id-{name}", strength=1, reason="worked")]
 
 
+def test_an_uncaught_exception_is_told_without_asking_a_ray_that_may_be_dead(ran):
+    import ray
+
+    assert sys.excepthook is not ray._private.worker.custom_excepthook
+
+
 def test_a_studys_candidates_run_until_it_has_nothing_left_to_try(ran):
     records = ran["journal"].read("study")
     assert sorted(record.number for record in records) == [0, 1, 2]

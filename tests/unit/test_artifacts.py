@@ -3,12 +3,14 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 
 import numpy as np
 import pytest
 
+from harness import records
 from harness.errors import PluginError
 from harness.records.artifacts import ABOUT, Artifacts
 
@@ -260,6 +262,20 @@ def test_whether_something_is_there_is_told_without_reading_it(tmp_path):
     assert not artifacts.has("memorized", "abc")
     flip(artifacts.build("memorized", "abc", fill) / "weights")
     assert artifacts.has("memorized", "abc")
+
+
+def test_one_that_another_process_removes_while_it_is_looked_at_is_not_there(tmp_path, monkeypatch):
+    artifacts = Artifacts(tmp_path)
+    folder = artifacts.build("memorized", "abc", fill)
+    read = records.artifacts.read_regular
+
+    def read_and_lose(*arguments):
+        text = read(*arguments)
+        shutil.rmtree(folder)
+        return text
+
+    monkeypatch.setattr(records.artifacts, "read_regular", read_and_lose)
+    assert artifacts.find("memorized", "abc") is None
 
 
 def _find_and_build(root, builds, told, go, look):

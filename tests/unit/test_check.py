@@ -97,6 +97,7 @@ def test_all_that_pytest_says_is_there_on_request(quick, capsys):
 def test_a_plugin_of_which_all_holds(quick, monkeypatch, capsys):
     for name in ("test_it_fails", "test_it_raises", "test_it_is_silent"):
         monkeypatch.delattr(Suite, name)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--an-option-of-another-suite")
     assert main([str(ROOT / "methods" / "emso.py")]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (
         "1 of 1 requirements hold for the method 'emso' (not applicable: 1)."
