@@ -58,7 +58,8 @@ def _method(name: str, plugin: type[Method]) -> Iterator[str]:
 def _evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
     judges = f"; judges: {', '.join(plugin.judges)}" if plugin.judges else ""
     yield f"  {name}  {_summary(plugin)}"
-    yield f"    version {plugin.version}{judges}"
+    reads = f"; reads data.{' and data.'.join(plugin.reads)}" if plugin.reads else ""
+    yield f"    version {plugin.version}{judges}{reads}"
     yield from _settings(plugin)
     yield "    metrics, with default settings:"
     try:

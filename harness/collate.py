@@ -19,7 +19,7 @@ from harness.records.results import read_results
 from harness.reporting.collapse import flag
 from harness.reporting.published import compared_tables
 from harness.reporting.published_texts import published_table
-from harness.reporting.ranking import RANKS, RankedTable, rank
+from harness.reporting.ranking import RankedTable, rank, rank_names
 from harness.reporting.table import read_table
 from harness.reporting.texts import console, ranking_table
 from harness.reporting.write import write, write_tables
@@ -75,7 +75,7 @@ def _csv(path: Path, out: Path | None) -> list[Path]:
 
 def _compare(stated: pd.DataFrame, ours: RankedTable) -> None:
     """Say how far the ranks and flags that a published table states agree with ours."""
-    names = [name for name in RANKS if name in stated.columns]
+    names = [name for name in rank_names(ours.info) if name in stated.columns]
     both = stated.merge(ours.ranking, on=["model", "variant"], suffixes=("", "_ours"))
     ranks = [
         theirs == own for name in names for theirs, own in zip(both[name], both[f"{name}_ours"], strict=True) if theirs

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, T
 
 from annotated_types import Ge, Gt
 
+from harness.metric import CloserTo as CloserTo
 from harness.metric import Group as Group
 from harness.metric import ItemKind as ItemKind
 from harness.metric import Metric as Metric
@@ -42,6 +43,8 @@ Reference = Literal["none", "retain_data", "memorized_model"]
 """What a method needs besides the model and the forget set: the paper's three groups."""
 LossRegion = Literal["all", "continuation"]
 Precision = Literal["fp32", "bf16"]
+MoreTexts = Literal["holdout", "retain"]
+"""Of a sweep's `data`: texts of the forget set's kind that the model never saw, and the retain set."""
 
 Count = Annotated[int, Ge(0)]
 PositiveCount = Annotated[int, Ge(1)]
@@ -202,6 +205,8 @@ class EvaluationTask(Protocol):
 
     seed: int
     forget: Sequences
+    holdout: Sequences | None
+    retain: Sequences | None
     tokenizer: PreTrainedTokenizerBase
     sample_count: int
     """How many `Evaluation.samples` the report is to show: the first ones."""
@@ -255,6 +260,8 @@ class Evaluator(ABC):
     """Raised whenever its numbers change; part of every measurement's identity."""
     judges: ClassVar[tuple[str, ...]] = ()
     """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
+    reads: ClassVar[tuple[MoreTexts, ...]] = ()
+    """Which of the task's `holdout` and `retain` it gets: part of its identity. A sweep that lacks one is refused."""
     definition: Definition = "exact"
 
     @property

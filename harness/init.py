@@ -211,7 +211,8 @@ def _sound(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]:
 
     left_out: dict[str, str] = {}
     fitting = Fitting(min(16, parts["global_batch"]), 1, 0, ANY_SIZE, {})
-    evaluators = list(evaluator_lines(EVALUATOR_SETTINGS))
+    has_holdout = bool(parts["holdout"] or parts["is_embedded"])
+    evaluators = list(evaluator_lines(EVALUATOR_SETTINGS, has_holdout=has_holdout))
     while len(left_out) < len(METHODS.names()):
         content = filled(
             "init.yaml.j2",

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
-Group = Literal["erasure", "generation", "reasoning"]
+Group: TypeAlias = str
+"""`erasure`, `generation` and `reasoning` are ours. Any other is an evaluator's own, such as `membership`: tables show
+its metrics below a heading of their own and rank them among themselves; the other ranks do not look at them."""
 ItemKind = Literal["sequence", "prompt", "question"]
 """A sequence of the forget set, a utility prompt, or a question of a reasoning task."""
+
+
+@dataclass(frozen=True)
+class CloserTo:
+    """The better a number, the closer it is to another.
+
+    Example:
+        >>> f"{CloserTo(0.5)} is better, {CloserTo('retrained')} is better"
+        'closer to 0.5 is better, closer to the retrained model is better'
+    """
+
+    aim: float | Literal["retrained"]
+    """A number, such as the 0.5 of an attack that guesses; or what the retrained model has, with the same seed."""
+
+    def __post_init__(self) -> None:
+        """Refuse an aim that no number can be close to."""
+        if self.aim != "retrained" and not (isinstance(self.aim, int | float) and math.isfinite(self.aim)):
+            raise ValueError(f"a metric cannot be closer to {self.aim!r}: give a finite number, or 'retrained'.")
+
+    def __str__(self) -> str:
+        """Return what comes before `is better`."""
+        return "closer to the retrained model" if isinstance(self.aim, str) else f"closer to {self.aim:g}"
+
+
+Better: TypeAlias = Literal["lower", "higher"] | CloserTo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +45,7 @@ class Metric:
     """One number that an evaluator reports; what is left out of it has a default that fits most."""
 
     name: str
-    better: Literal["lower", "higher"]
+    better: Better
     unit: str
     low: float
     high: float
@@ -52,3 +82,28 @@ class Metric:
     original model says there. A sequence of which the original has as much of both is recited wholly: memorised."""
     weights: str | None = None
     """The array of `Evaluation.per_item` by which that mean is weighted: tokens, of a perplexity."""
+
+
+def check_group(group: Group) -> Group:
+    """Return a group's name, which is that of a column of ranks and of a folder of metrics in MLflow too.
+
+    Raises:
+        ValueError: It cannot be.
+    """
+    if group == "average" or not re.fullmatch(r"[a-z][a-z0-9_]*", group):
+        raise ValueError(
+            f"'{group[:60]}' is no name of a group of metrics: use lower-case letters, digits and _ alone, and not "
+            "'average', which is the rank of two groups together."
+        )
+    return group
+
+
+def metric_of(declared: Mapping[str, Any]) -> Metric:
+    """Return the metric that `dataclasses.asdict` made plain data of.
+
+    Raises:
+        TypeError: Something that has no default is missing.
+    """
+    better = declared.get("better")
+    revived = {"better": CloserTo(**better)} if isinstance(better, Mapping) else {}
+    return Metric(**{**declared, **revived})

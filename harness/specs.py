@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.contracts import Checkpoint, Json, Number, Training
+from harness.contracts import Checkpoint, Json, MoreTexts, Number, Training
 from harness.digests import digest_of
 from harness.plain_data import PlainData
 
@@ -122,6 +122,8 @@ class EvaluatorSpec:
     settings: Mapping[str, Json]
     key: str
     """Digest of name, version, settings, and the digests of the texts and judges it sees."""
+    texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
+    """What it gets besides the forget set and the utility prompts."""
 
 
 @dataclass(frozen=True, kw_only=True)

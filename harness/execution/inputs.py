@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from harness.contracts import Sequences
+from harness.contracts import MoreTexts, Sequences
 from harness.data.sequences import (
     Utility,
     load_forget,
@@ -22,7 +22,7 @@ from harness.data.sequences import (
 from harness.execution.fingerprint import fingerprint
 from harness.execution.judges import JUDGES
 from harness.models.loading import load_tokenizer, vocabulary
-from harness.specs import HOLDOUT, STAND_IN, TrialSpec
+from harness.specs import HOLDOUT, STAND_IN, Source, TrialSpec
 from harness.toolkit.device import device_for
 
 Texts = TypeVar("Texts", Sequences, Utility)
@@ -85,6 +85,14 @@ def retain_set(spec: TrialSpec, sequence_tokens: int) -> Sequences | None:
     if spec.retain is None:
         return None
     return _RETAIN(spec.retain, load_tokenizer(spec.model), vocabulary(spec.model), sequence_tokens)
+
+
+def more_texts(spec: TrialSpec, texts: Mapping[MoreTexts, Source], role: MoreTexts) -> Sequences | None:
+    """Return unseen or retain texts for an evaluator, which gets what it declares; None where it does not."""
+    if role not in texts:
+        return None
+    load = _UNSEEN[HOLDOUT] if role == HOLDOUT else _RETAIN
+    return load(texts[role], load_tokenizer(spec.model), vocabulary(spec.model))
 
 
 def validation_set(spec: TrialSpec) -> Sequences:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
-from harness.contracts import Model, Training
+from harness.contracts import Model, MoreTexts, Training
 from harness.execution.inputs import forget_set
 from harness.models.loading import load_model
 from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
@@ -17,6 +18,8 @@ MODEL = "miniature-s"
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
 RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
 UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
+MORE_TEXTS: Mapping[MoreTexts, Source] = {"holdout": FORGET, "retain": RETAIN}
+"""Read as a holdout, the embedded corpus has records that no model saw."""
 TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
 
 

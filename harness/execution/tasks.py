@@ -6,18 +6,19 @@ import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import TypeVar, cast, get_args
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from harness.contracts import Checkpoint, Definition, Generations, Model, Number, Sequences, Training
+from harness.contracts import Checkpoint, Definition, Generations, Model, MoreTexts, Number, Sequences, Training
 from harness.execution.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
 from harness.execution.guard import ProcessState, refuse_changes
 from harness.execution.inputs import (
     device_of,
     forget_set,
     measured_set,
+    more_texts,
     retain_set,
     utility_texts,
     validation_set,
@@ -26,7 +27,7 @@ from harness.execution.judges import JUDGES
 from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
 from harness.records.artifacts import Artifacts
-from harness.specs import TrialSpec
+from harness.specs import Source, TrialSpec
 from harness.toolkit.device import computing_on
 from harness.toolkit.sampling import sample
 from harness.toolkit.scoring import own_perplexity
@@ -103,6 +104,8 @@ class MeasuringTask:
     """As errors call it."""
     shared_generations: dict[Definition, Generations] = field(default_factory=dict)
     """The model's, for all of its evaluators."""
+    texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
+    """What the evaluator gets besides the forget set and the utility prompts."""
     process_state: ProcessState = field(default_factory=ProcessState.capture)
     """The trial's own, in which everything is made that is shared."""
 
@@ -112,13 +115,16 @@ class MeasuringTask:
         self.seed: int = self.spec.seed
         self.sample_count: int = self.spec.sample_count
         self.forget: Sequences = measured_set(self.spec)
+        self.holdout, self.retain = (more_texts(self.spec, self.texts, role) for role in get_args(MoreTexts))
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
         self._as_given = self._fingerprints()
 
     def _fingerprints(self) -> Fingerprints:
-        texts = sequences_fingerprints("task.forget", self.forget)
-        model = model_fingerprints(self.model)
-        return {("task.seed", ""): self.seed, **texts, **_spec_fingerprints(self.spec), **model}
+        forget, holdout, retain = (
+            sequences_fingerprints(f"task.{name}", getattr(self, name)) for name in ("forget", "holdout", "retain")
+        )
+        spec, model = _spec_fingerprints(self.spec), model_fingerprints(self.model)
+        return {("task.seed", ""): self.seed, **forget, **holdout, **retain, **spec, **model}
 
     def changes(self) -> list[str]:
         """Return what is not as it was when the task was made, the model and the judges that were asked for too."""

@@ -214,7 +214,7 @@ class _RunningTrial:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             began = time.perf_counter()
             evaluator: Evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
-            evaluation, items = self._evaluated(spec.name, evaluator, erased.model, generations)
+            evaluation, items = self._evaluated(spec, evaluator, erased.model, generations)
             self.journal.append_measurement(
                 Measurement(
                     trial_id=self.spec.trial_id,
@@ -237,10 +237,10 @@ class _RunningTrial:
         JUDGES.shrink()
 
     def _evaluated(
-        self, name: str, evaluator: Evaluator, model: Model, generations: dict[Definition, Generations]
+        self, measuring: EvaluatorSpec, evaluator: Evaluator, model: Model, generations: dict[Definition, Generations]
     ) -> tuple[Evaluation, dict[str, MetricItems]]:
-        plugin = f"the evaluator '{name}'"
-        task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations)
+        name, plugin = measuring.name, f"the evaluator '{measuring.name}'"
+        task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations, measuring.texts)
         with guarded(plugin, task), no_thread_left(plugin):
             evaluation = evaluator.evaluate(model, task)
         declared = {metric.name for metric in evaluator.metrics}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.contracts import Evaluator
+from harness.contracts import Evaluator, MoreTexts
 from harness.errors import DataError, Fault, PluginError, unknown
+from harness.metric import check_group
 from harness.planning.schema import Collapse
+from harness.planning.texts import ROLES, Texts
 from harness.planning.validation import Checking, validated
 from harness.plugins import EVALUATORS
+
+READ: Mapping[MoreTexts, str] = {
+    "holdout": "texts of the forget set's kind that the model never saw",
+    "retain": "retain texts",
+}
 
 
 def configured_evaluators(block: Mapping[str, Mapping[str, Any]]) -> Checking[dict[str, Evaluator]]:
@@ -43,11 +50,29 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
             yield Fault(f"evaluators.{name}", reason)
         yield from _mixtures(name, evaluator, earlier)
         earlier[name] = evaluator
+        yield from (Fault(f"evaluators.{name}", reason) for reason in group_faults(evaluator))
     reported = _reported(evaluators.values())
-    for metric in collapse.model_fields_set:
-        if metric not in reported:
-            reason = f"no evaluator of this sweep reports '{metric}'. Reported: {', '.join(reported)}."
-            yield Fault(f"collapse.{metric}", reason)
+    for bounded in collapse.model_fields_set:
+        if bounded not in reported:
+            reason = f"no evaluator of this sweep reports '{bounded}'. Reported: {', '.join(reported)}."
+            yield Fault(f"collapse.{bounded}", reason)
+
+
+def group_faults(evaluator: Evaluator) -> Iterator[str]:
+    """Yield why a metric cannot be of the group that it says."""
+    for metric in evaluator.metrics:
+        try:
+            check_group(metric.group)
+        except ValueError as error:
+            yield f"the group of its metric '{metric.name}': {error}"
+
+
+def unread_faults(evaluators: Mapping[str, Evaluator], texts: Collection[Texts]) -> Iterator[Fault]:
+    """Yield every evaluator that reads texts which the sweep does not have."""
+    named = set.intersection(*({*of_model} for of_model in texts)) if texts else set(ROLES)
+    for name, evaluator in evaluators.items():
+        for role in [role for role in evaluator.reads if role not in named]:
+            yield Fault(f"evaluators.{name}", f"reads {READ[role]}, and the sweep has none: add data.{role}.")
 
 
 def _mixtures(name: str, evaluator: Evaluator, earlier: Mapping[str, Evaluator]) -> Iterator[Fault]:

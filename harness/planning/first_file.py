@@ -11,6 +11,7 @@ from harness.planning.grid import default_strength
 from harness.planning.search_spaces import declared_space
 from harness.plugins import EVALUATORS, METHODS
 from harness.search_space import Choice, LogUniform
+from harness.specs import HOLDOUT
 
 NEEDS = {
     "none": "needs nothing more",
@@ -58,16 +59,19 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         yield f"# {row}   # left out: {' '.join(reason.split())}" if reason else f"{row}   # {NEEDS[plugin.reference]}"
 
 
-def evaluator_lines(settings: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
+def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:
     """Yield the row of every evaluator, with the settings given; of those that need more to be said, as a comment."""
     for name in EVALUATORS.names():
         try:
-            groups = _groups(EVALUATORS.load(name))
+            plugin = EVALUATORS.load(name)
+            groups = _groups(plugin)
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
         row = f"{name}: {flow(dict(settings.get(name, {})))}"
-        if groups is None or "reasoning" in groups:
+        if HOLDOUT in plugin.reads and not has_holdout:
+            yield f"# {row}   # reads data.holdout: texts of the forget set's kind that the model never saw"
+        elif groups is None or "reasoning" in groups:
             yield f"# {row}   # see docs/sweeps.md for what it needs"
         else:
             yield row

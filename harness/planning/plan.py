@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from harness.contracts import Evaluator, Number
 from harness.errors import Fault, unknown
-from harness.planning.evaluators import configured_evaluators, evaluator_faults
+from harness.planning.evaluators import configured_evaluators, evaluator_faults, unread_faults
 from harness.planning.grid import (
     TrialTemplate,
     control_variants,
@@ -171,6 +171,7 @@ def _substance(
     yield from method_faults(models, templates)
     judges = yield from resolve_judges(sweep, evaluators)
     texts = yield from resolve_texts(sweep.data, models, are_halved=sweep.tune is not None)
+    yield from unread_faults(evaluators, texts.values())
     models = grouped_replicates(models)
     if len(models) == len(sweep.models):
         yield from replicate_faults(sweep, models, texts)

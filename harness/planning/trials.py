@@ -82,12 +82,13 @@ def trials_of(
     of_erasure = {
         key: evaluator
         for key, evaluator in evaluators.items()
-        if "erasure" in {metric.group for metric in evaluator.metrics}
+        # What compares the forget set with unseen texts would compare those with themselves.
+        if "erasure" in {metric.group for metric in evaluator.metrics} and HOLDOUT not in evaluator.reads
     }
     for model in models:
         sources = texts[model.path]
         unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
-        original = replace(unmeasured, evaluators=_measured_by(unmeasured, evaluators, inputs))
+        original = replace(unmeasured, evaluators=_measured_by(unmeasured, evaluators, inputs, sources))
         for seed in sweep.seeds:
             seeded = replace(original, seed=seed)
             references.append(_reference(seeded, ORIGINAL))
@@ -100,7 +101,7 @@ def trials_of(
                 # One seed is enough: another would ask the same model the same.
                 unseen = replace(unmeasured, forget=sources[kind], measured=None)
                 references.append(
-                    _reference(replace(unseen, evaluators=_measured_by(unseen, of_erasure, inputs)), kind)
+                    _reference(replace(unseen, evaluators=_measured_by(unseen, of_erasure, inputs, sources)), kind)
                 )
     return references + erasures
 
@@ -143,7 +144,7 @@ def _unmeasured(
 
 
 def _measured_by(
-    spec: TrialSpec, evaluators: Mapping[str, Evaluator], inputs: Mapping[str, Mapping[str, str]]
+    spec: TrialSpec, evaluators: Mapping[str, Evaluator], inputs: Mapping[str, Mapping[str, str]], sources: Texts
 ) -> tuple[EvaluatorSpec, ...]:
     """Return the evaluators of a trial, each with the identity of what it measures on any model."""
     specs = []
@@ -159,8 +160,11 @@ def _measured_by(
             "judges": {role: _judge_identity(spec.judges[role]) for role in evaluator.judges},
             "inputs": dict(inputs[name]),
         }
+        texts = {role: sources[role] for role in evaluator.reads}
+        if texts:
+            identity["texts"] = {role: source.digest for role, source in texts.items()}
         key = digest_of(identity)
-        specs.append(EvaluatorSpec(name=name, version=evaluator.version, settings=settings, key=key))
+        specs.append(EvaluatorSpec(name=name, version=evaluator.version, settings=settings, key=key, texts=texts))
     return tuple(specs)
 
 

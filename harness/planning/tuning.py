@@ -139,7 +139,8 @@ def compared(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Checking[Comp
     groups = _groups(evaluators.values())
     axes: dict[str, tuple[str, ...]] = {}
     for axis in ("utility", "erasure"):
-        known = [name for name, group in groups.items() if (group == "erasure") == (axis == "erasure")]
+        others = ("generation", "reasoning") if axis == "erasure" else ("erasure",)
+        known = [name for name, group in groups.items() if group not in others]
         names = tuple(getattr(sweep.compare, axis))
         if axis not in sweep.compare.model_fields_set:
             names = tuple(name for name in names if name in known)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, NotRequired, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, get_type_hints
 
 from pydantic import AfterValidator, ConfigDict, FiniteFloat, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from harness.contracts import Number, Sample
-from harness.metric import Group, Metric
+from harness.metric import CloserTo, Group, Metric, check_group
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped, time_of
 
 KINDS: dict[str, type[Record]] = {
@@ -56,7 +56,8 @@ def _form(kind: type) -> Any:
     if kind is Measurement:
         # An older version declared less of a metric; what is lacking is taken from the evaluator.
         declared = {name: NotRequired[hint] for name, hint in get_type_hints(Metric).items()}
-        metric = _closed("Metric", {**declared, "name": str, "group": Group})
+        declared["better"] = NotRequired[Literal["lower", "higher"] | _form(CloserTo)]
+        metric = _closed("Metric", {**declared, "name": str, "group": Annotated[Group, AfterValidator(check_group)]})
         hints |= {"metrics": _tuple_of(metric), "samples": _tuple_of(_form(Sample))}
     if kind is Candidate:
         hints["probes"] = tuple[dict[str, Number], ...]

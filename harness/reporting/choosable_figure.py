@@ -20,10 +20,11 @@ from harness.reporting.aggregate import seed_count
 from harness.reporting.axis_scale import axis_scale
 from harness.reporting.collapse import verdict
 from harness.reporting.curves import panels, styles
+from harness.reporting.direction import arrow
 from harness.reporting.evidence import HIGH, LOW
 from harness.reporting.figures import RED, REFERENCE_STYLES
-from harness.reporting.layout import ARROWS, GROUP_TITLES, number, split_title, strength_text
-from harness.reporting.metric_info import MetricInfo
+from harness.reporting.layout import number, split_title, strength_text
+from harness.reporting.metric_info import MetricInfo, group_title
 from harness.specs import ORIGINAL, REFERENCE_ROWS, TrialSpec
 
 Numbers = Mapping[str, Sequence[float | None]]
@@ -124,8 +125,8 @@ def _first_axes(metrics: Sequence[Metric], numbers: Numbers) -> tuple[int, int]:
 def _metric(metric: Metric) -> dict[str, Json]:
     name, subscript = split_title(metric.title)
     unit = "" if metric.unit.lower() in metric.title.lower() else f"{metric.unit}, "
-    words = {"title": name, "subscript": subscript, "arrow": ARROWS[metric.better]}
-    return {**words, "about": f"{unit}{metric.better} is better", "group": GROUP_TITLES[metric.group]}
+    words = {"title": name, "subscript": subscript, "arrow": arrow(metric)}
+    return {**words, "about": f"{unit}{metric.better} is better", "group": group_title(metric.group)}
 
 
 def _variants(table: pd.DataFrame) -> list[dict[str, Json]]:

@@ -17,17 +17,14 @@ import numpy as np
 
 from harness.contracts import Metric
 from harness.records.results import Results
-from harness.records.studies import StudyResults
-from harness.reporting.evidence import Evidence
-from harness.reporting.frontier import crossing
-from harness.reporting.grouping import letters_of
-from harness.reporting.item_values import Floats
+from harness.reporting.direction import Aims, costs, deviations
+from harness.reporting.grouping import letters_of, p_of_pair
 from harness.reporting.layout import Cell, interval_cell, number, strength_text
 from harness.reporting.limit import Limit, limits
+from harness.reporting.matching import Variant, least_cost, mean_aim, mixtures_at
 from harness.reporting.mixture import Mixed, Mixture, mix
 from harness.reporting.ranking import RankedTable
-from harness.reporting.significance import paired_p
-from harness.reporting.trajectories import Columns, Trajectory, trajectories
+from harness.reporting.trajectories import trajectories
 from harness.specs import TrialSpec
 
 How = Literal["measured", "interpolated", "not reached"]
@@ -77,7 +74,7 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
         labels = {one.variant: one.spec.label for one in of_model}
         labels = {study.spec.trial.variant: study.spec.trial.label for study in studies} | labels
         variants = [
-            _Variant(
+            Variant(
                 name,
                 label,
                 [one for one in of_model if one.variant == name],
@@ -87,110 +84,43 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
         ]
         if studies or any(len(replicate["strength"]) > 2 for one in of_model for replicate in one.replicates):
             for limit in limits(rows, ranked.info, results.plan):
-                tables.append(_matched_table(str(model), limit, variants, specs, ranked.evidence))
+                tables.append(_matched_table(str(model), limit, variants, specs, ranked))
     return [table for table in tables if table.rows]
-
-
-@dataclass(frozen=True)
-class _Variant:
-    """What is known of one variant on one model."""
-
-    name: str
-    label: str
-    trajectories: Sequence[Trajectory]
-    studies: Sequence[StudyResults]
-    """One for each replicate of the model, if it was tuned."""
-
-    @property
-    def budget(self) -> str:
-        tried = sum(len(study.candidates) for study in self.studies)
-        return f"{tried} candidates, {sum(study.optimiser_steps for study in self.studies)} steps" if tried else ""
 
 
 def _shown_model(spec: TrialSpec) -> str:
     return spec.replicate_of or spec.model.id
 
 
-def _mixtures(variant: _Variant, limit: Limit, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
-    """Return what stands for a variant at the limit, in each replicate; nothing if any does not reach it."""
-    if variant.studies and limit.target:
-        return _chosen(variant, limit.target, specs)
-    reported = limit.reported[0]
-    sign = 1 if reported.better == "lower" else -1
-    reaching = [mixtures for one in variant.trajectories if (mixtures := _crossings(one, limit))]
-    return min(reaching, key=lambda mixtures: sign * _mean(mixtures, reported), default=[])
-
-
-def _chosen(variant: _Variant, target: str, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
-    """Return the points that tuning chose for the target, one for each replicate; nothing if any lacks one."""
-    chosen = [
-        _at(rows, place)
-        for one in variant.trajectories
-        for rows in one.replicates
-        for place, (trial_id, strength) in enumerate(zip(rows["trial_id"], rows["strength"], strict=True))
-        if specs[trial_id].targets.get(target) == strength
-    ]
-    if len(chosen) < sum(len(study.spec.seeds) for study in variant.studies):
-        return []
-    in_order = sorted(chosen, key=lambda row: (row["replicate"][0], row["replicate_seed"][0]))
-    return [Mixture(row, (1.0,)) for row in in_order]
-
-
-def _at(rows: Columns, *places: int) -> Columns:
-    return {name: column[list(places)] for name, column in rows.items()}
-
-
-def _crossings(trajectory: Trajectory, limit: Limit) -> list[Mixture]:
-    """Return where a trajectory meets the limit in each replicate; nothing if in any it does not."""
-    mixtures = []
-    sign = 1.0 if limit.metric.better == "lower" else -1.0
-    for rows in trajectory.replicates:
-        by_P = sign * _mixing_scale(rows[limit.metric.name], limit.metric)
-        of_P = rows[limit.reported[0].name]
-        at_limit = sign * float(_mixing_scale(np.array(limit.of(rows)), limit.metric))
-        at = crossing(at_limit, by_P, of_P, "down" if limit.is_erasure else "up")
-        if at is None and not limit.is_erasure and (known := np.flatnonzero(~np.isnan(by_P) & ~np.isnan(of_P))).size:
-            # It never costs that much: what it erases at the most is within the limit.
-            mixtures.append(Mixture(_at(rows, int(known[np.argmin(of_P[known])])), (1.0,)))
-        elif at is None:
-            return []
-        elif at.is_measured:
-            mixtures.append(Mixture(_at(rows, at.right if at.weight else at.left), (1.0,)))
-        else:
-            mixtures.append(Mixture(_at(rows, at.left, at.right), (1 - at.weight, at.weight)))
-    return mixtures
-
-
-def _mixing_scale(values: Floats, metric: Metric) -> Floats:
-    """Return values on the scale on which they are mixed: of an `exp_mean` the logarithm is a mean over items."""
-    return np.log(values) if metric.aggregate == "exp_mean" else values
-
-
-def _mean(mixtures: Sequence[Mixture], metric: Metric) -> float:
-    return float(np.mean([np.dot(mixture.weights, mixture.rows[metric.name]) for mixture in mixtures]))
-
-
 def _matched_table(
     model: str,
     limit: Limit,
-    variants: Sequence[_Variant],
+    variants: Sequence[Variant],
     specs: Mapping[str, TrialSpec],
-    evidence: Evidence,
+    ranked: RankedTable,
 ) -> MatchedTable:
-    metrics = (limit.metric, *limit.reported)
-    points = {variant.name: _mixtures(variant, limit, specs) for variant in variants}
+    metrics, aims = (limit.metric, *limit.reported), ranked.aims
+    points = {variant.name: mixtures_at(variant, limit, specs, aims) for variant in variants}
     mixed = {
-        (variant, metric.name): mix(mixtures, metric, evidence)
+        (variant, metric.name): mix(mixtures, metric, ranked.evidence)
         for variant, mixtures in points.items()
         if mixtures
         for metric in metrics
     }
-    letters = _letters(mixed, limit.reported)
+    off = {
+        (variant, metric.name): float(
+            deviations(np.array(mixed[variant, metric.name].number()), metric, mean_aim(mixtures, metric, aims))
+        )
+        for variant, mixtures in points.items()
+        if mixtures
+        for metric in limit.reported
+    }
+    letters = _letters(mixed, off, limit.reported)
     rows = []
     for variant in variants:
         mixtures = points[variant.name]
         if not mixtures:
-            rows.append(_not_reached(variant, limit))
+            rows.append(_not_reached(variant, limit, aims))
             continue
         numbers = [mixed[variant.name, metric.name].number_and_interval() for metric in metrics]
         matched, *cells = (
@@ -211,13 +141,15 @@ def _matched_table(
                 budget=variant.budget,
             )
         )
-    sign = 1.0 if limit.reported[0].better == "lower" else -1.0
-    rows.sort(key=lambda row: sign * row.numbers[1][0] if row.numbers else math.inf)
+    first = limit.reported[0]
+    rows.sort(key=lambda row: costs(np.array(off[row.variant, first.name]), first) if row.numbers else math.inf)
     return MatchedTable(model, limit, tuple(rows))
 
 
-def _letters(mixed: Mapping[tuple[str, str], Mixed], metrics: Sequence[Metric]) -> dict[tuple[str, str], str]:
-    """Return the letters of a matched table's cells, by variant and metric."""
+def _letters(
+    mixed: Mapping[tuple[str, str], Mixed], off: Mapping[tuple[str, str], float], metrics: Sequence[Metric]
+) -> dict[tuple[str, str], str]:
+    """Return the letters of a matched table's cells, by variant and metric; `off` is how far each number deviates."""
     variants = dict.fromkeys(variant for variant, _ in mixed)
     tests: dict[tuple[str, str, str], float] = {}
     for metric in metrics:
@@ -225,21 +157,18 @@ def _letters(mixed: Mapping[tuple[str, str], Mixed], metrics: Sequence[Metric]) 
             a, b = mixed[one, metric.name], mixed[other, metric.name]
             tests[metric.name, one, other] = math.nan
             if a.items and b.items and (a.items.items, a.replicates) == (b.items.items, b.replicates):
-                tests[metric.name, one, other] = paired_p(a.items, b.items)
-    numbers = {
-        (variant, metric.name): mixed[variant, metric.name].number() for variant in variants for metric in metrics
-    }
-    return letters_of(tests, numbers, metrics)
+                sides = off[one, metric.name], off[other, metric.name]
+                tests[metric.name, one, other] = p_of_pair(metric, a.items, b.items, sides)
+    by_name = {metric.name: metric for metric in metrics}
+    of_cells = {(variant, name): float(costs(np.array(far), by_name[name])) for (variant, name), far in off.items()}
+    return letters_of(tests, of_cells, metrics)
 
 
-def _not_reached(variant: _Variant, limit: Limit) -> MatchedRow:
+def _not_reached(variant: Variant, limit: Limit, aims: Aims) -> MatchedRow:
     """Return the row of a variant that is not at the limit in every replicate, with the best that it did."""
-    name = limit.metric.name
     tuned = [target.best for study in variant.studies for target in study.targets if str(target.target) == limit.target]
-    bests = tuned or [
-        float(np.mean([np.fmin.reduce(rows[name][1:]) for rows in one.replicates])) for one in variant.trajectories
-    ]
-    best = float(np.mean(bests)) if tuned else min(bests)
+    reached = [least_cost(one, limit.metric, aims) for one in variant.trajectories]
+    best = float(np.mean(tuned)) if tuned else min(reached)[1]
     where = " of the selection texts" if tuned else ""
     note = f"best {limit.metric.title} {number(best, limit.metric)}{where}"
     return MatchedRow(variant.name, variant.label, "not reached", "", Cell("", ""), (), (), False, note, variant.budget)

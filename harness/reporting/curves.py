@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.contracts import Metric
+from harness.contracts import CloserTo, Metric
 from harness.reporting.aggregate import mean_and_interval, repeats_of_points
+from harness.reporting.direction import arrow
 from harness.reporting.metric_info import MetricInfo, metrics_in
 from harness.specs import REFERENCE_ROWS
 
@@ -17,6 +18,7 @@ STYLES = (
     *(("#8C6D31", "p"), ("#7A5195", "X"), ("#56B4E9", "P"), ("#5A6B7B", "h")),
 )
 """Colours that are told apart with any common colour blindness, none the red of a collapse, and their markers."""
+_CORNERS = {("←", "↓"): "↙", ("←", "↑"): "↖", ("→", "↓"): "↘", ("→", "↑"): "↗"}
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,12 @@ def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
 
 
 def better_corner(x: Metric, y: Metric) -> str:
-    """Return the arrow to the corner where both metrics are best."""
-    to_right, to_top = x.better == "higher", y.better == "higher"
-    return ("↗" if to_top else "↘") if to_right else ("↖" if to_top else "↙")
+    """Return the arrow to the corner where both metrics are best; one that has an aim instead of a side says so."""
+    sides = _better_side(x, "←", "→"), _better_side(y, "↓", "↑")
+    return _CORNERS.get(sides) or ", ".join(sides)
+
+
+def _better_side(metric: Metric, low: str, high: str) -> str:
+    if isinstance(metric.better, CloserTo):
+        return f"{metric.title} {arrow(metric)}"
+    return low if metric.better == "lower" else high

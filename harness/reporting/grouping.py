@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
 import pandas as pd
 
-from harness.contracts import Metric
+from harness.contracts import CloserTo, Metric
 from harness.reporting.aggregate import CONFIDENCE
+from harness.reporting.direction import Aims
 from harness.reporting.evidence import Evidence
 from harness.reporting.item_values import ItemValues
 from harness.reporting.significance import groups, holm, paired_p
@@ -23,7 +25,7 @@ Letters = Mapping[tuple[str, str], str]
 
 
 def significance_groups(
-    rows_by_variant: Mapping[str, pd.DataFrame], metrics: Sequence[Metric], evidence: Evidence
+    rows_by_variant: Mapping[str, pd.DataFrame], metrics: Sequence[Metric], evidence: Evidence, aims: Aims
 ) -> dict[tuple[str, str], str]:
     """Return the letters of a table's variants in each of its columns, best first; none where nothing was compared.
 
@@ -37,20 +39,44 @@ def significance_groups(
         rows = paired_rows(rows_by_variant[one], rows_by_variant[other])
         for metric in metrics:
             values = evidence.of(rows, metric) if len(rows) and metric.items else None
-            pair = split_rows(values, len(rows) // 2) if values else None
-            tests[metric.name, one, other] = paired_p(*pair) if pair else math.nan
-    means = {(v, m.name): float(rows[m.name].mean()) for v, rows in rows_by_variant.items() for m in metrics}
-    return letters_of(tests, means, metrics)
+            tests[metric.name, one, other] = math.nan
+            if values:
+                both = np.split(aims.deviations(rows, metric), 2)
+                pair = split_rows(values, len(rows) // 2)
+                tests[metric.name, one, other] = p_of_pair(metric, *pair, (both[0].mean(), both[1].mean()))
+    costs = {(v, m.name): aims.cost(rows, m) for v, rows in rows_by_variant.items() for m in metrics}
+    return letters_of(tests, costs, metrics)
+
+
+def p_of_pair(metric: Metric, one: ItemValues, other: ItemValues, sides: tuple[float, float]) -> float:
+    """Return the p-value of two being equally good by a metric; NaN where it cannot be told.
+
+    Two on the same side of what they should be close to are equally good if their values are the same. Of two on
+    either side of a number, one is mirrored there first; on either side of a retrained model, which has noise of its
+    own, or of an `exp_mean`, whose items are logarithms, nothing is told.
+
+    Args:
+        metric: What they are values of.
+        one: Of one method.
+        other: Of the other: row by row the same replicates, column by column the same items.
+        sides: How far, and to which side, the mean of each deviates from the aim.
+    """
+    if not isinstance(metric.better, CloserTo) or sides[0] * sides[1] > 0:
+        return paired_p(one, other)
+    aim = metric.better.aim
+    if isinstance(aim, str) or metric.aggregate != "mean":
+        return math.nan
+    return paired_p(one, replace(other, values_RN=2 * aim - other.values_RN))
 
 
 def letters_of(
-    tests: Mapping[tuple[str, str, str], float], numbers: Mapping[tuple[str, str], float], metrics: Sequence[Metric]
+    tests: Mapping[tuple[str, str, str], float], costs: Mapping[tuple[str, str], float], metrics: Sequence[Metric]
 ) -> dict[tuple[str, str], str]:
     """Return the letters that follow from a table's tests.
 
     Args:
         tests: p-values of (metric, variant, other variant); NaN where it cannot be told.
-        numbers: Of (variant, metric), by which the best comes first.
+        costs: Of (variant, metric), by which the best, which is the least, comes first.
         metrics: The columns.
     """
     adjusted = dict(zip(tests, holm(list(tests.values())), strict=True))
@@ -58,8 +84,7 @@ def letters_of(
     for metric in metrics:
         of_metric = {(one, other): p for (name, one, other), p in adjusted.items() if name == metric.name}
         tested = dict.fromkeys(variant for pair, p in of_metric.items() if not math.isnan(p) for variant in pair)
-        sign = 1.0 if metric.better == "lower" else -1.0
-        order = sorted(tested, key=lambda variant: sign * numbers[variant, metric.name])
+        order = sorted(tested, key=lambda variant: costs[variant, metric.name])
         different = {frozenset(pair) for pair, p in of_metric.items() if p < LEVEL}
         letters |= {(variant, metric.name): text for variant, text in groups(order, different).items()} if order else {}
     return letters

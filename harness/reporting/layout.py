@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from harness.contracts import Metric
 from harness.reporting.aggregate import ranked_rows, strengths
 from harness.reporting.collapse import verdict
+from harness.reporting.direction import Aims
 from harness.reporting.evidence import Evidence
 from harness.reporting.grouping import Letters, significance_groups
-from harness.reporting.metric_info import RANKED_GROUPS, metrics_in
-from harness.reporting.ranking import RANKS, RankedTable, competition_ranks
+from harness.reporting.metric_info import group_title, metrics_in, own_groups, table_metrics
+from harness.reporting.ranking import RankedTable, competition_ranks, rank_names
 from harness.specs import REFERENCE_ROWS
 
 NOTHING = "–"
-ARROWS = {"lower": "↓", "higher": "↑"}
 RANK_TITLES = ("Erasure", "Generation", "Average")
-GROUP_TITLES = {"erasure": "Memorization", "generation": "Language generation", "reasoning": "Reasoning"}
 SECTIONS = {
     "memorized_model": ("w/ MM", "need a memorized model"),
     "retain_data": ("w/ RD", "need retain data"),
@@ -60,7 +60,7 @@ class TableRow:
     cells: tuple[Cell, ...]
     """One for each metric of the table."""
     ranks: tuple[str, ...]
-    """Erasure, generation, average; `–` where not ranked."""
+    """Erasure, generation, average, and of every group that is an evaluator's own; `–` where not ranked."""
     collapsed: bool
     verdict: str
     """The worst collapse class of its seeds, with what told it; '' for reference rows."""
@@ -83,6 +83,7 @@ class ModelTable:
 
     model: str
     metrics: tuple[Metric, ...]
+    rank_titles: tuple[str, ...]
     sections: tuple[Section, ...]
     """The first holds the reference rows and has no title."""
     best_first: tuple[TableRow, ...]
@@ -91,7 +92,7 @@ class ModelTable:
     def groups(self) -> list[tuple[str, int]]:
         """Return each metric group's title with the number of its columns."""
         names = [metric.group for metric in self.metrics]
-        return [(GROUP_TITLES[name], names.count(name)) for name in dict.fromkeys(names)]
+        return [(group_title(name), names.count(name)) for name in dict.fromkeys(names)]
 
     def rows(self) -> list[TableRow]:
         """Return the rows of all sections."""
@@ -100,42 +101,37 @@ class ModelTable:
 
 def model_tables(ranked: RankedTable) -> list[ModelTable]:
     """Return the main table of every model: reference rows on top, then the ranked points by group."""
-    metrics = metrics_in(ranked.info, *RANKED_GROUPS) or metrics_in(ranked.info, "reasoning")
-    frames = ranked.table, ranked_rows(ranked.table), ranked.ranking
+    chosen = ranked_rows(ranked.table)
     return [
-        _model_table(model, metrics, ranked.evidence, *(frame[frame["model"] == model] for frame in frames))
+        _model_table(ranked, model, *(frame[frame["model"] == model] for frame in (chosen, ranked.ranking)))
         for model in ranked.table["model"].unique()
     ]
 
 
-def _model_table(
-    model: str,
-    metrics: Sequence[Metric],
-    evidence: Evidence,
-    table: pd.DataFrame,
-    ranked: pd.DataFrame,
-    ranking: pd.DataFrame,
-) -> ModelTable:
+def _model_table(whole: RankedTable, model: str, ranked: pd.DataFrame, ranking: pd.DataFrame) -> ModelTable:
+    """Return one model's table of the whole one; `ranked` are its rows that stand for a variant."""
+    metrics = table_metrics(whole.info) or metrics_in(whole.info, "reasoning")
+    table = whole.table[whole.table["model"] == model]
     of_references = [table[table["method"] == name] for name in REFERENCE_ROWS]
-    row = partial(_table_row, metrics=metrics, evidence=evidence)
+    row = partial(_table_row, metrics=metrics, evidence=whole.evidence, names=rank_names(whole.info))
     references = [row(seeds, marks={}, ranks={}, letters={}) for seeds in of_references if len(seeds)]
-    marks = {} if ranking["recited"].eq(False).any() else _marks(ranked, metrics)
-    letters = significance_groups(
-        {str(variant): seeds for variant, seeds in ranked.groupby("variant", sort=False)}, metrics, evidence
-    )
+    marks = {} if ranking["recited"].eq(False).any() else _marks(ranked, metrics, whole.aims)
+    by_variant = {str(variant): seeds for variant, seeds in ranked.groupby("variant", sort=False)}
+    letters = significance_groups(by_variant, metrics, whole.evidence, whole.aims)
     rows: dict[str, TableRow] = {}
     by_reference: dict[str, list[TableRow]] = {name: [] for name in SECTIONS}
     ranks_of = {
         each["variant"]: {str(name): value for name, value in each.items()} for each in ranking.to_dict("records")
     }
-    for variant, seeds in ranked.groupby("variant", sort=False):
+    for variant, seeds in by_variant.items():
         ranks = ranks_of[variant]
-        rows[str(variant)] = row(seeds, marks=marks, ranks=ranks, letters=letters)
-        by_reference.setdefault(ranks["reference"], []).append(rows[str(variant)])
+        rows[variant] = row(seeds, marks=marks, ranks=ranks, letters=letters)
+        by_reference.setdefault(ranks["reference"], []).append(rows[variant])
     sections = [Section("", "", tuple(references))]
     sections += [Section(*SECTIONS.get(name, ("", "")), tuple(group)) for name, group in by_reference.items()]
     best_first = tuple(rows[variant] for variant in ranking["variant"])
-    return ModelTable(model, tuple(metrics), tuple(section for section in sections if section.rows), best_first)
+    titles = (*RANK_TITLES, *map(group_title, own_groups(whole.info)))
+    return ModelTable(model, tuple(metrics), titles, tuple(section for section in sections if section.rows), best_first)
 
 
 def _table_row(
@@ -143,18 +139,19 @@ def _table_row(
     *,
     metrics: Sequence[Metric],
     evidence: Evidence,
+    names: Sequence[str],
     marks: Mapping[tuple[str, str], Mark],
     ranks: Mapping[str, Any],
     letters: Letters,
 ) -> TableRow:
-    """Return the row of a variant; `ranks` is its row of the ranking, empty for a reference row."""
+    """Return the row of a variant; `ranks` is its row of the ranking, empty for a reference row, `names` its ranks."""
     first = seeds.iloc[0]
     return TableRow(
         variant=first["variant"],
         label=first["label"],
         strength=f"{ranks.get('strength_name', '')} {ranks.get('strength', '')}".strip(),
         cells=tuple(_cell(seeds, metric, evidence, marks, letters) for metric in metrics),
-        ranks=tuple(_rank_text(ranks, name) for name in RANKS),
+        ranks=tuple(_rank_text(ranks, name) for name in names),
         collapsed=bool(seeds["collapsed"].eq(True).any()),
         verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", "")),
         note=ranks.get("unranked", ""),
@@ -188,19 +185,18 @@ def _rank_text(ranks: Mapping[str, Any], name: str) -> str:
     return f"{ranks[name]}{interval}" if ranks.get(name) else NOTHING
 
 
-def _marks(ranked: pd.DataFrame, metrics: Sequence[Metric]) -> dict[tuple[str, str], Mark]:
+def _marks(ranked: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> dict[tuple[str, str], Mark]:
     """Return (variant, metric) of the best and second-best numbers of methods that did not collapse, if several."""
     left_out = set(ranked.loc[ranked["collapsed"].eq(True) | ranked["control"], "variant"])
-    kept = ranked[~ranked["variant"].isin(left_out)].groupby("variant")[[metric.name for metric in metrics]]
-    values = kept.mean().where(kept.count().eq(kept.size(), axis=0))
-    if len(values) < 2:
+    kept = dict(list(ranked[~ranked["variant"].isin(left_out)].groupby("variant")))
+    if len(kept) < 2:
         return {}
     marks: dict[tuple[str, str], Mark] = {}
     for metric in metrics:
-        sign = 1.0 if metric.better == "lower" else -1.0
-        for variant, rank in zip(values.index, competition_ranks(sign * values[metric.name].to_numpy()), strict=True):
+        costs = np.array([aims.cost(rows, metric) for rows in kept.values()])
+        for variant, rank in zip(kept, competition_ranks(costs), strict=True):
             if rank in (1, 2):
-                marks[variant, metric.name] = "best" if rank == 1 else "second"
+                marks[str(variant), metric.name] = "best" if rank == 1 else "second"
     return marks
 
 

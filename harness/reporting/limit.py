@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.contracts import Metric
+from harness.contracts import CloserTo, Metric
 from harness.plans import Plan
 from harness.reporting.layout import number
 from harness.reporting.metric_info import MetricInfo
@@ -15,7 +16,8 @@ from harness.reporting.trajectories import Columns
 from harness.specs import ORIGINAL, RETRAINED
 
 ERASURE_LEVELS = (0.9, 0.75)
-"""Of a metric between 0 and 1 the most that is left; of any other, times the original's."""
+"""Of a metric between 0 and 1 the most that is left; of any other, times the original's; of one that is to be close to
+something, times the original's distance from that."""
 UTILITY_FACTORS = {"lower": (1.1, 1.25, 1.5), "higher": (0.9,)}
 """Times the original's: the most where lower is better, the least where higher is."""
 
@@ -64,7 +66,14 @@ def limits(rows: pd.DataFrame, info: MetricInfo, plan: Plan) -> list[Limit]:
         return [limit for one in asked if (limit := _erasure_limit(rows, *one, utility, is_absolute=True))]
     levels = [(metric, level) for metric in erasure for level in (*ERASURE_LEVELS, RETRAINED)]
     of_erasure = [_erasure_limit(rows, *one, "", utility, is_absolute=one[0].high == 1.0) for one in levels]
-    factors = [(metric, factor) for metric in utility for factor in UTILITY_FACTORS[metric.better]]
+    factors = [
+        (metric, factor)
+        for metric in utility
+        if not isinstance(
+            metric.better, CloserTo
+        )  # How far off is too far, its distance from the original's does not say.
+        for factor in UTILITY_FACTORS[metric.better]
+    ]
     of_utility = [_utility_limit(rows, metric, factor, erasure) for metric, factor in factors]
     return [limit for limit in (*of_erasure, *of_utility) if limit]
 
@@ -79,6 +88,8 @@ def _erasure_limit(
     is_absolute: bool,
 ) -> Limit | None:
     original = _levels(rows, ORIGINAL, metric)
+    if isinstance(metric.better, CloserTo):
+        return _closeness_limit(rows, metric, metric.better.aim, at_most, reported)
     if isinstance(at_most, str):
         values = _levels(rows, RETRAINED, metric)
         amount = f"the retrained model's ({_mean(values, metric)})" if values else ""
@@ -89,6 +100,31 @@ def _erasure_limit(
     if is_met or len(values) < rows["replicate"].nunique():
         return None
     return Limit(metric, reported, True, f"{metric.title} at most {amount}", values, target)
+
+
+def _closeness_limit(
+    rows: pd.DataFrame, metric: Metric, aim: float | str, at_most: float | str, reported: tuple[Metric, ...]
+) -> Limit | None:
+    """Return the limit of a metric that is to come close to its aim, from the side on which the original is."""
+    original, retrained = (_levels(rows, method, metric) for method in (ORIGINAL, RETRAINED))
+    aims = retrained if isinstance(aim, str) else dict.fromkeys(original, aim)
+    values, within = {}, []
+    for name in original.keys() & aims.keys():
+        distance = abs(original[name] - aims[name])
+        if isinstance(at_most, str):
+            left = abs(retrained[name] - aims[name]) if name in retrained else math.nan
+        else:
+            left = at_most * distance
+        if not left < distance:  # Also where there is no retrained model.
+            return None
+        within.append(left)
+        values[name] = aims[name] + math.copysign(left, original[name] - aims[name])
+    if not values or len(values) < rows["replicate"].nunique():
+        return None
+    of_aim = f"the retrained model's ({_mean(aims, metric)})" if isinstance(aim, str) else f"{aim:g}"
+    far = f"within {number(sum(within) / len(within), metric)} of" if any(within) else "at"
+    as_close = ", as the retrained model" if isinstance(at_most, str) and not isinstance(aim, str) else ""
+    return Limit(metric, reported, True, f"{metric.title} {far} {of_aim}{as_close}", values)
 
 
 def _utility_limit(rows: pd.DataFrame, metric: Metric, factor: float, reported: tuple[Metric, ...]) -> Limit | None:

@@ -12,9 +12,10 @@ from harness.contracts import Metric
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.aggregate import mean_and_interval, ranked_rows, strengths
 from harness.reporting.collapse import REPEATS, bounded, repetitions
+from harness.reporting.direction import is_aimless
 from harness.reporting.judging import human_readings, judge_warnings
 from harness.reporting.layout import number, strength_text
-from harness.reporting.metric_info import RANKED_GROUPS, MetricInfo, in_sentence, metrics_in
+from harness.reporting.metric_info import MetricInfo, in_sentence, table_metrics
 from harness.reporting.ranking import RankedTable
 from harness.reporting.recitation import NAME_A_HOLDOUT, Recitation
 from harness.reporting.shown import UNFINISHED, shown_part
@@ -53,6 +54,7 @@ def limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
     trained = [point for point in points if point.made and point.made.notes.get("optimizer_steps")]
     return [
         *_stand_ins(ranked.recitations),
+        *_without_retrained(ranked),
         *_few_seeds(ranked.table),
         *_one_rate(trained),
         *_noise(ranked),
@@ -133,6 +135,17 @@ def _stand_ins(by_model: Mapping[str, Recitation]) -> list[str]:
     ]
 
 
+def _without_retrained(ranked: RankedTable) -> Iterator[str]:
+    """Yield which metrics rank nothing on a model, since they ask how close it is to a retrained one."""
+    for model, rows in ranked_rows(ranked.table).groupby("model", sort=False):
+        titles = [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]
+        if titles:
+            yield (
+                f"Nothing on {model} is ranked by {' and '.join(titles)}: it is the better, the closer it is to the "
+                "retrained model's, and there is none. Name it in the sweep file: models: [{id: ..., retrained: ...}]."
+            )
+
+
 def _few_seeds(table: pd.DataFrame) -> list[str]:
     count = table.loc[~table["method"].isin(REFERENCE_ROWS), "seed"].nunique()
     if count == 1:
@@ -158,7 +171,7 @@ def _noise(ranked: RankedTable) -> list[str]:
     told = []
     for model, of_model in rows[~rows["collapsed"].eq(True)].groupby("model", sort=False):
         seeds = of_model["seed"].nunique()
-        metrics = [m for m in metrics_in(ranked.info, *RANKED_GROUPS) if seeds > 1 or m.noise is not None]
+        metrics = [m for m in table_metrics(ranked.info) if seeds > 1 or m.noise is not None]
         alike = [f"{m.title}: {', '.join(runs)}" for m in metrics if (runs := list(_alike(of_model, m)))]
         if not alike or ranked.recitations[str(model)].recites is False:
             continue

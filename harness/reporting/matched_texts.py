@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness.reporting.comparison import MatchedTable
-from harness.reporting.layout import ARROWS, NOTHING
+from harness.reporting.direction import arrow
+from harness.reporting.layout import NOTHING
 from harness.reporting.texts import LETTERS, markdown_cell, markdown_escape
 
 INTERPOLATED = "Interpolated: between two neighbours of one trajectory (the original is strength 0), never beyond."
@@ -69,7 +70,7 @@ def matched_markdown(tables: Sequence[MatchedTable], question: str) -> str:
     """Return the matched comparison of every model, under the sweep's question."""
     parts = [f"# {markdown_escape(question)}"]
     for table in tables:
-        titles = [f"{metric.title} {ARROWS[metric.better]}" for metric in table.limit.reported]
+        titles = [f"{metric.title} {arrow(metric)}" for metric in table.limit.reported]
         tuned = any(row.budget for row in table.rows)
         columns = ["Method", "Setting", table.limit.metric.title, *titles, *["Budget"] * tuned, ""]
         rule = ["---", "---", *["--:"] * (len(titles) + 1), *["---"] * tuned, "---"]

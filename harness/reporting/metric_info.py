@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.contracts import Group, Json, Metric
 from harness.errors import DataError, PluginError
+from harness.metric import metric_of
 from harness.plans import Compare
 from harness.plugins import EVALUATORS
 from harness.records.results import Results
@@ -24,6 +25,8 @@ MetricInfo = Mapping[str, Metric]
 """Metric name to its declaration, in the order of a table's columns."""
 
 RANKED_GROUPS: tuple[Group, ...] = ("erasure", "generation")
+"""Those of which the average rank is made."""
+GROUP_TITLES = {"erasure": "Memorization", "generation": "Language generation", "reasoning": "Reasoning"}
 _DEFAULTS = {field.name: field.default for field in fields(Metric)}
 
 
@@ -53,14 +56,14 @@ def metric_info(results: Results) -> dict[str, Metric]:
 def _metric(declared: Mapping[str, Json], evaluator: EvaluatorSpec) -> Metric:
     """Return a journal's declaration; what an older version left out is taken from the evaluator as it is now."""
     if _DEFAULTS.keys() <= declared.keys():
-        return Metric(**declared)
+        return metric_of(declared)
     try:
         installed = EVALUATORS.configure(evaluator.name, dict(evaluator.settings)).metrics
     except (PluginError, ValidationError):
         installed = ()
     current = next((asdict(metric) for metric in installed if metric.name == declared["name"]), {})
     try:
-        return Metric(**{**current, **declared})
+        return metric_of({**current, **declared})
     except TypeError as error:
         raise DataError(
             f"an older version measured '{declared['name']}' and told too little of it ({error}). Install the "
@@ -76,6 +79,30 @@ def in_column_order(metrics: Iterable[Metric]) -> dict[str, Metric]:
 def metrics_in(info: MetricInfo, *groups: Group) -> list[Metric]:
     """Return the metrics whose ranks count, group by group."""
     return [metric for group in groups for metric in info.values() if metric.ranked and metric.group == group]
+
+
+def own_groups(info: MetricInfo) -> list[Group]:
+    """Return the groups of ranked metrics that are evaluators' own, in the order of a table's columns."""
+    return [
+        name
+        for name in dict.fromkeys(metric.group for metric in info.values() if metric.ranked)
+        if name not in GROUP_TITLES
+    ]
+
+
+def table_metrics(info: MetricInfo) -> list[Metric]:
+    """Return the main table's columns: the ranked metrics of every group but reasoning, which has its own table."""
+    return metrics_in(info, *RANKED_GROUPS, *own_groups(info))
+
+
+def group_title(group: Group) -> str:
+    """Return what tables call a group.
+
+    Example:
+        >>> group_title("erasure"), group_title("membership_inference")
+        ('Memorization', 'Membership inference')
+    """
+    return GROUP_TITLES.get(group, group.replace("_", " ").capitalize())
 
 
 def first_axes(info: MetricInfo, compare: Compare) -> tuple[Metric | None, Metric | None]:
@@ -126,8 +153,10 @@ def read_declarations(table: Path) -> dict[str, Metric]:
         raise DataError(f"{file} cannot be read: {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{file} is no list of metrics: {path or 'it'}: {first['msg']}.") from error
+        path, reason = ".".join(str(part) for part in first["loc"]), first["msg"]
+        if "better" in first["loc"]:
+            path, reason = f"{first['loc'][0]}.better", "give lower, higher, {aim: 0.5} or {aim: retrained}"
+        raise DataError(f"{file} is no list of metrics: {path or 'it'}: {reason}.") from error
     unknown = sorted({name for metric in given for name in metric} - _DEFAULTS.keys())
     if unknown:
         raise DataError(f"{file}: a metric has no {', '.join(unknown)}. It may have {', '.join(_DEFAULTS)}.")

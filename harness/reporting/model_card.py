@@ -19,8 +19,8 @@ from harness.contracts import Group, Json, Metric
 from harness.messages import printable
 from harness.records.record import Measurement
 from harness.records.results import PointResults
-from harness.reporting.layout import ARROWS
-from harness.reporting.metric_info import MetricInfo
+from harness.reporting.direction import arrow
+from harness.reporting.metric_info import MetricInfo, group_title
 from harness.reporting.texts import markdown_escape
 from harness.specs import UNSEEN_ROWS, Source, TrialSpec
 
@@ -108,7 +108,9 @@ def _front_matter(point: PointResults, info: MetricInfo) -> dict[str, Any]:
     base = {"base_model": spec.model.id, "base_model_relation": "finetune"} if spec.model.revision else {}
     results = []
     for measurement in point.measurements:
-        for group, (task, words) in _TASKS.items():
+        groups = dict.fromkeys((*_TASKS, *(info[name].group for name in measurement.numbers if name in info)))
+        for group in groups:
+            task, words = _TASKS.get(group, ("text-generation", group_title(group)))
             metrics = [
                 {"type": name, "name": info[name].title, "value": value, "args": _arguments(measurement, spec)}
                 for name, value in measurement.numbers.items()
@@ -172,7 +174,7 @@ def _measured(point: PointResults, info: MetricInfo, before: Mapping[str, Any]) 
 
 
 def _heading(metric: Metric) -> str:
-    return f"{metric.title} {ARROWS[metric.better]}"
+    return f"{metric.title} {arrow(metric)}"
 
 
 def _settings(point: PointResults) -> dict[str, object]:

@@ -4,7 +4,8 @@ A rank is a competition rank: one more than the number of rows that are strictly
 rows share a rank and the next one is skipped. Within a group the metrics' ranks are averaged and
 ranked; the two group ranks are averaged and ranked again. This gives all 33 ranks printed in the
 EMSO paper's Table 1 (its caption describes a count of best and second-best results, which gives
-other ranks than it prints).
+other ranks than it prints). The groups that evaluators declare of their own have ranks of their own, which no other
+rank looks at.
 
 Array letters: B bootstrap draws, S seeds, R rows (variants of one model), M metrics of one group.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,18 +27,17 @@ from harness.contracts import Metric
 from harness.errors import DataError
 from harness.reporting.aggregate import CONFIDENCE, ranked_rows, strengths, with_replicates, worst_class
 from harness.reporting.collapse import all_reasons, verdict
+from harness.reporting.direction import Aims, costs, is_aimless
 from harness.reporting.evidence import Evidence
-from harness.reporting.metric_info import RANKED_GROUPS, MetricInfo, metrics_in
+from harness.reporting.metric_info import RANKED_GROUPS, MetricInfo, metrics_in, own_groups
 from harness.reporting.recitation import Recitation, recitation_answers, recitations, said_first
 from harness.specs import REFERENCE_ROWS
 
 Floats = NDArray[np.float64]
 
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
-COLUMNS = (
-    *("model", "method", "variant", "label", "reference", "strength_name", "strength", *RANKS),
-    *("collapsed", "collapse_class", "collapse_reason", "seeds", "recited", "unranked"),
-)
+IDENTITY = ("model", "method", "variant", "label", "reference", "strength_name", "strength")
+STATE = ("collapsed", "collapse_class", "collapse_reason", "seeds", "recited", "unranked")
 RESAMPLES = 1000
 CONTROL = "a control"
 """Why a row is shown and not ranked though nothing is wrong with it."""
@@ -57,6 +58,11 @@ class RankedTable:
     evidence: Evidence = field(default_factory=Evidence)
     """The items behind the table's numbers; nothing for a table that was read from a file."""
 
+    @cached_property
+    def aims(self) -> Aims:
+        """What its rows are to be close to, for metrics that are the better the closer they are to something."""
+        return Aims(self.table)
+
     @property
     def is_of_references(self) -> bool:
         """Return whether nothing in it was erased: it has models as they are, and no rank."""
@@ -69,6 +75,11 @@ class RankedTable:
         Where nothing was erased it is the answer to whether the models recite.
         """
         return (recitation_answers if self.is_of_references else said_first)(self.recitations)
+
+
+def rank_names(info: MetricInfo) -> tuple[str, ...]:
+    """Return the ranking's columns of ranks: the paper's three, and one for each group of an evaluator's own."""
+    return (*RANKS, *(f"rank_{group}" for group in own_groups(info)))
 
 
 def competition_ranks(scores_R: Floats) -> Floats:
@@ -131,12 +142,13 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     """
     _refuse_mixed_definitions(table, info)
     table = with_replicates(table)
-    by_model = recitations(table, info)
+    by_model, aims = recitations(table, info), Aims(table)
     rankings = [
-        _rank_model(rows, info, by_model[str(model)].recites)
+        _rank_model(rows, info, by_model[str(model)].recites, aims)
         for model, rows in ranked_rows(table).groupby("model", sort=False)
     ]
-    ranking = pd.concat([pd.DataFrame(columns=COLUMNS, dtype=object), *rankings], ignore_index=True)
+    columns = (*IDENTITY, *rank_names(info), *STATE)
+    ranking = pd.concat([pd.DataFrame(columns=columns, dtype=object), *rankings], ignore_index=True)
     return RankedTable(table, info, ranking, by_model, evidence or Evidence())
 
 
@@ -155,31 +167,36 @@ def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
         )
 
 
-def _rank_model(rows: pd.DataFrame, info: MetricInfo, recites: bool | None) -> pd.DataFrame:
+def _rank_model(rows: pd.DataFrame, info: MetricInfo, recites: bool | None, aims: Aims) -> pd.DataFrame:
     """Return the ranking of one model's variants, best first, the unranked last."""
     variants = [group for _, group in rows.groupby("variant", sort=False)]
-    ranking = pd.DataFrame([_identity(group, info) for group in variants])
+    groups = [
+        [metric for metric in metrics_in(info, name) if not is_aimless(metric, aims, rows)]
+        for name in (*RANKED_GROUPS, *own_groups(info))
+    ]
+    averaged = [metric.name for metrics in groups[: len(RANKED_GROUPS)] for metric in metrics]
+    ranking = pd.DataFrame([_identity(group, averaged) for group in variants])
     seeds = sorted(rows["seed"].unique())
     run_SR = np.array([[(group["seed"] == seed).any() for group in variants] for seed in seeds], dtype=float)
-    groups = [metrics_in(info, name) for name in RANKED_GROUPS]
-    scores = [np.stack([_scores(group, metrics, seeds) for group in variants], axis=1) for metrics in groups]
-    ranks_3R = _ranks(scores, run_SR, np.ones((1, len(seeds))))[0]
+    scores = [np.stack([_scores(group, metrics, seeds, aims) for group in variants], axis=1) for metrics in groups]
+    ranks_KR = _ranks(groups, scores, run_SR, np.ones((1, len(seeds))))[0]
     ranking["recited"] = recites
     if recites is False:
-        ranks_3R = np.full_like(ranks_3R, np.nan)
+        ranks_KR = np.full_like(ranks_KR, np.nan)
         ranking.loc[~ranking["collapsed"].eq(True), "unranked"] = NOTHING_TO_ERASE
-    for name, ranks_R in zip(RANKS, ranks_3R, strict=True):
+    names = rank_names(info)
+    for name, ranks_R in zip(names, ranks_KR, strict=True):
         ranking[name] = printed(list(ranks_R))
     if len(seeds) > 1:
         draws = np.random.default_rng(0).multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), RESAMPLES)
-        _add_intervals(ranking, _ranks(scores, run_SR, draws.astype(float)))
-    return ranking.iloc[np.lexsort((ranks_3R[0], ranks_3R[2], ranking["collapsed"].eq(True)))]
+        _add_intervals(ranking, names, _ranks(groups, scores, run_SR, draws.astype(float)))
+    return ranking.iloc[np.lexsort((ranks_KR[0], ranks_KR[2], ranking["collapsed"].eq(True)))]
 
 
-def _identity(rows: pd.DataFrame, info: MetricInfo) -> dict[str, Any]:
+def _identity(rows: pd.DataFrame, averaged: Sequence[str]) -> dict[str, Any]:
     """Return all of a variant's row in the ranking but the ranks; `rows` are its seeds."""
     first, worst, collapsed = rows.iloc[0], worst_class(list(rows["collapse_class"])), rows["collapsed"].eq(True)
-    lacking = [metric.name for metric in metrics_in(info, *RANKED_GROUPS) if rows[metric.name].isna().any()]
+    lacking = [name for name in averaged if rows[name].isna().any()]
     reason = all_reasons(rows["collapse_reason"])
     unranked = CONTROL if first["control"] else f"not measured: {', '.join(lacking)}" if lacking else ""
     if collapsed.any():
@@ -193,37 +210,40 @@ def _identity(rows: pd.DataFrame, info: MetricInfo) -> dict[str, Any]:
     }
 
 
-def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], seeds: Sequence[int]) -> Floats:
-    """Return one variant's scores (S, M), lower better; 0 at a seed that it was not run with.
+def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], seeds: Sequence[int], aims: Aims) -> Floats:
+    """Return one variant's deviations (S, M); 0 at a seed that it was not run with.
 
     A metric that it lacks on any seed is NaN, and all are if it collapsed or is a control: no mean may hide a hole.
     """
     scores_SM = np.zeros((len(seeds), len(metrics)))
-    signs_M = np.array([1.0 if metric.better == "lower" else -1.0 for metric in metrics])
-    values = signs_M * rows[[metric.name for metric in metrics]].to_numpy(dtype=float)
-    # Clipped, so that an infinite perplexity stays comparable when it is averaged and weighted.
-    scores_SM[np.searchsorted(seeds, rows["seed"])] = np.clip(values, -1e300, 1e300)
+    run_S = np.searchsorted(seeds, rows["seed"])
+    for index, metric in enumerate(metrics):
+        # Clipped, so that an infinite perplexity stays comparable when it is averaged and weighted.
+        scores_SM[run_S, index] = np.clip(aims.deviations(rows, metric), -1e300, 1e300)
     lost = np.isnan(scores_SM).any(axis=0) | rows["collapsed"].eq(True).any() | rows["control"].any()
     return np.where(lost, np.nan, scores_SM)
 
 
-def _ranks(scores: Sequence[Floats], run_SR: Floats, weights_BS: Floats) -> Floats:
-    """Return the three ranks (B, 3, R) when seed s counts `weights_BS[b, s]` times in draw b."""
+def _ranks(groups: Sequence[Sequence[Metric]], scores: Sequence[Floats], run_SR: Floats, weights_BS: Floats) -> Floats:
+    """Return the ranks (B, K, R), as `rank_names` lists them, when seed s counts `weights_BS[b, s]` times in draw b."""
     counts_BR1 = (weights_BS @ run_SR)[..., None]
-    both = []
-    for scores_SRM in scores:
+    of_groups = []
+    for metrics, scores_SRM in zip(groups, scores, strict=True):
         sums_BRM = np.einsum("bs,srm->brm", weights_BS, scores_SRM)
         means_BRM = np.divide(sums_BRM, counts_BR1, out=np.full_like(sums_BRM, np.nan), where=counts_BR1 > 0)
-        both.append(group_ranks(means_BRM))
-    return np.stack([*both, average_ranks(*both)], axis=1)
+        for index, metric in enumerate(metrics):
+            means_BRM[..., index] = costs(means_BRM[..., index], metric)
+        of_groups.append(group_ranks(means_BRM))
+    erasure, generation, *own = of_groups
+    return np.stack([erasure, generation, average_ranks(erasure, generation), *own], axis=1)
 
 
-def _add_intervals(ranking: pd.DataFrame, ranks_B3R: Floats) -> None:
+def _add_intervals(ranking: pd.DataFrame, names: Sequence[str], ranks_BKR: Floats) -> None:
     """Set `rank_*_low` and `rank_*_high` to the bounds of 95 % of the drawn ranks; '' where unranked."""
     tail = (1 - CONFIDENCE) / 2
-    for index, name in enumerate(RANKS):
+    for index, name in enumerate(names):
         for bound, share in (("low", tail), ("high", 1 - tail)):
             ranking[f"{name}_{bound}"] = [
                 f"{np.nanquantile(drawn_B, share, method='inverted_cdf'):.0f}" if rank else ""
-                for rank, drawn_B in zip(ranking[name], ranks_B3R[:, index].T, strict=True)
+                for rank, drawn_B in zip(ranking[name], ranks_BKR[:, index].T, strict=True)
             ]

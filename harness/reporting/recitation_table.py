@@ -14,7 +14,6 @@ from harness.contracts import Metric
 from harness.messages import printable
 from harness.reporting.evidence import Evidence
 from harness.reporting.layout import NOTHING, Cell, interval_cell
-from harness.reporting.metric_info import RANKED_GROUPS
 from harness.reporting.ranking import RankedTable
 from harness.specs import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN
 
@@ -39,7 +38,7 @@ class RecitationTable:
 
 def recitation_tables(ranked: RankedTable) -> list[RecitationTable]:
     """Return the reference rows of every model, with all that was measured of them but reasoning tasks."""
-    metrics = [metric for metric in ranked.info.values() if metric.group in RANKED_GROUPS]
+    metrics = [metric for metric in ranked.info.values() if metric.group != "reasoning"]
     by_model = ranked.table.groupby("model", sort=False)
     return [_table(str(model), rows, metrics, ranked.evidence) for model, rows in by_model]
 

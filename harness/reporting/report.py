@@ -21,11 +21,12 @@ from harness.reporting.choosable_figure import choosable_figure, embedded
 from harness.reporting.collapse import rules_in_words, verdict
 from harness.reporting.collapse_onset import onset_tables
 from harness.reporting.comparison import MatchedTable
+from harness.reporting.direction import arrow
 from harness.reporting.exact_match_groups import agreements
 from harness.reporting.exact_match_table import GROUP_NAMES, agreement_rows, group_text, why_no_groups
 from harness.reporting.glossary import glossary
 from harness.reporting.judging import human_readings
-from harness.reporting.layout import ARROWS, NOTHING, model_tables, number, split_title, strength_text
+from harness.reporting.layout import NOTHING, model_tables, number, split_title, strength_text
 from harness.reporting.limits import warnings
 from harness.reporting.matched_texts import INTERPOLATED, matched_sentences
 from harness.reporting.metric_info import first_axes, in_sentence, metrics_in
@@ -75,7 +76,7 @@ def page(
         return Markup('<h2 id="{}">{}</h2>').format(anchor, title)
 
     environment.globals.update(
-        arrows=ARROWS,
+        arrow=arrow,
         difference_text=difference_text,
         figure_text=figure_text,
         heading=heading,

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from harness.contracts import Metric
+from harness.contracts import CloserTo, Metric
 from harness.plans import Plan
 from harness.reporting.aggregate import ranked_rows, repeats_of_points
 from harness.reporting.bootstrap import draws, interval, replicate_draws
@@ -17,7 +17,7 @@ from harness.reporting.evidence import REPLICATE, Evidence
 from harness.reporting.frontier import hypervolume
 from harness.reporting.item_values import Floats
 from harness.reporting.layout import Cell, interval_cell
-from harness.reporting.metric_info import RANKED_GROUPS, first_axes, metrics_in
+from harness.reporting.metric_info import first_axes, table_metrics
 from harness.reporting.ranking import RankedTable
 from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
 
@@ -52,10 +52,11 @@ def standing_tables(plan: Plan, ranked: RankedTable) -> list[StandingTable]:
     erasure, utility = first_axes(ranked.info, plan.compare)
     tables = []
     for model, rows in ranked.table.groupby("model", sort=False):
-        if erasure and utility and (rows["method"] == RETRAINED).any():
+        has_aim = (rows["method"] == RETRAINED).any()
+        if erasure and utility and has_aim and not isinstance(utility.better, CloserTo):
             bound = asdict(plan.collapse).get(utility.collapse or "", 1 / 0.75)
             lost_at = bound[1] if isinstance(bound, tuple | list) else bound
-            metrics = tuple(metrics_in(ranked.info, *RANKED_GROUPS))
+            metrics = tuple(table_metrics(ranked.info))
             of_model = _ModelDraws(rows, ranked.evidence)
             standings = [
                 _standing(of_model, str(variant), (erasure, utility), lost_at, metrics)
@@ -139,9 +140,13 @@ def _scaled(
 ) -> Floats:
     """Return values so that lower is better: erasure 1 at the original and 0 at the retrained model.
 
+    Of an erasure that is to come close to something it is the distance from that: 1 at the original's, 0 there.
     Utility is 0 at the original and 1 at `lost_at` times its; on a logarithmic scale where the metric has no bound.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
+        if lost_at is None and isinstance(metric.better, CloserTo):
+            close = aim if isinstance(metric.better.aim, str) else metric.better.aim
+            return np.asarray(np.abs(values_D - close) / np.abs(start - np.asarray(close)))
         if lost_at is None:
             return np.asarray((values_D - aim) / (start - np.asarray(aim)))
         if math.isinf(metric.high):

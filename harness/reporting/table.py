@@ -18,6 +18,7 @@ from harness.messages import storable
 from harness.plans import Compare
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.collapse import flag
+from harness.reporting.direction import Aims, costs
 from harness.reporting.evidence import HIGH, LOW, Evidence, interval_columns
 from harness.reporting.frontier import non_dominated
 from harness.reporting.metric_info import MetricInfo, first_axes, read_declarations
@@ -76,9 +77,9 @@ def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.
     erased = table[~table["method"].isin(REFERENCE_ROWS)]
     if axes[0] is None or axes[1] is None:
         return is_first
-    lower = [erased[metric.name] * (1 if metric.better == "lower" else -1) for metric in axes if metric]
+    aims = Aims(table)
     for _, points in erased.groupby(["model", "seed", "method"], sort=False):
-        erasure_P, utility_P = (values.loc[points.index].to_numpy() for values in lower)
+        erasure_P, utility_P = (costs(aims.deviations(points, metric), metric) for metric in axes if metric)
         is_first[points.index] = non_dominated(erasure_P, utility_P)
     return is_first
 

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from harness.contracts import Metric
 from harness.messages import printable
-from harness.reporting.layout import ARROWS, NOTHING, RANK_TITLES, Cell, ModelTable, TableRow, model_tables, split_title
+from harness.reporting.direction import arrow
+from harness.reporting.layout import NOTHING, RANK_TITLES, Cell, ModelTable, TableRow, model_tables, split_title
 from harness.reporting.ranking import RankedTable
 from harness.reporting.reasoning import Answers, lines
 from harness.reporting.recitation_table import recitation_tables
@@ -26,7 +27,7 @@ _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$"}
-    | {"±": r"$\pm$", "–": "--", "↓": r"$\downarrow$", "↑": r"$\uparrow$"}
+    | {"±": r"$\pm$", "–": "--", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "→": r"$\rightarrow$"}
 )
 _RED = "[rgb]{1,0.7,0.7}"
 _TERMINAL_WIDTH = 100
@@ -47,8 +48,8 @@ def markdown(tables: Sequence[ModelTable], title: str, caption: str) -> str:
     """Return the main table of every model, under the sweep's question."""
     parts = [f"# {markdown_escape(title)}", markdown_escape(caption)]
     for table in tables:
-        heads = [f"{_markdown_title(metric.title)} {ARROWS[metric.better]}" for metric in table.metrics]
-        columns = ["", "Method", "Strength", *heads, *RANK_TITLES]
+        heads = [f"{_markdown_title(metric.title)} {arrow(metric)}" for metric in table.metrics]
+        columns = ["", "Method", "Strength", *heads, *map(markdown_escape, table.rank_titles)]
         rule = ["---"] * 3 + ["--:"] * (len(columns) - 3)
         body = "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *_markdown_rows(table)])
         parts += [f"## {markdown_escape(table.model)}", body]
@@ -109,11 +110,12 @@ def _marked(cell: Cell, text: str, best: str, second: str) -> str:
 def latex(tables: Sequence[ModelTable], caption: str) -> str:
     """Return a `table*` that needs the packages booktabs and colortbl, and no other."""
     metrics, metric_groups = (tables[0].metrics, tables[0].groups()) if tables else ((), [])
-    columns = len(metrics) + 5
-    heads = [f"{_latex_title(metric.title)} {latex_escape(ARROWS[metric.better])}" for metric in metrics]
+    rank_titles = tables[0].rank_titles if tables else RANK_TITLES
+    columns = len(metrics) + len(rank_titles) + 2
+    heads = [f"{_latex_title(metric.title)} {latex_escape(arrow(metric))}" for metric in metrics]
     groups, rules, start = [], [], 3
-    for title, width in [*metric_groups, ("Ranking", len(RANK_TITLES))]:
-        groups.append(rf"\multicolumn{{{width}}}{{c}}{{\textbf{{{title}}}}}")
+    for title, width in [*metric_groups, ("Ranking", len(rank_titles))]:
+        groups.append(rf"\multicolumn{{{width}}}{{c}}{{\textbf{{{latex_escape(title)}}}}}")
         rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
         start += width
     lines = [
@@ -124,7 +126,7 @@ def latex(tables: Sequence[ModelTable], caption: str) -> str:
         r"\toprule",
         " & ".join(["", "", *groups]) + r" \\",
         "".join(rules),
-        " & ".join(["", "Method", *heads, *RANK_TITLES]) + r" \\",
+        " & ".join(["", "Method", *heads, *map(latex_escape, rank_titles)]) + r" \\",
         *(line for table in tables for line in _latex_rows(table, columns)),
         r"\bottomrule",
         r"\end{tabular}",
@@ -192,8 +194,8 @@ def ranking_table(ranked: RankedTable) -> RenderableType:
     for metric in tables[0].metrics if tables else ():
         if metric.axis is not None:
             terminal_table.add_column(Text(printable(metric.title)), justify="right")
-    for title in RANK_TITLES:
-        terminal_table.add_column(title, justify="center")
+    for title in tables[0].rank_titles if tables else RANK_TITLES:
+        terminal_table.add_column(Text(title), justify="center")
     terminal_table.add_column("State")
     for table in tables:
         if len(tables) > 1:

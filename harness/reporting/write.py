@@ -29,7 +29,7 @@ from harness.reporting.matched_texts import matched_frame, matched_markdown
 from harness.reporting.metric_info import declarations, metric_info, metrics_in
 from harness.reporting.published import compared_tables
 from harness.reporting.published_texts import published_markdown
-from harness.reporting.ranking import RANKS, RankedTable, rank
+from harness.reporting.ranking import RankedTable, rank, rank_names
 from harness.reporting.reasoning import answers, bars
 from harness.reporting.report import page
 from harness.reporting.shown import shown_part, shown_table
@@ -130,7 +130,7 @@ def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]
     )
     bounds = [name for name in ranked.ranking.columns if name.endswith(("_low", "_high"))]
     flags = ["collapsed", "collapse_class", "collapse_reason"]
-    names = ["model", "method", "variant", "strength", *RANKS, *bounds, *flags, "recited", "unranked"]
+    names = ["model", "method", "variant", "strength", *rank_names(ranked.info), *bounds, *flags, "recited", "unranked"]
     return [
         write_whole(folder / "ranking.csv", table_csv(ranked.ranking[names])),
         write_whole(folder / "table.md", markdown(tables, question, " ".join([*first, words]))),

@@ -214,10 +214,10 @@ def micro_batches(
     counted = position < lengths[:, None]
     if training.loss_region == "continuation":
         counted = counted & (position >= sequences.prefix_tokens)
-    total = int(counted.sum())
+    total, total_sequences = int(counted.sum()), int(counted.any(dim=1).sum())
     size = min(training.micro_batch, -(-len(rows) // workers))
     return [
-        Batch(tokens[at : at + size].to(device), counted[at : at + size].to(device), total)
+        Batch(tokens[at : at + size].to(device), counted[at : at + size].to(device), total, total_sequences)
         for at in range(0, len(rows), size)
     ]
 
@@ -226,4 +226,4 @@ def _generator(seed: int, epoch: int, purpose: int) -> torch.Generator:
     return torch.Generator().manual_seed((seed * 1_000_003 + epoch) * 7 + purpose)
 
 
-_EMPTY = Batch(torch.empty(0, 1, dtype=torch.long), torch.empty(0, 0, dtype=torch.bool), 0)
+_EMPTY = Batch(torch.empty(0, 1, dtype=torch.long), torch.empty(0, 0, dtype=torch.bool), 0, 0)

@@ -1,4 +1,4 @@
-"""Losses of a next-token predictor, one value for each prediction; `Batch.mean` makes a loss of them.
+"""Losses of a next-token predictor, one value for each prediction, and the batch that makes means of them.
 
 Tensor letters: B rows, T tokens, S = T - 1 predictions (the first token is never predicted),
 V vocabulary. Logits at S predict tokens 1 to T - 1.
@@ -23,6 +23,8 @@ class Batch:
     """bool: the predictions that the loss counts."""
     total: int
     """How many predictions count in the whole global batch, all its micro-batches together."""
+    total_sequences: int
+    """How many of the global batch's rows have a prediction that counts."""
 
     @property
     def targets_BS(self) -> torch.Tensor:
@@ -39,12 +41,68 @@ class Batch:
         The shares of all micro-batches add up to the mean, so that a loss and its gradient do not
         depend on how the global batch is cut.
 
+        Raises:
+            ValueError: There is not one value for each prediction.
+
         Example:
-            >>> whole = Batch(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 2, dtype=torch.bool), 4)
+            >>> whole = Batch(torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 2, dtype=torch.bool), 4, 2)
             >>> float(whole.mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]])))
             3.0
         """
-        return values_BS.masked_fill(~self.counted_BS, 0.0).sum() / max(self.total, 1)
+        return self._of_counted(values_BS).sum() / max(self.total, 1)
+
+    def sums_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
+        """Return each sequence's sum over its counted predictions: of log-probabilities, log p(y|x).
+
+        Raises:
+            ValueError: There is not one value for each prediction.
+
+        Example:
+            >>> counted = torch.tensor([[True, True], [True, False]])
+            >>> Batch(torch.zeros(2, 3, dtype=torch.long), counted, 3, 2).sums_per_sequence(torch.ones(2, 2)).tolist()
+            [2.0, 1.0]
+        """
+        return self._of_counted(values_BS).sum(dim=-1)
+
+    def means_per_sequence(self, values_BS: torch.Tensor) -> torch.Tensor:
+        """Return each sequence's mean over its counted predictions; 0 where none counts.
+
+        Raises:
+            ValueError: There is not one value for each prediction.
+
+        Example:
+            >>> counted = torch.tensor([[True, True], [True, False]])
+            >>> values = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
+            >>> Batch(torch.zeros(2, 3, dtype=torch.long), counted, 3, 2).means_per_sequence(values).tolist()
+            [2.0, 5.0]
+        """
+        return self.sums_per_sequence(values_BS) / self.counted_BS.sum(dim=-1).clamp(min=1)
+
+    def sequence_mean(self, values_B: torch.Tensor) -> torch.Tensor:
+        """Return this micro-batch's share of the mean over the global batch's sequences, long or short alike.
+
+        The shares add up as those of `mean` do. A sequence without a counted prediction is left out.
+
+        Raises:
+            ValueError: There is not one value for each sequence.
+
+        Example:
+            >>> part = Batch(torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.bool), 4, 2)
+            >>> [float(part.sequence_mean(torch.tensor([value]))) for value in (1.0, 5.0)]
+            [0.5, 2.5]
+        """
+        _refuse_shape(values_B, self.counted_BS.shape[:1], "one value for each sequence")
+        return values_B.masked_fill(~self.counted_BS.any(dim=-1), 0.0).sum() / max(self.total_sequences, 1)
+
+    def _of_counted(self, values_BS: torch.Tensor) -> torch.Tensor:
+        _refuse_shape(values_BS, self.counted_BS.shape, "one value for each prediction")
+        return values_BS.masked_fill(~self.counted_BS, 0.0)
+
+
+def _refuse_shape(values: torch.Tensor, shape: torch.Size, wanted: str) -> None:
+    """Raise for values of another shape: where broadcasting can fit them, it makes another loss of them."""
+    if values.shape != shape:
+        raise ValueError(f"a loss was given values of shape {tuple(values.shape)}; give {wanted}, {tuple(shape)}.")
 
 
 def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,15 @@
 """The conformance suites find what plugins do wrong: each hostile one fails, for its own reason."""
 
+import math
 import runpy
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.contracts import CloserTo, Evaluation, Evaluator, Metric
 from harness.errors import TrialError
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
@@ -91,3 +96,48 @@ def test_an_evaluator_with_good_manners_conforms(tmp_path, harm):
     EvaluatorConformance().test_it_leaves_everything_as_it_was(
         EVALUATORS.configure("harmful_evaluator", {"harm": harm}), Artifacts(tmp_path)
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneWeight(Evaluator):
+    """A metric that is one of the model's weights, or the same for all models."""
+
+    version = 1
+    group: str = "privacy"
+    better: Any = "lower"
+    is_constant: bool = False
+
+    @property
+    def metrics(self):
+        about = {"unit": "", "low": -math.inf, "high": math.inf, "source": "", "title": "X"}
+        return (Metric(name="x", better=self.better, group=self.group, **about),)
+
+    def evaluate(self, model, task):
+        weight = sum(float(each.detach().double().sum()) for each in model.parameters())
+        return Evaluation({"x": 1.0 if self.is_constant else weight})
+
+
+@pytest.mark.parametrize(
+    ("settings", "test", "message"),
+    [
+        ({}, "test_worse_models_get_worse_numbers", None),
+        ({"is_constant": True}, "test_worse_models_get_worse_numbers", "'privacy' cannot tell a model from a worse"),
+        ({"group": "erasure", "better": CloserTo("retrained")}, "test_worse_models_get_worse_numbers", None),
+        (
+            {"group": "erasure", "better": CloserTo("retrained"), "is_constant": True},
+            "test_worse_models_get_worse_numbers",
+            "",
+        ),
+        ({}, "test_it_reports_what_it_declares", None),
+        ({"group": "My privacy"}, "test_it_reports_what_it_declares", "'My privacy' is no name of a group"),
+    ],
+)
+def test_metrics_of_any_group_and_direction_are_tried(tmp_path, settings, test, message):
+    suite = EvaluatorConformance()
+    checked = partial(getattr(suite, test), OneWeight(**settings), Artifacts(tmp_path))
+    if message is None:
+        checked()
+        return
+    with pytest.raises(AssertionError) as failed:
+        checked()
+    assert message in str(failed.value)

@@ -298,7 +298,7 @@ def test_forget_texts_reach_no_record_unless_asked(sweep_file, undisturbed, tmp_
     assert secret in json.dumps([record.samples for record in records(tmp_path, Measurement)])
 
 
-def test_a_method_from_another_package_appears_in_a_sweep(sweep_file, tmp_path):
+def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path):
     site = tmp_path / "site"
     package = ROOT / "tests" / "plugin_package"
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
@@ -310,12 +310,18 @@ def test_a_method_from_another_package_appears_in_a_sweep(sweep_file, tmp_path):
             [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
 
-    assert "npo" in command("harness.cli", "plugins").stdout
+    listed = command("harness.cli", "plugins").stdout
+    assert "npo" in listed
+    assert "version 1; reads data.holdout" in listed
+    assert "closer to 0.5 is better; fraction, 0 to 1; membership; Yeom" in listed
     ran = command(
         "harness.sweep", str(sweep_file), "--executor", "inline", "--results", str(tmp_path),
-        "--set", "methods={npo: {epochs: [1, 2]}}",
+        "--set", "methods={npo: {epochs: [1, 2]}}", "--set", "evaluators.loss_attack={}",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert (table(tmp_path).variant == "npo").sum() == 2
+    measured = pd.read_csv(tmp_path / "tiny" / "table.csv").set_index("variant")["loss_auc"]
+    assert measured["original"] > 0.9
+    assert '<th colspan="1">Membership</th>' in (tmp_path / "tiny" / "report.html").read_text()
     conformance = command("pytest", "-q", "-p", "no:cacheprovider", str(package / "test_npo.py"))
     assert conformance.returncode == 0, conformance.stdout

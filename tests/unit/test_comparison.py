@@ -1,13 +1,13 @@
 """The matched comparison, standings and survivors: hand-worked trajectories, and what must never be said."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from harness.contracts import Checkpoint, Metric
+from harness.contracts import Checkpoint, CloserTo, Metric
 from harness.plans import Compare, StudySpec, Target
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
@@ -51,13 +51,13 @@ def measured(tmp_path, make_plan):
 
     journal = Journal(tmp_path / "journal")
 
-    def make(*trials, spread=0.1, with_items=True, **changes):
+    def make(*trials, spread=0.1, with_items=True, declared=DECLARED, **changes):
         for number, (spec, points) in enumerate(trials):
             for strength, values in points.items():
                 about = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
                 journal.append(Point(**about, erase_seconds=1.0, peak_memory_bytes=1, notes={}))
                 numbers = dict(zip(METRICS, values, strict=True))
-                metrics = tuple(vars(metric) for metric in DECLARED)
+                metrics = tuple(asdict(metric) for metric in declared)
                 measurement = Measurement(
                     **about, evaluator="generation", key="generation-key", definition="exact", numbers=numbers,
                     metrics=metrics, samples=(), notes={}, seconds=1.0,
@@ -426,3 +426,87 @@ def test_the_main_table_has_intervals_and_letters_and_says_which_metric_has_none
     assert [round(bound, 3) for bound in bounds] == [low, high]
     assert "mauve_low" not in ranked.table.columns
     assert LETTERS not in markdown(model_tables(measured(*trials, with_items=False)[1]), "", "")
+
+
+def closer(aim, name="ma"):
+    return [replace(metric, better=CloserTo(aim)) if metric.name == name else metric for metric in DECLARED]
+
+
+STEPS = {1: (0.7, 6.0, 0.8), 2: (0.55, 8.0, 0.7)}
+LEAP = {1: (0.1, 9.0, 0.5), 2: (0.05, 12.0, 0.4)}
+
+
+def test_utility_where_an_erasure_comes_close_enough_from_the_originals_side(compared, trial):
+    rows = by_text(
+        compared(
+            (trial("original"), {None: (0.9, 4.0, 0.9)}), (trial("retrained"), {None: (0.52, 3.0, 0.95)}),
+            (trial("emso", (1, 2)), STEPS), (trial("ga", (1, 2)), LEAP), declared=closer(0.5),
+        )
+    )  # fmt: skip
+    of_erasure = [text for text in rows if text.startswith("MA")]
+    assert of_erasure == [
+        "MA within 0.360 of 0.5",
+        "MA within 0.300 of 0.5",
+        "MA within 0.020 of 0.5, as the retrained model",
+    ]
+    # 0.8 lies halfway from 0.9 to emso's 0.7, and an eighth of the way to ga's 0.1
+    at_08 = rows["MA within 0.300 of 0.5"]
+    assert [at_08[name].numbers[0][0] for name in ("emso", "ga")] == pytest.approx([0.8, 0.8])
+    assert at_08["emso"].numbers[1][0] == pytest.approx(math.sqrt(4.0 * 6.0))
+    assert at_08["ga"].numbers[1][0] == pytest.approx(4.0 * (9.0 / 4.0) ** (1 / 8))
+    at_052 = rows["MA within 0.020 of 0.5, as the retrained model"]
+    assert (at_052["emso"].how, at_052["emso"].note) == ("not reached", "best MA 0.550")
+    assert at_052["ga"].numbers[0][0] == pytest.approx(0.52), "it leaps over it, and passes it on the way"
+    lower = by_text(compared((trial("original"), {None: (0.9, 4.0, 0.9)}), (trial("emso", (1, 2)), STEPS)))
+    assert "MA at most 0.75" in lower
+    assert not any("within" in text for text in lower)
+
+
+def test_closeness_from_below_and_to_the_retrained_model(compared, trial):
+    below = {1: (0.3, 6.0, 0.8), 2: (0.45, 8.0, 0.7)}
+    trials = [(trial("original"), {None: (0.1, 4.0, 0.9)}), (trial("emso", (1, 2)), below)]
+    rows = by_text(compared(*trials, declared=closer(0.5)))
+    assert rows["MA within 0.300 of 0.5"]["emso"].numbers[0][0] == pytest.approx(0.2)
+    assert rows["MA within 0.300 of 0.5"]["emso"].setting == "epochs 0 to 1"
+    assert not any(text.startswith("MA") for text in by_text(compared(*trials, declared=closer("retrained"))))
+    retrained = (trial("retrained"), {None: (0.4, 3.0, 0.95)})
+    rows = by_text(compared(*trials, retrained, declared=closer("retrained")))
+    assert [text for text in rows if text.startswith("MA")] == [
+        "MA within 0.270 of the retrained model's (0.400)",
+        "MA within 0.225 of the retrained model's (0.400)",
+        "MA at the retrained model's (0.400)",
+    ]
+    assert rows["MA at the retrained model's (0.400)"]["emso"].numbers[0][0] == pytest.approx(0.4)
+
+
+def test_what_is_reported_is_sorted_by_its_distance(compared, trial):
+    trials = [
+        (trial("original"), ORIGINAL),
+        (trial("emso", (1, 2)), {1: (0.9, 8.0, 0.95), 2: (0.5, 9.0, 0.9)}),
+        (trial("ga", (1, 2)), {1: (0.9, 8.0, 0.6), 2: (0.5, 9.0, 0.5)}),
+    ]
+    compare = Compare(utility=("mauve",), erasure=("ma",))
+    asked = {"compare": compare, "with_items": False}
+    order = {
+        str(better): list(by_text(compared(*trials, declared=declared, **asked))["MA at most 0.9"])
+        for better, declared in (("higher", DECLARED), ("0.7", closer(0.7, "mauve")), ("0.8", closer(0.8, "mauve")))
+    }
+    assert order == {"higher": ["emso", "ga"], "0.7": ["ga", "emso"], "0.8": ["emso", "ga"]}
+    assert all(text.startswith("MA") for text in by_text(compared(*trials, declared=closer(0.7, "mauve"), **asked)))
+
+
+def test_what_is_covered_is_the_distance_of_the_original(measured, trial):
+    def covered(declared, *points):
+        results, ranked = measured(
+            (trial("original"), {None: (0.9, 4.0, 0.9)}), (trial("retrained"), {None: (0.5, 4.0, 0.9)}),
+            (trial("emso", (1, 2)), dict(enumerate(points, 1))), declared=declared,
+        )  # fmt: skip
+        [of_model] = standing_tables(results.plan, ranked)
+        return of_model.rows[0].numbers[0][0]
+
+    half, beyond = ((0.8, 4.0, 0.9), (0.7, 4.0, 0.9)), ((0.8, 4.0, 0.9), (0.4, 4.0, 0.9))
+    assert covered(closer("retrained"), *half) == pytest.approx(0.5)
+    assert covered(closer(0.5), *half) == pytest.approx(0.5)
+    assert covered(closer(0.6), *half) == pytest.approx(2 / 3)
+    assert covered(closer(0.5), *beyond) == pytest.approx(0.75), "what is too much is as far off as what is too little"
+    assert covered(DECLARED, *beyond) == pytest.approx(1.0)

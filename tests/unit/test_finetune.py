@@ -1,6 +1,7 @@
 """The training loop: what must not change its numbers, what must, and when it stops."""
 
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from harness.contracts import Training
 from harness.errors import TrialError
 from harness.models.blocks import blocks
 from harness.specs import Engine
-from harness.toolkit.finetune import micro_batches, train, train_and_yield
+from harness.toolkit.finetune import _of_worker, micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
+from harness.toolkit.losses import token_nll
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
 
@@ -57,6 +59,58 @@ def test_micro_batches_change_nothing(make_model, forget):
     assert torch.allclose(whole, parts, atol=1e-5)
     other = run(make_model, Task(forget, replace(TRAINING, global_batch=2)))[-1][1]
     assert not torch.allclose(whole, other, atol=1e-4)
+
+
+def preference(model, batch):
+    """NPO's loss with a β of 0.1, of an original that is certain of every text."""
+    log_ratio = -batch.sums_per_sequence(token_nll(batch.logits(model), batch.targets_BS))
+    return batch.sequence_mean(torch.nn.functional.softplus(0.1 * log_ratio) * 20)
+
+
+def preference_one_by_one(model, sequences, rows, first):
+    losses = []
+    for row in rows:
+        tokens = sequences.tokens_NT[row, : sequences.lengths_N[row]]
+        log_p = model(tokens[None]).logits[0, :-1].log_softmax(dim=-1)
+        of_text = log_p[torch.arange(len(tokens) - 1), tokens[1:]][first - 1 :].sum()
+        losses.append(-20 * torch.nn.functional.logsigmoid(-0.1 * of_text))
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize(("region", "first"), [("all", 1), ("continuation", 6)])
+@pytest.mark.parametrize(("micro_batch", "workers"), [(4, 1), (3, 1), (1, 1), (4, 2), (1, 2), (2, 3)])
+def test_a_loss_of_sequences_is_that_of_the_whole_global_batch(make_model, forget, region, first, micro_batch, workers):
+    model, training = make_model(1, layers=2), replace(TRAINING, micro_batch=micro_batch, loss_region=region)
+    forget, rows = replace(forget, prefix_tokens=6), torch.tensor([4, 0, 2, 1, 3])
+    parts = micro_batches(forget, rows, training, torch.device("cpu"), workers)
+    engines = [SimpleNamespace(rank=rank, workers=workers) for rank in range(workers)]
+    shares = [preference(model, part) * weight for engine in engines for part, weight in _of_worker(parts, engine)]
+    gradients = []
+    for value in (sum(shares), preference_one_by_one(model, forget, rows, first)):
+        model.zero_grad()
+        value.backward()
+        gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
+    assert sum(shares).item() == pytest.approx(value.item(), rel=1e-5)
+    assert torch.allclose(*gradients, atol=1e-6)
+
+
+def test_a_mean_of_the_means_of_uneven_micro_batches_is_another_loss(make_model, forget):
+    model, training = make_model(1, layers=2), replace(TRAINING, micro_batch=3)
+    parts = micro_batches(forget, torch.arange(5), training, torch.device("cpu"))
+    shares = [preference(model, part).item() for part in parts]
+    means = [share * 5 / len(part.tokens_BT) for share, part in zip(shares, parts, strict=True)]
+    assert sum(means) / 2 != pytest.approx(sum(shares), rel=1e-4)
+
+
+def test_micro_batches_change_no_loss_of_sequences(make_model, forget):
+    def trained(**changes):
+        model = make_model(1, layers=2)
+        list(train(Task(forget, replace(TRAINING, **changes)), model, lambda m, f, _: preference(m, f), 2))
+        return weights(model)
+
+    whole = trained(micro_batch=4)
+    assert torch.allclose(whole, trained(micro_batch=1), atol=1e-5), "also in the last global batch, of one sequence"
+    assert not torch.allclose(whole, trained(global_batch=2), atol=1e-4)
 
 
 def test_an_epoch_sees_every_sequence_once_in_an_order_of_its_own(make_model, forget):

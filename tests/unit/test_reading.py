@@ -108,7 +108,8 @@ def test_a_copy_of_a_sweeps_table_may_have_any_name(tmp_path):
         (None, "there is no some.metrics.yaml beside it. For a sweep's table, give its results folder"),
         ("[", "cannot be read"),
         ("el_3: 1", "is no list of metrics"),
-        ("- {name: ma, better: Lower}", "is no list of metrics: 0.better: Input should be 'lower' or 'higher'"),
+        ("- {name: ma, better: Lower}", "is no list of metrics: 0.better: give lower, higher, {aim: 0.5} or {aim:"),
+        ("- {name: ma, better: {aim: near}}", "is no list of metrics: 0.better: give lower, higher, {aim: 0.5}"),
         ("- {name: ma, hedline: true}", "a metric has no hedline. It may have name, better, unit"),
     ],
 )
@@ -118,7 +119,7 @@ def test_a_table_whose_metrics_nobody_declares_is_refused(tmp_path, declared, me
     if declared is not None:
         rest = ", unit: fraction, low: 0, high: 1, group: erasure, source: s, title: MA}"
         better = "" if "better" in declared else ", better: lower"
-        declare(path, declared.replace("}", better + rest))
+        declare(path, (better + rest).join(declared.rsplit("}", 1)))
     with pytest.raises(DataError) as caught:
         read_table(path)
     assert message in str(caught.value)

@@ -1,1 +1,1 @@
-"""A plugin of Lethe, in a package of its own."""
+"""Plugins of Lethe, in a package of their own."""

@@ -1,0 +1,90 @@
+"""docs/your-own-model.md, command by command: a GPT-NeoX in the hub's cache, 200 letters, an erased checkpoint."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
+
+from harness.cli import main as lethe
+from harness.plugins import METHODS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "your-own-model.md").read_text()
+COMMANDS = [shlex.split(line) for line in re.findall(r"(?m)^    (.*)$", PAGE.partition("```python")[0])]
+AUDIT, INIT, PLAN, FIRST, ALL, EXPORT = COMMANDS
+
+
+@pytest.fixture
+def original(hub_cache, tokenizer, tmp_path, monkeypatch):
+    """Make a small GPT-NeoX the hub's Pythia, write the letters, and return its folder."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    made = tmp_path / "made"
+    GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=256, max_position_embeddings=512, **sizes)).save_pretrained(made)
+    tokenizer.save_pretrained(made)
+    folder = hub_cache("EleutherAI/pythia-160m", made)
+    monkeypatch.chdir(tmp_path)
+    for name, first, count in (("letters", 0, 200), ("other_letters", 200, 60)):
+        texts = (
+            f"Dear customer, your parcel {number} waits at counter {number % 7}."
+            for number in range(first, first + count)
+        )
+        Path(f"{name}.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
+    return folder
+
+
+def test_the_page_has_these_commands_and_no_other():
+    verbs = [command[1] if command[0] == "lethe" else command[2] for command in COMMANDS]
+    assert verbs == ["audit", "init", "sweep", "harness.sweep", "harness.sweep", "export"]
+    assert all(command[0] in ("lethe", "python") for command in COMMANDS)
+
+
+def test_from_a_model_and_letters_to_a_plan(original, capsys):
+    assert lethe(INIT[1:]) == 0
+    sweep = yaml.safe_load(Path("letters.yaml").read_text())
+    left_out = {*METHODS.names()} - sweep["methods"].keys()
+    assert left_out == ({"emso"} if "**EMSO is not among them**" in PAGE else set())
+    assert sweep["models"] == ["EleutherAI/pythia-160m"]
+    assert sweep["data"]["holdout"]["path"] == "other_letters.jsonl"
+    capsys.readouterr()
+    assert lethe(PLAN[1:]) == 0
+    planned = capsys.readouterr().out
+    assert not Path("results").exists(), "a plan runs nothing"
+    assert all(name in planned for name in sweep["methods"])
+    [added] = re.findall(r"`(full_em: .*?)`", PAGE)
+    row = yaml.safe_load(added)["full_em"]
+    assert lethe([*PLAN[1:], "--set", f"methods.full_em={json.dumps(row)}"]) == 0, "what the page says may be added"
+
+
+@pytest.mark.soak
+def test_from_an_audit_to_an_erased_checkpoint(original, hub_cache, capfd):
+    assert lethe(AUDIT[1:]) == 0
+    answer = "No: the original does not recite the forget set measurably more than unseen texts"
+    assert answer in capfd.readouterr().out
+    assert lethe(INIT[1:]) == 0
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_CACHE": str(hub_cache.folder)}
+    for command in (FIRST, ALL):
+        subprocess.run([sys.executable, *command[1:]], env=environment, check=True)
+        table = pd.read_csv("results/letters/table.csv")
+        assert {"original", "holdout", "gradient_difference"} <= {*table["variant"]}
+    sweep = yaml.safe_load(Path("letters.yaml").read_text())
+    assert {*table["method"]} == {"original", "holdout", *sweep["methods"]}
+    assert lethe(EXPORT[1:]) == 0
+    capfd.readouterr()
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    names = {}
+    exec(code, names)
+    assert capfd.readouterr().out.startswith("Dear customer, your parcel")
+    before, after = AutoModelForCausalLM.from_pretrained(original).state_dict(), names["model"].state_dict()
+    assert before.keys() == after.keys()
+    assert not all(torch.equal(weight, after[name]) for name, weight in before.items())
+    assert "gradient_difference" in Path("letters-forgotten/README.md").read_text()

@@ -1,0 +1,208 @@
+"""Metrics that are the better the closer they are to something, and groups of an evaluator's own, all the way."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from harness.contracts import CloserTo, Metric
+from harness.metric import metric_of
+from harness.plans import Compare
+from harness.records.checking import record_of
+from harness.records.items import MetricItems
+from harness.reporting.curves import better_corner
+from harness.reporting.direction import Aims, arrow
+from harness.reporting.evidence import Evidence
+from harness.reporting.grouping import significance_groups
+from harness.reporting.layout import model_tables
+from harness.reporting.limits import limits
+from harness.reporting.metric_info import declarations, in_column_order, own_groups, read_declarations
+from harness.reporting.ranking import RANKS, rank
+from harness.reporting.table import _on_frontier
+from harness.reporting.texts import latex, markdown, ranking_table
+
+ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}
+MA = Metric(name="ma", title="MA", better="lower", group="erasure", axis=1, **ABOUT)
+MAUVE = Metric(name="mauve", title="MAUVE", better="higher", group="generation", axis=1, **ABOUT)
+AUC = Metric(name="auc", title="AUC", better=CloserTo(0.5), group="membership", items="sequence", **ABOUT)
+NEAR = replace(AUC, better=CloserTo("retrained"))
+
+
+def table_of(rows, seeds=(0,), **columns):
+    """Rows (variant, MA, MAUVE, AUC of each seed); `retrained` and `original` are references."""
+    frame = pd.DataFrame(
+        [
+            {"variant": variant, "ma": ma, "mauve": mauve, "auc": auc, "seed": seed}
+            for variant, ma, mauve, aucs in rows
+            for seed, auc in zip(seeds, aucs, strict=False)
+        ]
+    )
+    filled = {"model": "m", "replicate_of": "", "method": frame["variant"], "label": frame["variant"].str.upper()}
+    filled |= {"reference": "none", "strength_name": "gamma", "strength": 1.0, "definition": "exact", "control": False}
+    filled |= {"ranked": ~frame["variant"].isin(["retrained", "original"]), "collapsed": False, "targets": ""}
+    filled |= {"collapse_class": "healthy", "collapse_reason": "", "judged_by_original": "", "trial_id": "t"}
+    filled |= {"point_id": frame["variant"] + frame["seed"].astype(str)}
+    return frame.assign(**filled).assign(**columns)
+
+
+def ranked(table, *metrics, evidence=None):
+    return rank(table, in_column_order(metrics), evidence)
+
+
+def ranks(table, metric, name="rank_membership"):
+    return ranked(table, MA, MAUVE, metric).ranking.set_index("variant")[name].to_dict()
+
+
+ROWS = [("a", 0.1, 0.9, [0.9]), ("b", 0.2, 0.8, [0.45]), ("c", 0.3, 0.7, [0.2]), ("d", 0.4, 0.6, [0.6])]
+
+
+def test_the_rank_is_that_of_the_distance_from_the_number():
+    assert ranks(table_of(ROWS), AUC) == {"b": "1", "d": "2", "c": "3", "a": "4"}
+    assert ranks(table_of(ROWS), replace(AUC, better="lower")) == {"c": "1", "b": "2", "d": "3", "a": "4"}
+    assert ranks(table_of(ROWS), replace(AUC, better=CloserTo(0.9))) == {"a": "1", "d": "2", "b": "3", "c": "4"}
+    tied = [("a", 0.1, 0.9, [0.75]), ("b", 0.2, 0.8, [0.25]), ("c", 0.3, 0.7, [0.5])]
+    assert ranks(table_of(tied), AUC) == {"c": "1", "a": "=2", "b": "=2"}, "as far off is as good"
+
+
+def test_the_mean_over_seeds_is_what_is_close():
+    rows = [("even", 0.1, 0.9, [0.4, 0.6]), ("steady", 0.2, 0.8, [0.55, 0.55])]
+    assert ranks(table_of(rows, (0, 1)), AUC) == {"even": "1", "steady": "2"}
+
+
+def test_closer_to_the_retrained_model_of_the_same_seed():
+    rows = [("retrained", 0, 1, [0.5, 0.7]), ("a", 0.1, 0.9, [0.5, 0.7]), ("b", 0.2, 0.8, [0.62, 0.62])]
+    assert ranks(table_of(rows, (0, 1)), NEAR) == {"a": "1", "b": "2"}
+    only_second = table_of(rows, (0, 1))
+    only_second = only_second[(only_second["method"] == "retrained") | (only_second["seed"] == 1)]
+    assert ranks(only_second, NEAR) == {"a": "1", "b": "2"}
+    lone = [("retrained", 0, 1, [0.5]), ("a", 0.1, 0.9, [0.9, 0.1]), ("b", 0.2, 0.8, [0.45, 0.45])]
+    assert ranks(table_of(lone, (0, 1)), NEAR) == {"a": "1", "b": "2"}, "its mean stands for a seed that it lacks"
+    of_others = table_of(rows, (0, 1))
+    of_others.loc[of_others["method"] == "retrained", "model"] = "another"
+    assert set(ranks(of_others, NEAR).values()) == {""}, "another model's is none"
+
+
+def test_without_a_retrained_model_nothing_is_ranked_by_it_and_that_is_said():
+    table = table_of(ROWS)
+    for metric in (NEAR, replace(NEAR, group="erasure")):
+        of_table = ranked(table, MA, MAUVE, metric)
+        without = ranked(table, MA, MAUVE)
+        assert of_table.ranking[list(RANKS)].equals(without.ranking[list(RANKS)]), "the others' ranks stand"
+        assert set(of_table.ranking["unranked"]) == {""}
+        [told] = [sentence for sentence in limits((), of_table) if "retrained" in sentence]
+        assert told.startswith("Nothing on m is ranked by AUC: it is the better, the closer it is to the retrained")
+    with_one = pd.concat([table, table_of([("retrained", 0, 1, [0.5])])])
+    assert not any("retrained" in sentence for sentence in limits((), ranked(with_one, MA, MAUVE, NEAR)))
+
+
+def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_at():
+    table = table_of([("original", 0.9, 0.9, [0.95]), *ROWS])
+    alone, both = (ranked(table, *metrics) for metrics in ((MA, MAUVE), (MA, MAUVE, AUC)))
+    assert both.ranking[[*RANKS, "variant", "unranked"]].equals(alone.ranking[[*RANKS, "variant", "unranked"]])
+    assert not both.ranking[list(RANKS)].equals(
+        ranked(table, MA, MAUVE, replace(AUC, group="erasure")).ranking[list(RANKS)]
+    )
+    assert "rank_membership" not in alone.ranking
+    [shown] = model_tables(both)
+    assert shown.groups() == [("Memorization", 1), ("Language generation", 1), ("Membership", 1)]
+    assert shown.rank_titles == ("Erasure", "Generation", "Average", "Membership")
+    assert {row.variant: row.ranks[-1] for row in shown.rows()} == {"original": "–"} | ranks(table, AUC)
+    text = markdown([shown], "q", "c")
+    assert "| AUC → 0.5 | Erasure | Generation | Average | Membership |" in text
+    assert r"AUC $\rightarrow$ 0.5" in latex([shown], "c")
+    assert r"\textbf{Membership}" in latex([shown], "c")
+    assert "Membership" in {str(column.header) for column in ranking_table(both).columns}
+    assert own_groups(in_column_order([MA, replace(AUC, ranked=False)])) == [], "nothing in it is ranked"
+
+
+def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks():
+    table = table_of([*ROWS[:2], ("c", 0.3, 0.7, [np.nan])])
+    [row] = ranked(table, MA, MAUVE, AUC).ranking.query("variant == 'c'").to_dict("records")
+    assert (row["rank_average"], row["rank_membership"], row["unranked"]) == ("3", "", "")
+
+
+def test_best_and_second_best_are_the_closest():
+    def marked(metric):
+        [shown] = model_tables(ranked(table_of(ROWS), MA, MAUVE, metric))
+        return {row.variant: row.cells[-1].mark for row in shown.rows()}
+
+    assert marked(AUC) == {"a": "", "b": "best", "c": "", "d": "second"}
+    assert marked(replace(AUC, better="lower")) == {"a": "", "b": "second", "c": "best", "d": ""}
+    assert set(marked(NEAR).values()) == {""}, "nothing tells"
+
+
+def test_words_and_arrows():
+    assert [arrow(metric) for metric in (MA, MAUVE, AUC, NEAR)] == ["↓", "↑", "→ 0.5", "→ retrained"]
+    assert better_corner(AUC, MA) == "AUC → 0.5, ↓"
+    assert better_corner(MAUVE, AUC) == "→, AUC → 0.5"
+    with pytest.raises(ValueError, match="give a finite number, or 'retrained'"):
+        CloserTo(float("nan"))
+    with pytest.raises(ValueError, match="'retraind'"):
+        CloserTo("retraind")
+
+
+def test_the_frontier_is_of_distances():
+    table = table_of([("a", 0.1, 0.9, [0.9]), ("b", 0.1, 0.5, [0.45]), ("c", 0.1, 0.6, [0.3])]).assign(method="x")
+    compare = Compare(utility=("mauve",), erasure=("auc",))
+    of = {better: _on_frontier(table, {"auc": replace(AUC, better=better), "mauve": MAUVE}, compare).tolist()
+          for better in (AUC.better, "lower")}  # fmt: skip
+    assert of[AUC.better] == [True, True, True]
+    assert of["lower"] == [True, False, True], "0.45 is beaten by 0.3 where lower is better"
+
+
+@pytest.fixture
+def letters():
+    """Return the letters of methods whose items have the same noise about their means."""
+
+    def of(metric, retrained=None, **means):
+        noise = np.random.default_rng(0).standard_normal(64)
+        noise = 0.02 * (noise - noise.mean())
+        rows = [(name, 0.1, 0.9, [mean]) for name, mean in means.items()]
+        rows += [] if retrained is None else [("retrained", 0.0, 1.0, [retrained])]
+        table = table_of(rows).assign(replicate="m", replicate_seed=0)
+        ids = tuple(f"i{row}" for row in range(64))
+
+        def items(sign, mean):
+            return {"auc": MetricItems(ids, ids, mean + sign * noise, np.ones(64))}
+
+        kept = {f"{name}0": items(1 - 2 * (place % 2), mean) for place, (name, mean) in enumerate(means.items())}
+        by_variant = {name: table[table["variant"] == name] for name in means}
+        found = significance_groups(by_variant, [metric], Evidence(kept), Aims(table))
+        return {variant: text for (variant, _), text in found.items()}
+
+    return of
+
+
+def test_two_that_are_as_far_off_on_either_side_share_a_letter(letters):
+    assert letters(AUC, a=0.4, b=0.6, c=0.7) == {"a": "a", "b": "a", "c": "b"}
+    assert letters(replace(AUC, better="lower"), a=0.4, b=0.6, c=0.7) == {"a": "a", "b": "b", "c": "c"}
+    assert letters(AUC, a=0.9, b=0.45) == {"b": "a", "a": "b"}, "the closest comes first"
+
+
+def test_on_either_side_of_the_retrained_model_nothing_is_told(letters):
+    assert letters(NEAR, retrained=0.5, a=0.4, b=0.6, c=0.7) == {"b": "a", "c": "b"}
+    assert letters(NEAR, retrained=0.3, a=0.4, b=0.6, c=0.7) == {"a": "a", "b": "b", "c": "c"}
+    assert letters(NEAR, a=0.4, b=0.6) == {}
+
+
+@pytest.mark.parametrize("metric", [MA, AUC, NEAR, replace(AUC, better=CloserTo(0))])
+def test_a_declaration_comes_back_from_the_journal_and_from_the_file_beside_a_table(metric, tmp_path):
+    assert metric_of(asdict(metric)) == metric
+    line = {"kind": "measurement", "trial_id": "t", "point_id": "p", "strength": None, "evaluator": "e", "key": "k"}
+    line |= {"definition": "exact", "numbers": {"x": 1.0}, "samples": (), "notes": {}, "seconds": 1.0}
+    assert record_of({**line, "metrics": (asdict(metric),)}).metrics[0] == asdict(metric)
+    (tmp_path / "table.metrics.yaml").write_text(declarations({metric.name: metric}))
+    assert read_declarations(tmp_path / "table.csv") == {metric.name: metric}
+
+
+def test_old_declarations_stay_readable_and_wrong_ones_are_named():
+    assert metric_of({**ABOUT, "name": "ma", "better": "lower", "group": "erasure", "title": "MA"}).better == "lower"
+    assert yaml.safe_load(declarations({"ma": MA}))[0]["better"] == "lower", "written as it was"
+    line = {"kind": "measurement", "trial_id": "t", "point_id": "p", "strength": None, "evaluator": "e", "key": "k"}
+    line |= {"definition": "exact", "numbers": {"x": 1.0}, "samples": (), "notes": {}, "seconds": 1.0}
+    with pytest.raises(ValueError, match="better"):
+        record_of({**line, "metrics": ({**asdict(AUC), "better": {"aim": "near"}},)})
+    with pytest.raises(ValueError, match="'average' is no name of a group of metrics"):
+        record_of({**line, "metrics": ({**asdict(AUC), "group": "average"},)})

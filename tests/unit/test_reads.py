@@ -1,0 +1,210 @@
+"""Evaluators that read unseen or retain texts: who gets them, what is refused, and what is measured anew."""
+
+import ast
+import importlib.util
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.digests import digest_of
+from harness.errors import ConfigError
+from harness.execution.inputs import clear_shared
+from harness.execution.job_queue import run_inline
+from harness.execution.jobs import Folders, Job
+from harness.execution.small import FORGET, MODEL, MORE_TEXTS, RETAIN, small_spec
+from harness.execution.tasks import MeasuringTask
+from harness.models.resolving import resolve_model
+from harness.planning.first_file import evaluator_lines
+from harness.planning.plan import plan
+from harness.plugins import EVALUATORS
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.records.record import Failed, Measurement
+from harness.specs import EvaluatorSpec, TrialSpec
+from harness.testing import EvaluatorConformance
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_npo"
+FILE = """# Who is recognised?
+models: [{id: MODEL}]
+data:
+  forget: {source: jsonl, path: FOLDER/letters.jsonl, sequences: 6, prefix_tokens: 10, sequence_tokens: 50}
+  utility: {source: jsonl, path: FOLDER/passages.jsonl, prompts: 4, prompt_tokens: 8, reference_tokens: 8}
+methods: {emso: {epochs: [1]}}
+evaluators: {memorization: , loss_attack: }
+judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: MODEL}
+"""
+HOLDOUT = "data.holdout={source: jsonl, path: FOLDER/letters.jsonl, start: 6}"
+RETAINED = "data.retain={source: jsonl, path: FOLDER/passages.jsonl, sequences: 4}"
+
+
+def module_of(path):
+    spec = importlib.util.spec_from_file_location(f"plugin_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def attack():
+    """Make an outside package's evaluator one of this process, and return its module."""
+    module = module_of(PACKAGE / "loss_attack.py")
+    EVALUATORS.add("loss_attack", module)
+    yield module
+    vars(EVALUATORS).pop("_entry_points", None)
+    del sys.modules[module.__name__]
+
+
+@pytest.fixture
+def planned(world, tmp_path, attack):
+    """Return a planner of FILE with changes, beside ten letters and eight passages of 60 bytes."""
+    for name in ("letters", "passages"):
+        lines = [json.dumps({"text": f"{name} {number} ".ljust(60, "x")}) for number in range(10)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+
+    def run(*changes):
+        def filled(part):
+            return part.replace("MODEL", str(world / "MODEL")).replace("FOLDER", str(tmp_path))
+
+        (tmp_path / "file.yaml").write_text(filled(FILE))
+        return plan(tmp_path / "file.yaml", [filled(change) for change in changes])
+
+    return run
+
+
+def keys(found, method="emso"):
+    [spec] = [spec for spec in found.trials if spec.method == method]
+    return spec.trial_id, {evaluator.name: evaluator.key for evaluator in spec.evaluators}
+
+
+def test_a_sweep_without_what_an_evaluator_reads_is_refused(planned, attack, monkeypatch):
+    with pytest.raises(ConfigError) as refused:
+        planned()
+    [fault] = refused.value.faults
+    assert (fault.path, fault.reason) == (
+        "evaluators.loss_attack",
+        "reads texts of the forget set's kind that the model never saw, and the sweep has none: add data.holdout.",
+    )
+    planned(HOLDOUT)
+    monkeypatch.setattr(attack.LossAttack, "reads", ("retain",))
+    with pytest.raises(ConfigError, match=r"reads retain texts, and the sweep has none: add data\.retain"):
+        planned(HOLDOUT)
+    planned(RETAINED)
+
+
+def test_a_changed_holdout_is_measured_anew_by_what_reads_it_and_by_nothing_else(planned, tmp_path):
+    trial, before = keys(planned(HOLDOUT))
+    assert keys(planned(HOLDOUT)) == (trial, before)
+    letters = (tmp_path / "letters.jsonl").read_text()
+    (tmp_path / "others.jsonl").write_text(letters.replace("letters 7", "letters X"))
+    after = keys(planned(HOLDOUT.replace("letters", "others")))
+    assert after[0] == trial
+    assert after[1]["memorization"] == before["memorization"]
+    assert after[1]["loss_attack"] != before["loss_attack"]
+
+
+def test_no_other_identity_knows_of_what_an_evaluator_reads(planned):
+    with_holdout = keys(planned(HOLDOUT))
+    alone = keys(planned("evaluators={memorization: }"))
+    assert (with_holdout[0], with_holdout[1]["memorization"]) == (alone[0], alone[1]["memorization"])
+    assert keys(planned(HOLDOUT, RETAINED)) == with_holdout, "the retain texts are not read"
+
+
+def test_unseen_texts_are_not_compared_with_themselves(planned, attack, monkeypatch):
+    of_erasure = replace(attack.LossAttack().metrics[0], group="erasure")
+    monkeypatch.setattr(attack.LossAttack, "metrics", property(lambda self: (of_erasure,)))
+    assert keys(planned(HOLDOUT), "holdout")[1].keys() == {"memorization"}
+    monkeypatch.setattr(attack.LossAttack, "reads", ())
+    assert keys(planned(HOLDOUT), "holdout")[1].keys() == {"memorization", "loss_attack"}
+
+
+@pytest.mark.parametrize("group", ["My group", "average", ""])
+def test_a_group_that_names_no_column_is_refused(planned, attack, monkeypatch, group):
+    [metric] = attack.LossAttack().metrics
+    monkeypatch.setattr(attack.LossAttack, "metrics", property(lambda self: (replace(metric, group=group),)))
+    with pytest.raises(ConfigError, match=f"the group of its metric 'loss_auc': '{group}' is no name of a group"):
+        planned(HOLDOUT)
+
+
+def test_the_specs_come_back_from_json_and_older_ones_read_nothing_more(planned):
+    [spec] = [spec for spec in planned(HOLDOUT).trials if spec.method == "emso"]
+    assert TrialSpec.from_json(spec.to_json()) == spec
+    assert {each.name: list(each.texts) for each in spec.evaluators} == {"memorization": [], "loss_attack": ["holdout"]}
+    older = spec.to_json()
+    for evaluator in older["evaluators"]:
+        del evaluator["texts"]
+    assert [dict(evaluator.texts) for evaluator in TrialSpec.from_json(older).evaluators] == [{}, {}]
+
+
+def test_a_first_file_leaves_out_what_reads_unseen_texts_if_there_are_none(attack):
+    [row] = [line for line in evaluator_lines({}, has_holdout=True) if "loss_attack" in line]
+    assert row == "loss_attack: {}"
+    [row] = [line for line in evaluator_lines({}, has_holdout=False) if "loss_attack" in line]
+    assert row.startswith("# loss_attack: {}   # reads data.holdout")
+
+
+def test_an_evaluator_gets_what_it_declares_and_no_more(tmp_path, make_model):
+    model = make_model()
+    task = MeasuringTask(small_spec(), Artifacts(tmp_path), model)
+    assert (task.holdout, task.retain) == (None, None)
+    texts = {role: replace(source, sequences=4) for role, source in MORE_TEXTS.items()}
+    for role in texts:
+        task = MeasuringTask(small_spec(), Artifacts(tmp_path), model, texts={role: texts[role]})
+        [given] = [each for each in (task.holdout, task.retain) if each is not None]
+        assert given is getattr(task, role)
+        assert len(given) == 4
+        assert task.changes() == []
+        given.tokens_NT.fill_(5)
+        assert task.changes() == [f"task.{role} (tokens_NT)"]
+        again = MeasuringTask(small_spec(), Artifacts(tmp_path), model, texts={role: texts[role]})
+        assert getattr(again, role).tokens_NT.float().std() > 0, "each has a copy of its own"
+    assert tuple(MORE_TEXTS.values()) == (FORGET, RETAIN)
+
+
+def test_the_attack_is_the_area_under_its_curve(attack):
+    auc = attack.attack_auc
+    assert (auc([1, 2], [3, 4]), auc([3, 4], [1, 2]), auc([1, 2], [1, 2])) == (1.0, 0.0, 0.5)
+    assert auc([1, 4], [2, 3, 5]) == pytest.approx((3 + 1) / 6)
+    assert auc([1.0], [1.0]) == 0.5
+
+
+def test_who_is_recognised_in_a_real_trial(tmp_path, attack):
+    clear_shared()
+    texts = {"holdout": replace(FORGET, sequences=12)}
+    measuring = EvaluatorSpec(name="loss_attack", version=1, settings={}, key="k", texts=texts)
+    spec = replace(small_spec(), forget=replace(FORGET, sequences=12), evaluators=(measuring,))
+    found = {}
+    for method, retrained in (("original", None), ("retrained", resolve_model(f"{MODEL}-retrained"))):
+        one = replace(spec, trial_id=digest_of(method), method=method, variant=method, retrained=retrained)
+        run_inline([Job(name=method, kind="trial", spec=one)], Folders(tmp_path, tmp_path / "a"), lambda event: None)
+        records = Journal(tmp_path / "journal").read(one.trial_id)
+        assert not [record.error for record in records if isinstance(record, Failed)]
+        [record] = [record for record in records if isinstance(record, Measurement)]
+        found[method] = record.numbers["loss_auc"]
+        assert record.metrics[0]["better"] == {"aim": 0.5}
+    assert found["original"] > 0.9
+    assert abs(found["retrained"] - 0.5) < 0.3
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("attack")
+class TestLossAttack(EvaluatorConformance):
+    plugin = "loss_attack"
+
+
+def code_in(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(("page", "file"), [("add-a-method.md", "npo.py"), ("add-a-metric.md", "loss_attack.py")])
+def test_the_guides_show_the_plugins_that_are_tested(page, file):
+    def meaning(code):
+        return [ast.dump(part) for part in ast.parse(code).body[1:]]
+
+    tested = meaning((PACKAGE / file).read_text())
+    assert tested in [meaning(code) for code in code_in(page) if code.startswith('"""')]
