@@ -20,8 +20,8 @@ from harness.sizing.cuda_autocast import CudaAutocast
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Source
 from harness.toolkit.batches import JUDGE_BYTES, rows_at_once, vocabulary_of
-from harness.toolkit.cache import Prefilled, bytes_per_token
-from harness.toolkit.decoding import CACHE_BYTES, SEQUENCES_AT_ONCE
+from harness.toolkit.cache import Prefilled, joined
+from harness.toolkit.decoding import SEQUENCES_AT_ONCE, continued_at_once, read_at_once
 from harness.toolkit.sampling import sampled_at_once
 from harness.toolkit.scoring import SCORED_ROWS, score_batch
 from harness.toolkit.stepping import prefill, stepper
@@ -70,11 +70,28 @@ def _greedy(tracker: MemoryTracker, forget: Source, model: Model, device: torch.
     """Continue prefixes of the forget set, from as many mismatches as are continued at once."""
     tracker.add_model(model)
     length = forget.longest
-    at_once = rows_at_once(vocabulary_of(model), length, device, most=SEQUENCES_AT_ONCE)
-    logits, source = _read(tracker, model, min(at_once, forget.rows), length)
-    yield logits[:, :-1].topk(2, dim=-1)
-    rows = max(1, CACHE_BYTES[device.type] // (bytes_per_token(source) * length))
-    yield from _advanced(tracker, model, (logits, source), min(rows, len(logits) * length), length, 1)
+    sequences = min(rows_at_once(vocabulary_of(model), length, device, most=SEQUENCES_AT_ONCE), forget.rows)
+    part = min(read_at_once(length, device), sequences)
+    earlier = []
+    if sequences > part:  # They are read in parts, and of the earlier ones the caches are kept.
+        _, source = _read(tracker, model, part, length)
+        with tracker.counting("caches"):
+            earlier.append(_with_rows(source, sequences - part))
+    logits, source = _read(tracker, model, part, length)
+    yield logits[:, :-1].topk(2, dim=-1), earlier
+    del logits
+    whole = joined([*earlier, source])
+    rows = min(continued_at_once(whole, length, device), sequences * length)
+    yield from _advanced(tracker, model, whole, rows, length, 1)
+
+
+def _with_rows(source: Prefilled, rows: int) -> Prefilled:
+    """Return what is left of a pass over so many rows, given that of another."""
+    if isinstance(source, torch.Tensor):
+        return source.new_empty(rows, *source.shape[1:])
+    for layer in source.layers:
+        layer.keys, layer.values = (held.new_empty(rows, *held.shape[1:]) for held in (layer.keys, layer.values))
+    return source
 
 
 def _sampled(tracker: MemoryTracker, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
@@ -83,7 +100,8 @@ def _sampled(tracker: MemoryTracker, utility: Source, model: Model, device: torc
     prompt = utility.prefix_tokens
     at_once = sampled_at_once(model, prompt, utility.longest, device, is_cached=True)
     logits, source = _read(tracker, model, min(at_once, utility.rows), prompt)
-    yield from _advanced(tracker, model, (logits, source), len(logits), utility.longest, prompt)
+    for advanced in _advanced(tracker, model, source, len(logits), utility.longest, prompt):
+        yield advanced, logits
 
 
 def _read(tracker: MemoryTracker, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, Prefilled]:
@@ -94,15 +112,14 @@ def _read(tracker: MemoryTracker, model: Model, rows: int, tokens: int) -> tuple
 
 
 def _advanced(
-    tracker: MemoryTracker, model: Model, output: tuple[torch.Tensor, Prefilled], rows: int, tokens: int, start: int
+    tracker: MemoryTracker, model: Model, source: Prefilled, rows: int, tokens: int, start: int
 ) -> Iterator[Any]:
-    _, source = output
     # Without a cache the last step, which reads a whole row, is the largest.
     start = tokens - 1 if isinstance(source, torch.Tensor) else start
     with tracker.counting("caches"):
         advancing = stepper(model, source, rows, tokens, start)
     advancing.join(torch.zeros(rows, dtype=torch.long))
-    yield advancing.step(torch.zeros(rows, dtype=torch.long)), output
+    yield advancing.step(torch.zeros(rows, dtype=torch.long)), source
 
 
 def _causal_judge(tracker: MemoryTracker, judge: Checkpoint, utility: Source, device: torch.device) -> Iterator[Any]:

@@ -12,6 +12,7 @@ the attention mask, which transformers makes from what a cache says it holds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -94,6 +95,19 @@ def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
         for layer in cache.layers
         for held in (layer.keys, layer.values)
     )
+
+
+def joined(parts: Sequence[Prefilled]) -> Prefilled:
+    """Return the rows of all parts, one after the other; the parts' own caches are used up."""
+    first, *others = parts
+    if isinstance(first, torch.Tensor):
+        return torch.cat(list(parts))
+    for layer, *more in zip(first.layers, *(part.layers for part in others), strict=True) if others else ():
+        for name in ("keys", "values"):
+            setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *more)]))
+            for each in more:
+                setattr(each, name, None)
+    return first
 
 
 def bytes_per_token(source: Prefilled) -> int:
