@@ -19,9 +19,9 @@ from harness.models.resolving import CAUSAL_ROLES, ensure_local
 from harness.sizing.cuda_autocast import CudaAutocast
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Source
-from harness.toolkit.batches import JUDGE_BYTES, rows_at_once, vocabulary_of
+from harness.toolkit.batches import JUDGE_BYTES, read_at_once, rows_at_once, vocabulary_of
 from harness.toolkit.cache import Prefilled, joined
-from harness.toolkit.decoding import SEQUENCES_AT_ONCE, continued_at_once, read_at_once
+from harness.toolkit.decoding import SEQUENCES_AT_ONCE, continued_at_once
 from harness.toolkit.sampling import sampled_at_once
 from harness.toolkit.scoring import SCORED_ROWS, score_batch
 from harness.toolkit.stepping import prefill, stepper
@@ -71,18 +71,42 @@ def _greedy(tracker: MemoryTracker, forget: Source, model: Model, device: torch.
     tracker.add_model(model)
     length = forget.longest
     sequences = min(rows_at_once(vocabulary_of(model), length, device, most=SEQUENCES_AT_ONCE), forget.rows)
-    part = min(read_at_once(length, device), sequences)
-    earlier = []
-    if sequences > part:  # They are read in parts, and of the earlier ones the caches are kept.
-        _, source = _read(tracker, model, part, length)
-        with tracker.counting("caches"):
-            earlier.append(_with_rows(source, sequences - part))
-    logits, source = _read(tracker, model, part, length)
-    yield logits[:, :-1].topk(2, dim=-1), earlier
+    logits, source = _read(tracker, model, sequences, length, device)
+    yield logits[:, :-1].topk(2, dim=-1), source
     del logits
-    whole = joined([*earlier, source])
-    rows = min(continued_at_once(whole, length, device), sequences * length)
-    yield from _advanced(tracker, model, whole, rows, length, 1)
+    rows = min(continued_at_once(source, length, device), sequences * length)
+    yield from _advanced(tracker, model, source, rows, length, 1)
+
+
+def _sampled(tracker: MemoryTracker, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
+    """Write after the utility prompts."""
+    tracker.add_model(model)
+    prompt = utility.prefix_tokens
+    rows = min(sampled_at_once(model, prompt, utility.longest, device, is_cached=True), utility.rows)
+    logits, source = _read(tracker, model, rows, prompt, device)
+    del logits
+    yield from _advanced(tracker, model, source, rows, utility.longest, prompt)
+
+
+def _read(
+    tracker: MemoryTracker, model: Model, rows: int, tokens: int, device: torch.device
+) -> tuple[torch.Tensor, Prefilled]:
+    """Read rows in parts; return the logits of the last part, the only ones that are held, and the caches of all."""
+    part = min(read_at_once(tokens, device), rows)
+    earlier = []
+    if rows > part:
+        _, source = _read_part(tracker, model, part, tokens)
+        with tracker.counting("caches"):
+            earlier.append(_with_rows(source, rows - part))
+    logits, source = _read_part(tracker, model, part, tokens)
+    return logits, joined([*earlier, source])
+
+
+def _read_part(tracker: MemoryTracker, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, Prefilled]:
+    logits, source = prefill(model, torch.zeros(rows, tokens, dtype=torch.long), is_cached=True)
+    if not isinstance(source, torch.Tensor):
+        tracker.means("caches", [held for layer in source.layers for held in (layer.keys, layer.values)])
+    return logits, source
 
 
 def _with_rows(source: Prefilled, rows: int) -> Prefilled:
@@ -92,23 +116,6 @@ def _with_rows(source: Prefilled, rows: int) -> Prefilled:
     for layer in source.layers:
         layer.keys, layer.values = (held.new_empty(rows, *held.shape[1:]) for held in (layer.keys, layer.values))
     return source
-
-
-def _sampled(tracker: MemoryTracker, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
-    """Write after the utility prompts."""
-    tracker.add_model(model)
-    prompt = utility.prefix_tokens
-    at_once = sampled_at_once(model, prompt, utility.longest, device, is_cached=True)
-    logits, source = _read(tracker, model, min(at_once, utility.rows), prompt)
-    for advanced in _advanced(tracker, model, source, len(logits), utility.longest, prompt):
-        yield advanced, logits
-
-
-def _read(tracker: MemoryTracker, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, Prefilled]:
-    logits, source = prefill(model, torch.zeros(rows, tokens, dtype=torch.long), is_cached=True)
-    if not isinstance(source, torch.Tensor):
-        tracker.means("caches", [held for layer in source.layers for held in (layer.keys, layer.values)])
-    return logits, source
 
 
 def _advanced(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from harness.contracts import Model, Sequences
-from harness.toolkit.batches import rows_at_once, vocabulary_of
+from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
 from harness.toolkit.cache import Prefilled, bytes_per_token, joined
 from harness.toolkit.precision import LogitPrecision
 from harness.toolkit.stepping import Stepper, is_cache_exact, prefill, stepper
@@ -27,8 +27,6 @@ CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 FEWEST_ROWS = 16
 """That are generated at once, whatever they weigh: each step reads all weights, and rounds otherwise for fewer."""
 SEQUENCES_AT_ONCE = 64
-READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
-"""Of a forward pass over whole sequences: on a CPU what a layer makes of them stays in its caches."""
 
 
 @dataclass(frozen=True)
@@ -123,11 +121,6 @@ def _read(
         near_ties += close
         del logits  # Else they would lie beside the next part's.
     return torch.cat(choices), joined(sources), precision, near_ties
-
-
-def read_at_once(tokens: int, device: torch.device) -> int:
-    """Return how many sequences of so many tokens are read in one forward pass."""
-    return max(1, READ_TOKENS[device.type] // tokens)
 
 
 def continued_at_once(source: Prefilled, tokens: int, device: torch.device) -> int:
