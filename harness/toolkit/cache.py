@@ -99,15 +99,15 @@ def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
 
 def joined(parts: Sequence[Prefilled]) -> Prefilled:
     """Return the rows of all parts, one after the other; the parts' own caches are used up."""
-    first, *others = parts
-    if isinstance(first, torch.Tensor):
-        return torch.cat(list(parts))
-    for layer, *more in zip(first.layers, *(part.layers for part in others), strict=True) if others else ():
+    caches = [part for part in parts if not isinstance(part, torch.Tensor)]
+    if not caches:
+        return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
+    for layer, *others in zip(*(cache.layers for cache in caches), strict=True) if len(caches) > 1 else ():
         for name in ("keys", "values"):
-            setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *more)]))
-            for each in more:
+            setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *others)]))
+            for each in others:
                 setattr(each, name, None)
-    return first
+    return caches[0]
 
 
 def bytes_per_token(source: Prefilled) -> int:

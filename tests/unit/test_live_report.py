@@ -1,14 +1,17 @@
 """The report beside a running sweep: it is written as trials end, told once, and can neither harm nor outlive one."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from harness.errors import StorageError
+from harness.execution.jobs import Event
 from harness.records.journal import Journal
 from harness.records.record import Started
 from harness.reporting import live_report
 from harness.reporting.live_report import LiveReport
+from harness.sweep import _watched
 
 
 @pytest.fixture
@@ -66,6 +69,19 @@ def test_there_is_no_report_of_nothing_and_none_without_news(sweep, folder, monk
         measure(1)
     assert written.points == []
     assert said == []
+
+
+@pytest.mark.parametrize(("kind", "is_news"), [("finished", True), ("failed", True), ("measured", False)])
+def test_a_trial_that_is_over_is_news(sweep, make_job, kind, is_news):
+    plan, journal, _ = sweep
+    told = []
+    report = SimpleNamespace(refresh=lambda: told.append("report"))
+    tracking = SimpleNamespace(log_trial=lambda plan, trial: None)
+    jobs = [make_job("emso"), make_job("memory", provides="k")]
+    watch = _watched(lambda event: told.append(event.job), plan, jobs, journal, tracking, report)
+    watch(Event(job="memory", kind=kind))
+    watch(Event(job="emso", kind=kind))
+    assert told == ["memory", "emso", *["report"] * is_news]
 
 
 @pytest.mark.parametrize("error", [StorageError("the disk is full"), MemoryError(), ValueError("another's words")])
