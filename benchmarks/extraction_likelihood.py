@@ -1,5 +1,7 @@
 """How much faster exact EL is than generating: against a generation per prefix, and one per prefix length.
 
+And what the sizes of its groups are worth: against itself with smaller caches and larger forward passes.
+
     python -m benchmarks.extraction_likelihood [--model ID] [--tokenizer FOLDER] [--sequences N] [--rows N]
 
 All ways run on the same model, sequences and threads, in one process, one after the other; the figures
@@ -20,7 +22,8 @@ from harness.data.sequences import load_forget
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
 from harness.specs import Source
-from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.batches import READ_TOKENS
+from harness.toolkit.decoding import CACHE_BYTES, greedy_continuations
 
 Tokens = dict[tuple[int, int], list[int]]
 
@@ -48,6 +51,7 @@ def main() -> None:
     print(f"{len(sequences)} sequences of {sequences.tokens_NT.shape[1]} tokens, {torch.get_num_threads()} threads")
     print(f"Lethe                              {fast:8.2f} s")
     for name, way, rows in (
+        ("small groups, whole passes", _in_small_groups, sequences),
         ("a generation per prefix length", _per_length, sequences),
         ("a generation per prefix", _per_prefix, few),
     ):
@@ -76,6 +80,16 @@ def _keys(sequences: Sequences) -> list[tuple[int, int]]:
 def _ours(model: Model, sequences: Sequences) -> Tokens:
     found = greedy_continuations(model, sequences, [range(1, length) for length in sequences.lengths_N.tolist()])
     return {key: found.of(*key) for key in _keys(sequences)}
+
+
+def _in_small_groups(model: Model, sequences: Sequences) -> Tokens:
+    """Do what Lethe does, with caches of 16 MiB and sequences read 64 at a time."""
+    ours = CACHE_BYTES["cpu"], READ_TOKENS["cpu"]
+    CACHE_BYTES["cpu"], READ_TOKENS["cpu"] = 16 << 20, 1 << 20
+    try:
+        return _ours(model, sequences)
+    finally:
+        CACHE_BYTES["cpu"], READ_TOKENS["cpu"] = ours
 
 
 def _per_prefix(model: Model, sequences: Sequences) -> Tokens:

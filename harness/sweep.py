@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from harness.records.journal import Journal
     from harness.records.live_tracking import LiveTracking
     from harness.records.results import Results
+    from harness.reporting.live_report import LiveReport
     from harness.specs import TrialSpec
 
 ExecutorName = Literal["ray", "inline"]
@@ -126,6 +127,7 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tr
     from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
     from harness.library import SweepResults
     from harness.records.journal import Journal
+    from harness.reporting.live_report import LiveReport
     from harness.reporting.point_tags import point_tags
     from harness.reporting.write import write, write_measured
 
@@ -139,8 +141,11 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tr
     def run(results: Results, studies: Sequence[StudySpec]) -> Results:
         if (jobs := jobs_for(results, folders)) or studies:
             left = sum(study.spec.trials - len(study.candidates) for study in unfinished_studies(results))
-            with Progress(jobs, candidates=left if studies else 0) as progress:
-                watch = _tracked(progress, results.plan, jobs, journal, tracking)
+            with (
+                Progress(jobs, candidates=left if studies else 0) as progress,
+                LiveReport(planned, journal, folders.results, progress.say) as report,
+            ):
+                watch = _watched(progress, results.plan, jobs, journal, tracking, report)
                 _executor(executor)(jobs, folders, watch, studies)
         return read_tuned(planned, journal)
 
@@ -220,8 +225,10 @@ def _folders(results: str | PathLike[str], planned: Plan) -> Folders:
     return Folders(results=root / planned.sweep, artifacts=root / "artifacts")
 
 
-def _tracked(watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracking: LiveTracking) -> Watcher:
-    """Return a watcher that also has MLflow brought up to date whenever a trial is over."""
+def _watched(
+    watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracking: LiveTracking, report: LiveReport
+) -> Watcher:
+    """Return a watcher that also has MLflow and the report brought up to date whenever a trial is over."""
     from harness.records.results import trial_results
 
     specs = {job.name: job.spec for job in jobs if job.kind == "trial"}
@@ -231,6 +238,7 @@ def _tracked(watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journa
         if event.kind in ("finished", "failed") and event.job in specs:
             spec = specs[event.job]
             tracking.log_trial(planned, trial_results(spec, journal.read(spec.trial_id)))
+            report.refresh()
 
     return watched
 

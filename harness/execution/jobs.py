@@ -148,8 +148,24 @@ def jobs_for(results: Results, folders: Folders) -> list[Job]:
         strength = "" if len(spec.strengths) != 1 else f"-{spec.strengths[0]:g}"
         name = _unused(f"{spec.variant}{strength}-{_short(spec.model.id)}-s{spec.seed}", spec.trial_id, taken)
         trials.append(Job(name=name, kind="trial", spec=spec, needs=needs))
-    # Long ones start first, so that none is left alone at the end.
-    return [*filter(None, memorize.values()), *sorted(trials, key=lambda job: -len(job.spec.points()))]
+    return [*filter(None, memorize.values()), *_in_order(trials)]
+
+
+def _in_order(trials: Sequence[Job]) -> list[Job]:
+    """Return trials in the order to start them: an early table of all variants, and no long one alone at the end.
+
+    The quickest trial of each variant on each model comes first, quick ones before long ones; then the others,
+    longest first. A trial is as long as it has points.
+    """
+    first: dict[tuple[str, str], Job] = {}
+    for job in sorted(trials, key=_length):
+        first.setdefault((job.spec.model.id, job.spec.variant), job)
+    names = {job.name for job in first.values()}
+    return [*first.values(), *sorted((job for job in trials if job.name not in names), key=_length, reverse=True)]
+
+
+def _length(job: Job) -> int:
+    return len(job.spec.points())
 
 
 def _unused(name: str, digest: str, taken: set[str]) -> str:

@@ -100,7 +100,11 @@ class Progress:
             self._take(job, event)
             line = self._line(job, event)
         if line:
-            self._console.print(line, markup=False, soft_wrap=True)
+            self.say(line)
+
+    def say(self, line: str) -> None:
+        """Show a line that stays, above what is running."""
+        self._console.print(line, markup=False, soft_wrap=True)
 
     def _take(self, job: _JobView, event: Event) -> None:
         self._count(job, -1)

@@ -19,9 +19,9 @@ from harness.models.resolving import CAUSAL_ROLES, ensure_local
 from harness.sizing.cuda_autocast import CudaAutocast
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Source
-from harness.toolkit.batches import JUDGE_BYTES, rows_at_once, vocabulary_of
-from harness.toolkit.cache import Prefilled, bytes_per_token
-from harness.toolkit.decoding import CACHE_BYTES, SEQUENCES_AT_ONCE
+from harness.toolkit.batches import JUDGE_BYTES, read_at_once, rows_at_once, vocabulary_of
+from harness.toolkit.cache import Prefilled, joined
+from harness.toolkit.decoding import SEQUENCES_AT_ONCE, continued_at_once
 from harness.toolkit.sampling import sampled_at_once
 from harness.toolkit.scoring import SCORED_ROWS, score_batch
 from harness.toolkit.stepping import prefill, stepper
@@ -70,39 +70,63 @@ def _greedy(tracker: MemoryTracker, forget: Source, model: Model, device: torch.
     """Continue prefixes of the forget set, from as many mismatches as are continued at once."""
     tracker.add_model(model)
     length = forget.longest
-    at_once = rows_at_once(vocabulary_of(model), length, device, most=SEQUENCES_AT_ONCE)
-    logits, source = _read(tracker, model, min(at_once, forget.rows), length)
-    yield logits[:, :-1].topk(2, dim=-1)
-    rows = max(1, CACHE_BYTES[device.type] // (bytes_per_token(source) * length))
-    yield from _advanced(tracker, model, (logits, source), min(rows, len(logits) * length), length, 1)
+    sequences = min(rows_at_once(vocabulary_of(model), length, device, most=SEQUENCES_AT_ONCE), forget.rows)
+    logits, source = _read(tracker, model, sequences, length, device)
+    yield logits[:, :-1].topk(2, dim=-1), source
+    del logits
+    rows = min(continued_at_once(source, length, device), sequences * length)
+    yield from _advanced(tracker, model, source, rows, length, 1)
 
 
 def _sampled(tracker: MemoryTracker, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Write after the utility prompts."""
     tracker.add_model(model)
     prompt = utility.prefix_tokens
-    at_once = sampled_at_once(model, prompt, utility.longest, device, is_cached=True)
-    logits, source = _read(tracker, model, min(at_once, utility.rows), prompt)
-    yield from _advanced(tracker, model, (logits, source), len(logits), utility.longest, prompt)
+    rows = min(sampled_at_once(model, prompt, utility.longest, device, is_cached=True), utility.rows)
+    logits, source = _read(tracker, model, rows, prompt, device)
+    del logits
+    yield from _advanced(tracker, model, source, rows, utility.longest, prompt)
 
 
-def _read(tracker: MemoryTracker, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, Prefilled]:
+def _read(
+    tracker: MemoryTracker, model: Model, rows: int, tokens: int, device: torch.device
+) -> tuple[torch.Tensor, Prefilled]:
+    """Read rows in parts; return the logits of the last part, the only ones that are held, and the caches of all."""
+    part = min(read_at_once(tokens, device), rows)
+    earlier = []
+    if rows > part:
+        _, source = _read_part(tracker, model, part, tokens)
+        with tracker.counting("caches"):
+            earlier.append(_with_rows(source, rows - part))
+    logits, source = _read_part(tracker, model, part, tokens)
+    return logits, joined([*earlier, source])
+
+
+def _read_part(tracker: MemoryTracker, model: Model, rows: int, tokens: int) -> tuple[torch.Tensor, Prefilled]:
     logits, source = prefill(model, torch.zeros(rows, tokens, dtype=torch.long), is_cached=True)
     if not isinstance(source, torch.Tensor):
         tracker.means("caches", [held for layer in source.layers for held in (layer.keys, layer.values)])
     return logits, source
 
 
+def _with_rows(source: Prefilled, rows: int) -> Prefilled:
+    """Return what is left of a pass over so many rows, given that of another."""
+    if isinstance(source, torch.Tensor):
+        return source.new_empty(rows, *source.shape[1:])
+    for layer in source.layers:
+        layer.keys, layer.values = (held.new_empty(rows, *held.shape[1:]) for held in (layer.keys, layer.values))
+    return source
+
+
 def _advanced(
-    tracker: MemoryTracker, model: Model, output: tuple[torch.Tensor, Prefilled], rows: int, tokens: int, start: int
+    tracker: MemoryTracker, model: Model, source: Prefilled, rows: int, tokens: int, start: int
 ) -> Iterator[Any]:
-    _, source = output
     # Without a cache the last step, which reads a whole row, is the largest.
     start = tokens - 1 if isinstance(source, torch.Tensor) else start
     with tracker.counting("caches"):
         advancing = stepper(model, source, rows, tokens, start)
     advancing.join(torch.zeros(rows, dtype=torch.long))
-    yield advancing.step(torch.zeros(rows, dtype=torch.long)), output
+    yield advancing.step(torch.zeros(rows, dtype=torch.long)), source
 
 
 def _causal_judge(tracker: MemoryTracker, judge: Checkpoint, utility: Source, device: torch.device) -> Iterator[Any]:

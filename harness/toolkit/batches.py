@@ -8,6 +8,8 @@ from harness.contracts import Model
 
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 """What the logits of one forward pass may weigh: with 50,000 tokens to choose from they outweigh all else."""
+READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
+"""Of one forward pass over texts: on a CPU what a layer makes of them stays in its caches."""
 JUDGE_BYTES = 1 << 30
 """Judges that weigh less than this together stay loaded beside a model that is measured."""
 
@@ -22,6 +24,16 @@ def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) 
         13
     """
     return max(1, min(most, LOGIT_BYTES[device.type] // (4 * vocabulary * tokens)))
+
+
+def read_at_once(tokens: int, device: torch.device) -> int:
+    """Return how many rows of so many tokens to read in one forward pass where their logits have room.
+
+    Example:
+        >>> read_at_once(128, torch.device("cpu")), read_at_once(2_000, torch.device("cpu"))
+        (8, 1)
+    """
+    return max(1, READ_TOKENS[device.type] // tokens)
 
 
 def vocabulary_of(model: Model) -> int:

@@ -12,6 +12,7 @@ the attention mask, which transformers makes from what a cache says it holds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -94,6 +95,19 @@ def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
         for layer in cache.layers
         for held in (layer.keys, layer.values)
     )
+
+
+def joined(parts: Sequence[Prefilled]) -> Prefilled:
+    """Return the rows of all parts, one after the other; the parts' own caches are used up."""
+    caches = [part for part in parts if not isinstance(part, torch.Tensor)]
+    if not caches:
+        return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
+    for layer, *others in zip(*(cache.layers for cache in caches), strict=True) if len(caches) > 1 else ():
+        for name in ("keys", "values"):
+            setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *others)]))
+            for each in others:
+                setattr(each, name, None)
+    return caches[0]
 
 
 def bytes_per_token(source: Prefilled) -> int:

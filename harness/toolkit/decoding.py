@@ -17,13 +17,15 @@ from dataclasses import dataclass
 import torch
 
 from harness.contracts import Model, Sequences
-from harness.toolkit.batches import rows_at_once, vocabulary_of
-from harness.toolkit.cache import Prefilled, bytes_per_token
+from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
+from harness.toolkit.cache import Prefilled, bytes_per_token, joined
 from harness.toolkit.precision import LogitPrecision
 from harness.toolkit.stepping import Stepper, is_cache_exact, prefill, stepper
 
-CACHE_BYTES = {"cpu": 16 << 20, "cuda": 4 << 30}
-"""Of keys and values that are generated from at once: on a CPU what its caches hold, on a GPU what keeps it busy."""
+CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
+"""Of keys and values that are generated from at once."""
+FEWEST_ROWS = 16
+"""That are generated at once, whatever they weigh: each step reads all weights, and rounds otherwise for fewer."""
 SEQUENCES_AT_ONCE = 64
 
 
@@ -85,9 +87,7 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
     near_ties = 0
     for length, members in _groups(sequences, vocabulary_of(model), device):
         tokens = sequences.tokens_NT[members, :length].to(device)
-        logits, source = prefill(model, tokens, is_cached)
-        precision = LogitPrecision.of(model, logits)
-        choice, close = _greedy(logits[:, :-1], precision)
+        choice, source, precision, close = _read(model, tokens, is_cached)
         predicted_NT[members, 1:length] = choice.cpu()
         near_ties += close
         next_NT[members, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), next_NT.shape[1])
@@ -100,11 +100,32 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
             }
         )
         whole, close = _continue(model, source, tokens, choice, wanted, precision)
-        del logits, source  # Else they would lie beside the next group's.
+        del source  # Else it would lie beside the next group's.
         near_ties += close
         for (mismatch, row), tokens_T in zip(wanted, whole, strict=True):
             rows[int(members[row]), mismatch] = tokens_T
     return Continuations(sequences, predicted_NT, near_ties, precision.near_tie_limit, rows, next_NT)
+
+
+def _read(
+    model: Model, tokens_BT: torch.Tensor, is_cached: bool
+) -> tuple[torch.Tensor, Prefilled, LogitPrecision, int]:
+    """Return the greedy choices after each token but the last, what is continued, and the choices' near ties."""
+    choices, sources, near_ties = [], [], 0
+    for part in tokens_BT.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)):
+        logits, source = prefill(model, part, is_cached)
+        precision = LogitPrecision.of(model, logits)
+        choice, close = _greedy(logits[:, :-1], precision)
+        choices.append(choice)
+        sources.append(source)
+        near_ties += close
+        del logits  # Else they would lie beside the next part's.
+    return torch.cat(choices), joined(sources), precision, near_ties
+
+
+def continued_at_once(source: Prefilled, tokens: int, device: torch.device) -> int:
+    """Return how many rows of so many tokens are generated at once."""
+    return max(FEWEST_ROWS, CACHE_BYTES[device.type] // (bytes_per_token(source) * tokens))
 
 
 def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:
@@ -143,7 +164,7 @@ def _continue(
 ) -> tuple[list[torch.Tensor], int]:
     """Generate to the end from each (mismatch position, row) of a forward pass; sorted by position."""
     length = tokens_BT.shape[1]
-    at_once = max(1, CACHE_BYTES[tokens_BT.device.type] // (bytes_per_token(source) * length))
+    at_once = continued_at_once(source, length, tokens_BT.device)
     done: list[torch.Tensor] = []
     near_ties = 0
     for start in range(0, len(wanted), at_once):

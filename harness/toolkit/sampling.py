@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from harness.contracts import Model
-from harness.toolkit.batches import rows_at_once, vocabulary_of
-from harness.toolkit.cache import bytes_per_token
+from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
+from harness.toolkit.cache import bytes_per_token, joined
 from harness.toolkit.stepping import is_cache_exact, prefill, stepper
 
 ROWS_AT_ONCE = 256
@@ -78,8 +78,12 @@ def _sample(
     device = prompts_BT.device
     rows, start = prompts_BT.shape
     steps = draws_BS.shape[1]
-    prompt_logits, source = prefill(model, prompts_BT, is_cached)
-    logits = prompt_logits[:, -1]
+    last_logits, sources = [], []
+    for part in prompts_BT.split(read_at_once(start, device)):
+        prompt_logits, source = prefill(model, part, is_cached)
+        last_logits.append(prompt_logits[:, -1].clone())
+        sources.append(source)
+    logits, source = torch.cat(last_logits), joined(sources)
     rows_stepper = stepper(model, source, rows, start + steps, start)
     rows_stepper.join(torch.arange(rows, device=device))
     generated = torch.empty(rows, steps, dtype=torch.long, device=device)

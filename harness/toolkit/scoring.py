@@ -18,7 +18,7 @@ from harness.digests import file_digest
 from harness.errors import ModelError
 from harness.hub import DESCRIPTION
 from harness.models.loading import load_model, load_tokenizer, positions
-from harness.toolkit.batches import rows_at_once
+from harness.toolkit.batches import read_at_once, rows_at_once
 from harness.toolkit.device import computing_device
 from harness.toolkit.losses import token_nll
 
@@ -60,8 +60,10 @@ class CausalJudge:
         for start in range(0, len(by_length), at_once):
             rows = [row for _, row in by_length[start : start + at_once]]
             # Right padding needs no mask: a causal model's earlier positions never see it.
-            padded = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
-            nll_BS, mean_BD, last_BD = score_batch(self._model, *padded)
+            tokens_BT, lengths_B = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
+            parts = (each.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)) for each in (tokens_BT, lengths_B))
+            scored = [score_batch(self._model, *part) for part in zip(*parts, strict=True)]
+            nll_BS, mean_BD, last_BD = map(torch.cat, zip(*scored, strict=True))
             mean_ND[rows], last_ND[rows] = mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
             for row, values in zip(rows, nll_BS.cpu(), strict=True):
                 prompt, text = cut[row]

@@ -13,7 +13,8 @@ from evaluators.metrics.extraction_likelihood import (
     sampled_prefixes,
     set_overlap,
 )
-from harness.toolkit.decoding import CACHE_BYTES, greedy_continuations
+from harness.toolkit.batches import READ_TOKENS
+from harness.toolkit.decoding import CACHE_BYTES, FEWEST_ROWS, continued_at_once, greedy_continuations
 from harness.toolkit.pair import PairModel
 from harness.toolkit.sampling import choose, sample, uniforms
 
@@ -104,13 +105,33 @@ def test_only_mismatches_are_generated(model, sequences):
     assert all(one_prefix.of(row, 5) == found.of(row, 5) for row in range(len(lengths)))
 
 
-def test_small_cache_budgets_change_nothing(model, sequences, monkeypatch):
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_small_budgets_change_nothing(model, sequences, monkeypatch, is_cached):
     prefixes = [range(1, length) for length in sequences.lengths_N.tolist()]
+    monkeypatch.setattr("harness.toolkit.decoding.is_cache_exact", lambda *of: is_cached)
     whole = greedy_continuations(model, sequences, prefixes)
     monkeypatch.setitem(CACHE_BYTES, "cpu", 1)
+    monkeypatch.setattr("harness.toolkit.decoding.FEWEST_ROWS", 1)
     monkeypatch.setattr("harness.toolkit.decoding.SEQUENCES_AT_ONCE", 2)
+    monkeypatch.setitem(READ_TOKENS, "cpu", 1)
     cut = greedy_continuations(model, sequences, prefixes)
+    assert whole.rows.keys() == cut.rows.keys()
     assert all(torch.equal(whole.rows[key], cut.rows[key]) for key in whole.rows)
+    assert torch.equal(whole.predicted_NT, cut.predicted_NT)
+    assert whole.near_ties == cut.near_ties
+
+
+def test_a_heavy_models_rows_are_not_generated_one_by_one():
+    one_row = torch.zeros(1, 1, dtype=torch.long)  # Its number alone: 8 bytes a token.
+    assert continued_at_once(one_row, 1 << 30, torch.device("cpu")) == FEWEST_ROWS
+    assert continued_at_once(one_row, 100, torch.device("cpu")) == CACHE_BYTES["cpu"] // 800
+
+
+def test_prompts_that_are_read_in_parts_are_continued_alike(model, monkeypatch):
+    prompts = torch.randint(0, 60, (5, 6), generator=torch.Generator().manual_seed(2))
+    whole = sample(model, prompts, 8, seed=1)
+    monkeypatch.setitem(READ_TOKENS, "cpu", 12)
+    assert torch.equal(sample(model, prompts, 8, seed=1), whole)
 
 
 @pytest.mark.parametrize("n", [1, 3, 8])

@@ -103,6 +103,19 @@ def test_a_memorised_model_that_is_there_is_read_once_for_all_trials_that_need_i
     assert asked == {builder.provides: 1}
 
 
+def test_the_quickest_trial_of_each_variant_comes_first_and_then_the_longest(make_row, make_plan, tmp_path):
+    rows = [
+        *(make_row("original"), make_row("emso", (1, 2, 3)), make_row("emso", (1, 2, 3), seed=1)),
+        *(make_row("ta", (0.1,)), make_row("ta", (0.2,), seed=1), make_row("di", (1, 2)), make_row("di", (1,), seed=1)),
+    ]
+    results = Results(make_plan(*rows), tuple(trial_results(spec, ()) for spec in rows))
+    jobs = jobs_for(results, Folders(tmp_path / "s", tmp_path / "artifacts"))
+    assert [job.spec.trial_id for job in jobs] == [
+        *("original-0", "ta-0", "di-1", "emso-0"),
+        *("emso-1", "di-0", "ta-1"),
+    ]
+
+
 def test_jobs_whose_short_names_are_the_same_have_names_of_their_own(make_row, make_plan, tmp_path):
     specs = [replace(make_row("emso", (1, 2)), trial_id=f"1f3c{end}") for end in ("aaaa", "bbbb")]
     results = Results(make_plan(*specs), tuple(trial_results(spec, ()) for spec in specs))

@@ -12,6 +12,7 @@ from evaluators.metrics.perplexity import perplexity
 from evaluators.metrics.repetition import div_n, rep_n, table_div_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.models.resolving import resolve_judge
+from harness.toolkit.batches import READ_TOKENS
 from harness.toolkit.scoring import CausalJudge, memorization_accuracy
 
 
@@ -67,6 +68,17 @@ def test_judges_read_a_text_given_its_prompt():
     assert not np.allclose(together.mean_ND[0], together.last_ND[0], atol=1e-2)
     whole = judge.score([""], ["The old man walked home."])
     assert perplexity(whole.nll) != pytest.approx(perplexity(alone.nll))
+
+
+def test_a_judge_that_reads_in_parts_finds_the_same(monkeypatch):
+    judge = CausalJudge(resolve_judge("perplexity", "miniature"))
+    texts = ["The old man walked home.", "A nurse lives in Paris.", "Stocks fell by three percent."]
+    whole = judge.score([""] * 3, texts)
+    monkeypatch.setitem(READ_TOKENS, "cpu", 1)
+    in_parts = judge.score([""] * 3, texts)
+    assert in_parts.nll == [pytest.approx(row, abs=1e-4) for row in whole.nll]
+    assert np.allclose(in_parts.mean_ND, whole.mean_ND, atol=1e-4)
+    assert np.allclose(in_parts.last_ND, whole.last_ND, atol=1e-4)
 
 
 def test_similarity_orders_texts_as_a_person_would():
