@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Family:
     """Whether a module that holds W_q, W_k and W_v has those of head 0 first, then of head 1; else all W_q first."""
     inputs_first: bool = False
     """Whether weights are [inputs, outputs], as of transformers' Conv1D; else [outputs, inputs], as of Linear."""
+    windowed: Literal["attention_layers", "layer_types", "every layer"] | None = None
+    """Where the configuration says which layers see a window of the text; None: they see all of it."""
 
     @property
     def attention(self) -> str:
@@ -39,7 +42,11 @@ _GATED_MLP = {"C_gate": "mlp.gate_proj", "C_fc": "mlp.up_proj", "C_proj": "mlp.d
 _LLAMA = Family("model.layers", _SELF | _GATED_MLP)
 
 FAMILIES: dict[str, Family] = {
-    "gpt_neo": Family("transformer.h", _attention("attn.attention", *_SEPARATE, "out_proj") | _GPT_MLP),
+    "gpt_neo": Family(
+        "transformer.h",
+        _attention("attn.attention", *_SEPARATE, "out_proj") | _GPT_MLP,
+        windowed="attention_layers",
+    ),
     "gpt2": Family("transformer.h", _attention("attn", *("c_attn",) * 3, "c_proj") | _GPT_MLP, inputs_first=True),
     "gptj": Family(
         "transformer.h",
@@ -63,9 +70,14 @@ FAMILIES: dict[str, Family] = {
         "model.layers",
         _attention("self_attn", *("qkv_proj",) * 3, "o_proj")
         | {"C_gate": "mlp.gate_up_proj", "C_fc": "mlp.gate_up_proj", "C_proj": "mlp.down_proj"},
+        windowed="every layer",
     ),
-    "starcoder2": Family("model.layers", _SELF | _GPT_MLP),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), _LLAMA),
-    **dict.fromkeys(("olmo", "olmo2", "olmo3", "stablelm", "granite", "cohere", "cohere2", "smollm3"), _LLAMA),
+    "starcoder2": Family("model.layers", _SELF | _GPT_MLP, windowed="every layer"),
+    "mistral": replace(_LLAMA, windowed="every layer"),
+    **dict.fromkeys(("llama", "gemma", "olmo", "olmo2", "stablelm", "granite", "cohere"), _LLAMA),
+    **dict.fromkeys(
+        ("qwen2", "qwen3", "gemma2", "gemma3_text", "olmo3", "cohere2", "smollm3"),
+        replace(_LLAMA, windowed="layer_types"),
+    ),
 }
 """By transformers' `model_type`."""

@@ -5,10 +5,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from harness.contracts import Training
+from harness.contracts import Checkpoint, Training
 from harness.errors import ModelError
+from harness.models.attention import attention_weights, head_of_block, visible_keys
 from harness.models.blocks import block_place, blocks, counts_by_kind, kinds_among, lacks_blocks
 from harness.models.families import FAMILIES
+from harness.models.loading import architecture
 from harness.models.patch import apply_patch, save_patch
 from harness.toolkit.engines.torch import TorchEngine
 from harness.toolkit.finetune import micro_batches
@@ -28,6 +30,7 @@ UNGROUPED = {
 }
 OWN_WIDTH = ("mistral", "qwen3", "gemma", "gemma2", "gemma3_text")
 """Heads of these may be wider than the hidden size divided among them."""
+GROUPED = [name for name in FAMILIES if name not in UNGROUPED]
 GATED = [name for name, family in FAMILIES.items() if "C_gate" in family.matrices]
 OFTEN = ("gpt_neo", "gpt2", "gpt_neox", "llama", "phi3")
 """One of each layout; all others are tried in `make soak`."""
@@ -107,7 +110,7 @@ def test_they_are_called_as_in_the_paper(model_type):
     names = list(named(model))
     places = [block_place(name) for name in names]
     assert None not in places
-    is_grouped = model_type not in UNGROUPED
+    is_grouped = model_type in GROUPED
     has_gates = model_type in GATED
     assert counts_by_kind(blocks(model)) == {
         **{kind: [HEADS] * LAYERS for kind in ("W_q",)},
@@ -263,6 +266,23 @@ def test_scores_and_selection_are_those_of_gradients_taken_by_hand(model_type, b
     of_heads = {name: m for name, m in scores.items() if name.startswith("L0.W")}
     assert of_heads == pytest.approx(by_hand, rel=1e-3, abs=1e-6)
     assert list(of_heads) == sorted(by_hand, key=lambda name: by_hand[name])
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("model_type", EVERY)
+def test_a_heads_attention_is_what_the_model_reports_over_the_keys_that_its_layer_sees(model_type, window, tmp_path):
+    sliding = {"sliding_window": window, "use_sliding_window": True, "max_window_layers": 0} if window else {}
+    local = {"attention_types": [[["global", "local"], 1]], "window_size": window} if window else {}
+    model = make(model_type, **(local if model_type == "gpt_neo" else sliding if model_type in GROUPED else {}))
+    model.save_pretrained(tmp_path)
+    shapes = architecture(Checkpoint("tiny", str(tmp_path), str(tmp_path), ""))
+    with torch.inference_mode():
+        attentions = model(input_ids=TOKENS[:1], output_attentions=True).attentions
+    for layer, head in ((0, 2), (1, 1)):
+        named_head = head_of_block(shapes, f"L{layer}.W_q.H{head}")
+        weights = attention_weights(model, TOKENS[0].tolist(), named_head)
+        assert torch.equal(weights, attentions[layer][0, head].float())
+        assert torch.equal(weights != 0, visible_keys(TOKENS.shape[1], named_head))
 
 
 @pytest.mark.parametrize("model_type", EVERY)

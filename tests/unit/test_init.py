@@ -8,10 +8,10 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness import init
+from harness.models.families import FAMILIES
 from harness.planning.first_file import strength_grid
 from harness.planning.given_texts import TextLengths, chosen_prefix, named_source
 from harness.planning.plan import plan
-from harness.models.families import FAMILIES
 from harness.plugins import METHODS
 
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost. " * 99
