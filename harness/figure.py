@@ -108,8 +108,8 @@ def attention(arguments: argparse.Namespace) -> int:
     head = head_of_block(architecture(original), arguments.block)
     tokens, strings = _tokens(original, _text(arguments))
     model = load_model(original)
-    before_QK, visible_QK = attention_weights(model, tokens, head), visible_keys(model, len(tokens), head)
-    reach = f"local, the last {model.config.window_size} tokens" if head.is_local else "global"
+    before_QK, visible_QK = attention_weights(model, tokens, head), visible_keys(len(tokens), head)
+    reach = "global" if head.window is None else f"local, the last {head.window} tokens"
     del model  # An erased model may be as large.
     after_QK = _after(arguments, original, tokens, head)
     title = f"{Path(original.id).name}: attention weights of layer {head.layer}, head {head.index} ({reach})"

@@ -65,7 +65,7 @@ class EMSO(Method):
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         """Return why a model has no blocks to choose from; the whole of any model can be trained."""
         reason = lacks_blocks(str(config.get("model_type"))) if self.selection != "all" else None
-        return f"{reason} Use a GPT-Neo, or selection: all, which trains the whole model." if reason else None
+        return f"{reason} Or use selection: all, which trains the whole model." if reason else None
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for, with the blocks that were chosen and their scores."""

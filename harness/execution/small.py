@@ -23,8 +23,8 @@ MORE_TEXTS: Mapping[MoreTexts, Source] = {"holdout": FORGET, "retain": RETAIN}
 TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
 
 
-def small_spec(reference: str = "none", seed: int = 0) -> TrialSpec:
-    """Return a trial on the smallest miniature, with a few texts: all that a plugin needs to be tried."""
+def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> TrialSpec:
+    """Return a trial on the smallest miniature, or another model, with a few texts: all that a plugin is tried on."""
     return TrialSpec(
         trial_id="conformance",
         sweep="conformance",
@@ -37,7 +37,7 @@ def small_spec(reference: str = "none", seed: int = 0) -> TrialSpec:
         strength_name="strength",
         strengths=(),
         seed=seed,
-        model=resolve_model(MODEL),
+        model=resolve_model(model),
         training=TRAINING,
         memorization=MemorizedTraining(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
         engine=Engine(),

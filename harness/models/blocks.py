@@ -1,27 +1,37 @@
 """Blocks: the pieces of a transformer that EMSO chooses from, named as the paper names them.
 
 A block is one head's W_q, W_k, W_v or W_o, or one layer's C_fc or C_proj; biases belong to none.
-`L2.W_v.H11` is head 11 of layer 2, both counted from 0. W_q, W_k and W_v of a head are rows of
-their matrix, W_o columns: a `Block` knows which slice of which parameter it is.
+`L2.W_v.H11` is head 11 of layer 2, both counted from 0. Where several heads share their keys and values, W_k and W_v
+are their group's (`L2.W_k.G3`); the MLP of a gated layer has a C_gate besides C_fc, which is its up-projection.
+Every block is one slice of one parameter, rows or columns, in each of the families: a `Block` knows which.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from harness.contracts import Model
 from harness.errors import ModelError
+from harness.models.families import FAMILIES, Family
 
-MODEL_TYPE = "gpt_neo"
-HEAD_MATRICES = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
-LAYER_MATRICES = {"C_fc": "c_fc", "C_proj": "c_proj"}
-KINDS = (*HEAD_MATRICES, *LAYER_MATRICES)
-_NUMBER = "([0-9]{1,3})"
-_NAME = re.compile(rf"L{_NUMBER}\.(?:({'|'.join(HEAD_MATRICES)})\.H{_NUMBER}|({'|'.join(LAYER_MATRICES)}))", re.ASCII)
+HEAD_KINDS = ("W_q", "W_k", "W_v", "W_o")
+GROUPED_KINDS = ("W_k", "W_v")
+"""Those that a group of heads may share."""
+MLP_KINDS = ("C_gate", "C_fc", "C_proj")
+KINDS = (*HEAD_KINDS, *MLP_KINDS)
+_INPUT_KINDS = ("W_o", "C_proj")
+"""Those of which a head, or the MLP's inner width, is the input."""
+_NUMBER = "(?:[0-9]{1,3})"
+_NAME = re.compile(
+    rf"L(?P<layer>{_NUMBER})\.(?:(?P<kind>{'|'.join(HEAD_KINDS)})\.H(?P<head>{_NUMBER})"
+    rf"|(?P<shared>{'|'.join(GROUPED_KINDS)})\.G(?P<group>{_NUMBER})|(?P<mlp>{'|'.join(MLP_KINDS)}))",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
@@ -50,45 +60,106 @@ class BlockPlace:
     kind: str
     """One of `KINDS`."""
     head: int | None
-    """None for a block that is a whole matrix."""
+    """Of a group's W_k or W_v, the group; None for a block that is no head's."""
+    is_group: bool = False
 
 
 def lacks_blocks(model_type: str) -> str | None:
-    """Return why models of this type have no blocks; None if they have.
+    """Return why models of this type have no blocks, and what would give them some; None if they have.
 
     Example:
-        >>> lacks_blocks("gpt_neo") is None, lacks_blocks("llama")
-        (True, "blocks are defined for GPT-Neo models (model_type gpt_neo), and this is a 'llama'.")
+        >>> lacks_blocks("llama") is None, "and this is a 'mamba'" in lacks_blocks("mamba")
+        (True, True)
     """
-    if model_type == MODEL_TYPE:
+    if model_type in FAMILIES:
         return None
-    return f"blocks are defined for GPT-Neo models (model_type {MODEL_TYPE}), and this is a '{model_type}'."
+    return (
+        f"blocks are defined for models of the types {', '.join(sorted(FAMILIES))}, and this is a '{model_type}'. One "
+        "entry of FAMILIES in harness/models/families.py adds it: its list of layers, and each matrix's module."
+    )
 
 
 def blocks(model: Model) -> tuple[Block, ...]:
-    """Return every block of a GPT-Neo, layer by layer: 600 for 125M, 1584 for 1.3B, 2624 for 2.7B.
+    """Return every block, layer by layer: 600 of GPT-Neo 125M, 1584 of 1.3B, 2624 of 2.7B, 1328 of Llama 3.2 1B.
 
     Raises:
-        ModelError: The model is of another architecture.
+        ModelError: The model's family is not known, or its matrices are not what its configuration says.
     """
-    reason = lacks_blocks(model.config.model_type)
+    config = model.config
+    reason = lacks_blocks(config.model_type)
     if reason is not None:
-        raise ModelError(f"{reason} Use a GPT-Neo, or a method that does not select blocks (emso with selection: all).")
-    heads, width = model.config.num_heads, model.config.hidden_size // model.config.num_heads
-    every: list[Block] = []
-    parameters = dict(model.named_parameters())
-    for layer in range(model.config.num_layers):
-        stem = f"transformer.h.{layer}"
-        for short, matrix in HEAD_MATRICES.items():
-            parameter, axis = f"{stem}.attn.attention.{matrix}.weight", 1 if short == "W_o" else 0
-            every += [
-                Block(f"L{layer}.{short}.H{head}", parameter, axis, head * width, (head + 1) * width)
-                for head in range(heads)
+        raise ModelError(f"{reason} Or use a method that does not select blocks (emso with selection: all).")
+    family, heads = FAMILIES[config.model_type], _heads(config)
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    return tuple(
+        block for layer in range(config.num_hidden_layers) for block in _layer_blocks(family, heads, layer, shapes)
+    )
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """What the configuration says of the attention heads."""
+
+    heads: int
+    groups: int
+    """As many as heads where none share keys and values."""
+    width: int
+    hidden: int
+
+    def names(self, kind: str) -> list[str]:
+        """Return how the blocks of a kind are told apart within a layer."""
+        if kind in MLP_KINDS:
+            return [kind]
+        if kind in GROUPED_KINDS and self.groups < self.heads:
+            return [f"{kind}.G{group}" for group in range(self.groups)]
+        return [f"{kind}.H{head}" for head in range(self.heads)]
+
+
+def _heads(config: Any) -> _Heads:
+    heads, hidden = config.num_attention_heads, config.hidden_size
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    return _Heads(heads, groups, getattr(config, "head_dim", None) or hidden // heads, hidden)
+
+
+def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str, tuple[int, ...]]) -> list[Block]:
+    """Return a layer's blocks, in the order of `KINDS`."""
+    by_kind: dict[str, list[Block]] = {}
+    for module in dict.fromkeys(family.matrices.values()):
+        kinds = [kind for kind, holder in family.matrices.items() if holder == module]
+        names = {kind: [f"L{layer}.{name}" for name in heads.names(kind)] for kind in kinds}
+        parameter = f"{family.layers}.{layer}.{module}.weight"
+        axis = int((kinds[0] in _INPUT_KINDS) != family.inputs_first)
+        if parameter not in shapes:
+            raise ModelError(
+                f"this model has no matrix {parameter}, where others of its type have {' and '.join(kinds)}. Blocks "
+                "are those of a whole model as transformers loads it, without adapters."
+            )
+        width = _width(parameter, shapes[parameter], axis, heads, names)
+        start, step = 0, width * (len(kinds) if family.interleaved else 1)
+        for kind in kinds:
+            starts = range(start, start + step * len(names[kind]), step)
+            by_kind[kind] = [
+                Block(name, parameter, axis, at, at + width) for name, at in zip(names[kind], starts, strict=True)
             ]
-        for short, matrix in LAYER_MATRICES.items():
-            parameter = f"{stem}.mlp.{matrix}.weight"
-            every.append(Block(f"L{layer}.{short}", parameter, 0, 0, parameters[parameter].shape[0]))
-    return tuple(every)
+            start += width if family.interleaved else step * len(starts)
+    return [block for kind in KINDS for block in by_kind.get(kind, ())]
+
+
+def _width(parameter: str, shape: tuple[int, ...], axis: int, heads: _Heads, names: Mapping[str, Sequence[str]]) -> int:
+    """Return how many rows or columns a block of this matrix has.
+
+    Raises:
+        ModelError: The matrix is not of a size that holds these blocks.
+    """
+    count = sum(map(len, names.values()))
+    width = heads.width if set(names) <= set(HEAD_KINDS) else shape[axis] // count
+    if shape[axis] != width * count or shape[1 - axis] != heads.hidden:
+        raise ModelError(
+            f"{parameter} is {' x '.join(map(str, shape))}, and does not hold the {' and '.join(names)} of "
+            f"{heads.heads} heads and {heads.groups} groups of keys and values, {heads.width} wide each, with a hidden "
+            f"size of {heads.hidden}: the configuration is not this model's."
+        )
+    return width
 
 
 def block_order(name: str) -> tuple[int, str, int]:
@@ -98,9 +169,9 @@ def block_order(name: str) -> tuple[int, str, int]:
         >>> sorted(["L11.C_fc", "L2.W_v.H11", "L2.W_v.H2"], key=block_order)
         ['L2.W_v.H2', 'L2.W_v.H11', 'L11.C_fc']
     """
-    match = re.fullmatch(r"L(\d+)\.(\w+?)(?:\.H(\d+))?", name)
+    match = re.fullmatch(r"L(\d+)\.(\w+?)(?:\.[HG](\d+))?", name)
     if match is None:
-        raise ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11 or L2.C_proj.")
+        raise ModelError(f"'{name}' is not a block's name; they read L2.W_v.H11, L2.W_v.G3 or L2.C_proj.")
     layer, matrix, head = match.groups()
     return int(layer), matrix, int(head or 0)
 
@@ -110,19 +181,35 @@ def block_place(name: str) -> BlockPlace | None:
 
     Example:
         >>> block_place("L2.W_v.H11")
-        BlockPlace(layer=2, kind='W_v', head=11)
+        BlockPlace(layer=2, kind='W_v', head=11, is_group=False)
+        >>> block_place("L2.W_v.G3").is_group, block_place("L2.W_q.G3")
+        (True, None)
         >>> block_place("L2.C_proj").head is None, block_place("L2.W_v"), block_place("lm_head")
         (True, None, None)
     """
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    layer, of_head, head, of_layer = match.groups()
-    return BlockPlace(int(layer), of_head or of_layer, int(head) if of_head else None)
+    kind = match["kind"] or match["shared"] or match["mlp"]
+    head = match["head"] or match["group"]
+    return BlockPlace(int(match["layer"]), kind, int(head) if head else None, is_group=match["group"] is not None)
+
+
+def kinds_among(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Return all kinds that a model has, given some of its: `KINDS`, without C_gate unless it is one of them.
+
+    Example:
+        >>> kinds_among(["C_fc"])
+        ('W_q', 'W_k', 'W_v', 'W_o', 'C_fc', 'C_proj')
+    """
+    has_gates = "C_gate" in kinds
+    return tuple(kind for kind in KINDS if has_gates or kind != "C_gate")
 
 
 def counts_by_kind(candidates: Iterable[Block]) -> dict[str, list[int]]:
     """Return how many of the blocks are of each kind in each layer: what a choice among them by chance would give.
+
+    A kind that only gated MLPs have is left out where there is none.
 
     Example:
         >>> heads = [Block(f"L0.W_v.H{head}", "w", 0, head, head + 1) for head in range(2)]
@@ -131,7 +218,7 @@ def counts_by_kind(candidates: Iterable[Block]) -> dict[str, list[int]]:
     """
     places = [place for block in candidates if (place := block_place(block.name))]
     layers = max((place.layer for place in places), default=-1) + 1
-    counts = {kind: [0] * layers for kind in KINDS}
+    counts = {kind: [0] * layers for kind in kinds_among({place.kind for place in places})}
     for place in places:
         counts[place.kind][place.layer] += 1
     return counts

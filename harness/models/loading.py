@@ -27,7 +27,8 @@ MOST_QUOTED = 300
 UNUSED_POOLER = r"pooler\."
 ARCHITECTURE = (
     *("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "attention_layers"),
+    *("max_position_embeddings", "num_key_value_heads", "attention_layers", "window_size"),
+    *("layer_types", "sliding_window"),
 )
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from harness.models.blocks import HEAD_MATRICES, LAYER_MATRICES, block_place
+from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, block_place
 from harness.reporting.block_selection import BlockSelection
 from harness.reporting.block_shares import layer_count, rounds_text
 from harness.reporting.colours import BLACK, WHITE, contrast
@@ -35,16 +35,17 @@ NEVER, GRID = "#f7f7f7", "#dddddd"
 def heat_map(selection: BlockSelection) -> Figure:
     """Return how often each block was selected: a panel for each kind that heads have, one for the whole matrices.
 
-    The rows are layers, the shallowest first, the columns heads. Empty cells were never selected. Where it is not
-    known how large the model is, the panels reach as far as it was selected, and the title says so.
+    The rows are layers, the shallowest first, the columns heads, or groups of heads that share their W_k and W_v.
+    Empty cells were never selected. Where it is not known how large the model is, the panels reach as far as it was
+    selected, and the title says so.
 
     Source: EMSO paper, table 4, whose numbers it shows in their places.
     """
-    layers, heads = max(1, layer_count(selection)), max(1, _head_count(selection))
-    gaps = len(HEAD_MATRICES) * GAP
-    fixed = LEFT + RIGHT + gaps + len(LAYER_MATRICES) * LARGEST_CELL
-    cell = min(LARGEST_CELL, (WIDEST - fixed) / (len(HEAD_MATRICES) * heads), TALLEST / layers)
-    width = max(NARROWEST, fixed + len(HEAD_MATRICES) * heads * cell)
+    layers, columns = max(1, layer_count(selection)), _columns(selection)
+    whole = tuple(kind for kind in selection.kinds if kind not in HEAD_KINDS)
+    fixed = LEFT + RIGHT + len(columns) * GAP + len(whole) * LARGEST_CELL
+    cell = min(LARGEST_CELL, (WIDEST - fixed) / sum(columns.values()), TALLEST / layers)
+    width = max(NARROWEST, fixed + sum(columns.values()) * cell)
     height = TOP + layers * cell + BOTTOM
     figure = Figure(figsize=(width / POINTS, height / POINTS))
 
@@ -53,11 +54,14 @@ def heat_map(selection: BlockSelection) -> Figure:
 
     norm, at = Normalize(vmin=0, vmax=selection.rounds), LEFT
     text = min(LARGEST_TEXT, 0.78 * cell / (0.6 * len(str(max(selection.counts.values())))))
-    for kind in HEAD_MATRICES:
-        _draw_panel(panel(at, heads * cell), selection.counts, (kind,), (layers, heads), norm, text)
-        at += heads * cell + GAP
-    across = len(LAYER_MATRICES) * LARGEST_CELL
-    _draw_panel(panel(at, across), selection.counts, tuple(LAYER_MATRICES), (layers, len(LAYER_MATRICES)), norm, text)
+    for kind, count in columns.items():
+        ax = panel(at, count * cell)
+        _draw_panel(ax, selection.counts, (kind,), (layers, count), norm, text)
+        shared = selection.is_grouped and kind in GROUPED_KINDS
+        ax.set_xlabel("group" if shared else "head", fontsize=8.5, color=INK, labelpad=1)
+        at += count * cell + GAP
+    across = len(whole) * LARGEST_CELL
+    _draw_panel(panel(at, across), selection.counts, whole, (layers, len(whole)), norm, text)
     figure.axes[0].tick_params(labelleft=True)
     figure.axes[0].set_ylabel("layer", fontsize=8.5, color=INK)
     if selection.rounds > 1:
@@ -101,11 +105,19 @@ def figure_names(selections: Sequence[BlockSelection]) -> list[str]:
     return names
 
 
-def _head_count(selection: BlockSelection) -> int:
+def _columns(selection: BlockSelection) -> dict[str, int]:
+    """Return how many heads, or groups of heads, each kind's panel has room for."""
+    grouped = GROUPED_KINDS if selection.is_grouped else ()
+    alone = tuple(kind for kind in HEAD_KINDS if kind not in grouped)
+    return {kind: max(1, _most(selection, grouped if kind in grouped else alone)) for kind in HEAD_KINDS}
+
+
+def _most(selection: BlockSelection, kinds: Sequence[str]) -> int:
+    """Return how many blocks of one of these kinds a layer has; where it is not known, how many lead to the last."""
     if selection.candidates is not None:
-        return max(max(selection.candidates[kind], default=0) for kind in HEAD_MATRICES)
+        return max(max(selection.candidates[kind], default=0) for kind in kinds)
     places = [place for name in selection.counts if (place := block_place(name))]
-    return 1 + max((place.head for place in places if place.head is not None), default=0)
+    return 1 + max((place.head for place in places if place.kind in kinds and place.head is not None), default=0)
 
 
 def _draw_bar(figure: Figure, ax: Axes, norm: Normalize) -> None:
@@ -145,7 +157,6 @@ def _draw_panel(
     ax.set_yticks(*_ticks(layers))
     if len(kinds) == 1:
         ax.set_xticks(*_ticks(columns))
-        ax.set_xlabel("head", fontsize=8.5, color=INK, labelpad=1)
         ax.set_title(kinds[0], fontsize=9, color=INK, pad=4)
     else:
         ax.set_xticks([index + 0.5 for index in range(columns)], [""] * columns)

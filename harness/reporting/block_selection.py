@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.contracts import Json, Number
-from harness.models.blocks import KINDS, block_place
+from harness.models.blocks import KINDS, block_place, kinds_among
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.layout import strength_text
 from harness.specs import TrialSpec
@@ -47,6 +47,19 @@ class BlockSelection:
     def unplaced(self) -> tuple[str, ...]:
         """Return the names that are not a block's: they have no kind and no layer."""
         return tuple(name for name in self.counts if block_place(name) is None)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of block that the model has, as far as is known: C_gate where its MLPs are gated."""
+        return kinds_among(self.candidates or {place.kind for name in self.counts if (place := block_place(name))})
+
+    @property
+    def is_grouped(self) -> bool:
+        """Return whether groups of heads share their W_k and W_v, as far as is known."""
+        if any(place.is_group for name in self.counts if (place := block_place(name))):
+            return True
+        of = self.candidates
+        return of is not None and 0 < max(of["W_k"], default=0) < max(of["W_q"], default=0)
 
 
 @dataclass(frozen=True)
@@ -139,7 +152,7 @@ def _candidates(noted: Json) -> Candidates | None:
     lengths = {len(layers) for layers in kinds.values()}
     if len(lengths) != 1 or max(lengths) > MOST_BLOCKS or not any(map(any, kinds.values())):
         return None
-    return {kind: tuple(kinds.get(kind, (0,) * max(lengths))) for kind in KINDS}
+    return {kind: tuple(kinds.get(kind, (0,) * max(lengths))) for kind in kinds_among(kinds)}
 
 
 def _is_count(value: Json) -> bool:
@@ -174,5 +187,5 @@ def _is_among(name: str, candidates: Candidates) -> bool:
     place = block_place(name)
     if place is None:
         return True
-    layers = candidates[place.kind]
+    layers = candidates.get(place.kind, ())
     return place.layer < len(layers) and (place.head or 0) < layers[place.layer]

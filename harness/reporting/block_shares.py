@@ -27,9 +27,9 @@ class Share:
         return self.count / self.total if self.total else math.nan
 
 
-def kind_shares(selection: BlockSelection) -> tuple[Share, ...]:
-    """Return the share of each of `KINDS` among the selections that have one."""
-    return tuple(_share(selection, (kind,), None) for kind in KINDS)
+def kind_shares(selection: BlockSelection, kinds: Sequence[str]) -> tuple[Share, ...]:
+    """Return the share of each of these kinds among the selections that have one; of one that is not there, 0."""
+    return tuple(_share(selection, (kind,), None) for kind in kinds)
 
 
 def layer_shares(selection: BlockSelection) -> tuple[Share, ...]:
@@ -42,7 +42,7 @@ def first_third(selection: BlockSelection) -> Share | None:
 
     Example:
         >>> counts = {"L0.C_fc": 3, "L2.W_v.H0": 1}
-        >>> candidates = {kind: (1, 1, 1) for kind in KINDS}
+        >>> candidates = {kind: (1, 1, 1) for kind in ("W_q", "W_v", "C_fc")}
         >>> first_third(BlockSelection("m", "v", "V", (), 2, 2, (2,), counts, candidates)).fraction
         0.75
     """
@@ -71,7 +71,7 @@ def _share(selection: BlockSelection, kinds: Sequence[str], layers: range | None
     if selection.candidates is not None:
         among = selection.candidates
         of_layers = slice(None) if layers is None else slice(layers.start, layers.stop)
-        chance = sum(sum(among[kind][of_layers]) for kind in kinds) / sum(map(sum, among.values()))
+        chance = sum(sum(among.get(kind, ())[of_layers]) for kind in kinds) / sum(map(sum, among.values()))
     return Share(count, sum(count for _, count in places), chance)
 
 
@@ -91,7 +91,7 @@ def selection_frame(selections: Sequence[BlockSelection]) -> pd.DataFrame:
     """Return a row for each block that was ever selected, with the columns of selected_blocks.csv.
 
     `selections` is in how many of the `rounds` the block was selected, `share` of all selections, and `chance` what
-    one block among all candidates has.
+    one block among all candidates has. `head` is the group's number where heads share a W_k or W_v.
     """
     columns = ("model", "variant", "label", "block", "kind", "layer", "head", "selections", "rounds", "trials")
     rows = []

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.models.blocks import kinds_among
 from harness.reporting.block_heat_map import described, figure_names
 from harness.reporting.block_selection import BlockSelection
 from harness.reporting.block_shares import (
@@ -76,8 +77,9 @@ class BlockSection:
     """All that the report's section on the selected blocks has."""
 
     frequencies: tuple[FrequencyTable, ...]
+    kind_names: tuple[str, ...]
     kinds: tuple[ShareRow, ...]
-    """A cell for each of `KINDS`, and one for the first third of the layers."""
+    """A cell for each of `kind_names`, and one for the first third of the layers."""
     layers: tuple[ShareRow, ...]
     most_layers: int
     sentences: tuple[str, ...]
@@ -99,12 +101,14 @@ def block_section(
         return None
     beside = [published.selection] if published and any(not differs(ours, published) for ours in selections) else []
     shown = [*_by_variant(selections), *beside]
+    kind_names = kinds_among([kind for one in shown for kind in one.kinds])
     return BlockSection(
         frequencies=tuple(
             _frequencies(ours, figure, published)
             for ours, figure in zip(selections, figure_names(selections), strict=True)
         ),
-        kinds=tuple(_kind_rows(shown)),
+        kind_names=kind_names,
+        kinds=tuple(_kind_rows(shown, kind_names)),
         layers=tuple(_share_row(one, layer_shares(one)) for one in shown),
         most_layers=max(map(layer_count, shown), default=0),
         sentences=(
@@ -158,14 +162,14 @@ def _counted(ours: BlockSelection) -> str:
     return text
 
 
-def _kind_rows(shown: Sequence[BlockSelection]) -> list[ShareRow]:
+def _kind_rows(shown: Sequence[BlockSelection], kinds: Sequence[str]) -> list[ShareRow]:
     """Return the rows by kind; below a variant on several models, one over all of them."""
     rows: list[ShareRow] = []
     groups: dict[tuple[str, bool], list[BlockSelection]] = {}
     for one in shown:
         groups.setdefault((one.variant, bool(one.specs)), []).append(one)
     for models in groups.values():
-        shares = [(*kind_shares(one), first_third(one)) for one in models]
+        shares = [(*kind_shares(one, kinds), first_third(one)) for one in models]
         rows += [_share_row(one, row, third_of(layer_count(one))) for one, row in zip(models, shares, strict=True)]
         if len(models) > 1:
             rounds, total = sum(one.rounds for one in models), sum(one.total for one in models)

@@ -11,7 +11,7 @@ import yaml
 
 from harness.contracts import Json
 from harness.errors import DataError
-from harness.models.blocks import HEAD_MATRICES, KINDS
+from harness.models.blocks import HEAD_KINDS, kinds_among
 from harness.records.published import PUBLISHED
 from harness.reporting.block_selection import BlockSelection
 from harness.reporting.block_shares import rounds_text
@@ -55,7 +55,8 @@ def published_selection(file: Path = FILE) -> PublishedSelection | None:
             walked=origin["rounds"],
             sizes=(settings["k"],),
             counts=counts,
-            candidates={kind: (heads if kind in HEAD_MATRICES else 1,) * layers for kind in KINDS},
+            # GPT-Neo's MLPs have no gates.
+            candidates={kind: (heads if kind in HEAD_KINDS else 1,) * layers for kind in kinds_among(())},
         )
         return PublishedSelection(origin["source"], origin["method"], settings, selection)
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:

@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.models.blocks import KINDS
 from harness.plans import Plan
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.aggregate import seed_count
@@ -138,7 +137,6 @@ def page(
         points={str(model): rows for model, rows in listed.groupby("model", sort=False)} if erases else {},
         seeds=seed_count(table),
         blocks=block_section(*block_selections(part.results), published_selection()),
-        kinds=list(KINDS),
         rounds=_rounds(part.results.measured),
         samples=samples,
         sampled=sampled,

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from harness.contracts import ErasedModel, Method, Model, Number
 from harness.execution.inputs import forget_set
 from harness.execution.memorized import build_memorized
-from harness.execution.small import forget_nll, small_spec
+from harness.execution.small import MODEL, forget_nll, small_spec
 from harness.execution.tasks import ErasingTask
 from harness.models.loading import configuration, load_model
 from harness.planning.search_spaces import declared_faults, declared_space
@@ -36,6 +36,8 @@ class MethodConformance(Conformance):
     """Two or more strengths to try; chosen by the dial's kind unless given."""
     gentle: ClassVar[Number | None] = None
     """A strength small enough to be a first step; from `strengths` unless given."""
+    model: str = MODEL
+    """What is erased from: a folder or a hub id, with the miniature's tokenizer."""
 
     @pytest.fixture
     def name(self) -> str:
@@ -62,10 +64,14 @@ class MethodConformance(Conformance):
         self, method: type[Method], artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
     ) -> ErasingTask:
         """Return the small trial's task, with the memorised model if the method needs it."""
-        spec = small_spec(method.reference, seed)
+        spec = small_spec(method.reference, seed, self.model)
         if method.reference == "memorized_model":
             build_memorized(spec, artifacts, lambda: load_model(spec.model), print)
         return ErasingTask(spec, artifacts, strengths, print)
+
+    def original(self) -> Model:
+        """Return the model to erase from, as it is."""
+        return load_model(small_spec(model=self.model).model)
 
     def configured(self, method: type[Method], name: str, strength: Number) -> Method:
         """Return the method at a strength, and otherwise quick."""
@@ -85,10 +91,13 @@ class MethodConformance(Conformance):
         return self.logits(next(self.erase(method, name, artifacts, (strength,), seed)).model)
 
     def test_it_introduces_itself(self, method: type[Method], name: str) -> None:
-        """It has a label, a source, a version, a strength that is one of its settings, and erases from GPT-Neos."""
+        """It has a label, a source, a version, a strength that is one of its settings, and erases from the model."""
         assert all((method.label, method.source, method.version >= 1, method.__doc__))
         assert method.strength.field in method.__dataclass_fields__
-        assert METHODS.configure(name, dict(self.settings)).refuses(configuration(small_spec().model)) is None
+        assert (
+            METHODS.configure(name, dict(self.settings)).refuses(configuration(small_spec(model=self.model).model))
+            is None
+        )
 
     def test_what_it_declares_can_be_searched(self, method: type[Method]) -> None:
         """A search may vary its strength, and every value that it may try is one that the setting allows."""
@@ -98,11 +107,11 @@ class MethodConformance(Conformance):
     def test_off_changes_nothing(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """At the off strength the logits are the original's, to the last bit."""
         off = self.only(method, name, artifacts, method.strength.off)
-        assert torch.equal(off, self.logits(load_model(small_spec().model)))
+        assert torch.equal(off, self.logits(self.original()))
 
     def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """Any other strength moves the logits, a stronger one moves them elsewhere, and none recites better."""
-        original = self.logits(load_model(small_spec().model))
+        original = self.logits(self.original())
         weak, strong = (self.only(method, name, artifacts, value) for value in self.dial(method)[:2])
         assert not torch.equal(weak, original)
         assert not torch.equal(weak, strong)
@@ -119,7 +128,7 @@ class MethodConformance(Conformance):
         task = self.task(method, artifacts, (strength,))
         task.training = replace(task.training, learning_rate=FIRST_STEP_RATE)
         erased = next(self.configured(method, name, strength).erase(task)).model
-        before, after = (forget_nll(self.logits(model)) for model in (load_model(small_spec().model), erased))
+        before, after = (forget_nll(self.logits(model)) for model in (self.original(), erased))
         assert after > before, f"it memorises: the forget set's mean NLL was {before:.6g}, and then {after:.6g}"
 
     def test_the_same_seed_gives_the_same_model(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
@@ -156,7 +165,7 @@ class MethodConformance(Conformance):
         erased = list(self.erase(method, name, artifacts, self.dial(method)[:1]))[-1]
         if erased.changed_blocks is None:
             pytest.skip("the method makes no promise about blocks")
-        original = load_model(small_spec().model)
+        original = self.original()
         weights, changed = dict(erased.model.named_parameters()), dict(original.named_parameters())
         named = [block for block in blocks(original) if block.name in erased.changed_blocks]
         assert any(not torch.equal(b.of(weights[b.parameter]), b.of(changed[b.parameter])) for b in named)

@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import MambaConfig, MambaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, MambaConfig, MambaForCausalLM
 
 from harness import cli
+from harness.contracts import Checkpoint
 from harness.errors import ModelError
 from harness.models.attention import Head, attention_weights, head_of_block, visible_keys
 from harness.models.blocks import blocks
-from harness.models.loading import load_model
+from harness.models.loading import architecture, load_model
 from harness.models.patch import save_patch
 from harness.models.resolving import resolve_model
 from harness.reporting.attention_figure import attention
@@ -21,8 +22,10 @@ GPT_NEO = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "attention_layers": ["global", "local"],
+    "window_size": 8,
 }
-GLOBAL, LOCAL = Head(0, 1, is_local=False), Head(1, 2, is_local=True)
+LLAMA = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+GLOBAL, LOCAL = Head(0, 1, window=None), Head(1, 2, window=8)
 TOKENS = [int(token) for token in np.random.default_rng(0).integers(0, 60, 20)]
 PRIVATE = "Zq's PIN"
 
@@ -55,13 +58,13 @@ def by_hand(model, head, window):
 def test_weights_are_the_softmax_of_query_times_key(model, head, window):
     weights = attention_weights(model, TOKENS, head)
     assert torch.allclose(weights, by_hand(model, head, window), atol=1e-5)
-    other = Head(head.layer, head.index - 1, head.is_local)
+    other = Head(head.layer, head.index - 1, head.window)
     assert not torch.allclose(weights, by_hand(model, other, window), atol=1e-2)
 
 
 @pytest.mark.parametrize("head", [GLOBAL, LOCAL])
 def test_rows_sum_to_one_over_the_keys_that_they_may_see(model, head):
-    weights, visible = attention_weights(model, TOKENS, head), visible_keys(model, len(TOKENS), head)
+    weights, visible = attention_weights(model, TOKENS, head), visible_keys(len(TOKENS), head)
     assert torch.allclose((weights * visible).sum(dim=1), torch.ones(len(TOKENS)), atol=1e-6)
     assert (weights[~visible] == 0).all()
     assert (weights.triu(1) == 0).all()
@@ -78,11 +81,11 @@ def test_they_are_what_the_model_itself_reports_and_it_is_left_as_it_was(model):
     attentions = model(torch.tensor([TOKENS]), output_attentions=True).attentions
     for head in (GLOBAL, LOCAL):
         assert torch.equal(attention_weights(model, TOKENS, head), attentions[head.layer][0, head.index])
-        assert not model.transformer.h[head.layer].attn._forward_hooks
+        assert not model.transformer.h[head.layer].attn.attention._forward_hooks
 
 
 def test_a_model_that_keeps_its_weights_to_itself_is_named(model, monkeypatch):
-    attention_module = model.transformer.h[GLOBAL.layer].attn
+    attention_module = model.transformer.h[GLOBAL.layer].attn.attention
     compute = attention_module.forward
     monkeypatch.setattr(attention_module, "forward", lambda *given, **options: (compute(*given, **options)[0], None))
     with pytest.raises(ModelError, match="attn_implementation='eager'"):
@@ -113,6 +116,69 @@ def test_a_block_that_is_not_there_is_answered_with_those_that_are(block, words)
     with pytest.raises(ModelError) as told:
         head_of_block(GPT_NEO, block)
     assert words in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ("L0.W_k.G1", "L0.W_k.G1 is shared by the heads H2 to H3: name one of them, L0.W_q.H2 for instance."),
+        ("L1.C_gate", "L1.C_gate is a matrix of an MLP and belongs to no attention head. This model has W_q, W_o of"),
+        ("L0.W_k.G2", "no block of this model is called 'L0.W_k.G2'."),
+        ("L0.W_k.H1", "no block of this model is called 'L0.W_k.H1'. Did you mean 'L0.W_"),
+    ],
+)
+def test_what_heads_share_names_none_of_them(block, words):
+    with pytest.raises(ModelError) as told:
+        head_of_block(LLAMA, block)
+    assert words in str(told.value)
+    assert head_of_block(LLAMA, "L1.W_o.H3") == Head(1, 3, window=None)
+    alone = LLAMA | {"num_key_value_heads": 4}
+    assert head_of_block(alone, "L1.W_v.H3") == Head(1, 3, window=None)
+
+
+def rotated(vectors_TD, theta=10000.0):
+    """Turn each pair (d, d + half) of every token's vector by its place times a frequency, one by one."""
+    half = vectors_TD.shape[1] // 2
+    turned = torch.empty_like(vectors_TD)
+    for place, vector in enumerate(vectors_TD):
+        for pair in range(half):
+            angle = torch.tensor(place * theta ** (-pair / half))
+            a, b = vector[pair], vector[pair + half]
+            turned[place, pair] = a * angle.cos() - b * angle.sin()
+            turned[place, pair + half] = b * angle.cos() + a * angle.sin()
+    return turned
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "window"),
+    [
+        ("llama", {"num_key_value_heads": 2}, None),
+        ("mistral", {"num_key_value_heads": 2, "sliding_window": 5}, 5),
+        ("gpt_neox", {"rotary_pct": 1.0}, None),
+    ],
+)
+def test_rotary_heads_attend_as_their_blocks_say(model_type, changes, window, tmp_path):
+    """q and k from the blocks' own slices, rotated by hand; a group's k serves all of its heads."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, vocab_size=60, initializer_range=0.3, **sizes, **changes)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model.save_pretrained(tmp_path)
+    shapes = architecture(Checkpoint("tiny", str(tmp_path), str(tmp_path), ""))
+    head = head_of_block(shapes, "L1.W_q.H3")
+    assert head == Head(1, 3, window)
+    key = "L1.W_k.H3" if model_type == "gpt_neox" else "L1.W_k.G1"
+    with torch.no_grad():
+        outputs = model(torch.tensor([TOKENS]), output_hidden_states=True, output_attentions=True)
+        normalised = model.base_model.layers[1].input_layernorm(outputs.hidden_states[1][0])
+        by_name = {block.name: block.of(model.get_parameter(block.parameter)) for block in blocks(model)}
+        queries, keys = (rotated(normalised @ by_name[name].T) for name in ("L1.W_q.H3", key))
+        visible = visible_keys(len(TOKENS), head)
+        expected = (queries @ keys.T / 8**0.5).masked_fill(~visible, -torch.inf).softmax(-1)
+    weights = attention_weights(model, TOKENS, head)
+    assert torch.allclose(weights, expected, atol=1e-5)
+    assert torch.equal(weights, outputs.attentions[1][0, 3])
+    assert torch.equal(weights != 0, visible)
 
 
 def maps(figure):
@@ -258,7 +324,8 @@ def test_a_model_without_heads_is_refused(run, world, tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "mamba")
     code, _, err = run(model=tmp_path / "mamba")
     assert code == 1
-    assert "blocks are defined for GPT-Neo models (model_type gpt_neo), and this is a 'mamba'." in err
+    assert "blocks are defined for models of the types " in err
+    assert "and this is a 'mamba'." in err
 
 
 def test_a_tokenizer_of_another_model_is_named(run, world, make_model, tokenizer, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from harness.contracts import Checkpoint
 from harness.errors import DataError
-from harness.models.blocks import KINDS, blocks, counts_by_kind
+from harness.models.blocks import blocks, counts_by_kind, kinds_among
 from harness.records.record import Started
 from harness.reporting.block_heat_map import figure_names, heat_map, heat_maps
 from harness.reporting.block_selection import BlockSelection, block_selections
@@ -20,6 +20,8 @@ from harness.reporting.report import page
 from harness.reporting.write import write
 
 EVIL = "</td><script>alert('x')</script>"
+KINDS = kinds_among(())
+"""Of GPT-Neo, whose MLPs have no gates."""
 SETTINGS = {"k": 2, "selection": "contrastive", "loss": "em", "reselect": "epoch"}
 
 
@@ -152,7 +154,7 @@ def test_a_note_of_candidates_that_is_wrong_is_not_believed(noted, counted, walk
     spec, notes = walk([["L0.C_fc"]])
     (selection,), _ = counted((spec, {1: notes[1] | {"candidate_blocks": noted}}))
     assert selection.candidates is None
-    assert kind_shares(selection)[KINDS.index("C_fc")].fraction == 1.0
+    assert kind_shares(selection, KINDS)[KINDS.index("C_fc")].fraction == 1.0
     rendered(heat_map(selection), "svg")
 
 
@@ -161,7 +163,7 @@ def test_names_that_are_no_blocks_are_counted_by_name_alone(counted, make_row):
     (selection,), _ = counted((spec, {1: {"selected_blocks": ["lm_head", "L0.W_v", "L1.W_v.H0", "L9999.C_fc"]}}))
     assert selection.total == 4
     assert selection.unplaced == ("L0.W_v", "L9999.C_fc", "lm_head")
-    assert kind_shares(selection)[KINDS.index("W_v")].fraction == 1.0, "of those that have a kind"
+    assert kind_shares(selection, KINDS)[KINDS.index("W_v")].fraction == 1.0, "of those that have a kind"
     assert (
         "selected L0.W_v, L9999.C_fc, lm_head: no names of blocks" in block_section([selection], [], None).sentences[1]
     )
@@ -177,7 +179,7 @@ def test_a_sweep_without_selections_has_no_such_section(counted, make_row):
 def test_shares_by_hand():
     """Three layers, each of four kinds with two heads and two whole matrices: 30 candidates."""
     selection = made({"L0.W_v.H1": 5, "L0.C_fc": 1, "L2.W_q.H0": 2}, note=candidates(3, 2))
-    shares = dict(zip(KINDS, kind_shares(selection), strict=True))
+    shares = dict(zip(KINDS, kind_shares(selection, KINDS), strict=True))
     assert (shares["W_v"].fraction, shares["C_fc"].fraction, shares["W_q"].fraction) == (5 / 8, 1 / 8, 2 / 8)
     assert shares["W_k"].fraction == 0.0
     assert (shares["W_v"].chance, shares["C_fc"].chance) == (6 / 30, 3 / 30)
@@ -209,7 +211,7 @@ def test_the_published_frequencies_are_what_the_paper_says():
     selection = published_selection().selection
     assert (selection.total, selection.rounds, selection.unplaced) == (14, 7, ())
     assert (first_third(selection).count, first_third(selection).chance) == (11, pytest.approx(1 / 3))
-    assert kind_shares(selection)[0].chance == 144 / 600
+    assert kind_shares(selection, KINDS)[0].chance == 144 / 600
 
 
 def test_published_figures_stand_beside_the_same_model_walked_as_far(counted, walk):
@@ -274,6 +276,48 @@ def test_the_heat_map_has_a_cell_for_each_block_with_its_number():
     darkness = [1 - sum(patch.get_facecolor()[:3]) / 3 for patch in by_kind["W_v"].patches]
     assert darkness[0] > darkness[1]
     assert heat_map(made(counts)).axes[0].get_xlim() == (0, 3), "as far as was selected"
+
+
+def test_a_gated_model_with_groups_has_their_panels_and_shares():
+    """Two layers of four heads in two groups, with gates: 2 * (4 + 2 + 2 + 4 + 3) = 30 candidates."""
+    note = {**{kind: [4, 4] for kind in ("W_q", "W_o")}, **{kind: [2, 2] for kind in ("W_k", "W_v")}}
+    note |= {kind: [1, 1] for kind in ("C_gate", "C_fc", "C_proj")}
+    counts = {"L1.W_v.G1": 5, "L0.W_q.H3": 2, "L1.C_gate": 1}
+    selection = made(counts, note=note)
+    figure = heat_map(selection)
+    panels = [(ax.get_title(), ax.get_xlabel(), ax.get_xlim()) for ax in figure.axes[:5]]
+    assert panels == [
+        ("W_q", "head", (0, 4)),
+        ("W_k", "group", (0, 2)),
+        ("W_v", "group", (0, 2)),
+        ("W_o", "head", (0, 4)),
+        ("", "", (0, 3)),
+    ]
+    assert [patch.get_xy() for patch in figure.axes[2].patches] == [(1, 1)]
+    assert [patch.get_xy() for patch in figure.axes[4].patches] == [(0, 1)], "C_gate is the first of the whole ones"
+    unknown = heat_map(made(counts))
+    assert [ax.get_xlim() for ax in unknown.axes[:5]] == [(0, 4), (0, 2), (0, 2), (0, 4), (0, 3)]
+    plain = made({"L0.C_fc": 4}, note=candidates(2, 4), model="plain")
+    section = block_section([selection, plain], [], None)
+    assert section.kind_names == ("W_q", "W_k", "W_v", "W_o", "C_gate", "C_fc", "C_proj")
+    of_gate = [(row.model, row.cells[4].text, row.cells[4].below) for row in section.kinds]
+    assert of_gate == [
+        ("m", "12 %", "1, by chance 6.7 %"),
+        ("plain", "0 %", "0, by chance 0 %"),
+        ("all models", "8.3 %", "1, by chance 4.4 %"),  # 8/12 * 2/30
+    ]
+    assert block_section([plain], [], None).kind_names == KINDS
+    frame = selection_frame([selection])
+    assert list(frame["head"].fillna(-1)) == [1, 3, -1]
+    assert list(frame["chance"]) == [1 / 30] * 3
+
+
+@pytest.mark.parametrize("name", ["L1.C_gate", "L0.W_k.G1", "L0.W_v.G4"])
+def test_a_block_that_the_candidates_do_not_have_makes_them_unknown(name, counted, walk):
+    (selection,), _ = counted(walk([[name]]))
+    assert selection.counts == {name: 1}
+    assert (selection.candidates is None) == (name != "L0.W_k.G1"), "a note does not tell groups from heads"
+    rendered(heat_map(selection), "svg")
 
 
 @pytest.mark.parametrize("counts", [{"L998.W_q.H998": 1}, {"L998.C_fc": 1}, {"L0.C_fc": 10**6}])

@@ -8,6 +8,7 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness import init
+from harness.models.families import FAMILIES
 from harness.planning.first_file import strength_grid
 from harness.planning.given_texts import TextLengths, chosen_prefix, named_source
 from harness.planning.plan import plan
@@ -40,15 +41,23 @@ def letters(tmp_path):
     return make
 
 
-def test_a_llama_gets_every_method_but_those_that_refuse_it(llama, letters, tmp_path, capsys):
+def test_a_method_that_refuses_a_model_is_left_out(llama, letters, tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(FAMILIES, "llama")
     out = tmp_path / "new.yaml"
     assert init.main([str(llama), letters(60, 300, 150), "--out", str(out)]) == 0
     text = out.read_text()
-    sweep = yaml.safe_load(text)
-    assert sweep["methods"].keys() == set(METHODS.names()) - {"emso"}
+    assert yaml.safe_load(text)["methods"].keys() == set(METHODS.names()) - {"emso"}
     [line] = [line for line in text.splitlines() if "# emso:" in line]
     assert "left out: cannot erase from" in line
     assert "Left out: emso: cannot erase from" in capsys.readouterr().out
+
+
+def test_a_llama_gets_every_method(llama, letters, tmp_path, capsys):
+    out = tmp_path / "new.yaml"
+    assert init.main([str(llama), letters(60, 300, 150), "--out", str(out)]) == 0
+    sweep = yaml.safe_load(out.read_text())
+    assert sweep["methods"].keys() == set(METHODS.names())
+    assert "Left out" not in capsys.readouterr().out
     assert sweep["data"]["forget"] | {"path": ""} == {
         **{"source": "jsonl", "path": "", "prefix_tokens": 30, "sequence_tokens": 200}
     }

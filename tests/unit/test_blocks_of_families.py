@@ -1,0 +1,353 @@
+"""The blocks of every family: each is what the model computes with, in whatever matrix it lies."""
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+from harness.contracts import Checkpoint, Training
+from harness.errors import ModelError
+from harness.models.attention import attention_weights, head_of_block, visible_keys
+from harness.models.blocks import block_place, blocks, counts_by_kind, kinds_among, lacks_blocks
+from harness.models.families import FAMILIES
+from harness.models.loading import architecture
+from harness.models.patch import apply_patch, save_patch
+from harness.toolkit.engines.torch import TorchEngine
+from harness.toolkit.finetune import micro_batches
+from methods.emso import EMSO
+
+HEADS, HIDDEN, LAYERS = 4, 32, 2
+SIZES = {"hidden_size": HIDDEN, "intermediate_size": 48, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+OLD_SIZES = {"n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 64}
+UNGROUPED = {
+    "gpt_neo": {"hidden_size": HIDDEN, "num_layers": LAYERS, "num_heads": HEADS, "attention_types": [[["global"], 2]]},
+    "gpt2": OLD_SIZES,
+    "gptj": {**OLD_SIZES, "rotary_dim": 4},
+    "gpt_neox": SIZES,
+    "opt": {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": HIDDEN, "init_std": 0.3},
+    "olmo": SIZES,
+    "phi": SIZES,
+}
+OWN_WIDTH = ("mistral", "qwen3", "gemma", "gemma2", "gemma3_text")
+"""Heads of these may be wider than the hidden size divided among them."""
+GROUPED = [name for name in FAMILIES if name not in UNGROUPED]
+GATED = [name for name, family in FAMILIES.items() if "C_gate" in family.matrices]
+OFTEN = ("gpt_neo", "gpt2", "gpt_neox", "llama", "phi3")
+"""One of each layout; all others are tried in `make soak`."""
+EVERY = [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.soak) for name in FAMILIES]
+DTYPES = (torch.float32, torch.bfloat16)
+TRAINING = Training(learning_rate=1e-2, global_batch=4, micro_batch=2)
+TOKENS = torch.randint(1, 60, (4, 10), generator=torch.Generator().manual_seed(0))
+
+
+def make(model_type, dtype=torch.float32, groups=2, **changes):
+    """Return a tiny random model whose weights are large enough for heads to matter."""
+    own = {"head_dim": 12} if model_type in OWN_WIDTH else {}
+    grouped = {**SIZES, **own, "num_key_value_heads": groups}
+    sizes = UNGROUPED.get(model_type, grouped)
+    ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "initializer_range": 0.3}
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **ends, **sizes | changes)
+    return AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(dtype).eval()
+
+
+def named(model):
+    return {block.name: block for block in blocks(model)}
+
+
+def slice_of(model, block):
+    return block.of(model.get_parameter(block.parameter).data)
+
+
+def logits(model):
+    with torch.inference_mode():
+        return model(input_ids=TOKENS).logits.float()
+
+
+def change(model, before):
+    """Return how far the logits have moved in the quadratic mean, as a share of their spread."""
+    return float((logits(model) - before).square().mean().sqrt() / before.std())
+
+
+def rounding(dtype):
+    """Return how far sums in another order may move them; all other changes here are at least twice as large."""
+    return 1e-5 if dtype == torch.float32 else 0.02
+
+
+def swap(model, first, second):
+    by_name = named(model)
+    one, other = (slice_of(model, by_name[name]) for name in (first, second))
+    kept = one.clone()
+    one.copy_(other)
+    other.copy_(kept)
+
+
+def groups_of(model):
+    """Return how many heads share keys and values: 1 if none do, and how the blocks of the shared are called."""
+    groups = len([name for name in named(model) if name.startswith("L0.W_k")])
+    return HEADS // groups, "H" if groups == HEADS else "G"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_blocks_tile_the_matrices_of_attention_and_mlp_and_nothing_else(model_type, dtype):
+    model = make(model_type, dtype)
+    covered = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
+    for block in blocks(model):
+        block.of(covered[block.parameter]).add_(1)
+    in_layers = {
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear | Conv1D) and name.startswith(f"{FAMILIES[model_type].layers}.")
+    }
+    assert {block.parameter for block in blocks(model)} == in_layers
+    assert all(torch.equal(weight, torch.full_like(weight, name in in_layers)) for name, weight in covered.items())
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_they_are_called_as_in_the_paper(model_type):
+    model = make(model_type)
+    names = list(named(model))
+    places = [block_place(name) for name in names]
+    assert None not in places
+    is_grouped = model_type in GROUPED
+    has_gates = model_type in GATED
+    assert counts_by_kind(blocks(model)) == {
+        **{kind: [HEADS] * LAYERS for kind in ("W_q",)},
+        **{kind: [2 if is_grouped else HEADS] * LAYERS for kind in ("W_k", "W_v")},
+        **{kind: [HEADS] * LAYERS for kind in ("W_o",)},
+        **{kind: [1] * LAYERS for kind in ("C_gate",) * has_gates + ("C_fc", "C_proj")},
+    }
+    assert ("L1.W_k.G1" in names) == is_grouped != ("L1.W_k.H1" in names)
+    assert all(place.is_group == (is_grouped and place.kind in ("W_k", "W_v")) for place in places)
+    kinds = kinds_among(place.kind for place in places)
+    order = [(place.layer, kinds.index(place.kind), place.head or 0) for place in places]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("model_type", EVERY)
+def test_without_its_w_o_a_head_is_as_if_it_had_attended_to_nothing(model_type, dtype):
+    """The input of W_o is all heads' outputs side by side: a hook takes one of them away."""
+    for head in (0, HEADS - 1):
+        hooked, erased = make(model_type, dtype), make(model_type, dtype)
+        original = logits(hooked)
+        block = named(erased)[f"L1.W_o.H{head}"]
+
+        def without(module, inputs, head=head):
+            kept = inputs[0].clone().unflatten(-1, (HEADS, -1))
+            kept[..., head, :] = 0
+            return (kept.flatten(-2),)
+
+        hooked.get_submodule(block.parameter.removesuffix(".weight")).register_forward_pre_hook(without)
+        slice_of(erased, block).zero_()
+        assert torch.equal(logits(erased), logits(hooked))
+        assert change(erased, original) > 2 * rounding(dtype)
+
+
+@pytest.mark.parametrize("model_type", EVERY)
+def test_without_its_w_v_a_group_gives_its_heads_nothing(model_type):
+    model = make(model_type)
+    share, letter = groups_of(model)
+    out = named(model)["L0.W_o.H0"].parameter.removesuffix(".weight")
+    seen = []
+    model.get_submodule(out).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    slice_of(model, named(model)[f"L0.W_v.{letter}1"]).zero_()
+    logits(model)
+    of_heads = seen[0].unflatten(-1, (HEADS, -1)).abs().amax(dim=(0, 1, 3))
+    assert [bool(most) for most in of_heads] == [head // share != 1 for head in range(HEADS)]
+
+
+@pytest.mark.parametrize("kind", ["W_q", "W_k"])
+@pytest.mark.parametrize("model_type", EVERY)
+def test_without_its_w_q_or_w_k_a_head_attends_evenly(model_type, kind):
+    model = make(model_type)
+    share, letter = groups_of(model) if kind == "W_k" else (1, "H")
+    slice_of(model, named(model)[f"L0.{kind}.{letter}1"]).zero_()
+    with torch.inference_mode():
+        weights = model(input_ids=TOKENS, output_attentions=True).attentions[0][:, :, -1]
+    is_even = torch.isclose(weights, torch.tensor(1 / TOKENS.shape[1]), atol=1e-6).all(dim=-1).all(dim=0)
+    assert is_even.tolist() == [head // share == 1 for head in range(HEADS)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("model_type", EVERY)
+def test_heads_may_change_places_with_all_their_blocks_and_not_with_fewer(model_type, dtype):
+    model = make(model_type, dtype)
+    share, letter = groups_of(model)
+    before = logits(model)
+    if share > 1:  # Two heads that share their keys and values.
+        swap(model, "L1.W_q.H2", "L1.W_q.H3")
+        assert change(model, before) > 2 * rounding(dtype)
+        swap(model, "L1.W_o.H2", "L1.W_o.H3")
+        assert change(model, before) < rounding(dtype)
+    of_first, of_second = range(share), range(share, 2 * share)  # The heads of two groups, or two heads.
+    pairs = [(f"L1.{kind}.{letter}0", f"L1.{kind}.{letter}1") for kind in ("W_k", "W_v")]
+    pairs += [
+        (f"L1.{kind}.H{a}", f"L1.{kind}.H{b}")
+        for kind in ("W_q", "W_o")
+        for a, b in zip(of_first, of_second, strict=True)
+    ]
+    for first, second in pairs:
+        assert change(model, before) > 2 * rounding(dtype) or (first, second) == pairs[0]
+        swap(model, first, second)
+    assert change(model, before) < rounding(dtype)
+
+
+@pytest.mark.parametrize("model_type", [param for param in EVERY if param.values[0] in GATED])
+def test_c_fc_is_what_the_gate_multiplies(model_type):
+    """The inner activations follow C_fc in proportion, and C_gate through the activation function."""
+    inner = {}
+    for scaled in ("", "L0.C_fc", "L0.C_gate"):
+        model = make(model_type)
+        if scaled:
+            slice_of(model, named(model)[scaled]).mul_(2)
+        seen = []
+        projection = model.get_submodule(named(model)["L0.C_proj"].parameter.removesuffix(".weight"))
+        projection.register_forward_pre_hook(lambda module, inputs, seen=seen: seen.append(inputs[0]))
+        logits(model)
+        inner[scaled] = seen[0]
+    assert torch.allclose(inner["L0.C_fc"], 2 * inner[""], rtol=1e-5)
+    assert not torch.allclose(inner["L0.C_gate"], 2 * inner[""], rtol=1e-2)
+
+
+def matrices_by_hand(model_type, weights):
+    """Return the attention's matrices of layer 0 as [heads or groups, width, hidden], by reshaping alone."""
+    width = HIDDEN // HEADS
+    if model_type == "gpt2":
+        q, k, v = weights["transformer.h.0.attn.c_attn.weight"].T.reshape(3, HEADS, width, HIDDEN)
+        out = weights["transformer.h.0.attn.c_proj.weight"].T
+    elif model_type == "gpt_neox":
+        fused = weights["gpt_neox.layers.0.attention.query_key_value.weight"].reshape(HEADS, 3, width, HIDDEN)
+        q, k, v = fused.unbind(1)
+        out = weights["gpt_neox.layers.0.attention.dense.weight"]
+    elif model_type == "phi3":
+        fused = weights["model.layers.0.self_attn.qkv_proj.weight"].reshape(HEADS + 2 + 2, width, HIDDEN)
+        q, k, v = fused[:HEADS], fused[HEADS : HEADS + 2], fused[HEADS + 2 :]
+        out = weights["model.layers.0.self_attn.o_proj.weight"]
+    else:
+        q, k, v, out = (weights[f"model.layers.0.self_attn.{name}_proj.weight"] for name in "qkvo")
+        q, k, v = (matrix.reshape(-1, width, HIDDEN) for matrix in (q, k, v))
+    return {"W_q": q, "W_k": k, "W_v": v, "W_o": out.reshape(HIDDEN, HEADS, width).transpose(0, 1)}
+
+
+@pytest.fixture
+def batches(make_sequences):
+    return micro_batches(make_sequences(TOKENS.tolist()), torch.arange(4), TRAINING, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "gpt_neox", "llama", "phi3"])
+def test_scores_and_selection_are_those_of_gradients_taken_by_hand(model_type, batches):
+    model = make(model_type)
+    emso = EMSO(k=len(blocks(model)))
+    _, notes = emso.choose(model, batches, torch.Generator())
+    model.requires_grad_(True)
+    log_p = model(TOKENS[:, :-1]).logits.log_softmax(-1)
+    losses = (
+        -log_p.gather(-1, TOKENS[:, 1:, None]).mean(),
+        (log_p.exp() * log_p).sum(-1).mean(),
+    )
+    names, weights = zip(*model.named_parameters(), strict=True)
+    nll, entropy = (
+        matrices_by_hand(
+            model_type, dict(zip(names, torch.autograd.grad(loss, weights, retain_graph=True), strict=True))
+        )
+        for loss in losses
+    )
+    share = groups_of(model)[0]
+    by_hand = {}
+    for kind, gradients in nll.items():
+        letter = "G" if share > 1 and kind in ("W_k", "W_v") else "H"
+        for index, (a, b) in enumerate(zip(gradients, entropy[kind], strict=True)):
+            cosine = (a * b).sum() / (a.norm() * b.norm())
+            by_hand[f"L0.{kind}.{letter}{index}"] = float(cosine * b.abs().sum() / b.numel() ** 0.5)
+    scores = {entry["block"]: entry["m"] for entry in notes["selected_blocks"]}
+    assert list(scores.values()) == sorted(scores.values())
+    of_heads = {name: m for name, m in scores.items() if name.startswith("L0.W")}
+    assert of_heads == pytest.approx(by_hand, rel=1e-3, abs=1e-6)
+    assert list(of_heads) == sorted(by_hand, key=lambda name: by_hand[name])
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("model_type", EVERY)
+def test_a_heads_attention_is_what_the_model_reports_over_the_keys_that_its_layer_sees(model_type, window, tmp_path):
+    sliding = {"sliding_window": window, "use_sliding_window": True, "max_window_layers": 0} if window else {}
+    local = {"attention_types": [[["global", "local"], 1]], "window_size": window} if window else {}
+    model = make(model_type, **(local if model_type == "gpt_neo" else sliding if model_type in GROUPED else {}))
+    model.save_pretrained(tmp_path)
+    shapes = architecture(Checkpoint("tiny", str(tmp_path), str(tmp_path), ""))
+    with torch.inference_mode():
+        attentions = model(input_ids=TOKENS[:1], output_attentions=True).attentions
+    for layer, head in ((0, 2), (1, 1)):
+        named_head = head_of_block(shapes, f"L{layer}.W_q.H{head}")
+        weights = attention_weights(model, TOKENS[0].tolist(), named_head)
+        assert torch.equal(weights, attentions[layer][0, head].float())
+        assert torch.equal(weights != 0, visible_keys(TOKENS.shape[1], named_head))
+
+
+@pytest.mark.parametrize("model_type", EVERY)
+def test_the_chosen_blocks_alone_move_and_a_patch_has_all_that_moved(model_type, batches, tmp_path):
+    model, original = make(model_type), make(model_type)
+    chosen, _ = EMSO(k=3).choose(model, batches, torch.Generator())
+    one_of_each = {place.kind: block for block in blocks(model) if (place := block_place(block.name)).layer == 0}
+    trained = list({block.name: block for block in [*chosen, *one_of_each.values()]}.values())
+    engine = TorchEngine(model, TRAINING, trained)
+    for batch in batches:
+        engine.backward(EMSO().erasure_loss(model, batch, batch))
+    engine.step()
+    names = {block.name for block in trained}
+    for name, block in named(model).items():
+        assert torch.equal(slice_of(model, block), slice_of(original, block)) == (name not in names)
+    save_patch(model, names, "abc", tmp_path / "patch.safetensors")
+    patched = apply_patch(make(model_type), "abc", tmp_path / "patch.safetensors")
+    assert all(torch.equal(a, b) for a, b in zip(patched.parameters(), model.parameters(), strict=True))
+
+
+def test_a_patch_in_bf16_is_the_erasure_too(tmp_path):
+    erased = make("phi3", torch.bfloat16)
+    names = ["L0.W_k.G1", "L1.W_o.H0", "L1.C_gate"]
+    for name in names:
+        slice_of(erased, named(erased)[name]).add_(1.0)
+    save_patch(erased, names, "abc", tmp_path / "patch.safetensors")
+    patched = apply_patch(make("phi3", torch.bfloat16), "abc", tmp_path / "patch.safetensors")
+    assert all(torch.equal(a, b) for a, b in zip(patched.parameters(), erased.parameters(), strict=True))
+
+
+def test_a_group_may_have_one_member_or_all_heads():
+    alone, together = (list(named(make("llama", groups=groups))) for groups in (HEADS, 1))
+    assert [name for name in alone if "W_v" in name][:4] == ["L0.W_v.H0", "L0.W_v.H1", "L0.W_v.H2", "L0.W_v.H3"]
+    assert [name for name in together if "W_v" in name] == ["L0.W_v.G0", "L1.W_v.G0"]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "words"),
+    [
+        ("llama", {"num_attention_heads": 8}, "model.layers.0.self_attn.q_proj.weight is 32 x 32, and does not hold"),
+        ("llama", {"num_key_value_heads": 4}, "the W_k of 4 heads and 4 groups of keys and values, 8 wide each"),
+        ("gpt_neox", {"num_key_value_heads": 2}, "does not hold the W_q and W_k and W_v of 4 heads and 2 groups"),
+        ("phi3", {"hidden_size": 64, "head_dim": 8}, "with a hidden size of 64: the configuration is not this model's"),
+        ("gpt2", {"n_layer": 3}, "this model has no matrix transformer.h.2.attn.c_attn.weight, where others of its"),
+    ],
+)
+def test_a_configuration_that_is_not_the_models_is_an_error(model_type, changes, words):
+    model = make(model_type)
+    model.config.head_dim = getattr(model.config, "head_dim", None) or HIDDEN // HEADS
+    for name, value in changes.items():
+        setattr(model.config, name, value)
+    with pytest.raises(ModelError) as told:
+        blocks(model)
+    assert words in str(told.value)
+
+
+def test_what_is_in_no_entry_is_refused_with_the_entries_and_the_way_to_add_one():
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model("bloom", hidden_size=32, n_layer=1, n_head=4, vocab_size=60)
+    )
+    with pytest.raises(ModelError) as told:
+        blocks(model)
+    for said in (str(told.value), EMSO().refuses({"model_type": "bloom"})):
+        assert "blocks are defined for models of the types cohere, cohere2, gemma" in said
+        assert "this is a 'bloom'. One entry of FAMILIES in harness/models/families.py adds it" in said
+        assert "selection: all" in said
+    assert EMSO(selection="all").refuses({"model_type": "bloom"}) is None
+    assert lacks_blocks("gpt_neo") is None
