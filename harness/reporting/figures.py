@@ -94,8 +94,8 @@ def _note(table: pd.DataFrame) -> str:
 
 
 def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: Styles) -> None:
-    ax.set_xlabel(_title(x), fontsize=10, color=INK)
-    ax.set_ylabel(_title(y), fontsize=10, color=INK)
+    ax.set_xlabel(axis_title(x), fontsize=10, color=INK)
+    ax.set_ylabel(axis_title(y), fontsize=10, color=INK)
     ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5, color=SOFT)
     ax.grid(color="#eeeeee", linewidth=0.8)
     ax.set_axisbelow(True)
@@ -179,7 +179,8 @@ def without_mathtext(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _title(metric: Metric) -> str:
+def axis_title(metric: Metric) -> str:
+    """Return a metric as an axis says it."""
     name, subscript = split_title(metric.title)
     name = without_mathtext(name)
     return (f"{name}$_{{{subscript}}}$" if subscript else name) + (" (log scale)" if math.isinf(metric.high) else "")

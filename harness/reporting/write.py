@@ -25,6 +25,7 @@ from harness.reporting.exact_match_groups import agreements
 from harness.reporting.exact_match_table import agreement_frame
 from harness.reporting.figures import rendered, tradeoff
 from harness.reporting.layout import model_tables
+from harness.reporting.matched_figure import matched_figure
 from harness.reporting.matched_texts import matched_frame, matched_markdown
 from harness.reporting.metric_info import declarations, metric_info, metrics_in
 from harness.reporting.published import compared_tables
@@ -63,7 +64,9 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     part = shown_part(results, ranked)
     shown = part.ranked.table
     of_groups = agreements(part.results, part.ranked) if results.plan.erases else []
+    compared = matched_tables(part.results, part.ranked)
     drawn = {
+        "matched": matched_figure(compared, shown, styles(shown)),
         "tradeoff": tradeoff(shown, info) if results.plan.erases else None,
         "reasoning": bars(shown, info),
         "exact_match_groups": agreement_figure(of_groups, styles(shown)),
@@ -85,7 +88,6 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
         written.append(write_whole(folder / "collapse.md", onset_markdown(onsets, results.plan.question)))
     if of_groups:
         written.append(write_whole(folder / "exact_match_groups.csv", table_csv(agreement_frame(of_groups))))
-    compared = matched_tables(part.results, part.ranked)
     if compared:
         written += [
             write_whole(folder / "matched.md", matched_markdown(compared, results.plan.question)),

@@ -14,9 +14,10 @@ from harness.records.journal import Journal
 from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
 from harness.reporting.comparison import matched_tables
-from harness.reporting.curves import curves
+from harness.reporting.curves import curves, styles
 from harness.reporting.evidence import read_evidence
 from harness.reporting.layout import model_tables
+from harness.reporting.matched_figure import matched_figure
 from harness.reporting.matched_texts import matched_frame, matched_markdown, matched_sentences
 from harness.reporting.metric_info import metric_info
 from harness.reporting.ranking import rank
@@ -510,3 +511,41 @@ def test_what_is_covered_is_the_distance_of_the_original(measured, trial):
     assert covered(closer(0.6), *half) == pytest.approx(2 / 3)
     assert covered(closer(0.5), *beyond) == pytest.approx(0.75), "what is too much is as far off as what is too little"
     assert covered(DECLARED, *beyond) == pytest.approx(1.0)
+
+
+def drawn_at(ax):
+    """Return where a panel has a point, by its row; the reference lines and interval bars have no marker."""
+    points = [line for line in ax.lines if line.get_marker() not in ("None", "", None)]
+    return {round(line.get_ydata()[0]): line.get_xdata()[0] for line in points}
+
+
+def test_the_picture_of_the_answer_has_a_panel_for_each_level_and_every_method_in_each(measured, trial):
+    results, ranked = measured(
+        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED),
+        (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK),
+    )  # fmt: skip
+    tables = matched_tables(results, ranked)
+    figure = matched_figure(tables, ranked.table, styles(ranked.table))
+    first, second, third = figure.axes
+    names = [[label.get_text() for label in ax.get_yticklabels()] for ax in figure.axes]
+    assert [sorted(of_panel) for of_panel in names] == [sorted(row.label for row in tables[0].rows)] * 3
+    assert names[0] == [row.label for row in tables[0].rows], "who pays least is at the top"
+    assert first.get_ylim()[0] > first.get_ylim()[1]
+    assert drawn_at(first) == {0: pytest.approx(30**0.5), 1: pytest.approx(32**0.5)}
+    assert drawn_at(second) == {0: pytest.approx(8.0 * 2 ** (1 / 6))}
+    assert drawn_at(third) == {}
+    said = [[text.get_text() for text in ax.texts] for ax in figure.axes]
+    assert said[1][1] == "not reached"
+    assert said[2] == ["not reached"] * 2
+    assert [ax.get_title(loc="left").replace("\n", " ") for ax in figure.axes] == [one.limit.text for one in tables[:3]]
+    assert {line.get_xdata()[0] for line in first.lines if line.get_linestyle() == "--"} == {4.0, 3.0}
+    low, high = tables[0].rows[0].numbers[1][1:]
+    assert [low, high] in [list(line.get_xdata()) for line in first.lines]
+    figure.draw_without_rendering()
+
+
+def test_where_nothing_is_reached_there_is_no_picture(measured, trial):
+    results, ranked = measured((trial("original"), ORIGINAL), (trial("ga", (1, 2)), {1: (1.0, 5, 1), 2: (0.99, 6, 1)}))
+    tables = [one for one in matched_tables(results, ranked) if one.limit.is_erasure]
+    assert tables, "there are levels"
+    assert matched_figure(tables, ranked.table, styles(ranked.table)) is None
