@@ -125,7 +125,8 @@ def gradients(
     model: Model, batches: Sequence[Batch], candidates: Sequence[Block]
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Return the gradients of L_NLL and of L_EM, for every matrix that holds a candidate, in fp32."""
-    matrices = {name: weight for name, weight in model.named_parameters() if name in {b.parameter for b in candidates}}
+    holding = {block.parameter for block in candidates}
+    matrices = {name: weight for name, weight in model.named_parameters() if name in holding}
     for weight in model.parameters():
         weight.requires_grad_(False)
     for weight in matrices.values():

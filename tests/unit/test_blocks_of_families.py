@@ -274,7 +274,7 @@ def test_a_heads_attention_is_what_the_model_reports_over_the_keys_that_its_laye
     sliding = {"sliding_window": window, "use_sliding_window": True, "max_window_layers": 0} if window else {}
     local = {"attention_types": [[["global", "local"], 1]], "window_size": window} if window else {}
     model = make(model_type, **(local if model_type == "gpt_neo" else sliding if model_type in GROUPED else {}))
-    model.save_pretrained(tmp_path)
+    model.config.save_pretrained(tmp_path)
     shapes = architecture(Checkpoint("tiny", str(tmp_path), str(tmp_path), ""))
     with torch.inference_mode():
         attentions = model(input_ids=TOKENS[:1], output_attentions=True).attentions
