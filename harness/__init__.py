@@ -9,8 +9,18 @@ to trials), `execution.trial` (one trial: erase, then measure), `records` (what 
 `reporting` (what is shown). The doors are `sweep`, `collate`, `export`, `diff`, `check`, `cli` and others.
 """
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+if find_spec("torch") is None or find_spec("rich") is None:
+    _PROBLEM = (
+        f"Lethe's packages are not installed for this Python ({sys.executable}). In Lethe's folder, `make setup` makes "
+        "an environment that has them, and `. .venv/bin/activate` makes it this terminal's."
+    )
+    # Of `python -m harness.sweep` a traceback would hide the sentence.
+    raise SystemExit(_PROBLEM) if sys.argv[:1] == ["-m"] else ModuleNotFoundError(_PROBLEM)
 
 if TYPE_CHECKING:
     from harness.library import SweepResults, load_results

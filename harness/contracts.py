@@ -44,7 +44,6 @@ Reference = Literal["none", "retain_data", "memorized_model"]
 LossRegion = Literal["all", "continuation"]
 Precision = Literal["fp32", "bf16"]
 MoreTexts = Literal["holdout", "retain"]
-"""Of a sweep's `data`: texts of the forget set's kind that the model never saw, and the retain set."""
 
 Count = Annotated[int, Ge(0)]
 PositiveCount = Annotated[int, Ge(1)]
@@ -201,7 +200,7 @@ class Generations:
 
 
 class EvaluationTask(Protocol):
-    """What an evaluator may ask for while it measures."""
+    """What an evaluator may ask for while it measures. The report shows the first `sample_count` samples."""
 
     seed: int
     forget: Sequences
@@ -209,7 +208,6 @@ class EvaluationTask(Protocol):
     retain: Sequences | None
     tokenizer: PreTrainedTokenizerBase
     sample_count: int
-    """How many `Evaluation.samples` the report is to show: the first ones."""
 
     def generations(self, definition: Definition) -> Generations:
         """Return the model's sampled continuations of the utility prompts: made once, shared."""
@@ -261,7 +259,7 @@ class Evaluator(ABC):
     judges: ClassVar[tuple[str, ...]] = ()
     """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
     reads: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Which of the task's `holdout` and `retain` it gets: part of its identity. A sweep that lacks one is refused."""
+    """Which of the task's `holdout` (unseen texts) and `retain` it gets: part of its identity, refused where lacking."""
     definition: Definition = "exact"
 
     @property

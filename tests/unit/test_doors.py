@@ -1,5 +1,6 @@
 """The doors: exit codes, what is printed, and what is not imported before it is needed."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -230,6 +231,15 @@ def test_importing_lethe_imports_nothing_until_it_is_asked_for():
     )
     ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["[]", "False"]
+
+
+def test_a_python_without_lethes_packages_is_told_how_to_get_them():
+    bare = [sys.executable, "-S"]  # Without site-packages.
+    ran = subprocess.run([*bare, "-m", "harness.sweep", "x.yaml"], cwd=ROOT, env={}, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert re.fullmatch(r"Lethe's packages are not installed for this Python \(.*\)\. .*make setup.*\n", ran.stderr)
+    ran = subprocess.run([*bare, "-c", "import harness"], cwd=ROOT, env={}, capture_output=True, text=True)
+    assert ran.stderr.splitlines()[-1].startswith("ModuleNotFoundError: Lethe's packages are not installed")
 
 
 def test_lethe_lists_its_verbs(capsys):
