@@ -259,7 +259,7 @@ class Evaluator(ABC):
     judges: ClassVar[tuple[str, ...]] = ()
     """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
     reads: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Which of the task's `holdout` (unseen texts) and `retain` it gets: part of its identity, refused where lacking."""
+    """Which of the task's `holdout` (unseen texts) and `retain` it gets: part of its identity; refused if lacking."""
     definition: Definition = "exact"
 
     @property
