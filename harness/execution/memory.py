@@ -13,12 +13,6 @@ from typing import Protocol
 
 import torch
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""The names of these options in malloc.h."""
-KEPT_BYTES = 256 << 20
-MAPPED_BYTES = 32 << 20
-"""What is larger than this is given back at once; glibc takes no larger limit."""
-
 
 class MemoryCounters(Protocol):
     """Counts the bytes of a device's tensors."""
@@ -69,18 +63,6 @@ class PeakMemory:
 def memory_counters(device: torch.device) -> MemoryCounters | None:
     """Return what counts the device's bytes; on a CPU nothing does."""
     return torch.cuda if device.type == "cuda" else None
-
-
-def keep_free_memory() -> None:
-    """Have the process use memory again that it freed, up to `KEPT_BYTES`, where its C library is glibc.
-
-    glibc hands what is larger than a few hundred kilobytes back at once, and asks for it again page by page: a layer's
-    activations, thousands of times. What is kept is given back by `release_free_memory`.
-    """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_option is not None:
-        set_option(_M_MMAP_THRESHOLD, MAPPED_BYTES)
-        set_option(_M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def release_free_memory() -> None:

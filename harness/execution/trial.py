@@ -36,7 +36,7 @@ from harness.execution.items import metric_items
 from harness.execution.jobs import Event, Folders, Job, Watcher, record_failure
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import build_memorized
-from harness.execution.memory import PeakMemory, keep_free_memory, memory_counters, release_free_memory
+from harness.execution.memory import PeakMemory, memory_counters, release_free_memory
 from harness.execution.redaction import failure_for_report, sample_for_report
 from harness.execution.tasks import MeasuringTask
 from harness.execution.threads import no_thread_left
@@ -62,7 +62,6 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         StorageError: The journal cannot be written, so that not even the failure is kept.
     """
     torch.set_num_threads(max(1, job.spec.cpus))
-    keep_free_memory()
     watch(Event(job=job.name, kind="started"))
     message = ""
     try:

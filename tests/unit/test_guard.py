@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import resource
 import runpy
 import shutil
 import struct
@@ -28,7 +27,7 @@ from harness.execution.guard import ProcessState, guarded
 from harness.execution.inputs import SharedTexts
 from harness.execution.job_queue import run_inline
 from harness.execution.jobs import Folders, Job
-from harness.execution.memory import PeakMemory, keep_free_memory, release_free_memory
+from harness.execution.memory import PeakMemory, release_free_memory
 from harness.execution.small import small_spec
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
@@ -376,23 +375,6 @@ def test_memory_that_is_free_goes_back_to_the_system():
     release_free_memory()
     assert full - process.memory_info().rss > 100 << 20
     assert len(last) == 64 << 10
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
-def test_memory_that_was_freed_is_used_again_until_it_is_released():
-    def faults():
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(10):
-            bytearray(16 << 20)[::4096] = bytes(4096)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    pages = (16 << 20) // resource.getpagesize()
-    ctypes.CDLL(None).mallopt(-3, 1 << 20)  # As glibc is at first: what is large is mapped anew each time.
-    assert faults() > 8 * pages
-    keep_free_memory()
-    assert faults() < 3 * pages
-    release_free_memory()
-    assert faults() > pages / 2
 
 
 def test_the_state_of_a_process_is_put_back_whole():
