@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from harness.sizing.machine import memory_bytes
+from harness.toolkit.device import device_for
 
 PACKAGES = (
     "lethe",
@@ -53,7 +54,7 @@ def hardware(*, has_gpu: bool) -> dict[str, str]:
     A GPU is looked at only where the trial has one: looking takes some of its memory.
     """
     found = {"processor": _processor(), "cores": str(os.cpu_count() or 1), "memory": gigabytes(memory_bytes())}
-    if has_gpu and torch.cuda.is_available():
+    if device_for(float(has_gpu)).type == "cuda":
         gpu = torch.cuda.get_device_properties(0)
         found["gpu"] = f"{gpu.name}, {gigabytes(gpu.total_memory)}"
     return found

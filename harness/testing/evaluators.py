@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,16 +41,43 @@ class EvaluatorConformance(Conformance):
         """Return what the evaluator measures on the small trial."""
         return evaluator.evaluate(model, self.task(evaluator, model, artifacts))
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def kept(cls) -> dict[tuple[str, str], Evaluation]:
+        """Return what the class's tests have measured so far, by evaluator and model."""
+        return {}
+
+    @pytest.fixture
+    def measured(
+        self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
+    ) -> Callable[[str], Evaluation]:
+        """Return what measures a model by its name, once for all of the class's tests."""
+        return self.measuring_once(evaluator, artifacts, kept)
+
+    def measuring_once(
+        self, evaluator: Evaluator, artifacts: Artifacts, kept: dict[tuple[str, str], Evaluation]
+    ) -> Callable[[str], Evaluation]:
+        """Return a function from a model's name to what the evaluator measures of it; what it did is in `kept`."""
+
+        def of_model(name: str) -> Evaluation:
+            key = repr(evaluator), name
+            if key not in kept:
+                model = one_word_model() if name == STUCK else load_model(resolve_model(name))
+                kept[key] = self.measure(evaluator, model, artifacts)
+            return kept[key]
+
+        return of_model
+
     def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
         """Return the small trial's task, with the texts that the evaluator reads."""
         texts = {role: MORE_TEXTS[role] for role in evaluator.reads}
         return MeasuringTask(small_spec(), artifacts, model, "the evaluator", texts=texts)
 
-    def test_it_reports_what_it_declares(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
+    def test_it_reports_what_it_declares(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
         """It reports each declared metric, inside its range or NaN, and as the aggregate of its items if it has any."""
         faults = list(group_faults(evaluator))
         assert not faults, faults[0]
-        evaluation = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts)
+        evaluation = measured(MODEL)
         numbers = evaluation.numbers
         assert set(numbers) == {metric.name for metric in evaluator.metrics}
         for metric in evaluator.metrics:
@@ -69,14 +95,15 @@ class EvaluatorConformance(Conformance):
         with left_alone(task):
             evaluator.evaluate(model, task)
 
-    def test_the_same_model_gets_the_same_numbers(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
+    def test_the_same_model_gets_the_same_numbers(
+        self, evaluator: Evaluator, artifacts: Artifacts, measured: Callable[[str], Evaluation]
+    ) -> None:
         """Measuring twice gives the same numbers, with a fresh cache or a filled one."""
-        model = load_model(resolve_model(MODEL))
-        fresh = Artifacts(artifacts.root / "fresh")
-        first, again = (self.measure(evaluator, model, cache).numbers for cache in (artifacts, fresh))
+        first = measured(MODEL).numbers
+        again = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts).numbers
         assert first == pytest.approx(again, rel=0, abs=0, nan_ok=True)
 
-    def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, artifacts: Artifacts) -> None:
+    def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
         """Reciting the forget set, or writing the same word for ever, shows in the ranked metrics.
 
         Which of the two a group of the evaluator's own is about, nobody knows: one of them must show.
@@ -85,10 +112,8 @@ class EvaluatorConformance(Conformance):
         if not groups:
             pytest.skip("no ranked metric to compare")
 
-        @cache
         def numbers(model: str) -> Mapping[str, float]:
-            loaded = one_word_model() if model == STUCK else load_model(resolve_model(model))
-            return self.measure(evaluator, loaded, artifacts).numbers
+            return measured(model).numbers
 
         def is_better(metric: Metric, model: str, other: str) -> bool:
             aim = metric.better.aim if isinstance(metric.better, CloserTo) else math.nan

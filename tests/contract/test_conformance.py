@@ -134,7 +134,8 @@ class OneWeight(Evaluator):
 )
 def test_metrics_of_any_group_and_direction_are_tried(tmp_path, settings, test, message):
     suite = EvaluatorConformance()
-    checked = partial(getattr(suite, test), OneWeight(**settings), Artifacts(tmp_path))
+    evaluator = OneWeight(**settings)
+    checked = partial(getattr(suite, test), evaluator, suite.measuring_once(evaluator, Artifacts(tmp_path), {}))
     if message is None:
         checked()
         return

@@ -55,8 +55,8 @@ class Tracker:
     def log_trial(self, plan, trial):
         Tracker.calls.append(f"log_trial {trial.status} {len(trial.measured)}")
 
-    def sync(self, results, collapsed):
-        Tracker.calls.append(f"sync {sorted(set(collapsed.values()))}")
+    def sync(self, results, point_tags):
+        Tracker.calls.append(f"sync {sorted({tags['collapse_class'] for tags in point_tags.values()})}")
 
     def finish(self, paths):
         Tracker.calls.append(f"finish {sorted(path.name for path in paths)}")
@@ -142,7 +142,7 @@ def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
     written = {path.name for path in (tmp_path / "results" / "doors").iterdir()}
     assert written >= {"journal", "table.csv", "ranking.csv", "table.md", "table.tex", "report.html", "tradeoff.png"}
     assert sorted(Tracker.calls[:3]) == ["log_trial done 1", "log_trial done 1", "log_trial done 2"]
-    assert Tracker.calls[3] == "sync ['healthy']"
+    assert Tracker.calls[3] == "sync ['healthy', 'none']"
     attached = sorted(path.name for path in written_files(tmp_path / "results" / "doors"))
     assert attached[:5] == ["matched.csv", "matched.md", "ranking.csv", "report.html", "table.csv"]
     assert Tracker.calls[-1] == f"finish {attached}", "lethe track attaches the same"

@@ -32,6 +32,8 @@ FILES = {
     "table.metrics.yaml",
     "matched.csv",
     "matched.md",
+    "matched.png",
+    "matched.pdf",
     "ranking.csv",
     "table.md",
     "table.tex",
@@ -158,7 +160,7 @@ def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
         {},
         {},
     ]
-    assert [attributes["src"][:26] for tag, attributes in tags if tag == "img"] == ["data:image/svg+xml;base64,"] * 2
+    assert [attributes["src"][:26] for tag, attributes in tags if tag == "img"] == ["data:image/svg+xml;base64,"] * 3
 
 
 def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent, records, usual):
@@ -237,7 +239,9 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     failed = Failed(trial_id="emso-0", error="TrialError: the loss is NaN", log=("File x", "NaN at step 3"))
     write(results_of(make_plan(original, emso), {"emso-0": [failed]}), tmp_path)
     words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert {path.name for path in tmp_path.iterdir()} == FILES - {"matched.csv", "matched.md"}
+    assert {path.name for path in tmp_path.iterdir()} == FILES - {
+        f"matched.{kind}" for kind in ("csv", "md", "png", "pdf")
+    }
     assert "No point that can be ranked has been measured yet." in words
     assert "EMSO on miniature-m, seed 0, failed: TrialError: the loss is NaN" in words
     assert "NaN at step 3" in words
