@@ -17,8 +17,8 @@ from harness.reporting.write import write
 
 SECONDS_BETWEEN = 30.0
 """From one report to the next, at least."""
-MOST_OF_THE_TIME = 0.1
-"""That writing takes: after a report that took 6 seconds there is none for a minute."""
+MOST_OF_THE_TIME = 0.05
+"""That writing takes: after a report that took 3 seconds there is none for a minute."""
 
 
 class LiveReport:
@@ -93,7 +93,7 @@ def pause_after(writing: float, least: float) -> float:
     """Return how many seconds to wait after a report that took `writing` seconds, `least` at least.
 
     Example:
-        >>> pause_after(1.5, least=30.0), pause_after(6.0, least=30.0)
+        >>> pause_after(1.5, least=30.0), pause_after(3.0, least=30.0)
         (30.0, 60.0)
     """
     return max(least, writing / MOST_OF_THE_TIME)

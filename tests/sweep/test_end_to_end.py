@@ -22,6 +22,7 @@ from harness.records.record import Failed, Measurement, Started
 from harness.sweep import main
 
 ROOT = Path(__file__).parents[2]
+PLUGIN_PACKAGE = ROOT / "tests" / "plugin_package"
 SWEEP = """# Does a sweep of the smallest kind hold together?
 name: tiny
 models: [miniature-s]
@@ -298,23 +299,28 @@ def test_forget_texts_reach_no_record_unless_asked(sweep_file, undisturbed, tmp_
     assert secret in json.dumps([record.samples for record in records(tmp_path, Measurement)])
 
 
-def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path):
+@pytest.fixture
+def beside_another_package(tmp_path):
+    """Install the package of plugins into a folder of its own; return a runner of modules that see it."""
     site = tmp_path / "site"
-    package = ROOT / "tests" / "plugin_package"
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*install, "--target", str(site), str(package)], check=True)
+    subprocess.run([*install, "--target", str(site), str(PLUGIN_PACKAGE)], check=True)
     environment = {**os.environ, "PYTHONPATH": str(site)}
 
-    def command(*arguments):
+    def run_module(*arguments):
         return subprocess.run(
             [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
 
-    listed = command("harness.cli", "plugins").stdout
+    return run_module
+
+
+def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path, beside_another_package):
+    listed = beside_another_package("harness.cli", "plugins").stdout
     assert "npo" in listed
     assert "version 1; reads data.holdout" in listed
     assert "closer to 0.5 is better; fraction, 0 to 1; membership; Yeom" in listed
-    ran = command(
+    ran = beside_another_package(
         "harness.sweep", str(sweep_file), "--executor", "inline", "--results", str(tmp_path),
         "--set", "methods={npo: {epochs: [1, 2]}}", "--set", "evaluators.loss_attack={}",
     )  # fmt: skip
@@ -323,5 +329,9 @@ def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path):
     measured = pd.read_csv(tmp_path / "tiny" / "table.csv").set_index("variant")["loss_auc"]
     assert measured["original"] > 0.9
     assert '<th colspan="1">Membership</th>' in (tmp_path / "tiny" / "report.html").read_text()
-    conformance = command("pytest", "-q", "-p", "no:cacheprovider", str(package / "test_npo.py"))
-    assert conformance.returncode == 0, conformance.stdout
+
+
+@pytest.mark.soak
+def test_a_plugin_of_another_package_is_held_to_the_contract_by_its_own_test(beside_another_package):
+    ran = beside_another_package("pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN_PACKAGE / "test_npo.py"))
+    assert ran.returncode == 0, ran.stdout
