@@ -119,12 +119,14 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     for erased in trial.erased_models([strength for strength, _ in work]):
         erase_seconds += time.perf_counter() - began
         strength = None if spec.is_reference else erased.strength
+        if erased.stop_reason:  # Told first: where it ended is a point to measure, whether it was asked for or not.
+            journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
+            evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
         if strength in evaluators:
             trial.keep(erased, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
             with trial.memory.not_counting():
                 trial.measure(erased, strength, evaluators.pop(strength))
         if erased.stop_reason:
-            journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
             return
         began = time.perf_counter()
     if evaluators:

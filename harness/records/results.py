@@ -122,7 +122,7 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
             measurements.setdefault(record.point_id, {})[record.key] = record
     stop = next((record for record in reversed(records) if isinstance(record, Stopped)), None)
     points, remaining = [], []
-    for strength in _reachable(spec, stop, made.keys() | measurements.keys()):
+    for strength in _reachable(spec, stop):
         point_id = spec.point_id(strength)
         measured = measurements.get(point_id, {})
         reason = stop.reason if stop and stop.strength == strength else ""
@@ -146,16 +146,14 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
     )
 
 
-def _reachable(spec: TrialSpec, stop: Stopped | None, reached: set[str]) -> tuple[Number | None, ...]:
-    """Return the strengths that a trial has or will have a model at, rising; `reached` are ids of points.
+def _reachable(spec: TrialSpec, stop: Stopped | None) -> tuple[Number | None, ...]:
+    """Return the strengths that a trial has or will have a model at, rising.
 
-    Nothing beyond the strength where a trajectory stopped is among them. That strength itself is, asked for or
-    not, once the journal holds its model or a measurement of it.
+    Nothing beyond the strength where a trajectory stopped is among them. That strength itself is, asked for or not, if
+    it was on its way to one that was: there is no other point that tells of the last part of its way.
     """
     if not stop:
         return spec.points()
     kept = tuple(strength for strength in spec.strengths if strength <= stop.strength)
     is_cut = len(kept) < len(spec.strengths)
-    if is_cut and stop.strength not in kept and spec.point_id(stop.strength) in reached:
-        return (*kept, stop.strength)
-    return kept
+    return (*kept, stop.strength) if is_cut and stop.strength not in kept else kept

@@ -37,8 +37,7 @@ def _state(trial: TrialResults) -> str:
         return f"failed: {trial.failure.error}"
     if trial.status == "missing":
         return "is not finished"
-    where = f"ended at {trial.stop.strength:g}, which the file does not list" if trial.stop else "goes further"
-    return f"{where} ({trial.spec.strength_name})"
+    return f"goes further ({trial.spec.strength_name})"
 
 
 def _points_within(trial: TrialResults, row: PublishedRow) -> list[PointResults]:

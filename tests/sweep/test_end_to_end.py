@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from harness import load_results, run_sweep
 from harness.errors import DataError
 from harness.records.journal import Journal
-from harness.records.record import Failed, Measurement, Started
+from harness.records.record import Failed, Measurement, Started, Stopped
 from harness.sweep import main
 
 ROOT = Path(__file__).parents[2]
@@ -297,6 +297,19 @@ def test_forget_texts_reach_no_record_unless_asked(sweep_file, undisturbed, tmp_
     asked = ["--set", "report.samples=plain", "--only", "method=gradient_ascent"]
     assert run(sweep_file, tmp_path, *asked) == 0
     assert secret in json.dumps([record.samples for record in records(tmp_path, Measurement)])
+
+
+def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_row_where_it_ended(sweep_file, tmp_path):
+    asked = ["--only", "method=gradient_ascent", "--set", "methods.gradient_ascent.epochs=[30]"]
+    asked += ["--set", "training.early_stop=1.001"]
+    assert run(sweep_file, tmp_path, *asked) == 0
+    [stop] = records(tmp_path, Stopped)
+    ended = table(tmp_path).set_index("variant").loc["gradient_ascent"]
+    assert ended["strength"] == stop.strength < 30
+    assert ended[["ma", "el_3"]].notna().all()
+    before = len(records(tmp_path, Measurement))
+    assert run(sweep_file, tmp_path, *asked) == 0
+    assert len(records(tmp_path, Measurement)) == before
 
 
 @pytest.fixture

@@ -53,6 +53,8 @@ methods:
 evaluators: {memorization: {el_sequences: 2}}
 collapse: {}
 """
+HEEDING = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+"""A shell's background jobs ignore Ctrl-C."""
 NUMBERS = ["variant", "strength", "seed", "ma", "el_3", "trial_id", "point_id"]
 
 
@@ -89,7 +91,7 @@ def start(tmp_path, cluster):
 
     def run(epochs, *options):
         (tmp_path / "cluster.yaml").write_text(SWEEP.lstrip().replace("EPOCHS", json.dumps(epochs)))
-        command = [sys.executable, "-m", "harness.sweep", str(tmp_path / "cluster.yaml")]
+        command = [sys.executable, "-c", HEEDING, sys.executable, "-m", "harness.sweep", str(tmp_path / "cluster.yaml")]
         where = ["--results", str(tmp_path / ("inline" if options else "r"))]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         sweep = subprocess.Popen([*command, *where, *options], env=cluster.environment, **pipes)

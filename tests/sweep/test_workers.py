@@ -198,7 +198,8 @@ def test_the_workers_of_a_trial_that_ran_too_long_end_with_it(tmp_path):
     limited = "methods={gradient_ascent: {epochs: [4000], timeout_minutes: 0.5}, emso: {epochs: [1]}}"
     marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(run(tmp_path, limited), env=marked, **pipes) as driver:
+    without_end = "training={learning_rate: 1.0e-3, global_batch: 4, early_stop: null}"
+    with subprocess.Popen(run(tmp_path, limited, without_end), env=marked, **pipes) as driver:
         seen = set()
         while driver.poll() is None:
             seen |= set(_workers_of(tmp_path))

@@ -320,7 +320,8 @@ def test_what_remains_and_how_a_trial_stands(spec, written, records, missing, st
     ("strengths", "records", "reached"),
     [
         ((1, 3, 5), "", (1, 3, 5)),
-        ((1, 3, 5), "stopped", (1,)),
+        ((1, 3, 5), "stopped", (1, 2)),
+        ((3, 5), "stopped", (2,)),
         ((1, 3, 5), "p2 stopped", (1, 2)),
         ((1, 3, 5), "m2 stopped", (1, 2)),
         ((1, 2, 5), "p2 stopped", (1, 2)),

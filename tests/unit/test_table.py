@@ -163,6 +163,8 @@ def test_a_trajectory_that_ends_between_two_strengths_has_a_point_there(make_pla
     sparse = trial("emso", (1, 5))
     records = [measured(sparse, 1), measured(sparse, 3), Stopped(trial_id=sparse.trial_id, strength=3, reason="far")]
     assert table(make_plan(sparse), {sparse.trial_id: records})["strength"].tolist() == [1.0, 3.0]
+    only_told = results_of(make_plan(sparse), {sparse.trial_id: [records[0], records[2]]}).trials[0]
+    assert 3 in [strength for strength, _ in only_told.remaining], "it is measured, though nobody asked for it"
     short = replace(sparse, strengths=(1, 2))
     assert table(make_plan(short), {sparse.trial_id: records})["strength"].tolist() == [1.0]
 

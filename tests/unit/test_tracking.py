@@ -623,13 +623,17 @@ def test_the_report_is_attached_unless_it_shows_plain_texts(
     [
         ({"t2": [Failed(trial_id="t2", error="E: e", log=())]}, "FAILED"),
         ({}, "KILLED"),
-        ({"t2": [Stopped(trial_id="t2", strength=0, reason="r")]}, "FINISHED"),
+        (None, "FINISHED"),
     ],
 )
-def test_a_sweeps_run_ends_as_its_trials_did(root, make_results, others, end, make_trial, make_sweep, spec, records):
-    plan = make_sweep(spec, make_trial(trial_id="t2"))
+def test_a_sweeps_run_ends_as_its_trials_did(
+    root, make_results, others, end, make_trial, make_sweep, spec, records, measured
+):
+    other = make_trial(trial_id="t2")
+    if others is None:
+        others = {"t2": [measured(other, strength, {"ma": 0.5}) for strength in other.strengths]}
     tracker = Tracker(root)
-    tracker.sync(make_results(plan, {"t1": records} | others))
+    tracker.sync(make_results(make_sweep(spec, other), {"t1": records} | others))
     assert runs(root)["sweep"]["status"] == "RUNNING"
     tracker.finish([])
     assert runs(root)["sweep"]["status"] == end
