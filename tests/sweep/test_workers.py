@@ -200,10 +200,11 @@ def test_the_workers_of_a_trial_that_ran_too_long_end_with_it(tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     without_end = "training={learning_rate: 1.0e-3, global_batch: 4, early_stop: null}"
     with subprocess.Popen(run(tmp_path, limited, without_end), env=marked, **pipes) as driver:
-        seen = set()
-        while driver.poll() is None:
+        seen, end = set(), time.monotonic() + 300
+        while driver.poll() is None and time.monotonic() < end:
             seen |= set(_workers_of(tmp_path))
             time.sleep(0.3)
+        driver.terminate()
         errors = driver.stderr.read()
     assert driver.returncode == 1, errors
     assert len(seen) == 4, "two for each method, and only the second's once the first's are gone"
