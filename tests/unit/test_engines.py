@@ -292,6 +292,7 @@ def bytes_held():
         storages = {
             storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in tensors)
         }
+        storages.pop(0, None)  # What has no memory: emptied ones, and those of the meta device.
         return sum(storages.values())
 
     gc.collect()
