@@ -174,4 +174,4 @@ def _summed(of_points: Iterable[Tags]) -> dict[str, str]:
     for tags in of_points:
         for name, value in tags.items():
             values.setdefault(name, {})[value] = None
-    return {name: ", ".join(sorted(each)) for name, each in values.items()}
+    return {name: ", ".join(sorted(of_tag)) for name, of_tag in values.items()}

@@ -13,10 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.reporting.exact_match_groups import GROUPS, AgreementCurve, Group, ModelAgreement
 from harness.reporting.exact_match_table import GROUP_NAMES, group_text
-from harness.reporting.figures import FAINT, INK, RED, REFERENCE_STYLES, Styles, without_mathtext
+from harness.reporting.figures import FAINT, HOLLOW, INK, REFERENCE_STYLES, Styles, without_mathtext
 from harness.specs import ORIGINAL, RETRAINED
-
-_HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.4}
 
 
 def agreement_figure(of_models: Sequence[ModelAgreement], of_variant: Styles) -> Figure | None:
@@ -94,7 +92,7 @@ def _draw_line(
 ) -> None:
     ax.plot(xs, ys, color=colour, linewidth=1.5, alpha=0.8, zorder=3)
     for at, x, y in zip(curve.points[1:], xs[1:], ys[1:], strict=True):
-        style = _HOLLOW if at.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
+        style = HOLLOW if at.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
         ax.plot(x, y, marker, markersize=6, zorder=4, **style)
 
 
@@ -123,7 +121,7 @@ def _legend(figure: Figure, drawn: Sequence[ModelAgreement], of_variant: Styles)
         style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 1.5}
         handles.append(Line2D([], [], label=without_mathtext(label), **style))
     if any(at.collapsed for agreement in drawn for curve in agreement.curves for at in curve.points):
-        handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **_HOLLOW))
+        handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **HOLLOW))
     dotted = " Dotted: the retrained model." if any(agreement.retrained for agreement in drawn) else ""
     figure.legend(
         handles=handles,

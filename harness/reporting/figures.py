@@ -31,7 +31,7 @@ Styles = dict[str, tuple[str, str]]
 INK, SOFT, FAINT, RED = "#222222", "#5c6470", "#8a8a8a", "#d62728"
 """Of texts, of lesser ones, of lines that no text has, and of a collapse."""
 REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
-_HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
+HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
 _LABEL_POINTS = 6.5
 
 
@@ -104,15 +104,20 @@ def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, style
     ax.spines[["left", "bottom"]].set_color(FAINT)
     ax.margins(0.08)
     if math.isinf(x.high):
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
-        ax.xaxis.set_major_formatter(ScalarFormatter())
-        ax.xaxis.set_minor_formatter(NullFormatter())
+        use_log_scale(ax)
     for curve in sorted(of_plane, key=lambda curve: curve.is_reference):
         if curve.is_reference:
             _draw_reference(ax, curve)
         else:
             _draw_curve(ax, curve, *styles[curve.variant])
+
+
+def use_log_scale(ax: Axes) -> None:
+    """Make a panel's x axis logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_reference(ax: Axes, curve: Curve) -> None:
@@ -130,7 +135,7 @@ def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
     ax.plot(xs, ys, color=colour, linewidth=1.5, alpha=0.75, zorder=3, **style)
     for point in curve.points:
         _draw_intervals(ax, point, colour)
-        style = _HOLLOW if point.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
+        style = HOLLOW if point.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
         ax.plot(point.x, point.y, marker, markersize=6.5, zorder=4, **style)
 
 
@@ -154,7 +159,7 @@ def _legend_handles(drawn: Sequence[Curve], styles: Styles) -> list[Line2D]:
             style = {"marker": marker, "markersize": 6, "linewidth": 1.5}
         handles.append(Line2D([], [], color=colour, label=without_mathtext(curve.label), **style))
     if any(point.collapsed for curve in drawn for point in curve.points):
-        handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **_HOLLOW))
+        handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **HOLLOW))
     return handles
 
 

@@ -12,15 +12,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import AbstractPathEffect, withStroke
-from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from harness.contracts import Metric
 from harness.reporting.colours import text_colour
 from harness.reporting.comparison import MatchedRow, MatchedTable
-from harness.reporting.figures import FAINT, INK, RED, REFERENCE_STYLES, SOFT, Styles, axis_title, without_mathtext
+from harness.reporting.figures import (
+    FAINT,
+    HOLLOW,
+    INK,
+    REFERENCE_STYLES,
+    SOFT,
+    Styles,
+    axis_title,
+    use_log_scale,
+    without_mathtext,
+)
 from harness.specs import ORIGINAL, RETRAINED
 
-_HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.4}
 _DASHES = {ORIGINAL: (0, (1, 2)), RETRAINED: (0, (5, 2))}
 _STROKE: list[AbstractPathEffect] = [withStroke(linewidth=2.5, foreground="white")]
 _ROW_INCHES = 0.27
@@ -36,7 +44,7 @@ def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_varia
     Args:
         tables: The matched comparison.
         table: The sweep's table, for what the original and the retrained model have.
-        of_variant: Each variant's colour and marker.
+        of_variant: The colour and marker of each variant that has a point; a tuned one may have none.
     """
     first = next((matched.limit.metric.name for matched in tables if matched.limit.is_erasure), None)
     drawn = [matched for matched in tables if matched.limit.is_erasure and matched.limit.metric.name == first]
@@ -72,25 +80,21 @@ def _draw_level(ax: Axes, matched: MatchedTable, references: Mapping[str, float]
     metric = matched.limit.reported[0]
     for name, value in references.items():
         ax.axvline(value, color=REFERENCE_STYLES[name][2], linewidth=0.9, linestyle=_DASHES[name], zorder=1)
-    for place, row in enumerate(matched.rows):
-        colour, marker = of_variant[row.variant]
+    for y, row in enumerate(matched.rows):
         if row.numbers:
-            _draw_row(ax, place, row, colour, marker)
+            _draw_row(ax, y, row, *of_variant[row.variant])
         else:
             at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": _TINY}
-            ax.annotate("not reached", (0.02, place), color=SOFT, **at).set_path_effects(_STROKE)
+            ax.annotate("not reached", (0.02, y), color=SOFT, **at).set_path_effects(_STROKE)
     _dress(ax, matched.rows, metric, of_variant)
 
 
 def _dress(ax: Axes, rows: Sequence[MatchedRow], metric: Metric, of_variant: Styles) -> None:
     if math.isinf(metric.high):
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
-        ax.xaxis.set_major_formatter(ScalarFormatter())
-        ax.xaxis.set_minor_formatter(NullFormatter())
+        use_log_scale(ax)
     ax.set_yticks(range(len(rows)), [without_mathtext(row.label) for row in rows], fontsize=8.5)
     for label, row in zip(ax.get_yticklabels(), rows, strict=True):
-        label.set_color(text_colour(of_variant[row.variant][0]))
+        label.set_color(text_colour(of_variant[row.variant][0]) if row.variant in of_variant else SOFT)
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.margins(x=0.12)
     ax.set_xlabel(axis_title(metric), fontsize=9, color=INK)
@@ -101,15 +105,15 @@ def _dress(ax: Axes, rows: Sequence[MatchedRow], metric: Metric, of_variant: Sty
     ax.spines["bottom"].set_color(FAINT)
 
 
-def _draw_row(ax: Axes, place: int, row: MatchedRow, colour: str, marker: str) -> None:
+def _draw_row(ax: Axes, y: int, row: MatchedRow, colour: str, marker: str) -> None:
     value, low, high = row.numbers[1]
     if math.isfinite(low) and math.isfinite(high):
-        ax.plot([low, high], [place, place], color=colour, linewidth=2.2, alpha=0.45, zorder=2, solid_capstyle="butt")
-    style = _HOLLOW if row.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
-    ax.plot(value, place, marker, markersize=6.5, zorder=4, **style)
+        ax.plot([low, high], [y, y], color=colour, linewidth=2.2, alpha=0.45, zorder=2, solid_capstyle="butt")
+    style = HOLLOW if row.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
+    ax.plot(value, y, marker, markersize=6.5, zorder=4, **style)
     right = high if math.isfinite(high) else value
     at: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": _TINY}
-    ax.annotate(f"{row.cells[0].text} {row.cells[0].letters}".strip(), (right, place), color=INK, **at)
+    ax.annotate(f"{row.cells[0].text} {row.cells[0].letters}".strip(), (right, y), color=INK, **at)
 
 
 def _legend(figure: Figure, drawn: Sequence[MatchedTable], table: pd.DataFrame) -> None:
@@ -121,7 +125,7 @@ def _legend(figure: Figure, drawn: Sequence[MatchedTable], table: pd.DataFrame) 
                 Line2D([], [], color=colour, linewidth=0.9, linestyle=_DASHES[name], label=name.capitalize())
             )
     if any(row.collapsed for matched in drawn for row in matched.rows):
-        handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **_HOLLOW))
+        handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **HOLLOW))
     figure.legend(
         handles=handles,
         title="Bars: 95 % interval. Methods that share a letter cannot be told apart.",

@@ -52,7 +52,7 @@ def provenance(results: Results) -> Provenance:
 def work_seconds(trial: TrialResults) -> float:
     """Return how long a trial's erasing and measuring took, without what was done again."""
     erased = max((point.made.erase_seconds for point in trial.measured if point.made), default=0.0)
-    return erased + sum(each.seconds for point in trial.measured for each in point.measurements)
+    return erased + sum(measurement.seconds for point in trial.measured for measurement in point.measurements)
 
 
 def _measured(results: Results) -> str:

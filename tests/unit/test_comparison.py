@@ -13,10 +13,10 @@ from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
-from harness.reporting.comparison import matched_tables
+from harness.reporting.comparison import MatchedRow, matched_tables
 from harness.reporting.curves import curves, styles
 from harness.reporting.evidence import read_evidence
-from harness.reporting.layout import model_tables
+from harness.reporting.layout import Cell, model_tables
 from harness.reporting.matched_figure import matched_figure
 from harness.reporting.matched_texts import matched_frame, matched_markdown, matched_sentences
 from harness.reporting.metric_info import metric_info
@@ -549,3 +549,12 @@ def test_where_nothing_is_reached_there_is_no_picture(measured, trial):
     tables = [one for one in matched_tables(results, ranked) if one.limit.is_erasure]
     assert tables, "there are levels"
     assert matched_figure(tables, ranked.table, styles(ranked.table)) is None
+
+
+def test_a_method_that_tuning_found_no_point_for_is_in_the_picture_too(measured, trial):
+    results, ranked = measured((trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG))
+    nowhere = MatchedRow("lost", "LOST", "not reached", "", Cell("", ""), (), (), False, "best MA 0.99", "3 candidates")
+    [first, *_] = matched_tables(results, ranked)
+    figure = matched_figure([replace(first, rows=(*first.rows, nowhere))], ranked.table, styles(ranked.table))
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()][-1] == "LOST"
+    assert [text.get_text() for text in figure.axes[0].texts][-1] == "not reached"
