@@ -177,7 +177,7 @@ class JobQueue:
             return
         self._lost.add(job.name)
         self._running.pop(job.name, None)
-        heapq.heappush(self._ready, (-len(self._lost), job))  # Before all others: half of it may be done.
+        self._put_first(job)
         self._watch(Event(job=job.name, kind="progress", message="its process died: it is tried once more"))
 
     def lose_running(self, error: str) -> int:
@@ -186,6 +186,17 @@ class JobQueue:
         for job in running:
             self.lose(job, error)
         return len(running)
+
+    def put_running_back(self) -> None:
+        """Let all running jobs wait again, before all others: their processes ended through no fault of theirs."""
+        for job in self._running.values():
+            self._put_first(job)
+        self._running.clear()
+
+    def _put_first(self, job: Job) -> None:
+        """Let a job wait before all others: half of it may be done."""
+        first = min(0, self._ready[0][0]) if self._ready else 0
+        heapq.heappush(self._ready, (first - 1, job))
 
     def exceed(self, job: Job) -> None:
         """Record that a job ran longer than it may; its process dies next, and that is no news."""

@@ -76,13 +76,15 @@ def run_with_ray(
 
 def _run_alike(queue: JobQueue, work: str) -> None:
     with temporary_folder() as temporary:
-        for _ in range(queue.most_attempts):  # Every session that breaks costs at least one of them.
+        for _ in range(queue.most_attempts):  # Every session that ends early costs at least one of them.
             with _ray(temporary) as has, ray_watched():
                 queue.capacity = has if IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
                 try:
                     _tuner(queue, temporary, work, trials_at_once(queue.specs, has)).fit()
+                except _RoomHeldError:
+                    queue.put_running_back()
                 except RuntimeError as error:  # Tune breaks where a worker that was being started had to make room.
                     if "low on memory" not in str(error) or not queue.lose_running(_SHORT_OF_MEMORY):
                         raise
@@ -90,6 +92,10 @@ def _run_alike(queue: JobQueue, work: str) -> None:
                 break
         queue.close("Ray ended before this job did")
         queue.check_writable()
+
+
+class _RoomHeldError(Exception):
+    """A trial was killed that had workers: what Ray Train reserved for them is free again only in another session."""
 
 
 class _Search(Searcher):  # type: ignore[misc]
@@ -129,11 +135,13 @@ class _Forward(tune.Callback):  # type: ignore[misc]
         return tune.Callback, ()
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        for name in self._clocks.overdue():
-            self._clocks.stop(name)
-            trial = self._running[name]
-            self._queue.exceed(_job_of(trial.config))
+        overdue = [self._running[name] for name in self._clocks.overdue()]
+        for job, trial in ((_job_of(trial.config), trial) for trial in overdue):
+            self._clocks.stop(job.name)
+            self._queue.exceed(job)
             ray.kill(trial.temporary_state.ray_actor)  # It may hang where no signal reaches it.
+        if any(_job_of(trial.config).spec.engine.workers > 1 for trial in overdue):
+            raise _RoomHeldError
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any

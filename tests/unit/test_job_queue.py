@@ -85,6 +85,21 @@ def test_a_job_whose_process_died_is_tried_once_more(open_queue, make_job):
     assert queue.most_attempts == 4
 
 
+def test_jobs_that_ended_through_no_fault_of_theirs_start_again_first_however_often(open_queue, make_job):
+    slow = make_job("slow", time_limit=TimeLimit(minutes=0.5, setting="timeout_minutes"))
+    running = [make_job("a"), make_job("b")]
+    queue, events = open_queue(slow, *running, make_job("waits"))
+    assert [queue.next() for _ in range(3)] == [slow, *running]
+    queue.exceed(slow)
+    for _ in range(3):
+        queue.put_running_back()
+        assert {queue.next().name, queue.next().name} == {"a", "b"}
+    queue.lose(running[0], "WorkerDied: killed")
+    queue.put_running_back()
+    assert [queue.next().name for _ in range(3)] == ["b", "a", "waits"]
+    assert [event.kind for event in events] == ["failed", "progress"], "of `slow`; of `a`, which has one death left"
+
+
 def test_a_job_that_ran_too_long_fails_once_and_is_not_tried_again(open_queue, make_job):
     limit = TimeLimit(minutes=0.5, setting="methods.emso.timeout_minutes")
     slow = make_job("slow", time_limit=limit)
