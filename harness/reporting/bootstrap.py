@@ -131,14 +131,13 @@ def row_intervals(item_values: ItemValues) -> Floats:
     points_R, drawn_DR = item_values.estimates(means_R), item_values.estimates(drawn_DR)
     known_R = (item_values.in_clusters(item_values.known[1]) > 0).sum(axis=1)
     influences_RC = item_values.influences()
-    bounds_R2 = np.empty((len(points_R), 2))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         for row, (point, clusters) in enumerate(zip(points_R, known_R, strict=True)):
             raw_D = np.log(drawn_DR[:, row] / point) if is_log else drawn_DR[:, row] - point
             deviations_D = _corrected(raw_D, influences_RC[row], int(clusters))
             drawn_D = point * np.exp(deviations_D) if is_log else point + deviations_D
-            bounds_R2[row] = interval(np.clip(drawn_D, item_values.low, item_values.high))
-    return bounds_R2
+            drawn_DR[:, row] = np.clip(drawn_D, item_values.low, item_values.high)
+        return np.quantile(drawn_DR, [1 - _UPPER, _UPPER], axis=0).T  # NaN where any draw is.
 
 
 def replicate_draws(

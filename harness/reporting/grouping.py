@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -18,7 +18,6 @@ from harness.reporting.item_values import ItemValues
 from harness.reporting.significance import groups, holm, paired_p
 
 LEVEL = 1 - CONFIDENCE
-REPLICATE = ["model", "seed"]
 
 Letters = Mapping[tuple[str, str], str]
 """By variant and metric: variants that share a letter cannot be told apart by it."""
@@ -35,8 +34,11 @@ def significance_groups(
     if not any(evidence.by_point.values()):
         return {}
     tests: dict[tuple[str, str, str], float] = {}
+    all_rows = pd.concat(rows_by_variant.values())
+    places = dict(zip(rows_by_variant, _places(rows_by_variant.values()), strict=True))
     for one, other in combinations(rows_by_variant, 2):
-        rows = paired_rows(rows_by_variant[one], rows_by_variant[other])
+        shared = sorted(places[one].keys() & places[other].keys())
+        rows = all_rows.iloc[[places[variant][replicate] for variant in (one, other) for replicate in shared]]
         for metric in metrics:
             values = evidence.of(rows, metric) if len(rows) and metric.items else None
             tests[metric.name, one, other] = math.nan
@@ -90,10 +92,12 @@ def letters_of(
     return letters
 
 
-def paired_rows(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of two variants in the replicates that both have, in one order: one's, and then the other's."""
-    shared = one[REPLICATE].merge(other[REPLICATE]).drop_duplicates().sort_values(REPLICATE)
-    return pd.concat([shared.merge(rows, how="left", on=REPLICATE) for rows in (one, other)])
+def _places(frames: Iterable[pd.DataFrame]) -> Iterator[dict[tuple[str, int], int]]:
+    """Yield, for each frame, where its replicates, models and seeds, are in all of them on top of each other."""
+    start = 0
+    for frame in frames:
+        yield {replicate: start + row for row, replicate in enumerate(zip(frame["model"], frame["seed"], strict=True))}
+        start += len(frame)
 
 
 def split_rows(values: ItemValues, first: int) -> tuple[ItemValues, ItemValues]:

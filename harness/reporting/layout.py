@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -99,6 +99,7 @@ class ModelTable:
         return [row for section in self.sections for row in section.rows]
 
 
+@lru_cache(maxsize=1)  # Three texts show it, and its tests take the longest.
 def model_tables(ranked: RankedTable) -> list[ModelTable]:
     """Return the main table of every model: reference rows on top, then the ranked points by group."""
     chosen = ranked_rows(ranked.table)

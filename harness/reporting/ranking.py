@@ -45,9 +45,9 @@ NOTHING_TO_ERASE = "nothing to erase"
 """Why nothing is ranked of a model that does not recite the forget set."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RankedTable:
-    """A table and what was made of it: made once, and passed on to all that show it."""
+    """A table and what was made of it: made once, and passed on to all that show it. It equals itself alone."""
 
     table: pd.DataFrame
     """As it is averaged: see `with_replicates`."""

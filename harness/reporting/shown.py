@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -56,6 +57,7 @@ def _with_points(trial: TrialResults, points: set[str]) -> TrialResults:
     return replace(trial, points=tuple(kept))
 
 
+@lru_cache(maxsize=1)
 def shown_table(ranked: RankedTable) -> tuple[RankedTable, str]:
     """Return the rows that are shown, and what is left out of them in words; the same table if that is nothing."""
     table = ranked.table
