@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,9 +22,6 @@ from harness.models.tokenizing import start_tokens, token_lists
 from harness.toolkit.batches import read_at_once, rows_at_once
 from harness.toolkit.device import computing_device
 from harness.toolkit.losses import token_nll
-
-if TYPE_CHECKING:
-    from transformers.utils import ModelOutput
 
 SCORED_ROWS = 32
 """In one forward pass, at most."""
@@ -59,11 +55,11 @@ class CausalJudge:
         read = (token_lists(self._tokenizer, each, starts=False) for each in (prompts, texts))
         pairs = [([*self._start, *prompt], text) for prompt, text in zip(*read, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
-        start = len(self._start)
+        before = len(self._start)
         nll: list[list[float]] = [[] for _ in cut]
         mean_ND, last_ND = np.zeros((2, len(cut), self._model.config.hidden_size), dtype=np.float32)
         lengths = [len(prompt) + len(text) for prompt, text in cut]
-        by_length = sorted((length, row) for row, length in enumerate(lengths) if length > start)
+        by_length = sorted((length, row) for row, length in enumerate(lengths) if length > before)
         longest = by_length[-1][0] if by_length else 1
         at_once = rows_at_once(self._model.config.vocab_size, longest, self._model.device, most=SCORED_ROWS)
         for start in range(0, len(by_length), at_once):
@@ -71,7 +67,7 @@ class CausalJudge:
             # Right padding needs no mask: a causal model's earlier positions never see it.
             tokens_BT, lengths_B = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
             parts = (each.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)) for each in (tokens_BT, lengths_B))
-            scored = [score_batch(self._model, *part, start=start) for part in zip(*parts, strict=True)]
+            scored = [score_batch(self._model, *part, start=before) for part in zip(*parts, strict=True)]
             nll_BS, mean_BD, last_BD = map(torch.cat, zip(*scored, strict=True))
             mean_ND[rows], last_ND[rows] = mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
             for row, values in zip(rows, nll_BS.cpu(), strict=True):
@@ -157,12 +153,11 @@ def _states_and_logits(
     """
     states: list[torch.Tensor] = []
 
-    def all_but_the_last(module: torch.nn.Module, inputs: object, output: ModelOutput) -> ModelOutput:
-        states.append(output.last_hidden_state)
-        output.last_hidden_state = output.last_hidden_state[:, :-1]
-        return output
+    def all_but_the_last(head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+        states.append(inputs[0])
+        return (inputs[0][:, :-1],)
 
-    hook = model.base_model.register_forward_hook(all_but_the_last)
+    hook = model.get_output_embeddings().register_forward_pre_hook(all_but_the_last)
     try:
         logits = model(tokens_BT, attention_mask=mask_BT, use_cache=False).logits.float()
     finally:
