@@ -11,10 +11,12 @@ from pathlib import Path
 
 from harness.contracts import Checkpoint, Json
 from harness.models.configurations import UNBOUNDED
-from harness.models.loading import load_tokenizer, positions
+from harness.models.loading import configuration, load_tokenizer, positions
 from harness.models.resolving import CAUSAL_ROLES, ensure_local, is_local
 from harness.models.tokenizing import end_tokens, start_tokens
 
+_LOGIT_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""What Gemma 2, Granite and Cohere call what they do to their logits."""
 _DTYPES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8", "F8_E5M2": "fp8"}
 
 
@@ -79,6 +81,13 @@ def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
         "context": None if most == UNBOUNDED else most,
         "stored": stored_precision(checkpoint) if is_local(checkpoint) else "",
     }
+
+
+def judge_facts(judge: Checkpoint) -> list[str]:
+    """Return what decides a causal judge's numbers besides its files: how it starts a text, and scales its logits."""
+    config = configuration(judge)
+    scaled = [name for name in _LOGIT_SCALES if config.get(name) is not None]
+    return [*(f"starts with {token}" for token in text_start(judge)), *(f"logits by {name}" for name in scaled)]
 
 
 def judges_start_with(judges: Mapping[str, Checkpoint]) -> dict[str, Json]:

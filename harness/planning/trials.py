@@ -14,7 +14,7 @@ from typing import Any
 from harness.contracts import Checkpoint, Evaluator, Json, Training
 from harness.digests import digest_of
 from harness.errors import Fault
-from harness.models.reading import how_it_reads, judges_start_with, text_start
+from harness.models.reading import how_it_reads, judge_facts, judges_start_with
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of
@@ -174,9 +174,9 @@ def _measured_by(
 def _judge_identity(role: str, judge: Checkpoint) -> list[str]:
     """Return what decides a judge's numbers: its weights, how it reads a text, and whether it is the model itself."""
     own = [ORIGINAL] if judge.id == ORIGINAL else []
-    start = [f"starts with {token}" for token in text_start(judge)] if role in CAUSAL_ROLES else []
+    facts = judge_facts(judge) if role in CAUSAL_ROLES else []
     weights = judge_key(judge) if Path(judge.location).is_dir() else judge.digest
-    return [*own, weights, _tokenizer_identity(judge), *start]
+    return [*own, weights, _tokenizer_identity(judge), *facts]
 
 
 def _tokenizer_identity(checkpoint: Checkpoint) -> str:

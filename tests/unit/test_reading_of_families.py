@@ -198,12 +198,14 @@ def test_training_lowers_the_loss_and_the_early_stop_sees_a_rise(name, make_sequ
 @pytest.mark.soak
 @pytest.mark.parametrize("name", FAMILIES)
 def test_deepspeed_steps_as_plain_torch_does(name, make_sequences):
-    forget, trained = make_sequences(texts().tolist()), []
+    forget, original, trained = make_sequences(texts().tolist()), make(name), []
     for engine in (Engine(), Engine(name="deepspeed", zero_stage=2)):
         model = make(name)
         for _ in train(Task(forget, engine), model, nll_loss, 1):
-            trained.append(torch.cat([weight.detach().flatten().clone() for weight in model.parameters()]))
-    assert torch.allclose(*trained, atol=1e-4)
+            pass
+        trained.append(torch.cat([weight.detach().flatten() for weight in model.parameters()]))
+    assert torch.allclose(trained[0], trained[1], atol=1e-4)
+    assert not torch.allclose(trained[0], torch.cat([weight.flatten() for weight in original.parameters()]), atol=1e-3)
 
 
 @pytest.mark.soak

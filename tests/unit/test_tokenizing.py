@@ -19,7 +19,7 @@ from harness.data.sequences import load_forget, load_holdout, load_retain, load_
 from harness.execution.small import small_spec
 from harness.figure import _tokens
 from harness.models.loading import load_model, load_tokenizer
-from harness.models.reading import how_it_reads, judges_start_with, stored_precision, text_ends, text_start
+from harness.models.reading import how_it_reads, judge_facts, judges_start_with, stored_precision, text_ends, text_start
 from harness.models.resolving import resolve_model
 from harness.models.tokenizing import start_tokens, token_lists
 from harness.planning.trials import _judge_identity
@@ -146,6 +146,11 @@ def test_a_judge_that_starts_texts_has_another_name(llama, make_tokenizer, tmp_p
     assert not any("starts" in part for part in _judge_identity("similarity", llama))
     assert CausalJudge(llama).digest != judge_key(llama)
     assert CausalJudge(bare).digest == judge_key(bare)
+    folder = tmp_path / "scaled"
+    folder.mkdir()
+    make_tokenizer("none").save_pretrained(folder)
+    (folder / "config.json").write_text('{"vocab_size": 260, "logits_scaling": 8.0}')
+    assert judge_facts(Checkpoint("scaled", str(folder), str(folder), "")) == ["logits by logits_scaling"]
     assert judges_start_with({"perplexity": llama, "features": bare}) == {"perplexity": ["<s>"]}
 
 
@@ -238,7 +243,9 @@ def test_nothing_else_calls_a_tokenizer():
     found = set()
     for room in ("harness", "evaluators", "methods"):
         for file in (ROOT / room).rglob("*.py"):
-            for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):
+            text = file.read_text()
+            tree = ast.parse(text if "tokenizer" in text else "")
+            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
                 called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
                 if called in ("tokenizer", "_tokenizer", "encode_plus", "batch_encode_plus", "apply_chat_template"):
                     found.add(str(file.relative_to(ROOT)))
