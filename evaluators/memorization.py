@@ -24,6 +24,7 @@ from harness.toolkit import (
     greedy_continuations,
     memorization_accuracy,
     retokenized,
+    room_after,
     sample,
     texts_key,
     tokenized,
@@ -158,7 +159,7 @@ class Memorization(Evaluator):
         written, truth, written_by = [], [], []
         for window, rows in windows.items():
             if asked := [row for row in rows if row in el_rows]:
-                new_tokens = min(WINDOW_TOKENS, model.config.max_position_embeddings - window)
+                new_tokens = min(WINDOW_TOKENS, room_after(model, window))
                 texts = sample(model, forget.tokens_NT[asked, :window], new_tokens, seed=task.seed + window, top_k=50)
                 written += [before_end(text, task.tokenizer.eos_token_id) for text in texts.tolist()]
                 truth += [forget.tokens_NT[row, window : int(forget.lengths_N[row])].tolist() for row in asked]

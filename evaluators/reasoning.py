@@ -23,11 +23,12 @@ import yaml
 from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, ItemKind, Json, Metric, Model, PositiveCount
 from harness.errors import LetheError
-from harness.toolkit import data_set_commit, data_set_folder, embedded_task
+from harness.toolkit import data_set_commit, data_set_folder, embedded_task, token_lists
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
     from lm_eval.api.task import Task
+    from transformers import PreTrainedTokenizerBase
 
 TaskName = Literal["piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag"]
 TITLES: Mapping[TaskName, str] = {
@@ -109,6 +110,7 @@ class Reasoning(Evaluator):
 
             tokenizer = copy.deepcopy(task.tokenizer)  # lm-eval gives it a padding token.
             lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=self.batch_size)
+            lm.tok_encode = partial(encoded, tokenizer)  # The model's texts are all read in one way.
             for name in self.tasks:
                 began = time.perf_counter()
                 try:
@@ -138,6 +140,14 @@ class Reasoning(Evaluator):
             per_item["share_of_task"] = np.concatenate(shares)
             item_ids["reasoning"] = [id for name in self.tasks for id in ids[name]]
         return per_item, item_ids
+
+
+def encoded(
+    tokenizer: PreTrainedTokenizerBase, text: str, add_special_tokens: bool | None = None, **_: Any
+) -> list[int]:
+    """Return a question's token ids as every other text's, in the place of lm-eval's own way."""
+    [tokens] = token_lists(tokenizer, [text], starts=add_special_tokens is not False)
+    return tokens
 
 
 def accuracy_metric(

@@ -137,11 +137,12 @@ def _text(arguments: argparse.Namespace) -> str:
 def _tokens(model: Checkpoint, text: str) -> tuple[list[int], list[str]]:
     """Return the text's token ids as the model reads them, and each token as text."""
     from harness.models.loading import load_tokenizer, positions, vocabulary
-    from harness.toolkit.texts import decoded, tokenized
+    from harness.models.tokenizing import token_lists
+    from harness.toolkit.texts import decoded
 
     tokenizer = load_tokenizer(model)
-    [tokens] = tokenized(tokenizer, [text])
-    if not tokens:
+    [tokens] = token_lists(tokenizer, [text])
+    if not text:
         raise DataError("the text is empty: give one of at least a token.")
     if len(tokens) > positions(model):
         raise DataError(f"the text is {len(tokens)} tokens long, and '{model.id}' reads {positions(model)} at most.")

@@ -173,6 +173,9 @@ class TrialSpec(PlainData):
     """No part of the trial's identity, which is that of its numbers."""
     keep_erased: Literal["none", "patch", "all"] = "patch"
     samples: Literal["redacted", "plain"] = "redacted"
+    reading: Mapping[str, Json] = field(default_factory=dict)
+    """How the model and its judges read texts, and what its weights are stored in (`harness.models.reading`): recorded
+    for the report; no part of any identity, which names the texts' tokens and the tokenizer's files."""
     sample_count: int = 4
     """How many texts an evaluator gives the report; no part of any identity, which is that of the numbers."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.errors import ModelError
+from harness.models.tokenizing import token_lists
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -53,20 +52,3 @@ def _cut_at_blank(text: str, length: int) -> str:
     """Return about the first `length` characters, up to a blank if there is one in the second half of them."""
     blank = max(text.rfind(character, length // 2, length) for character in " \n\t")
     return text[: blank if blank > 0 else length]
-
-
-def token_lists(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    """Return the token ids of texts.
-
-    Raises:
-        ModelError: The tokenizer fails at them; its own message is withheld, since it may quote a text.
-    """
-    try:
-        # verbose: no warning about texts longer than the model's context, since they are cut.
-        encoded = tokenizer(list(texts), return_attention_mask=False, verbose=False)["input_ids"] if texts else []
-        return [list(ids) for ids in encoded]
-    except Exception as error:
-        raise ModelError(
-            f"the tokenizer in {tokenizer.name_or_path} cannot read a text ({type(error).__name__}): it is damaged, or "
-            "another model's."
-        ) from None

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.data.first_tokens import MOST_CHARACTERS, first_tokens, is_long, token_lists
+from harness.data.first_tokens import MOST_CHARACTERS, first_tokens, is_long
 from harness.data.json_lines import TextRow
 from harness.data.paths import TOKEN_SOURCES, check_path
 from harness.data.sources import AS_THEY_STAND, Role, source_label, texts, token_ids
 from harness.errors import DataError
+from harness.models.tokenizing import token_lists
 from harness.specs import Source
 
 if TYPE_CHECKING:

@@ -26,8 +26,10 @@ from harness.execution.inputs import (
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
+from harness.models.reading import text_ends
 from harness.records.artifacts import Artifacts
 from harness.specs import Source, TrialSpec
+from harness.toolkit.batches import room_after
 from harness.toolkit.device import computing_on
 from harness.toolkit.sampling import sample
 from harness.toolkit.scoring import own_perplexity
@@ -141,10 +143,11 @@ class MeasuringTask:
         tokenizer = load_tokenizer(self.spec.model)
         utility = utility_texts(self.spec)
         table = definition == "table"
-        room = int(getattr(self.model.config, "max_position_embeddings", 10**9)) - utility.prompts_NT.shape[1]
-        new_tokens = min(TABLE_NEW_TOKENS if table else utility.references_NT.shape[1], room)
+        wanted = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
+        new_tokens = min(wanted, room_after(self.model, utility.prompts_NT.shape[1]))
         rows = sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=TABLE_TOP_K if table else None)
-        ended = [before_end(row, tokenizer.eos_token_id) for row in rows.tolist()]
+        ends = text_ends(self.spec.model)
+        ended = [before_end(row, ends) for row in rows.tolist()]
         written = utility.prompt_texts, tuple(decoded(tokenizer, ended)), utility.reference_texts
         prompts, texts, references = (tuple(map(cleaned, part)) for part in written) if table else written
         return Generations(prompts, texts, references, texts_key(prompts, references))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,15 @@ _COUNTED = (
 )
 _SIZES = ("_size", "_dim", "d_model", "position", "n_ctx", "window")
 MOST_SIZE = 2**24
+UNBOUNDED = 10**9
+"""Tokens: a context that the configuration sets no end to."""
+POSITION_NAMES = (
+    *("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx"),
+    *("seq_length",),
+)
+"""What families call the longest context; the first that a configuration has is meant."""
+_CHANGING_ROTARY = ("longrope", "dynamic")
+"""Rotary positions of a whole text that are others once it is longer than a limit."""
 
 
 def read_configuration(folder: Path) -> dict[str, Any]:
@@ -90,7 +99,8 @@ def read_config(local: Checkpoint) -> PreTrainedConfig:
     """
     from transformers import AutoConfig
 
-    read_configuration(Path(local.location))
+    raw = read_configuration(Path(local.location))
+    _refuse_unknown_kind(raw, local)
     try:
         return AutoConfig.from_pretrained(local.location, trust_remote_code=False)
     except Exception as error:  # A configuration of nonsense makes it raise just about anything.
@@ -100,11 +110,61 @@ def read_config(local: Checkpoint) -> PreTrainedConfig:
         ) from error
 
 
+def _refuse_unknown_kind(raw: Mapping[str, Any], local: Checkpoint) -> None:
+    from transformers import CONFIG_MAPPING, __version__
+
+    kind = raw.get("model_type")
+    if isinstance(kind, str) and kind not in CONFIG_MAPPING:
+        code = ", and code of the checkpoint's own, which it asks for (auto_map), is never run" * ("auto_map" in raw)
+        raise ModelError(
+            f"'{local.id}' ({local.location}) is a '{kind}' (model_type in its config.json), which transformers "
+            f"{__version__} does not know{code}. Name a model of a family that it knows, or update transformers."
+        )
+
+
+def longest_context(config: PreTrainedConfig) -> int:
+    """Return the most tokens that a model reads as its configuration means it; `UNBOUNDED` where it says nothing.
+
+    Phi-3's longrope gives a text of more than so many tokens other positions throughout, so that what is predicted
+    after a prefix would depend on what follows it: that limit counts then, and not the longest context.
+    """
+    text = config.get_text_config(decoder=True)
+    stated = (getattr(text, name, None) for name in POSITION_NAMES)
+    most = next((value for value in stated if isinstance(value, int) and value > 0), UNBOUNDED)
+    limits = [
+        rotary.get("original_max_position_embeddings") or most
+        for rotary in _rotary_settings(text)
+        if rotary.get("rope_type") == "longrope"
+    ]
+    return min([most, *limits])
+
+
+def reads_beyond(config: PreTrainedConfig) -> bool:
+    """Return whether a model can read more tokens than `longest_context` says, each as it would without the others.
+
+    Rotary positions go on. A table of positions ends; and longrope and dynamic scaling change the tokens before.
+    """
+    text = config.get_text_config(decoder=True)
+    rotary = _rotary_settings(text)
+    if not rotary:
+        return not hasattr(text, "max_position_embeddings")
+    return all(settings.get("rope_type") not in _CHANGING_ROTARY for settings in rotary)
+
+
+def _rotary_settings(text: PreTrainedConfig) -> list[Mapping[str, Any]]:
+    """Return the settings of the rotary positions: one for all layers, or one for each kind of layer; none without."""
+    settings = getattr(text, "rope_parameters", None)
+    if not isinstance(settings, Mapping) or not settings:
+        return []
+    by_kind = [value for value in settings.values() if isinstance(value, Mapping)]
+    return by_kind or [settings]
+
+
 def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
     """Refuse a model that reads a text in both directions: transformers would load it as a causal one all the same.
 
     Raises:
-        ModelError: It is an encoder, or has one.
+        ModelError: It is an encoder, or has one; or its language model is a part of it.
     """
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -114,3 +174,13 @@ def check_causal(config: PreTrainedConfig, local: Checkpoint) -> None:
             f"'{local.id}' ({local.location}) is a {config.model_type}, which reads a text in both directions, and "
             "predicts no next token. Name a causal language model."
         )
+    if config.get_text_config(decoder=True) is not config:
+        raise ModelError(several_parts(local, config.model_type))
+
+
+def several_parts(local: Checkpoint, kind: str) -> str:
+    """Return why a model is refused whose language model is one of several parts."""
+    return (
+        f"'{local.id}' ({local.location}) is a {kind}, whose language model is a part of it (text_config in its "
+        "config.json) beside what sees or hears. Save that part alone with save_pretrained, and name its folder."
+    )

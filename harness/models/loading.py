@@ -12,7 +12,14 @@ import torch
 
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
-from harness.models.configurations import read_config, read_configuration
+from harness.models.configurations import (
+    POSITION_NAMES,
+    UNBOUNDED,
+    longest_context,
+    read_config,
+    read_configuration,
+    several_parts,
+)
 from harness.models.resolving import check_unchanged, ensure_local, is_local
 from harness.models.weights import check_weights, own_finite_weights, read_weights
 from harness.paths import path_of
@@ -20,8 +27,6 @@ from harness.paths import path_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-UNBOUNDED = 10**9
-"""Tokens: a context that the configuration sets no end to."""
 MOST_QUOTED = 300
 """Characters of another package's message."""
 UNUSED_POOLER = r"pooler\."
@@ -203,18 +208,23 @@ def vocabulary(checkpoint: Checkpoint) -> int:
 
 
 def positions(checkpoint: Checkpoint) -> int:
-    """Return the longest context that the model takes, in tokens.
+    """Return the longest context that the model takes, in tokens; `UNBOUNDED` where its configuration says none.
 
     Raises:
         ModelError: The configuration says something else than a number.
     """
-    config = configuration(checkpoint)
-    name = next((name for name in ("max_position_embeddings", "n_positions") if config.get(name)), None)
-    return _count(checkpoint, name) if name else UNBOUNDED
+    raw = configuration(checkpoint)
+    for name in POSITION_NAMES:
+        if raw.get(name):
+            _count(checkpoint, name)
+    return longest_context(read_config(ensure_local(checkpoint, weights=False)))
 
 
 def _count(checkpoint: Checkpoint, name: str) -> int:
-    value = configuration(checkpoint).get(name)
+    config = configuration(checkpoint)
+    value = config.get(name)
+    if value is None and "text_config" in config:
+        raise ModelError(several_parts(checkpoint, str(config.get("model_type"))))
     if type(value) is not int or not 0 < value <= UNBOUNDED:
         said = "has no" if value is None else "has no usable"
         raise ModelError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +103,7 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
         raise ModelError(
             f"the checkpoint folder {folder} lacks {' and '.join(missing)}. Weights are read from safetensors only."
         )
+    _refuse_missing_shards(folder)
     if not any(
         (tokenizer / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt")
     ):
@@ -110,6 +112,26 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
             "vocab.txt. Name its folder: models: [{id: ..., tokenizer: FOLDER}]."
         )
     return Checkpoint(id, str(folder), str(tokenizer), _weights_digest(folder))
+
+
+def _refuse_missing_shards(folder: Path) -> None:
+    """Refuse weights in several files of which one is not there, or whose index is not."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        return
+    if not index.is_file():
+        raise ModelError(f"the checkpoint folder {folder} has its weights in several files, and lacks {index.name}.")
+    try:
+        names = {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{index} is no index of weights ({type(error).__name__}): copy it again.") from error
+    missing = sorted(name for name in names if not (folder / Path(name).name).is_file())
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ModelError(
+            f"the checkpoint folder {folder} lacks {missing[0]}{more}, of {len(names)} files that "
+            f"{index.name} names: copy what is missing."
+        )
 
 
 def _refuse_odd_files(folder: Path) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 from harness.contracts import Checkpoint, Evaluator, Json, Training
 from harness.digests import digest_of
 from harness.errors import Fault
+from harness.models.reading import how_it_reads, judge_facts, judges_start_with
+from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of
 from harness.planning.schema import Sweep
@@ -140,6 +142,7 @@ def _unmeasured(
         keep_erased=sweep.keep_erased,
         samples=sweep.report.samples,
         sample_count=sweep.report.sample_count,
+        reading={**how_it_reads(model.checkpoint), "judges_start_with": judges_start_with(judges)},
     )
 
 
@@ -157,7 +160,7 @@ def _measured_by(
             "forget": (spec.measured or spec.forget).digest,
             "utility": spec.utility.digest,
             "tokenizer": _tokenizer_identity(spec.model),
-            "judges": {role: _judge_identity(spec.judges[role]) for role in evaluator.judges},
+            "judges": {role: _judge_identity(role, spec.judges[role]) for role in evaluator.judges},
             "inputs": dict(inputs[name]),
         }
         texts = {role: sources[role] for role in evaluator.reads}
@@ -168,10 +171,12 @@ def _measured_by(
     return tuple(specs)
 
 
-def _judge_identity(judge: Checkpoint) -> list[str]:
+def _judge_identity(role: str, judge: Checkpoint) -> list[str]:
     """Return what decides a judge's numbers: its weights, how it reads a text, and whether it is the model itself."""
     own = [ORIGINAL] if judge.id == ORIGINAL else []
-    return [*own, judge_key(judge) if Path(judge.location).is_dir() else judge.digest, _tokenizer_identity(judge)]
+    facts = judge_facts(judge) if role in CAUSAL_ROLES else []
+    weights = judge_key(judge) if Path(judge.location).is_dir() else judge.digest
+    return [*own, weights, _tokenizer_identity(judge), *facts]
 
 
 def _tokenizer_identity(checkpoint: Checkpoint) -> str:

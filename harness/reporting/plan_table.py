@@ -14,6 +14,7 @@ from harness.errors import Fault
 from harness.plans import Plan
 from harness.records.results import Status
 from harness.records.studies import StudyResults
+from harness.reporting.provenance import readings_of
 from harness.sizing.estimate import UnknownEstimate
 from harness.sizing.fit_check import FitCheck, gigabytes
 from harness.sizing.memory_tracker import Bytes
@@ -42,7 +43,8 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
     title = Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold")
     evaluators = ", ".join(evaluator.name for evaluator in plan.trials[0].evaluators) if plan.trials else ""
     measured_by = Text(f"Each point is measured by: {evaluators}.")
-    return Group(title, _states(plan, statuses), measured_by, _totals(plan, statuses, to_memorize))
+    models = [Text(reading) for reading in readings_of(plan.trials)]
+    return Group(title, _states(plan, statuses), *models, measured_by, _totals(plan, statuses, to_memorize))
 
 
 def _states(plan: Plan, statuses: Mapping[str, Status]) -> Table:

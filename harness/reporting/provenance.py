@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from harness.contracts import Json
 from harness.records.record import DIRTY, time_of
 from harness.records.results import Results, TrialResults
 from harness.reporting.layout import NOTHING
+from harness.specs import TrialSpec
 
 NOT_RECORDED = "not recorded"
 """Of journals that an older version wrote."""
@@ -27,6 +29,8 @@ class Provenance:
     """How long all trials took together, one after the other."""
     machines: tuple[str, ...]
     """What trials ran on, the most frequent first."""
+    readings: tuple[str, ...]
+    """How each model reads texts, and in what precision it is stored; none of journals that an older version wrote."""
     lethe: str
     """Version and commit, all of them where trials had several."""
     sweep_command: str
@@ -43,6 +47,7 @@ def provenance(results: Results) -> Provenance:
         measured=_measured(results),
         work=duration_text(sum(work_seconds(trial) for trial in results.trials) or None),
         machines=_machines(results),
+        readings=readings_of(trial.spec for trial in results.trials),
         lethe=_lethe(results),
         sweep_command=f"lethe sweep {plan.sweep}.yaml{''.join(overrides)}",
         collate_command=f"lethe collate results/{plan.sweep}",
@@ -86,6 +91,25 @@ def machine_text(hardware: Mapping[str, str]) -> str:
     parts = [hardware.get("processor", ""), cores and f"{cores} core{'' if cores == '1' else 's'}"]
     machine = ", ".join(filter(None, [*parts, hardware.get("memory", "")]))
     return f"{machine}; GPU: {hardware['gpu']}" if hardware.get("gpu") else machine
+
+
+def readings_of(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
+    """Return a sentence on each model: how its texts begin and end, how long they may be, its stored precision."""
+    by_model = {spec.model.id: spec.reading for spec in trials if spec.reading}
+    return tuple(f"{id.rstrip('/').rpartition('/')[2]}: {_reading(reading)}." for id, reading in by_model.items())
+
+
+def _reading(reading: Mapping[str, Json]) -> str:
+    starts, ends, context, stored = (reading.get(name) for name in ("starts_with", "ends_at", "context", "stored"))
+    parts = [
+        f"every text starts with {' '.join(starts)}" if starts else "nothing is put before a text",
+        f"what it writes ends at {' or '.join(ends)}" if ends else "what it writes has no end of text",
+        f"it reads {context:,} tokens at most" if context else "its configuration sets no longest text",
+        f"weights stored in {stored}, loaded in fp32" if stored else "",
+    ]
+    judges = reading.get("judges_start_with") or {}
+    parts += [f"the judge of {role} starts each with {' '.join(start)}" for role, start in judges.items()]
+    return "; ".join(filter(None, parts))
 
 
 def _lethe(results: Results) -> str:

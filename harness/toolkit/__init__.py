@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
+from harness.models.tokenizing import token_lists
+from harness.toolkit.batches import room_after
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, train, train_and_yield
@@ -51,10 +53,12 @@ __all__ = [
     "memorization_accuracy",
     "nll_loss",
     "retokenized",
+    "room_after",
     "sample",
     "texts_key",
     "token_distillation",
     "token_kl",
+    "token_lists",
     "token_negative_entropy",
     "token_nll",
     "tokenized",

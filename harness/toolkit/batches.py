@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from harness.contracts import Model
+from harness.models.configurations import longest_context
 
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
 """What the logits of one forward pass may weigh: with 50,000 tokens to choose from they outweigh all else."""
@@ -39,3 +40,8 @@ def read_at_once(tokens: int, device: torch.device) -> int:
 def vocabulary_of(model: Model) -> int:
     """Return how many tokens a model chooses from; of one that also sees or hears, its text part says so."""
     return int(model.config.get_text_config(decoder=True).vocab_size)
+
+
+def room_after(model: Model, tokens: int) -> int:
+    """Return how many tokens a model can be made to write after so many, as its longest context allows."""
+    return max(0, longest_context(model.config) - tokens)

@@ -18,6 +18,7 @@ from harness.digests import file_digest
 from harness.errors import ModelError
 from harness.hub import DESCRIPTION
 from harness.models.loading import load_model, load_tokenizer, positions
+from harness.models.tokenizing import start_tokens, token_lists
 from harness.toolkit.batches import read_at_once, rows_at_once
 from harness.toolkit.device import computing_device
 from harness.toolkit.losses import token_nll
@@ -39,22 +40,26 @@ class Scores:
 
 
 class CausalJudge:
-    """A causal LM that scores texts; each text is tokenised with the judge's own tokenizer."""
+    """A causal LM that scores texts, each read with the judge's own tokenizer, after its own start of text if any."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self.digest = judge_key(checkpoint)
         self._id = checkpoint.id
         self._tokenizer = load_tokenizer(checkpoint)
+        self._start = start_tokens(self._tokenizer)
+        self.digest = judge_key(checkpoint, *map(str, self._start))
         self._model = load_model(checkpoint).to(computing_device())
         self._longest = positions(checkpoint)
 
     def score(self, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
         """Read each prompt with its text, in one forward pass, and return what the judge made of them."""
-        pairs = [(self._ids(prompt), self._ids(text)) for prompt, text in zip(prompts, texts, strict=True)]
+        read = (token_lists(self._tokenizer, each, starts=False) for each in (prompts, texts))
+        pairs = [([*self._start, *prompt], text) for prompt, text in zip(*read, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
+        before = len(self._start)
         nll: list[list[float]] = [[] for _ in cut]
         mean_ND, last_ND = np.zeros((2, len(cut), self._model.config.hidden_size), dtype=np.float32)
-        by_length = sorted((len(prompt) + len(text), row) for row, (prompt, text) in enumerate(cut) if prompt or text)
+        lengths = [len(prompt) + len(text) for prompt, text in cut]
+        by_length = sorted((length, row) for row, length in enumerate(lengths) if length > before)
         longest = by_length[-1][0] if by_length else 1
         at_once = rows_at_once(self._model.config.vocab_size, longest, self._model.device, most=SCORED_ROWS)
         for start in range(0, len(by_length), at_once):
@@ -62,7 +67,7 @@ class CausalJudge:
             # Right padding needs no mask: a causal model's earlier positions never see it.
             tokens_BT, lengths_B = self._padded([cut[row][0] + cut[row][1] for row in rows], 0)
             parts = (each.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)) for each in (tokens_BT, lengths_B))
-            scored = [score_batch(self._model, *part) for part in zip(*parts, strict=True)]
+            scored = [score_batch(self._model, *part, start=before) for part in zip(*parts, strict=True)]
             nll_BS, mean_BD, last_BD = map(torch.cat, zip(*scored, strict=True))
             mean_ND[rows], last_ND[rows] = mean_BD.float().cpu().numpy(), last_BD.float().cpu().numpy()
             for row, values in zip(rows, nll_BS.cpu(), strict=True):
@@ -92,7 +97,7 @@ class CausalJudge:
                 f"the judge '{self._id}' has a tokenizer without an end of text, with which `definition: table` pads "
                 "what it reads. Take another judge for perplexity (judges.perplexity), or `definition: exact`."
             )
-        rows = [self._ids(text)[: min(tokens, self._longest)] for text in texts]
+        rows = [row[: min(tokens, self._longest)] for row in token_lists(self._tokenizer, texts)]
         padded_BT, lengths_B = self._padded(rows, end)
         width = padded_BT.shape[1]
         mask_BT = (torch.arange(width, device=self._model.device) < lengths_B[:, None]).long()
@@ -106,13 +111,15 @@ class CausalJudge:
         padded = [row + [padding] * (max(lengths) - len(row)) for row in rows]
         return torch.tensor(padded, device=self._model.device), torch.tensor(lengths, device=self._model.device)
 
-    def _ids(self, text: str) -> list[int]:
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-
 
 @torch.inference_mode()
 def score_batch(
-    model: Model, tokens_BT: torch.Tensor, lengths_B: torch.Tensor, mask_BT: torch.Tensor | None = None
+    model: Model,
+    tokens_BT: torch.Tensor,
+    lengths_B: torch.Tensor,
+    mask_BT: torch.Tensor | None = None,
+    *,
+    start: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return what a causal LM makes of right-padded rows, in one forward pass.
 
@@ -121,19 +128,41 @@ def score_batch(
         tokens_BT: The rows.
         lengths_B: How much of each is text.
         mask_BT: 1 where a token may be attended to; needed only by who asks what follows the text.
+        start: Tokens of each row that are no text, but its start: their states are left out of the mean.
 
     Returns:
         The NLL of every token after the first, B x T - 1; the mean of the last layer's hidden states within
         each row's length, and the state at its end, both B x D.
     """
-    hidden_BTD = model.base_model(tokens_BT, attention_mask=mask_BT, use_cache=False).last_hidden_state
-    logits = model.get_output_embeddings()(hidden_BTD[:, :-1]).float()
+    hidden_BTD, logits = _states_and_logits(model, tokens_BT, mask_BT)
     # Flat, and not by `token_nll`: its other memory layout may round the last bit differently.
     nll = functional.cross_entropy(logits.flatten(0, 1), tokens_BT[:, 1:].flatten(), reduction="none")
-    inside_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) < lengths_B[:, None]
-    mean_BD = (hidden_BTD * inside_BT[..., None]).sum(dim=1) / lengths_B[:, None]
+    position_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+    inside_BT = (position_T >= start) & (position_T < lengths_B[:, None])
+    mean_BD = (hidden_BTD * inside_BT[..., None]).sum(dim=1) / (lengths_B[:, None] - start)
     last_BD = hidden_BTD[torch.arange(len(tokens_BT), device=tokens_BT.device), lengths_B - 1]
     return nll.view(len(tokens_BT), -1), mean_BD, last_BD
+
+
+def _states_and_logits(
+    model: Model, tokens_BT: torch.Tensor, mask_BT: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the last layer's states, and the logits after all tokens but the last, as the model makes them of those.
+
+    Gemma 2, Granite and Cohere scale or cap what their output matrix gives, so that it alone is not enough.
+    """
+    states: list[torch.Tensor] = []
+
+    def all_but_the_last(head: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+        states.append(inputs[0])
+        return (inputs[0][:, :-1],)
+
+    hook = model.get_output_embeddings().register_forward_pre_hook(all_but_the_last)
+    try:
+        logits = model(tokens_BT, attention_mask=mask_BT, use_cache=False).logits.float()
+    finally:
+        hook.remove()
+    return states[0], logits
 
 
 @torch.inference_mode()

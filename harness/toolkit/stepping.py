@@ -17,6 +17,7 @@ from transformers.cache_utils import Cache
 
 from harness.contracts import Model
 from harness.errors import TrialError
+from harness.models.configurations import longest_context, reads_beyond
 from harness.toolkit.batches import rows_at_once, vocabulary_of
 from harness.toolkit.cache import JoiningCache, Prefilled, holds_all, whole_cache
 from harness.toolkit.gpt_neo import GPTNeoStepper, is_plain_gpt_neo
@@ -163,10 +164,9 @@ def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
 
 def _plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
     name, length = type(model).__name__, tokens.shape[1]
-    config = model.config.get_text_config(decoder=True)
-    most = getattr(config, "max_position_embeddings", None)
-    # A table of positions ends there; on a GPU, reading beyond it would break the process. Rotary ones go on.
-    if most and length > most and not getattr(config, "rope_parameters", None):
+    most = longest_context(model.config)
+    # A table of positions ends there; on a GPU, reading beyond it would break the process.
+    if length > most and not reads_beyond(model.config):
         raise TrialError(f"{name} has {most} positions, so that it cannot read {length} tokens: take shorter texts.")
     try:
         logits, _ = prefill(model, tokens, is_cached=False)

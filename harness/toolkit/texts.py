@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,7 +42,10 @@ def cleaned(text: str) -> str:
 
 
 def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    """Return the token ids of each text, nothing added at either end."""
+    """Return the token ids of each text, nothing added at either end; the names of special tokens are those tokens.
+
+    So what `decoded` gave with `special` becomes the same ids again. Texts from outside are read by `token_lists`.
+    """
     if not texts:
         return []
     # verbose: no warning about texts longer than the model's context; what is read of them is the caller's choice.
@@ -49,15 +53,17 @@ def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
     return [list(row) for row in encoded["input_ids"]]
 
 
-def before_end(tokens: Sequence[int], end: int | None) -> list[int]:
-    """Return the tokens before the first `end`; all of them where there is none.
+def before_end(tokens: Sequence[int], end: int | Collection[int] | None) -> list[int]:
+    """Return the tokens before the first `end`, or the first of several; all of them where there is none.
 
     Example:
         >>> before_end([5, 6, 0, 7, 0], 0), before_end([5, 6], 0), before_end([5, 0], None)
         ([5, 6], [5, 6], [5, 0])
+        >>> before_end([5, 6, 9, 0], (0, 9))
+        [5, 6]
     """
-    whole = list(tokens)
-    return whole[: whole.index(end)] if end in whole else whole
+    ends = () if end is None else (end,) if isinstance(end, int) else end
+    return list(takewhile(lambda token: token not in ends, tokens))
 
 
 def retokenized(tokenizer: PreTrainedTokenizerBase, sequences: Sequences) -> Sequences:

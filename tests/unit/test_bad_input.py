@@ -302,7 +302,7 @@ def checkpoint(world, tmp_path):
         ({"vocab_size": "256"}, "is not a model's configuration"),
         ({"vocab_size": 512}, "do not fit its config.json"),
         ({"num_heads": 0}, "is not a model's configuration"),
-        ({"auto_map": {"AutoConfig": "x.Y"}, "model_type": "unheard"}, "is not a model's configuration"),
+        ({"auto_map": {"AutoConfig": "x.Y"}, "model_type": "unheard"}, "code of the checkpoint's own"),
     ],
 )
 def test_configurations_that_fit_no_model(checkpoint, config, reason):

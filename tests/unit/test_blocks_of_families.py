@@ -47,7 +47,7 @@ def make(model_type, dtype=torch.float32, groups=2, **changes):
     sizes = UNGROUPED.get(model_type, grouped)
     ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "initializer_range": 0.3}
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **ends, **sizes | changes)
+    config = AutoConfig.for_model(model_type, **ends | sizes | changes)
     return AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(dtype).eval()
 
 

@@ -1,0 +1,292 @@
+"""Every family, feature by feature: decoded, sampled, scored, trained and paired as transformers itself does it."""
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from harness.contracts import Checkpoint, Training
+from harness.errors import ModelError, TrialError
+from harness.execution.small import small_spec
+from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
+from harness.models.families import FAMILIES
+from harness.models.loading import load_model, positions, unloaded_model
+from harness.models.saving import save_model
+from harness.sizing.estimate import MemoryEstimate, estimate_memory
+from harness.sizing.size_cache import SizeCache
+from harness.specs import Engine, Source
+from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.finetune import micro_batches, train
+from harness.toolkit.losses import nll_loss
+from harness.toolkit.pair import PairModel
+from harness.toolkit.precision import LogitPrecision
+from harness.toolkit.sampling import sample
+from harness.toolkit.scoring import own_perplexity, score_batch
+
+TOKENS, WINDOW, POSITIONS, VOCABULARY = 12, 5, 8, 60
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+OLD_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+GROUPED = {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": POSITIONS}
+KINDS = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
+NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
+OWN = {
+    "gpt_neo": {**NEO, "window_size": WINDOW, "max_position_embeddings": 64},
+    "gpt2": OLD_SIZES,
+    "gptj": {**OLD_SIZES, "rotary_dim": 4},
+    "gpt_neox": {**SIZES, "max_position_embeddings": POSITIONS},
+    "opt": {**SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32, "init_std": 0.3, "max_position_embeddings": 64},
+    "olmo": {**SIZES, "max_position_embeddings": POSITIONS},
+    "phi": {**SIZES, "max_position_embeddings": POSITIONS},
+    **{name: {**GROUPED, "sliding_window": WINDOW} for name in ("phi3", "starcoder2", "mistral")},
+    **{name: {**GROUPED, **KINDS} for name in ("olmo3", "gemma3_text")},
+    **{name: {**GROUPED, **KINDS, "use_sliding_window": True} for name in ("qwen2", "qwen3")},
+    "smollm3": {**GROUPED, **KINDS, "use_sliding_window": True, "no_rope_layers": [1, 0]},
+    "gemma2": {**GROUPED, **KINDS, "final_logit_softcapping": 4.0, "attn_logit_softcapping": 3.0, "head_dim": 12},
+    "granite": {**GROUPED, "logits_scaling": 3.0, "embedding_multiplier": 4.0, "residual_multiplier": 0.5},
+    "cohere": {**GROUPED, "logit_scale": 0.2},
+    "cohere2": {**GROUPED, **KINDS, "logit_scale": 0.2},
+}
+OFTEN = ("gpt2", "gpt_neox", "opt", "llama", "phi3", "gemma2", "gemma3_text", "qwen3", "granite")
+"""One of each kind of window, head, position and logit; all others are tried in `make soak`."""
+EVERY = [pytest.param(name, marks=[] if name in OFTEN else pytest.mark.soak) for name in FAMILIES]
+PLAIN = {"max_new_tokens": TOKENS - 3, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+
+
+def make(name, seed=0, **changes):
+    """Return a tiny random model; the texts here are longer than its window, and than the context it states."""
+    ends = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(name, **{**ends, "initializer_range": 0.3} | OWN.get(name, GROUPED) | changes)
+    return AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+
+
+def texts():
+    return torch.randint(1, VOCABULARY, (3, TOKENS), generator=torch.Generator().manual_seed(1))
+
+
+def generated(model, prompts_NT, **changes):
+    """Return what plain `generate` writes after the prompts, greedily unless told otherwise."""
+    settings = {**PLAIN, **changes}
+    return model.generate(prompts_NT, attention_mask=torch.ones_like(prompts_NT), **settings)[:, prompts_NT.shape[1] :]
+
+
+def check_generate(model, make_sequences):
+    tokens = texts()
+    ours = greedy_continuations(model, make_sequences(tokens.tolist()), [[3, 7]] * 3)
+    assert [ours.of(row, 3) for row in range(3)] == generated(model, tokens[:, :3]).tolist()
+    assert [ours.of(row, 7) for row in range(3)] == generated(model, tokens[:, :7], max_new_tokens=5).tolist()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_continuations_are_those_of_plain_generate(name, make_sequences, caplog):
+    check_generate(make(name), make_sequences)
+    assert "decoded slowly" not in caplog.text
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_two_of_a_family_are_decoded_as_one(name, make_sequences):
+    pair = PairModel(make(name), make(name, seed=1), lambda z, memo: z - 0.5 * torch.relu(memo - z))
+    check_generate(pair, make_sequences)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_samples_do_not_depend_on_a_cache(name, monkeypatch):
+    model, prompts = make(name), texts()[:, :4]
+    cached = sample(model, prompts, 6, seed=5)
+    monkeypatch.setattr("harness.toolkit.sampling.is_cache_exact", lambda model, tokens: False)
+    assert torch.equal(cached, sample(model, prompts, 6, seed=5))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_a_checkpoint_says_of_generating_changes_nothing(name, make_sequences):
+    """Temperature, top_k and a repetition penalty are for `generate`, whose choices they do change."""
+    model, sequences = make(name), make_sequences(texts().tolist())
+    before = greedy_continuations(model, sequences, [[3]] * 3), sample(model, texts()[:, :4], 6, seed=5)
+    was = generated(model, texts()[:, :3])
+    for setting, value in {"temperature": 0.1, "top_k": 1, "do_sample": True, "repetition_penalty": 5.0}.items():
+        setattr(model.generation_config, setting, value)
+    model.generation_config.eos_token_id = before[0].of(0, 3)[0]
+    after = greedy_continuations(model, sequences, [[3]] * 3), sample(model, texts()[:, :4], 6, seed=5)
+    assert [before[0].of(row, 3) for row in range(3)] == [after[0].of(row, 3) for row in range(3)]
+    assert torch.equal(before[1], after[1])
+    assert not torch.equal(generated(model, texts()[:, :3], do_sample=None), was)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_losses_and_scores_are_those_of_transformers(name, make_sequences):
+    model, tokens, lengths = make(name), texts(), [12, 9, 5]
+    rows = [row[:length] for row, length in zip(tokens.tolist(), lengths, strict=True)]
+    sequences = make_sequences(rows)
+    labels = tokens.masked_fill(torch.arange(TOKENS) >= torch.tensor(lengths)[:, None], -100)
+    with torch.no_grad():
+        theirs = model(input_ids=tokens, labels=labels)
+    [batch] = micro_batches(sequences, torch.arange(3), Training(global_batch=3, micro_batch=3), torch.device("cpu"))
+    assert nll_loss(model, batch, batch).item() == pytest.approx(theirs.loss.item(), abs=1e-5)
+    assert own_perplexity(model, sequences) == pytest.approx(theirs.loss.exp().item(), rel=1e-5)
+    nll_NS, mean_ND, last_ND = score_batch(model, tokens, torch.tensor(lengths))
+    wanted = functional.cross_entropy(theirs.logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+    assert torch.allclose(nll_NS.flatten(), wanted, atol=1e-4)
+    with torch.no_grad():
+        states = model.base_model(tokens).last_hidden_state
+    assert torch.allclose(last_ND, states[torch.arange(3), torch.tensor(lengths) - 1], atol=1e-4)
+    assert torch.allclose(mean_ND[2], states[2, :5].mean(0), atol=1e-4)
+    _, without_first, _ = score_batch(model, tokens, torch.tensor(lengths), start=1)
+    assert torch.allclose(without_first[2], states[2, 1:5].mean(0), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_in_bf16_the_same_rule_decodes_and_says_its_limit(name, make_sequences):
+    model = make(name).bfloat16()
+    sequences = make_sequences(texts().tolist())
+    ours = greedy_continuations(model, sequences, [[]] * 3)
+    assert ours.near_tie_limit == "a margin below 0.0625 of the largest logit (bfloat16)"
+    with torch.inference_mode():
+        logits = model(input_ids=texts()).logits[:, :-1]
+    best = logits.float().topk(2).values
+    clear = best[..., 0] - best[..., 1] >= LogitPrecision(torch.bfloat16).near_tie(logits)
+    assert clear.any()
+    assert torch.equal(ours.predicted_NT[:, 1:][clear], logits.argmax(-1)[clear])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_saved_model_comes_back_bit_for_bit(name, tmp_path):
+    """As the memorised model is, whatever the checkpoint says of generating and of tied weights."""
+    model = make(name)
+    save_model(model, tmp_path / "model")
+    saved = load_model(Checkpoint(name, str(tmp_path / "model"), str(tmp_path / "model"), ""))
+    assert all(map(torch.equal, model.state_dict().values(), saved.state_dict().values()))
+    shallow = unloaded_model(Checkpoint(name, str(tmp_path / "model"), str(tmp_path / "model"), ""), layers=1)
+    assert shallow.config.num_hidden_layers == 1
+
+
+class Task:
+    """What the training loop asks for."""
+
+    seed, retain, strengths = 0, None, (1,)
+
+    def __init__(self, forget, engine):
+        self.forget, self.engine = forget, engine
+        self.training = Training(learning_rate=1e-2, global_batch=3, micro_batch=3, early_stop=None)
+
+    def validation_perplexity(self, model):
+        return 1.0
+
+    def progress(self, message):
+        pass
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_training_lowers_the_loss_and_the_early_stop_sees_a_rise(name, make_sequences):
+    forget = make_sequences(texts().tolist())
+    model = make(name)
+    before = own_perplexity(model, forget)
+    for _ in train(Task(forget, Engine()), model, nll_loss, 3):
+        pass
+    assert own_perplexity(model, forget) < before
+    stopped = Task(forget, Engine())
+    stopped.training = replace(stopped.training, early_stop=1.03)
+    stopped.validation_perplexity = lambda model: own_perplexity(model, forget)
+    ascents = list(train(stopped, make(name), lambda *parts: -nll_loss(*parts), 5))
+    assert ascents[-1].stop_reason
+    assert len(ascents) < 5
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FAMILIES)
+def test_deepspeed_steps_as_plain_torch_does(name, make_sequences):
+    forget, original, trained = make_sequences(texts().tolist()), make(name), []
+    for engine in (Engine(), Engine(name="deepspeed", zero_stage=2)):
+        model = make(name)
+        for _ in train(Task(forget, engine), model, nll_loss, 1):
+            pass
+        trained.append(torch.cat([weight.detach().flatten() for weight in model.parameters()]))
+    assert torch.allclose(trained[0], trained[1], atol=1e-4)
+    assert not torch.allclose(trained[0], torch.cat([weight.flatten() for weight in original.parameters()]), atol=1e-3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FAMILIES)
+def test_memory_is_estimated(name, tmp_path):
+    make(name).config.save_pretrained(tmp_path)
+    checkpoint = Checkpoint(name, str(tmp_path), str(tmp_path), name)
+    text = Source(source="miniature", rows=3, longest=POSITIONS, prefix_tokens=4)
+    spec = replace(
+        small_spec(),
+        **{"model": checkpoint, "method": "contrastive_decoding", "reference": "memorized_model", "settings": {}},
+        **{"strength_name": "gamma", "strengths": (0.5,), "judges": {"perplexity": checkpoint}, "retain": None},
+        **dict.fromkeys(("forget", "utility", "validation"), text),
+    )
+    assert isinstance(estimate_memory(spec, SizeCache()), MemoryEstimate)
+
+
+# The longest context.
+
+LONG_ROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+PHI_3 = {"max_position_embeddings": 32, "original_max_position_embeddings": POSITIONS, "rope_parameters": LONG_ROPE}
+CONTEXTS = {
+    "llama": ({"max_position_embeddings": 16}, 16, True),
+    "gpt2": ({"n_positions": 16}, 16, False),
+    "gptj": ({"n_positions": 16}, 16, False),
+    "opt": ({"max_position_embeddings": 16}, 16, False),
+    "mpt": ({"max_seq_len": 16}, 16, True),
+    "bloom": ({}, UNBOUNDED, True),
+    "bloom with a stated length": ({"seq_length": 16}, 16, True),
+    "mamba": ({}, UNBOUNDED, True),
+    "phi3": ({**PHI_3, "pad_token_id": 0}, POSITIONS, False),
+    "llama with dynamic positions": (
+        {"max_position_embeddings": 16, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
+        *(16, False),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONTEXTS)
+def test_the_longest_context_has_many_names(case, tmp_path):
+    settings, most, beyond = CONTEXTS[case]
+    small = SIZES if case == "phi3" else {}
+    config = AutoConfig.for_model(case.split()[0], vocab_size=VOCABULARY, **small, **settings)
+    assert (longest_context(config), reads_beyond(config)) == (most, beyond)
+    config.save_pretrained(tmp_path)
+    assert positions(Checkpoint(case, str(tmp_path), str(tmp_path), "")) == most
+
+
+@pytest.mark.parametrize("name", ["phi3", "gpt2"])
+def test_texts_that_are_too_long_are_refused_by_a_sentence(name, make_sequences):
+    settings, most, _ = CONTEXTS[name]
+    model = make(name, **settings)
+    fits, longer = (make_sequences(torch.randint(1, 60, (2, length)).tolist()) for length in (most, most + 1))
+    greedy_continuations(model, fits, [[2]] * 2)
+    with pytest.raises(TrialError, match=f"has {most} positions, so that it cannot read {most + 1} tokens"):
+        greedy_continuations(model, longer, [[2]] * 2)
+
+
+REFUSED = {
+    "another_kind": ({"model_type": "another_kind"}, "which transformers .* does not know. Name a model"),
+    "own code": ({"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}, "code of the checkpoint's own"),
+    "t5": ({"model_type": "t5"}, "is a t5, which reads a text in both directions"),
+    "gemma3": ({"model_type": "gemma3"}, "whose language model is a part of it"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_plain_causal_model_is_refused_by_name(case, tmp_path):
+    settings, reason = REFUSED[case]
+    if case in ("t5", "gemma3"):
+        AutoConfig.for_model(case).save_pretrained(tmp_path)
+    else:
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match=reason):
+        load_model(Checkpoint(case, str(tmp_path), str(tmp_path), ""))
+
+
+def test_a_family_that_keeps_no_cache_says_so(make_sequences, caplog):
+    with caplog.at_level(logging.WARNING):
+        sizes = {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("mamba", vocab_size=VOCABULARY, **sizes)).eval()
+        greedy_continuations(model, make_sequences(texts().tolist()), [[3]] * 3)
+    assert "decoded slowly" in caplog.text

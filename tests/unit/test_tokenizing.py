@@ -1,0 +1,252 @@
+"""Texts to token ids: one decision on what stands before and after them, the same for every text and every reader."""
+
+import ast
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from evaluators.reasoning import Reasoning
+from harness.contracts import Checkpoint
+from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
+from harness.execution.small import small_spec
+from harness.figure import _tokens
+from harness.models.loading import load_model, load_tokenizer
+from harness.models.reading import how_it_reads, judge_facts, judges_start_with, stored_precision, text_ends, text_start
+from harness.models.resolving import resolve_model
+from harness.models.tokenizing import start_tokens, token_lists
+from harness.planning.trials import _judge_identity
+from harness.reporting.provenance import readings_of
+from harness.specs import Source, TrialSpec
+from harness.toolkit import CausalJudge, judge_key
+
+ROOT = Path(__file__).parents[2]
+BOS, EOS, TURN_START, TURN_END, VOCABULARY = 256, 257, 258, 259, 260
+NAMES = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+SPELLED = "<|im_start|>a <s>struck</s> word<|im_end|>"
+FORMS = {"none": "$A", "start": "<s> $A", "both": "<s> $A </s>", "end": "$A </s>"}
+
+
+@pytest.fixture(scope="module")
+def make_tokenizer(tokenizer):
+    """Return a maker of tokenizers of bytes that add BOS before a text, EOS after it, both, or nothing."""
+
+    def make(adds="start", **ends):
+        backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        backend.add_special_tokens(NAMES)
+        backend.post_processor = TemplateProcessing(single=FORMS[adds], special_tokens=[("<s>", BOS), ("</s>", EOS)])
+        return PreTrainedTokenizerFast(tokenizer_object=backend, **{"bos_token": "<s>", "eos_token": "</s>"} | ends)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def llama(make_tokenizer, tmp_path_factory):
+    """A tiny Llama of random weights as the hub has one: bf16, in shards, with BOS, several ends, and settings."""
+    folder = tmp_path_factory.mktemp("llama")
+    make_tokenizer().save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+    ends = {"bos_token_id": BOS, "eos_token_id": [EOS, TURN_END, 97], "initializer_range": 0.3}
+    config = LlamaConfig(vocab_size=VOCABULARY, num_key_value_heads=2, max_position_embeddings=512, **sizes, **ends)
+    model = LlamaForCausalLM(config).bfloat16()
+    model.generation_config.do_sample, model.generation_config.temperature = True, 0.6
+    model.save_pretrained(folder, max_shard_size="10KB")
+    return resolve_model(str(folder))
+
+
+def bytes_of(tokenizer, text):
+    return tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+
+
+@pytest.mark.parametrize("adds", FORMS)
+def test_what_a_tokenizer_puts_before_a_text_is_kept_and_what_after_it_is_not(make_tokenizer, adds):
+    made = make_tokenizer(adds)
+    start = [BOS] if adds in ("start", "both") else []
+    assert start_tokens(made) == start
+    assert token_lists(made, ["a b", ""]) == [[*start, *bytes_of(made, "a b")], start]
+    assert token_lists(made, ["a b"], starts=False) == [bytes_of(made, "a b")]
+    assert token_lists(made, []) == []
+
+
+def test_what_a_text_spells_is_text(make_tokenizer):
+    made = make_tokenizer()
+    [ids] = token_lists(made, [SPELLED])
+    assert ids[0] == BOS
+    assert max(ids[1:]) < BOS
+    assert made.decode(ids[1:]) == SPELLED
+    # The tokenizer itself reads it otherwise, before and after: an exported one is as it was.
+    assert {BOS, EOS, TURN_START, TURN_END} < set(made(SPELLED)["input_ids"])
+
+
+def test_gpt_neo_reads_as_it_always_did():
+    checkpoint = resolve_model("miniature-s")
+    own = load_tokenizer(checkpoint)
+    texts = ["The letter was sent on Monday.", " two  blanks\nand a line", "", "naïve — ü"]
+    assert token_lists(own, texts) == own(texts)["input_ids"]
+    assert text_start(checkpoint) == ()
+    assert text_ends(checkpoint) == (own.eos_token_id,)
+    # So are the names of what its judges measured.
+    assert _judge_identity("perplexity", checkpoint)[0] == judge_key(checkpoint) == CausalJudge(checkpoint).digest
+    assert len(_judge_identity("perplexity", checkpoint)) == 2
+
+
+def test_every_source_of_texts_starts_alike(llama, tmp_path):
+    made = load_tokenizer(llama)
+    texts = [f"{SPELLED} number {number}, and so on and so forth." for number in range(3)]
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    source = Source(source="jsonl", path=str(file), sequences=3, sequence_tokens=40, prefix_tokens=8)
+    wanted = [[BOS, *bytes_of(made, text)][:40] for text in texts]
+    for load in (load_forget, load_holdout, load_retain, load_validation):
+        assert load(source, made, VOCABULARY).tokens_NT.tolist() == wanted
+    utility = load_utility(source, made, VOCABULARY)
+    assert torch.cat([utility.prompts_NT, utility.references_NT], dim=1).tolist() == wanted
+    # BOS is one of the prompt's tokens, and no part of its text, so that no judge reads it twice.
+    assert utility.prompt_texts == tuple(text[:7] for text in texts)
+
+
+def test_a_figure_s_text_starts_as_others_do(llama):
+    tokens, strings = _tokens(llama, "ab")
+    assert tokens[0] == BOS
+    assert strings[0] == "<s>"
+
+
+def test_a_judge_reads_its_own_start_before_every_text(llama):
+    made, judge, model = load_tokenizer(llama), CausalJudge(llama), load_model(llama)
+    scores = judge.score(["ab", "", ""], [" cd", SPELLED, ""])
+    for row, (prompt, text) in enumerate((("ab", " cd"), ("", SPELLED))):
+        ids = torch.tensor([[BOS, *bytes_of(made, prompt + text)]])
+        with torch.no_grad():
+            logits, states = model(ids).logits[0], model.base_model(ids).last_hidden_state[0]
+        nll = functional.cross_entropy(logits[:-1], ids[0, 1:], reduction="none")[len(prompt) :]
+        assert scores.nll[row] == pytest.approx(nll.tolist(), abs=1e-4)
+        assert torch.allclose(torch.tensor(scores.mean_ND[row]), states[1:].mean(0), atol=1e-4)
+        assert torch.allclose(torch.tensor(scores.last_ND[row]), states[-1], atol=1e-4)
+    # Of nothing there is nothing, though it starts.
+    assert scores.nll[2] == []
+    assert not scores.mean_ND[2].any()
+    with torch.no_grad():
+        one = model(torch.tensor([[BOS, *bytes_of(made, "abc")]]), labels=torch.tensor([[BOS, *bytes_of(made, "abc")]]))
+    assert judge.padded_mean_nll(["abc"], 100) == pytest.approx(one.loss.item(), abs=1e-4)
+
+
+def test_a_judge_that_starts_texts_has_another_name(llama, make_tokenizer, tmp_path):
+    make_tokenizer("none").save_pretrained(tmp_path)
+    bare = replace(llama, tokenizer=str(tmp_path))
+    assert "starts with 256" in _judge_identity("perplexity", llama)
+    assert not any("starts" in part for part in _judge_identity("perplexity", bare))
+    assert not any("starts" in part for part in _judge_identity("similarity", llama))
+    assert CausalJudge(llama).digest != judge_key(llama)
+    assert CausalJudge(bare).digest == judge_key(bare)
+    folder = tmp_path / "scaled"
+    folder.mkdir()
+    make_tokenizer("none").save_pretrained(folder)
+    (folder / "config.json").write_text('{"vocab_size": 260, "logits_scaling": 8.0}')
+    assert judge_facts(Checkpoint("scaled", str(folder), str(folder), "")) == ["logits by logits_scaling"]
+    assert judges_start_with({"perplexity": llama, "features": bare}) == {"perplexity": ["<s>"]}
+
+
+def test_questions_are_read_as_texts_are(llama, make_tokenizer, monkeypatch):
+    import evaluators.reasoning as module
+
+    read = []
+
+    def measured(lm, task, limit):
+        read.append((lm.tok_encode(SPELLED), lm.tok_encode(SPELLED, add_special_tokens=False)))
+        read.append(lm._encode_pair("ab ", "cd"))
+        return {"": 1.0, "_stderr": 0.0}, {"": torch.ones(1).numpy()}, ["copa-0"], {}
+
+    class Task:
+        tokenizer = make_tokenizer("both", eos_token=None)
+
+    monkeypatch.setattr(module, "measure_task", measured)
+    evaluation = Reasoning(tasks=("copa",), limit=1).evaluate(load_model(llama), Task())
+    assert evaluation.numbers["copa"] == 1.0
+    spelled = bytes_of(Task.tokenizer, SPELLED)
+    assert read[0] == ([BOS, *spelled], spelled)
+    assert read[1] == ([BOS, *bytes_of(Task.tokenizer, "ab")], bytes_of(Task.tokenizer, " cd"))
+
+
+def test_questions_are_scored_without_padding_or_an_end_of_text(llama, tokenizer):
+    class Task:
+        pass
+
+    Task.tokenizer = tokenizer
+    assert tokenizer.pad_token is tokenizer.eos_token is tokenizer.bos_token is None
+    evaluation = Reasoning(tasks=("copa", "piqa"), limit=3, batch_size=2).evaluate(load_model(llama), Task())
+    assert not evaluation.notes["failed"]
+    assert not math.isnan(evaluation.numbers["reasoning"])
+
+
+def test_a_chat_model_s_text_ends_at_any_of_its_ends(llama, make_tokenizer, tmp_path):
+    # 97 is an ordinary token here: the ends are another tokenizer's.
+    assert text_ends(llama) == (EOS, TURN_END)
+    make_tokenizer(eos_token=None).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    none = Checkpoint("none", str(tmp_path), str(tmp_path), "")
+    assert text_ends(none) == ()
+    for number, content in enumerate(("[1]", "{", '{"eos_token_id": "x"}', '{"eos_token_id": null}')):
+        (tmp_path / "generation_config.json").write_text(content)
+        assert text_ends(replace(none, id=str(number))) == ()
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 259}')
+    assert text_ends(replace(none, id="last")) == (TURN_END,)
+
+
+def test_what_was_decided_is_recorded(llama, tmp_path):
+    reading = how_it_reads(llama)
+    assert reading == {"starts_with": ["<s>"], "ends_at": ["</s>", "<|im_end|>"], "context": 512, "stored": "bf16"}
+    spec = replace(small_spec(), model=llama, reading={**reading, "judges_start_with": {"perplexity": ["<s>"]}})
+    assert TrialSpec.from_json(spec.to_json()) == spec
+    (sentence,) = readings_of([spec, spec])
+    assert sentence == (
+        f"{Path(llama.id).name}: every text starts with <s>; what it writes ends at </s> or <|im_end|>; it reads 512 "
+        "tokens at most; weights stored in bf16, loaded in fp32; the judge of perplexity starts each with <s>."
+    )
+    older = spec.to_json()
+    del older["reading"]
+    assert readings_of([TrialSpec.from_json(older)]) == ()
+    bare = replace(spec, reading={"starts_with": [], "ends_at": [], "context": None, "stored": ""})
+    (sentence,) = readings_of([bare])
+    assert "nothing is put before a text; what it writes has no end of text; its configuration sets no" in sentence
+    assert {weight.dtype for weight in load_model(llama).parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "fp16"), (torch.float32, "fp32")])
+def test_a_stored_precision_is_that_of_most_weights(dtype, name, tmp_path):
+    from safetensors.torch import save_file
+
+    weights = {"large": torch.zeros(9, dtype=dtype), "norm": torch.zeros(2, dtype=torch.bfloat16)}
+    save_file(weights, tmp_path / "model.safetensors")
+    assert stored_precision(Checkpoint("m", str(tmp_path), str(tmp_path), "")) == name
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    assert stored_precision(Checkpoint("m", str(tmp_path), str(tmp_path), "")) == ""
+
+
+READERS = {
+    "harness/models/tokenizing.py",
+    "harness/toolkit/texts.py",  # The published tables' own way, on tokens that `token_lists` gave.
+    "harness/miniature/quality.py",  # The miniature is made of its own tokenizer, which adds nothing.
+    "harness/miniature/training.py",
+    "evaluators/metrics/semantic_similarity.py",  # An encoder, with the ends that it was trained with.
+}
+
+
+def test_nothing_else_calls_a_tokenizer():
+    found = set()
+    for room in ("harness", "evaluators", "methods"):
+        for file in (ROOT / room).rglob("*.py"):
+            text = file.read_text()
+            tree = ast.parse(text if "tokenizer" in text else "")
+            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+                called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+                if called in ("tokenizer", "_tokenizer", "encode_plus", "batch_encode_plus", "apply_chat_template"):
+                    found.add(str(file.relative_to(ROOT)))
+    assert found == READERS
