@@ -34,15 +34,16 @@ SEED = 0
 def memorized_key(spec: TrialSpec) -> str:
     """Return the artifact key of the memorised model that a trial needs."""
     training = asdict(_training(spec))
-    del training["micro_batch"]
+    del training["micro_batch"], training["lora"]
     engine = str(spec.engine)
     return digest_of([VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine])
 
 
 def _training(spec: TrialSpec) -> Training:
-    settings = spec.memorization
+    """Return how a memorised model is trained: all of it, whatever its trial trains then."""
+    settings, rate = spec.memorization, spec.memorization.learning_rate
     return replace(
-        spec.training, learning_rate=settings.learning_rate, global_batch=settings.global_batch, early_stop=None
+        spec.training, learning_rate=rate, global_batch=settings.global_batch, early_stop=None, lora=None
     )
 
 
