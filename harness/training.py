@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, MinLen, doc
 
@@ -17,7 +17,7 @@ PositiveCount = Annotated[int, Ge(1)]
 NonNegative = Annotated[float, Ge(0.0)]
 Positive = Annotated[float, Gt(0.0)]
 
-ALL_LINEAR = "all-linear"
+ALL_LINEAR: Literal["all-linear"] = "all-linear"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +30,11 @@ class LoRA:
 
     Example:
         >>> LoRA(rank=16).alpha, LoRA(rank=16, alpha=16).scaling, LoRA(rank=2, targets=("v", "q")).targets
-        (32.0, 1.0, ('q', 'v'))
+        (32, 1.0, ('q', 'v'))
     """
 
     rank: PositiveCount
-    alpha: Positive | None = None
+    alpha: PositiveCount | None = None
     """None: twice the rank."""
     targets: Annotated[
         Literal["all-linear"] | Annotated[tuple[str, ...], MinLen(1)],
@@ -44,7 +44,7 @@ class LoRA:
 
     def __post_init__(self) -> None:
         """Say what was left to be said, so that equal adapters have equal settings."""
-        object.__setattr__(self, "alpha", float(2 * self.rank if self.alpha is None else self.alpha))
+        object.__setattr__(self, "alpha", 2 * self.rank if self.alpha is None else self.alpha)
         if not isinstance(self.targets, str):
             object.__setattr__(self, "targets", tuple(sorted(set(self.targets))))
 
@@ -62,7 +62,7 @@ class LoRA:
             ('LoRA of rank 16 (alpha 32)', 'LoRA of rank 4 (alpha 4, q_proj and v_proj)')
         """
         targets = "" if isinstance(self.targets, str) else f", {' and '.join(self.targets)}"
-        return f"LoRA of rank {self.rank} (alpha {self.alpha:g}{targets})"
+        return f"LoRA of rank {self.rank} (alpha {self.alpha}{targets})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,3 +83,17 @@ class Training:
     """Stop after the first whole epoch whose validation perplexity exceeds this times the original's."""
     lora: LoRA | None = None
     """Train low-rank adapters instead of the weights; None: the weights."""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the settings as plain data; without LoRA no word of it, as before there was any.
+
+        Example:
+            >>> "lora" in Training().plain(), Training(lora=LoRA(rank=4)).plain()["lora"]["alpha"]
+            (False, 8)
+        """
+        settings = asdict(self)
+        return settings if self.lora else {name: value for name, value in settings.items() if name != "lora"}
+
+    def in_words(self) -> dict[str, Any]:
+        """Return the settings as a report shows them, each of one line."""
+        return {**self.plain(), "lora": str(self.lora)} if self.lora else self.plain()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ SEED = 0
 
 def memorized_key(spec: TrialSpec) -> str:
     """Return the artifact key of the memorised model that a trial needs."""
-    training = asdict(_training(spec))
-    del training["micro_batch"], training["lora"]
+    training = _training(spec).plain()
+    del training["micro_batch"]
     engine = str(spec.engine)
     return digest_of([VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine])
 
@@ -42,9 +42,7 @@ def memorized_key(spec: TrialSpec) -> str:
 def _training(spec: TrialSpec) -> Training:
     """Return how a memorised model is trained: all of it, whatever its trial trains then."""
     settings, rate = spec.memorization, spec.memorization.learning_rate
-    return replace(
-        spec.training, learning_rate=rate, global_batch=settings.global_batch, early_stop=None, lora=None
-    )
+    return replace(spec.training, learning_rate=rate, global_batch=settings.global_batch, early_stop=None, lora=None)
 
 
 def build_memorized(

@@ -70,7 +70,7 @@ class LowRankAdapters:
         self.model: Model = copy.deepcopy(model, shared)
         config = LoraConfig(
             r=lora.rank,
-            lora_alpha=lora.alpha,
+            lora_alpha=lora.alpha or 0,
             target_modules=list(self._modules),
             fan_in_fan_out=self._inputs_first,
         )
@@ -205,7 +205,7 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
 
     config = LoraConfig(
         r=adapter.lora.rank,
-        lora_alpha=adapter.lora.alpha,
+        lora_alpha=adapter.lora.alpha or 0,
         target_modules=list(adapter.targets),
         fan_in_fan_out=adapter.inputs_first,
         # Where somebody keeps files is nobody's business.

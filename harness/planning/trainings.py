@@ -39,8 +39,8 @@ def training_faults(
         own = template.training.get("lora")
         path = f"methods.{template.key}" + (".training.lora" if own else "")
         if own and not template.plugin.searched_training:
-            reason = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
-            faults[Fault(path, reason)] = None
+            why = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
+            faults[Fault(path, why)] = None
             continue
         dial = {template.plugin.strength.field: max(template.strengths)}
         method = template.plugin(**{**template.settings, **dial})

@@ -242,10 +242,8 @@ def _identity(
     method: str, version: int, settings: Mapping[str, Json], strength: float | None, training: Training
 ) -> dict[str, Any]:
     """Return a template's part in the identity of its trials: two with the same would be the same trials."""
-    of_training = asdict(training)
+    of_training = training.plain()
     del of_training["micro_batch"]
-    if training.lora is None:  # Trials without it are those that they were before there was any.
-        del of_training["lora"]
     return {
         "method": method,
         "version": version,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +179,8 @@ def _heading(metric: Metric) -> str:
 def _settings(point: PointResults) -> dict[str, object]:
     spec = point.spec
     dial = {} if point.strength is None else {spec.strength_name: point.strength}
-    trained = {} if spec.is_reference else {f"training.{name}": value for name, value in asdict(spec.training).items()}
+    training = {} if spec.is_reference else spec.training.in_words()
+    trained = {f"training.{name}": value for name, value in training.items()}
     return {
         "sweep": spec.sweep,
         "method": f"{spec.method}, version {spec.method_version}",
