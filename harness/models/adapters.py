@@ -214,6 +214,7 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
         task_type=TaskType.CAUSAL_LM,
         inference_mode=True,
     )
+    config.target_modules = list(adapter.targets)  # In this order: peft makes a set of them.
     tensors = {
         f"{_PREFIX}{module}.lora_{letter}.weight": matrix.contiguous()
         for module, update in adapter.updates.items()

@@ -166,7 +166,8 @@ def _on_device(activations: int, spec: TrialSpec, result: DryRunResult) -> int:
         return activations
     model = _plain(spec)
     matrices = (model.get_submodule(name).weight for name in target_modules(model, spec.training.lora))
-    return max(0, activations - sum(matrix.numel() * matrix.element_size() for matrix in matrices))
+    merged: int = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
+    return max(0, activations - merged)
 
 
 def _total(held: Bytes) -> int:
@@ -190,15 +191,8 @@ def _erasing_key(spec: TrialSpec) -> Json:
 def _shape(spec: TrialSpec) -> Json:
     training, texts = spec.training, (spec.forget, spec.retain, spec.validation)
     batches = [training.micro_batch, training.global_batch, spec.memorization.global_batch, training.precision]
-    lora = asdict(training.lora) if training.lora else None
-    return [
-        model_digest(spec.model),
-        batches,
-        lora,
-        asdict(spec.engine),
-        spec.gpus > 0,
-        [_size(text) for text in texts],
-    ]
+    how = [batches, asdict(training.lora) if training.lora else None, asdict(spec.engine)]
+    return [model_digest(spec.model), how, spec.gpus > 0, [_size(text) for text in texts]]
 
 
 def _size(text: Source | None) -> Json:
