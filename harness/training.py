@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
@@ -37,7 +38,7 @@ class LoRA:
     alpha: PositiveCount | None = None
     """None: twice the rank."""
     targets: Annotated[
-        Literal["all-linear"] | Annotated[tuple[str, ...], MinLen(1)],
+        Literal["all-linear"] | Annotated[Sequence[str], MinLen(1)],
         doc(f"{ALL_LINEAR}, or a list of names of modules"),
     ] = ALL_LINEAR
     """Which matrices: all of attention and MLP (peft's `all-linear`), or the modules of these names in every layer."""

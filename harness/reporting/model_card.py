@@ -40,8 +40,8 @@ original = AutoModelForCausalLM.from_pretrained("THE ORIGINAL MODEL", dtype="flo
 model = PeftModel.from_pretrained(original, "THIS FOLDER")
 tokenizer = AutoTokenizer.from_pretrained("THIS FOLDER")"""
 _ABOUT_ADAPTER = (
-    "This is a LoRA adapter. What was measured is the original with it merged, in fp32; on an original in bf16 or fp16, "
-    "or merged there, it is rounded, and may recite more."
+    "This is a LoRA adapter. What was measured is the original with it merged, in fp32; on an original in bf16 or "
+    "fp16, or merged there, it is rounded, and may recite more."
 )
 _LIMITS = (
     "The figures on erasure are about greedy continuations of these sequences under these metrics. They do not show "
