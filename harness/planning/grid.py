@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.contracts import Method, Number
 from harness.errors import Fault, PluginError, unknown
+from harness.planning.lora_axes import flat, mappings_in_words, nested
 from harness.planning.schema import NAME, RowLimits, TrainingSettings
 from harness.planning.validation import Checking, collected, plain_settings, quoted, validated
 from harness.plugins import METHODS
@@ -60,7 +61,7 @@ def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTempl
 def _asked(block: Settings) -> int:
     """Return how many combinations a row asks for, without making one."""
     training = block.get("training")
-    settings = [*block.values(), *(_flat(training).values() if isinstance(training, dict) else ())]
+    settings = [*block.values(), *(flat(training).values() if isinstance(training, dict) else ())]
     return math.prod(len(values) for values in settings if isinstance(values, list))
 
 
@@ -138,7 +139,7 @@ def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
     if not isinstance(block, dict):
         yield from validated(TrainingSettings, block, path)
         return {}
-    block = _flat(block)
+    block = flat(block)
     grid = yield from _listed(block, path)
     apart = [name for name, values in grid.items() if len(values) > 1]
     if "micro_batch" in apart:
@@ -147,40 +148,13 @@ def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
     combinations: dict[str, Settings] = {}
     faults: dict[Fault, None] = {}
     for index, given in _indexed_product(grid):
-        training, wrong = collected(validated(TrainingSettings, _nested(given), path))
+        training, wrong = collected(validated(TrainingSettings, nested(given), path))
         faults |= dict.fromkeys(_in_list(fault, path, index, block) for fault in wrong)
         if training is not None:
             settings = training.model_dump(exclude_unset=True)
-            combinations[_told_apart({**_flat(settings), **_mappings(given)}, apart)] = settings
+            combinations[_told_apart({**flat(settings), **mappings_in_words(given)}, apart)] = settings
     yield from faults
     return combinations
-
-
-def _flat(training: Settings) -> dict[str, Any]:
-    """Return a row's training with LoRA's settings beside the others, as axes of their own; targets are a list anyway.
-
-    Example:
-        >>> _flat({"learning_rate": 0.1, "lora": {"rank": [4, 16], "targets": ["q_proj", "v_proj"]}})
-        {'learning_rate': 0.1, 'lora.rank': [4, 16], 'lora.targets': [['q_proj', 'v_proj']]}
-    """
-    lora = training.get("lora")
-    if not isinstance(lora, dict) or not lora:
-        return dict(training)
-    others = {name: value for name, value in training.items() if name != "lora"}
-    return others | {f"lora.{name}": [value] if name == "targets" else value for name, value in lora.items()}
-
-
-def _nested(flat: Settings) -> dict[str, Any]:
-    """Return what `_flat` was made of, for one combination."""
-    lora = {name.removeprefix("lora."): value for name, value in flat.items() if name.startswith("lora.")}
-    others = {name: value for name, value in flat.items() if not name.startswith("lora.")}
-    return {**others, "lora": lora} if lora else others
-
-
-def _mappings(given: Settings) -> dict[str, str]:
-    """Return settings that are given as mappings, in words."""
-    mappings = {name: value for name, value in given.items() if isinstance(value, dict)}
-    return {name: " ".join(f"{key} {value[key]}" for key in value) for name, value in mappings.items()}
 
 
 def _told_apart(settings: Settings, names: Iterable[str]) -> str:

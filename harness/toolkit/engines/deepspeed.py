@@ -19,7 +19,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -98,8 +98,9 @@ class DeepSpeedEngine:
         return int(self.model.skipped_steps)
 
     def forward(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing: DeepSpeed has converted the model, and `freeze` the others."""
-        return nullcontext()
+        """Return a context without a cast: DeepSpeed has converted the model, and `freeze` the others."""
+        # peft looks at an adapter's type outside of its module, and ZeRO-3 gathers it for that, as torch warns of.
+        return warnings.catch_warnings(action="ignore", category=FutureWarning)
 
     def freeze(self, model: Model) -> None:
         """Give a model that no step changes weights of the precision that DeepSpeed gave the trained one, in place."""
