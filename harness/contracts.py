@@ -10,9 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
-
-from annotated_types import Ge, Gt
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
 
 from harness.metric import CloserTo as CloserTo
 from harness.metric import Group as Group
@@ -20,6 +18,14 @@ from harness.metric import ItemKind as ItemKind
 from harness.metric import Metric as Metric
 from harness.search_space import Choice as Choice
 from harness.search_space import LogUniform as LogUniform
+from harness.training import Count as Count
+from harness.training import LoRA as LoRA
+from harness.training import LossRegion as LossRegion
+from harness.training import NonNegative as NonNegative
+from harness.training import Positive as Positive
+from harness.training import PositiveCount as PositiveCount
+from harness.training import Precision as Precision
+from harness.training import Training as Training
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,14 +47,7 @@ Definition = Literal["exact", "table"]
 """`exact`: the mended formulas. `table`: what the published tables were almost certainly made with."""
 Reference = Literal["none", "retain_data", "memorized_model"]
 """What a method needs besides the model and the forget set: the paper's three groups."""
-LossRegion = Literal["all", "continuation"]
-Precision = Literal["fp32", "bf16"]
 MoreTexts = Literal["holdout", "retain"]
-
-Count = Annotated[int, Ge(0)]
-PositiveCount = Annotated[int, Ge(1)]
-NonNegative = Annotated[float, Ge(0.0)]
-Positive = Annotated[float, Gt(0.0)]
 
 
 @dataclass(frozen=True)
@@ -78,24 +77,6 @@ class Sequences:
     def __len__(self) -> int:
         """Return the number of sequences, N."""
         return len(self.lengths_N)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """How every trained method trains: one setting for all, so that they stay comparable."""
-
-    learning_rate: Annotated[Positive, LogUniform(low=1e-6, high=1e-3)] = 1e-5
-    global_batch: PositiveCount = 64
-    """Sequences an optimiser step sees, however they are accumulated."""
-    micro_batch: PositiveCount = 16
-    """Sequences in one forward pass; changes memory and speed, not the loss."""
-    weight_decay: NonNegative = 0.0
-    precision: Precision = "fp32"
-    """Of the forward and backward pass; weights and optimiser state stay fp32."""
-    loss_region: LossRegion = "all"
-    """Which tokens a loss counts: every predicted one, or only the continuation's."""
-    early_stop: Annotated[float, Gt(1.0)] | None = 1.03
-    """Stop after the first whole epoch whose validation perplexity exceeds this times the original's."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +151,10 @@ class Method(ABC):
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         """Return why a model with this `config.json` cannot be erased from, and what to do; None if it can."""
+        return None
+
+    def refuses_training(self, training: Training) -> str | None:
+        """Return why it cannot be trained so, and what to do; None if it can."""
         return None
 
 

@@ -2,6 +2,9 @@
 
     lethe export 3fa2 --out my-model
     lethe export tradeoff:emso@3 --out my-model
+    lethe export small:gradient_ascent@2 --out my-adapter --adapter
+
+What LoRA trained is merged into the model, or written alone, as peft reads it, with --adapter.
 
 A point is named by its id as table.csv has it (point_id), by a unique beginning of that, or as SWEEP:VARIANT@STRENGTH;
 SWEEP: before an id says which sweep's numbers the card has.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--model", help="where the original is now, if not where it was: a name, a folder or a hub id")
     parser.add_argument("--tokenizer", help="its tokenizer's folder, if that is not with the model")
+    parser.add_argument("--adapter", action="store_true", help="write what LoRA trained alone, for peft, unmerged")
     arguments = parser.parse_args(argv)
     from harness.library import load_results
     from harness.models.resolving import resolve_model
@@ -51,38 +56,53 @@ def main(argv: Sequence[str] | None = None) -> int:
         _refuse_existing(arguments.out)
         sweep, point_id = find_point(arguments.point, arguments.results)
         original = resolve_model(arguments.model, arguments.tokenizer) if arguments.model else None
-        export_point(load_results(sweep), point_id, arguments.out, original)
+        export_point(load_results(sweep), point_id, arguments.out, original, adapter_alone=arguments.adapter)
     except LetheError as error:
         tell(error, is_error=True)
         return 1 if isinstance(error, StorageError) else 2
-    tell(f"The model of point {point_id} is in {arguments.out}, with its tokenizer and a card (README.md).")
+    what = "adapter" if arguments.adapter else "model"
+    tell(f"The {what} of point {point_id} is in {arguments.out}, with its tokenizer and a card (README.md).")
     return 0
 
 
-def export_point(outcome: SweepResults, point_id: str, out: Path, original: Checkpoint | None = None) -> None:
+def export_point(
+    outcome: SweepResults, point_id: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False
+) -> None:
     """Write a point's model, its tokenizer and a card to the new folder `out`: whole, or not at all.
 
-    `original` is where the model before erasure is now, if it is not where it was when the sweep ran.
+    Args:
+        outcome: The sweep's results.
+        point_id: As in its table.
+        out: What is to be written.
+        original: Where the model before erasure is now, if it is not where it was when the sweep ran.
+        adapter_alone: Write the LoRA adapter that was trained instead of the model that it is merged into.
 
     Raises:
-        DataError: No measured point has this id, its model was not kept, or `out` exists.
+        DataError: No measured point has this id, its model was not kept, it has no adapter, or `out` exists.
         ModelError: What was kept is damaged, or the original that it is a patch of is not there any more.
         StorageError: It cannot be written.
     """
+    from harness.models.adapters import save_adapter
     from harness.models.loading import load_tokenizer
     from harness.models.saving import save_model
     from harness.reporting.model_card import model_card
 
     _refuse_existing(out)
     point = outcome.point(point_id)
-    model, tokenizer = outcome.model(point_id, original), load_tokenizer(original or point.spec.model)
-    made_by = {name: version(package) for name, package in (("Lethe", "lethe"), ("transformers", "transformers"))}
+    before = original or point.spec.model
+    write = (
+        partial(save_adapter, outcome.adapter(point_id), before)
+        if adapter_alone
+        else partial(save_model, outcome.model(point_id, original))
+    )
+    tokenizer, packages = load_tokenizer(before), ("lethe", "transformers", *(["peft"] if adapter_alone else []))
+    made_by = {package.replace("lethe", "Lethe"): version(package) for package in packages}
     with folder_whole(out, "the exported model", "refuse") as folder:
-        save_model(model, folder)
+        write(folder)
         with writing(folder, "the exported model's tokenizer"):
             tokenizer.save_pretrained(folder)
         weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
-        card = model_card(point, outcome.table, outcome.metrics, weights, made_by)
+        card = model_card(point, outcome.table, outcome.metrics, weights, made_by, is_adapter=adapter_alone)
         write_whole(folder / "README.md", card, "the exported model's card")
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from harness.contracts import Checkpoint, Model
+    from harness.models.adapters import Adapter
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,26 @@ class SweepResults:
         if spec.is_reference:
             return load_model(spec.retrained or original or spec.model)
         return load_erased(original or spec.model, self._kept(spec, point_id))
+
+    def adapter(self, point_id: str) -> Adapter:
+        """Return the LoRA adapter that makes a point's model of the original, without loading either.
+
+        Raises:
+            DataError: No point has this id, it was not erased by LoRA alone, or its adapter was not kept.
+            ModelError: What was kept is damaged.
+        """
+        from harness.models.adapters import ADAPTER_FILE, read_adapter
+
+        spec = self.point(point_id).spec
+        if spec.is_reference or spec.training.lora is None:
+            raise DataError(f"'{spec.variant}' (point {point_id}) was not trained with LoRA, so it has no adapter.")
+        folder = self._kept(spec, point_id)
+        if not (folder / ADAPTER_FILE).is_file():
+            raise DataError(
+                f"an adapter is not all that '{spec.variant}' (point {point_id}) changed of the original, so that only "
+                "its whole model was kept: export that, without --adapter."
+            )
+        return read_adapter(folder, spec.model.digest)
 
     def _kept(self, spec: TrialSpec, point_id: str) -> Path:
         """Return the folder of an erased model that was kept, after reading all of it."""

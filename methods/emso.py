@@ -19,6 +19,7 @@ from harness.contracts import (
     Model,
     PositiveCount,
     Strength,
+    Training,
 )
 from harness.models.blocks import Block, blocks, counts_by_kind, lacks_blocks
 from harness.toolkit import Batch, token_negative_entropy, token_nll, train_and_yield
@@ -66,6 +67,15 @@ class EMSO(Method):
         """Return why a model has no blocks to choose from; the whole of any model can be trained."""
         reason = lacks_blocks(str(config.get("model_type"))) if self.selection != "all" else None
         return f"{reason} Or use selection: all, which trains the whole model." if reason else None
+
+    def refuses_training(self, training: Training) -> str | None:
+        """Return why blocks are not trained by LoRA; all of a model may be."""
+        if training.lora is None or self.selection == "all":
+            return None
+        return (
+            "it trains the weights of the blocks that it selects, and LoRA (training.lora) trains adapters in their "
+            "stead. Say lora: null in this row's training; or selection: all, which selects none."
+        )
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for, with the blocks that were chosen and their scores."""

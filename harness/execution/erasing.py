@@ -16,12 +16,16 @@ from harness.execution.inputs import device_of
 from harness.execution.memory import PeakMemory, memory_counters
 from harness.execution.tasks import ErasingTask
 from harness.files import write_whole
+from harness.models.adapters import ADAPTER_FILE, Adapter, merged_adapter, read_adapter, save_adapter
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.models.saving import save_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec
+
+ADAPTER = "adapter"
+"""The folder, beside a worker's model, of the adapter that is merged into it."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Erasure:
     warnings: list[str] = field(default_factory=list)
     peak_memory_bytes: int | None = None
     """Of the worker that needed most; None if this process erased, or where it is not measured."""
+    adapter: Adapter | None = None
+    """What LoRA trained and merged into the model, if anything."""
 
 
 def erase(
@@ -48,7 +54,7 @@ def erase(
     if spec.engine.workers == 1 or spec.reference == "memorized_model":
         task = ErasingTask(spec, artifacts, wanted, progress)
         for erased in _erased(spec, settings, task):
-            yield Erasure(erased, _warnings(task, erased))
+            yield Erasure(erased, _warnings(task, erased), adapter=merged_adapter(erased.model))
         return
     from harness.execution.ray_train import run_on_workers
 
@@ -62,7 +68,10 @@ def erase(
             written = Checkpoint(name, str(checkpoint), spec.model.tokenizer, facts.pop("digest"))
             model = load_model(written).to(device_of(spec))
             changed = None if blocks is None else tuple(blocks)
-            yield Erasure(ErasedModel(model=model, changed_blocks=changed, **facts), warnings, peak)
+            adapter = None
+            if (checkpoint / ADAPTER / ADAPTER_FILE).is_file():
+                adapter = read_adapter(checkpoint / ADAPTER, spec.model.digest)
+            yield Erasure(ErasedModel(model=model, changed_blocks=changed, **facts), warnings, peak, adapter)
 
 
 def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Iterator[ErasedModel]:
@@ -83,6 +92,8 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
         if torch.distributed.get_rank() == 0:
             checkpoint = folder / f"{number:04d}"
             save_model(erased.model, checkpoint)
+            if adapter := merged_adapter(erased.model):
+                save_adapter(adapter, spec.model, checkpoint / ADAPTER)
             facts = {
                 "strength": erased.strength,
                 "notes": dict(erased.notes),

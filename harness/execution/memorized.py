@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,16 @@ SEED = 0
 
 def memorized_key(spec: TrialSpec) -> str:
     """Return the artifact key of the memorised model that a trial needs."""
-    training = asdict(_training(spec))
+    training = _training(spec).plain()
     del training["micro_batch"]
     engine = str(spec.engine)
     return digest_of([VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine])
 
 
 def _training(spec: TrialSpec) -> Training:
-    settings = spec.memorization
-    return replace(
-        spec.training, learning_rate=settings.learning_rate, global_batch=settings.global_batch, early_stop=None
-    )
+    """Return how a memorised model is trained: all of it, whatever its trial trains then."""
+    settings, rate = spec.memorization, spec.memorization.learning_rate
+    return replace(spec.training, learning_rate=rate, global_batch=settings.global_batch, early_stop=None, lora=None)
 
 
 def build_memorized(

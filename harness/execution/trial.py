@@ -41,6 +41,7 @@ from harness.execution.redaction import failure_for_report, sample_for_report
 from harness.execution.tasks import MeasuringTask
 from harness.execution.threads import no_thread_left
 from harness.execution.time_limits import exceeded, seconds_of
+from harness.models.adapters import Adapter, is_all_of, save_adapter
 from harness.models.loading import load_model
 from harness.models.patch import load_erased, save_patch
 from harness.models.saving import save_model
@@ -144,6 +145,7 @@ class _RunningTrial:
         self.watch, self.total, self.done = watch, total, 0
         self.warnings: list[str] = []
         self.workers_peak: int | None = None
+        self.adapter: Adapter | None = None
         self.memory = PeakMemory(memory_counters(device_of(self.spec)))
 
     def progress(self, message: str) -> None:
@@ -176,6 +178,7 @@ class _RunningTrial:
         settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
         for erasure in erase(spec, self.artifacts, wanted, settings, self.progress):
             self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
+            self.adapter = erasure.adapter
             yield erasure.erased
 
     def keep(self, erased: ErasedModel, strength: Number | None, seconds: float, *, is_new: bool) -> None:
@@ -204,6 +207,8 @@ class _RunningTrial:
                 point_id,
                 lambda folder: save_patch(erased.model, names, original, folder / "patch.safetensors"),
             )
+        elif self.adapter and is_all_of(self.adapter, erased.model, load_model(self.spec.model)):
+            self.artifacts.build("erased", point_id, partial(save_adapter, self.adapter, self.spec.model))
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
             self.artifacts.build("erased", point_id, partial(save_model, erased.model))
 

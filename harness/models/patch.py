@@ -1,4 +1,4 @@
-"""Patches: an erasure kept as the few blocks it changed, to be laid over the original again."""
+"""Patches: an erasure kept as the few blocks it changed, or as a LoRA adapter, to be laid over the original again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
+from harness.models.adapters import ADAPTER_FILE, add_adapter, read_adapter
 from harness.models.blocks import blocks
 from harness.models.loading import load_model
 from harness.storage import writing
@@ -66,12 +67,14 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
 
 
 def load_erased(original: Checkpoint, folder: Path) -> Model:
-    """Return the erased model that a sweep kept in `folder`, as a patch of `original` or whole.
+    """Return the erased model that a sweep kept in `folder`, as a patch or an adapter of `original`, or whole.
 
     Raises:
-        ModelError: The patch belongs to another original.
+        ModelError: The patch or adapter belongs to another original.
     """
     patch = folder / "patch.safetensors"
+    if (folder / ADAPTER_FILE).is_file():
+        return add_adapter(load_model(original), read_adapter(folder, original.digest))
     if patch.is_file():
         return apply_patch(load_model(original), original.digest, patch)
     # Without a digest: the artifact's own were compared when it was found.

@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.contracts import Method, Number
 from harness.errors import Fault, PluginError, unknown
+from harness.planning.lora_axes import flat, mappings_in_words, nested
 from harness.planning.schema import NAME, RowLimits, TrainingSettings
 from harness.planning.validation import Checking, collected, plain_settings, quoted, validated
 from harness.plugins import METHODS
@@ -60,7 +61,7 @@ def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTempl
 def _asked(block: Settings) -> int:
     """Return how many combinations a row asks for, without making one."""
     training = block.get("training")
-    settings = [*block.values(), *(training.values() if isinstance(training, dict) else ())]
+    settings = [*block.values(), *(flat(training).values() if isinstance(training, dict) else ())]
     return math.prod(len(values) for values in settings if isinstance(values, list))
 
 
@@ -138,6 +139,7 @@ def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
     if not isinstance(block, dict):
         yield from validated(TrainingSettings, block, path)
         return {}
+    block = flat(block)
     grid = yield from _listed(block, path)
     apart = [name for name, values in grid.items() if len(values) > 1]
     if "micro_batch" in apart:
@@ -146,11 +148,11 @@ def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
     combinations: dict[str, Settings] = {}
     faults: dict[Fault, None] = {}
     for index, given in _indexed_product(grid):
-        training, wrong = collected(validated(TrainingSettings, given, path))
+        training, wrong = collected(validated(TrainingSettings, nested(given), path))
         faults |= dict.fromkeys(_in_list(fault, path, index, block) for fault in wrong)
         if training is not None:
             settings = training.model_dump(exclude_unset=True)
-            combinations[_told_apart(settings, apart)] = settings
+            combinations[_told_apart({**flat(settings), **mappings_in_words(given)}, apart)] = settings
     yield from faults
     return combinations
 

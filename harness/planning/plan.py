@@ -24,6 +24,7 @@ from harness.planning.resolve import JudgesByRole, ResolvedModel, method_faults,
 from harness.planning.schema import Sweep
 from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import Texts, resolve_texts
+from harness.planning.trainings import training_faults
 from harness.planning.trials import repeated_trials, trials_of
 from harness.planning.tuning import (
     StudyTemplate,
@@ -169,6 +170,7 @@ def _substance(
     models = yield from resolve_models(sweep)
     yield from retrained_faults(sweep.tune, models) if sweep.tune else ()
     yield from method_faults(models, templates)
+    yield from training_faults([(model.checkpoint, model.training) for model in models], templates)
     judges = yield from resolve_judges(sweep, evaluators)
     texts = yield from resolve_texts(sweep.data, models, are_halved=sweep.tune is not None)
     yield from unread_faults(evaluators, texts.values())

@@ -25,6 +25,7 @@ from harness.models.resolving import (
 from harness.paths import path_of
 from harness.planning.grid import TrialTemplate
 from harness.planning.schema import JudgeEntry, Judges, ModelEntry, Resources, Sweep
+from harness.planning.trainings import training_of
 from harness.planning.validation import Checking
 from harness.specs import ORIGINAL, Engine, MemorizedTraining
 
@@ -89,7 +90,7 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
                 engine=_engine(entry),
                 resources=resources,
                 training=training,
-                memorization=_memorized_training(sweep, Training(**training)),
+                memorization=_memorized_training(sweep, training_of(training)),
             )
         )
     return models

@@ -40,7 +40,9 @@ def declared_faults(plugin: type[Method]) -> Checking[None]:
 def searchable(plugin: type[Method]) -> dict[str, Any]:
     """Return the type of every setting that a search may vary, by the name of its dimension."""
     of_training = fields_of(Training).items() if plugin.searched_training else ()
-    return {**fields_of(plugin), **{f"{OF_TRAINING}{name}": hint for name, hint in of_training}}
+    # LoRA's settings are one mapping, and a dimension is of one value: it is fixed by the row.
+    named = {f"{OF_TRAINING}{name}": hint for name, hint in of_training if name != "lora"}
+    return {**fields_of(plugin), **named}
 
 
 def given_space(block: Mapping[str, Any], plugin: type[Method], path: str) -> Checking[dict[str, Dimension]]:

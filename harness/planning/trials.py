@@ -20,6 +20,7 @@ from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of
 from harness.planning.schema import Sweep
 from harness.planning.texts import Texts
+from harness.planning.trainings import training_for, training_of
 from harness.planning.validation import plain_settings
 from harness.specs import (
     HOLDOUT,
@@ -49,7 +50,7 @@ def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterato
         first: dict[str, str] = {}
         for template in templates:
             strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
-            training = Training(**{**of_model, **template.training})
+            training = training_for(template, of_model)
             version = template.plugin.version
             identity = digest_of(_identity(template.method, version, template.settings, strength, training))
             key = first.setdefault(identity, template.key)
@@ -126,7 +127,7 @@ def _unmeasured(
         seed=sweep.seeds[0],
         model=model.checkpoint,
         replicate_of=model.replicate_of,
-        training=Training(**model.training),
+        training=replace(training_of(model.training), lora=None),
         memorization=model.memorization,
         engine=model.engine,
         forget=sources["forget"],
@@ -205,7 +206,7 @@ def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template:
         method_version=plugin.version,
         strength_name=plugin.strength.field,
         strengths=template.strengths,
-        training=Training(**{**model.training, **template.training}),
+        training=training_for(template, model.training),
         retain=sources.get("retain") if plugin.reference == "retain_data" else None,
     )
     if "timeout_minutes" in template.limits:
@@ -246,7 +247,7 @@ def _identity(
     method: str, version: int, settings: Mapping[str, Json], strength: float | None, training: Training
 ) -> dict[str, Any]:
     """Return a template's part in the identity of its trials: two with the same would be the same trials."""
-    of_training = asdict(training)
+    of_training = training.plain()
     del of_training["micro_batch"]
     return {
         "method": method,

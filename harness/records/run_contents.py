@@ -9,7 +9,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from harness.contracts import Json, Number
@@ -160,7 +159,7 @@ def _tags(trial: TrialResults, points: Sequence[PointResults], values: Numbers, 
 def _settings(spec: TrialSpec) -> dict[str, Json]:
     """Return what a trial was run with, flat; a model that is measured as it is has no settings."""
     names = ("variant", "method", "method_version", "label", "seed", "strength_name")
-    made_with = {} if spec.is_reference else {"settings": spec.settings, "training": asdict(spec.training)}
+    made_with = {} if spec.is_reference else {"settings": spec.settings, "training": spec.training.plain()}
     return {
         **{name: getattr(spec, name) for name in names},
         "engine": str(spec.engine),

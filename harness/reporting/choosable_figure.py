@@ -82,11 +82,12 @@ def embedded(data: Mapping[str, Json]) -> Markup:
 def settings_in_words(specs: Sequence[TrialSpec]) -> dict[str, str]:
     """Return each trial's settings by its id: its method's, and what of the training is not the same for all."""
     erasing = [spec for spec in specs if not spec.is_reference]
-    trainings = {spec.trial_id: asdict(spec.training) for spec in erasing}
-    apart = [name for name in asdict(specs[0].training) if len({each[name] for each in trainings.values()}) > 1]
+    trainings = {spec.trial_id: spec.training.in_words() for spec in erasing}
+    names = dict.fromkeys(name for each in trainings.values() for name in each)
+    apart = [name for name in names if len({each.get(name) for each in trainings.values()}) > 1]
     words = {}
     for spec in erasing:
-        training = {f"training.{name}": trainings[spec.trial_id][name] for name in apart}
+        training = {f"training.{name}": trainings[spec.trial_id].get(name) for name in apart}
         words[spec.trial_id] = ", ".join(f"{name}: {value}" for name, value in {**spec.settings, **training}.items())
     return words
 
@@ -191,7 +192,7 @@ def _text(row: pd.Series[Any], metric: Metric) -> str:
 def _lines(table: pd.DataFrame, specs: Sequence[TrialSpec]) -> list[list[int]]:
     """Return the rows of each trajectory by rising strength: of trials that differ in strength alone."""
     trajectories = {
-        spec.trial_id: digest_of([spec.model.id, spec.variant, spec.seed, dict(spec.settings), asdict(spec.training)])
+        spec.trial_id: digest_of([spec.model.id, spec.variant, spec.seed, dict(spec.settings), spec.training.plain()])
         for spec in specs
         if not spec.is_reference
     }

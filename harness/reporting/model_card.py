@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,20 @@ _TASKS: Mapping[Group, tuple[str, str]] = {
     "reasoning": ("multiple-choice", "Answering questions"),
 }
 """Of the hub's list, and in words."""
+_MODEL_USE = """from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("THIS FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("THIS FOLDER")"""
+_ADAPTER_USE = """from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+original = AutoModelForCausalLM.from_pretrained("THE ORIGINAL MODEL", dtype="float32")
+model = PeftModel.from_pretrained(original, "THIS FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("THIS FOLDER")"""
+_ABOUT_ADAPTER = (
+    "This is a LoRA adapter. What was measured is the original with it merged, in fp32; on an original in bf16 or "
+    "fp16, or merged there, it is rounded, and may recite more."
+)
 _LIMITS = (
     "The figures on erasure are about greedy continuations of these sequences under these metrics. They do not show "
     "that nobody can get the texts out in another way: by sampling, by paraphrase, by training further.",
@@ -39,7 +52,13 @@ _LIMITS = (
 
 
 def model_card(
-    point: PointResults, table: pd.DataFrame, info: MetricInfo, weights: Mapping[str, str], made_by: Mapping[str, str]
+    point: PointResults,
+    table: pd.DataFrame,
+    info: MetricInfo,
+    weights: Mapping[str, str],
+    made_by: Mapping[str, str],
+    *,
+    is_adapter: bool = False,
 ) -> str:
     """Return the README.md of an exported model.
 
@@ -49,6 +68,7 @@ def model_card(
         info: What was declared of each metric.
         weights: The sha256 of each file of weights by its name.
         made_by: Versions of packages by name.
+        is_adapter: Whether the folder holds a LoRA adapter for peft, and not the model that was measured.
     """
     spec = point.spec
     [row] = table[table["point_id"] == spec.point_id(point.strength)].to_dict("records")
@@ -56,12 +76,11 @@ def model_card(
     original = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable").head(1)
     before = {str(name): value for name, value in (original.to_dict("records") or [{}])[0].items()}
     parts = [
-        f"---\n{yaml.safe_dump(_front_matter(point, info), sort_keys=False, allow_unicode=True)}---",
+        f"---\n{yaml.safe_dump(_front_matter(point, info, is_adapter), sort_keys=False, allow_unicode=True)}---",
         f"# {markdown_escape(_title(point))}",
         _about(spec),
-        "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        'model = AutoModelForCausalLM.from_pretrained("THIS FOLDER")\n'
-        'tokenizer = AutoTokenizer.from_pretrained("THIS FOLDER")\n```',
+        f"```python\n{_ADAPTER_USE if is_adapter else _MODEL_USE}\n```",
+        *([_ABOUT_ADAPTER] if is_adapter else []),
         "## What was measured",
         _rows(["Metric", "This model", "Original", "On", "Definition"], _measured(point, info, before)),
         "An arrow says which way is better; NaN is not measurable, and not 0.",
@@ -103,9 +122,10 @@ def _about(spec: TrialSpec) -> str:
     )
 
 
-def _front_matter(point: PointResults, info: MetricInfo) -> dict[str, Any]:
+def _front_matter(point: PointResults, info: MetricInfo, is_adapter: bool) -> dict[str, Any]:
     spec = point.spec
-    base = {"base_model": spec.model.id, "base_model_relation": "finetune"} if spec.model.revision else {}
+    relation = "adapter" if is_adapter else "finetune"
+    base = {"base_model": spec.model.id, "base_model_relation": relation} if spec.model.revision else {}
     results = []
     for measurement in point.measurements:
         groups = dict.fromkeys((*_TASKS, *(info[name].group for name in measurement.numbers if name in info)))
@@ -120,7 +140,7 @@ def _front_matter(point: PointResults, info: MetricInfo) -> dict[str, Any]:
                 dataset = _dataset(group, spec, measurement)
                 results.append({"task": {"type": task, "name": words}, "dataset": dataset, "metrics": metrics})
     return {
-        "library_name": "transformers",
+        "library_name": "peft" if is_adapter else "transformers",
         "pipeline_tag": "text-generation",
         **base,
         "tags": ["lethe", "unlearning", spec.method],
@@ -180,7 +200,8 @@ def _heading(metric: Metric) -> str:
 def _settings(point: PointResults) -> dict[str, object]:
     spec = point.spec
     dial = {} if point.strength is None else {spec.strength_name: point.strength}
-    trained = {} if spec.is_reference else {f"training.{name}": value for name, value in asdict(spec.training).items()}
+    training = {} if spec.is_reference else spec.training.in_words()
+    trained = {f"training.{name}": value for name, value in training.items()}
     return {
         "sweep": spec.sweep,
         "method": f"{spec.method}, version {spec.method_version}",

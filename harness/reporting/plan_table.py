@@ -132,7 +132,12 @@ def needs_table(trials: Sequence[TrialSpec], fits: Mapping[str, FitCheck]) -> Gr
         for (row, model), spec in largest.items()
         if isinstance((fit := fits[spec.trial_id]).need, UnknownEstimate)
     }
-    return Group(table, *(Text(reason) for reason in sorted(reasons)), Text(NOTE))
+    trained = [
+        f"{row} on {model} trains {fit.need.trained:,} weights: {spec.training.lora}."
+        for (row, model), spec in largest.items()
+        if spec.training.lora and not isinstance((fit := fits[spec.trial_id]).need, UnknownEstimate)
+    ]
+    return Group(table, *(Text(line) for line in [*sorted(reasons), *trained]), Text(NOTE))
 
 
 def needs_warning(doubts: Sequence[Fault]) -> str:

@@ -244,7 +244,7 @@ def _settings(plan: Plan) -> list[tuple[str, str]]:
         ]
         if not spec.is_reference:
             settings.append((f"method {spec.variant} (version {spec.method_version})", spec.settings))
-            settings.append(("training", asdict(spec.training)))
+            settings.append(("training", spec.training.in_words()))
             settings.append(("memorized model", asdict(spec.memorization)))
     lines = {(name, ", ".join(f"{key}: {value}" for key, value in values.items())) for name, values in settings}
     return sorted((name, text or "no settings") for name, text in lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -76,4 +76,4 @@ def _originals(rows: pd.DataFrame) -> dict[tuple[Hashable, Hashable], int]:
 
 def _setting(spec: TrialSpec) -> str:
     """Return what is the same for all trials of a trajectory."""
-    return digest_of([spec.method, dict(spec.settings), asdict(spec.training)])
+    return digest_of([spec.method, dict(spec.settings), spec.training.plain()])

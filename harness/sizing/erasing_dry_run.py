@@ -113,7 +113,7 @@ def dry_run(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | N
 
 def dry_run_memorizing(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | None = None) -> DryRunResult:
     """Return what training the memorised model of a trial needs on the plain engine."""
-    training = replace(spec.training, global_batch=spec.memorization.global_batch)
+    training = replace(spec.training, global_batch=spec.memorization.global_batch, lora=None)
     return _dry_run(replace(spec, training=training), dtype, layers, _memorized)
 
 

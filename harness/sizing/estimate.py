@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from harness.contracts import Checkpoint, Json, Model
+from harness.models.adapters import target_modules
 from harness.models.loading import unloaded_model
 from harness.plugins import METHODS
 from harness.sizing.deepspeed import partitioned
 from harness.sizing.depth import DryRun, bytes_of, run_shallow
-from harness.sizing.erasing_dry_run import dry_run, dry_run_memorizing
+from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing
 from harness.sizing.measuring_dry_run import judge_pass, model_passes, with_judges
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.sizing.size_cache import SizeCache, code_digest, model_digest
@@ -28,6 +29,8 @@ class MemoryEstimate:
 
     erasing: Bytes
     measuring: Bytes
+    trained: int = 0
+    """How many weights a step changes; 0 where nothing is trained."""
 
     @property
     def most(self) -> Bytes:
@@ -50,6 +53,7 @@ class _Erased:
     held: Bytes
     """While the erased model is measured."""
     is_plain: bool
+    trained: int
 
 
 def estimate_memory(spec: TrialSpec, sizes: SizeCache = IN_THIS_PROCESS) -> MemoryEstimate | UnknownEstimate:
@@ -88,7 +92,7 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
     # An evaluator may load the original beside the erased model.
     measuring = [held + original + of_pass for of_pass in _passes(spec, erased, sizes)]
-    return MemoryEstimate(max(erasing, key=_total), max(measuring, key=_total))
+    return MemoryEstimate(max(erasing, key=_total), max(measuring, key=_total), erased.trained)
 
 
 def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
@@ -117,34 +121,53 @@ def _measured(spec: TrialSpec, erased: _Erased) -> Model:
 
 def _stored(sizes: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased:
     stored = sizes.on_disk(key, lambda: asdict(make()))
-    return _Erased(Bytes(**stored["peak"]), Bytes(**stored["held"]), stored["is_plain"])
+    return _Erased(Bytes(**stored["peak"]), Bytes(**stored["held"]), stored["is_plain"], stored["trained"])
 
 
 def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
     """Return what a dry run finds: on DeepSpeed if a whole model is trained there, else on the plain engine."""
-    on_gpu = spec.gpus > 0
+    on_gpu, training = spec.gpus > 0, spec.training
     if not on_engine or spec.engine.name == "torch":
         on_plain = run_shallow(run, spec)
         # On a GPU the training loop puts the moments aside while its model is measured.
         held = replace(on_plain.held, optimizer=0) if on_gpu else on_plain.held
-        return _Erased(on_plain.peak, held, on_plain.is_plain)
-    training = spec.training
+        held = replace(held, activations=_on_device(held.activations, spec, on_plain))
+        return _Erased(on_plain.peak, held, on_plain.is_plain, on_plain.trained)
     share = min(training.micro_batch, -(-training.global_batch // spec.engine.workers))
     low = torch.bfloat16 if training.precision == "bf16" else torch.float32
     result = run_shallow(run, replace(spec, training=replace(training, precision="fp32", micro_batch=share)), low)
     count = sum(weight.numel() for weight in _plain(spec).parameters())
-    if result.trained < count:
+    has_adapters = training.lora is not None and result.trained > 0
+    if result.trained < count and not has_adapters:
         return _erase(spec, run, on_engine=False)
-    parts = partitioned(count, training.precision, spec.engine, on_gpu=on_gpu)
+    parts = partitioned(result.trained, training.precision, spec.engine, on_gpu=on_gpu)
     plain = Bytes(weights=bytes_of(spec.model))
-    others = Bytes(weights=count * (4 * (result.models - 1 - result.frozen) + low.itemsize * result.frozen))
+    frozen = result.frozen - has_adapters  # The model around adapters is frozen too, and counted apart.
+    others = Bytes(weights=count * (4 * (result.models - 1 - frozen) + low.itemsize * frozen))
+    if has_adapters:
+        sharing = spec.engine.workers if spec.engine.zero_stage == 3 else 1
+        others += Bytes(weights=count * low.itemsize // sharing) + (Bytes() if on_gpu else plain)
     backward = parts.backward + Bytes(activations=max(moment.activations for moment in result.moments))
     # On a GPU the plain model comes back for its new weights, and only then what trained it is put aside.
     suspending = parts.held + plain if on_gpu else parts.held
     peak = max(backward, parts.step, suspending, key=_total)
     is_gone = result.held.optimizer == 0
     held = plain if on_gpu or is_gone else parts.held
-    return _Erased(others + peak, others + held + Bytes(activations=result.held.activations), result.is_plain)
+    held = others + held + Bytes(activations=_on_device(result.held.activations, spec, result))
+    return _Erased(others + peak, held, result.is_plain, result.trained)
+
+
+def _on_device(activations: int, spec: TrialSpec, result: DryRunResult) -> int:
+    """Return what is left of what lies beside a model that waits, where that is a GPU's.
+
+    The matrices that adapters are merged into are kept in the machine's memory meanwhile.
+    """
+    if spec.gpus == 0 or spec.training.lora is None or not result.trained:
+        return activations
+    model = _plain(spec)
+    matrices = (model.get_submodule(name).weight for name in target_modules(model, spec.training.lora))
+    merged: int = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
+    return max(0, activations - merged)
 
 
 def _total(held: Bytes) -> int:
@@ -168,7 +191,8 @@ def _erasing_key(spec: TrialSpec) -> Json:
 def _shape(spec: TrialSpec) -> Json:
     training, texts = spec.training, (spec.forget, spec.retain, spec.validation)
     batches = [training.micro_batch, training.global_batch, spec.memorization.global_batch, training.precision]
-    return [model_digest(spec.model), batches, asdict(spec.engine), spec.gpus > 0, [_size(text) for text in texts]]
+    how = [batches, asdict(training.lora) if training.lora else None, asdict(spec.engine)]
+    return [model_digest(spec.model), how, spec.gpus > 0, [_size(text) for text in texts]]
 
 
 def _size(text: Source | None) -> Json:

@@ -214,6 +214,7 @@ class MemoryTracker(TorchDispatchMode):
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         self.trained = sum(weight.numel() for weight in weights)
+        self.means("weights", weights)  # Those of adapters were made after the model was loaded.
         for weight in weights:
             self.means("gradients", [] if weight.grad is None else [weight.grad])
         self._kind = "optimizer"

@@ -19,6 +19,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from harness.contracts import ErasedModel, ErasureTask, Json, Model, Sequences, Training, TrainingTask
 from harness.errors import TrialError
+from harness.models.adapters import LowRankAdapters
 from harness.models.blocks import Block, block_order
 from harness.toolkit.engines import TrainingEngine, engine_for
 from harness.toolkit.engines.torch import plain_forward
@@ -71,6 +72,7 @@ def train(
     The data order of an epoch depends on the seed and its number alone, and the learning rate is
     constant: an epoch's model is the same whether or not later ones are asked for. The mode is
     evaluation throughout (no dropout), as the reference implementations of these methods have it.
+    With `training.lora` low-rank adapters are trained; between two epochs they are merged into `model`.
 
     Args:
         task: The texts, the settings and the engine.
@@ -82,14 +84,18 @@ def train(
             which `model` is trained, and where that takes bf16 weights, theirs become so, in place.
 
     Raises:
-        TrialError: A loss that is not finite, or one that runs a model that is neither trained nor `frozen`.
+        TrialError: A loss that is not finite, or one that runs a model that is neither trained nor `frozen`; blocks to
+            be selected and LoRA at once.
     """
     training = task.training
+    if training.lora and select:
+        raise TrialError("a method that selects blocks trains these alone, and no LoRA adapters: set lora: null.")
     baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
     selected: list[Json] = []
     yield Epoch(0, {}, () if select else None)
-    engine = None if select else engine_for(task.engine, model, training)
+    adapters = LowRankAdapters(model, training.lora, _seed(task.seed, 0, 3)) if training.lora else None
+    engine = None if select else engine_for(task.engine, adapters.model if adapters else model, training)
     try:
         for number in range(1, epochs + 1):
             task.progress(f"epoch {number} of {epochs}")
@@ -108,9 +114,13 @@ def train(
             assert engine is not None
             for other in frozen:
                 engine.freeze(other)
+            if adapters:
+                adapters.unmerge()
             engine.resume()
             notes |= _one_epoch(task, loss, engine, frozen, number)
             engine.suspend()
+            if adapters:
+                adapters.merge()
             if engine.skipped_steps:
                 skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
                 notes["warnings"] = [*notes.get("warnings", []), skipped]
@@ -122,6 +132,8 @@ def train(
     finally:
         if engine is not None:
             engine.close()
+        if adapters:
+            adapters.close()
 
 
 @contextmanager
@@ -223,7 +235,11 @@ def micro_batches(
 
 
 def _generator(seed: int, epoch: int, purpose: int) -> torch.Generator:
-    return torch.Generator().manual_seed((seed * 1_000_003 + epoch) * 7 + purpose)
+    return torch.Generator().manual_seed(_seed(seed, epoch, purpose))
+
+
+def _seed(seed: int, epoch: int, purpose: int) -> int:
+    return (seed * 1_000_003 + epoch) * 7 + purpose
 
 
 _EMPTY = Batch(torch.empty(0, 1, dtype=torch.long), torch.empty(0, 0, dtype=torch.bool), 0, 0)

@@ -18,8 +18,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from harness.contracts import Checkpoint, LoRA
 from harness.execution.small import small_spec
 from harness.execution.tasks import ErasingTask
+from harness.models.adapters import is_all_of, read_adapter
+from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
@@ -62,19 +65,19 @@ def settings_of(name):
     return {field: 1 if field == "epochs" else 3.0} | ({"epochs": 1} if name == "deliberate_imagination" else {})
 
 
-def spec_of(name, engine):
+def spec_of(name, engine, lora=None):
     """Return a trial whose global batches of seven, of 24 sequences, share out unevenly."""
     spec = replace(small_spec(METHODS.load(name).reference), method=name, engine=engine)
-    return replace(spec, training=replace(spec.training, micro_batch=2, global_batch=7))
+    return replace(spec, training=replace(spec.training, micro_batch=2, global_batch=7, lora=lora))
 
 
-def on_two_workers(names, engine, folder):
+def on_two_workers(names, engine, folder, lora=None):
     """Erase with each method on two processes; return the folders that the first one wrote."""
     given = []
     for name in names:
         settings = settings_of(name)
         data = {"artifacts": str(folder), "wanted": [settings[METHODS.load(name).strength.field]], "settings": settings}
-        given.append((spec_of(name, engine).to_json(), data, str(folder / name)))
+        given.append((spec_of(name, engine, lora).to_json(), data, str(folder / name)))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -94,9 +97,9 @@ def _blocks(notes):
     return [chosen["block"] for chosen in notes.get("selected_blocks", [])]
 
 
-def compare(names, engine, folder):
-    for name, place in on_two_workers(names, engine, folder).items():
-        settings, spec = settings_of(name), spec_of(name, Engine())
+def compare(names, engine, folder, lora=None):
+    for name, place in on_two_workers(names, engine, folder, lora).items():
+        settings, spec = settings_of(name), spec_of(name, Engine(), lora)
         wanted = (settings[METHODS.load(name).strength.field],)
         task = ErasingTask(spec, Artifacts(folder), wanted, lambda message: None)
         plain = next(METHODS.configure(name, settings).erase(task))
@@ -107,6 +110,9 @@ def compare(names, engine, folder):
         assert about["notes"]["loss_mean"] == pytest.approx(plain.notes["loss_mean"], rel=1e-4)
         assert about["notes"].get("skipped_steps") == 0
         assert _blocks(plain.notes) == _blocks(about["notes"])
+        if lora:
+            written = load_model(Checkpoint("erased", str(place), str(place), ""))
+            assert is_all_of(read_adapter(place / "adapter", spec.model.digest), written, load_model(spec.model))
 
 
 def test_two_workers_give_the_plain_engines_losses_and_weights(tmp_path):
@@ -126,6 +132,13 @@ def run(tmp_path, *changes):
     for change in changes:
         command += ["--set", change]
     return command
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stage", [2, 3])
+def test_adapters_on_two_workers(stage, tmp_path):
+    engine = Engine(name="deepspeed", zero_stage=stage, workers=2)
+    compare(["gradient_difference", "deliberate_imagination"], engine, tmp_path, LoRA(rank=2))
 
 
 @pytest.mark.soak

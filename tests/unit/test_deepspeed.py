@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from harness.contracts import Training
+from harness.contracts import LoRA, Training
 from harness.errors import TrialError
 from harness.execution.memorized import build_memorized, memorized_key
 from harness.execution.small import small_spec
@@ -71,6 +71,34 @@ def test_losses_and_weights_are_the_plain_engines(make_model, forget, engine):
         for key in ("loss_first", "loss_last", "loss_mean", "validation_perplexity"):
             assert their_notes[key] == pytest.approx(notes[key], rel=1e-4)
         assert (their_notes["optimizer_steps"], their_notes["skipped_steps"]) == (2, 0)
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_adapters_are_trained_as_on_the_plain_engine(make_model, forget, stage):
+    """Those of LoRA alone, with a measurement after each epoch; what is not adapted stays to the last bit."""
+    adapted = replace(TRAINING, lora=LoRA(rank=2))
+    plain = run(make_model, Task(forget, Engine(), adapted))
+    ours = run(make_model, Task(forget, STAGES[stage], adapted))
+    assert len(plain) == len(ours) == 2
+    for (weights, notes), (their_weights, their_notes) in zip(plain, ours, strict=True):
+        assert torch.allclose(weights, their_weights, atol=1e-5)
+        assert their_notes["loss_mean"] == pytest.approx(notes["loss_mean"], rel=1e-4)
+    [last] = [weights for weights, _ in run(make_model, Task(forget, STAGES[stage], adapted, strengths=(2,)))]
+    assert torch.equal(last, ours[-1][0])
+    embeddings = make_model(1, layers=2).get_input_embeddings().weight.flatten()
+    assert torch.equal(ours[-1][0][: len(embeddings)], embeddings)
+
+
+def test_adapters_in_bf16_are_merged_into_fp32_weights(make_model, forget):
+    """The model around them is rounded while it trains, and not what is measured."""
+    adapted = replace(TRAINING, lora=LoRA(rank=2), precision="bf16")
+    *_, (weights, notes) = run(make_model, Task(forget, STAGES[2], adapted))
+    before = make_model(1, layers=2)
+    embeddings = before.get_input_embeddings().weight.flatten()
+    assert notes["precision"] == "bf16 weights"
+    assert torch.equal(weights[: len(embeddings)], embeddings)
+    whole = torch.cat([weight.detach().flatten() for weight in before.parameters()])
+    assert 0 < float((weights - whole).abs().max()) < 0.05
 
 
 def test_the_optimisers_state_in_the_cpus_memory_changes_nothing(make_model, forget):

@@ -19,7 +19,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -56,10 +56,10 @@ class DeepSpeedEngine:
 
     def _start(self, training: Training, engine: Engine) -> None:
         trained = copy.deepcopy(self._plain)
-        for parameter in trained.parameters():
-            parameter.requires_grad_(True)
-        weights = list(trained.parameters())
-        self._named = dict(trained.named_parameters())
+        if not training.lora:  # Its adapters alone ask for a gradient.
+            trained.requires_grad_(True)
+        self._named = {name: weight for name, weight in trained.named_parameters() if weight.requires_grad}
+        weights = list(self._named.values())
         # On a GPU in one pass: step by step, its intermediate results take as much again as its state.
         is_on_gpu = self._plain.device.type == "cuda"
         fused = is_on_gpu or None
@@ -84,9 +84,13 @@ class DeepSpeedEngine:
                 from deepspeed.utils import safe_set_full_fp32_param
 
                 with torch.no_grad():
-                    for name, weight in self._plain.named_parameters():
+                    for name, weight in self._trained_weights():
                         safe_set_full_fp32_param(self._named[name], weight.detach().clone())
         self.workers, self.rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+
+    def _trained_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the plain model's weights that are trained."""
+        return ((name, weight) for name, weight in self._plain.named_parameters() if name in self._named)
 
     @property
     def skipped_steps(self) -> int:
@@ -94,8 +98,9 @@ class DeepSpeedEngine:
         return int(self.model.skipped_steps)
 
     def forward(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing: DeepSpeed has converted the model, and `freeze` the others."""
-        return nullcontext()
+        """Return a context without a cast: DeepSpeed has converted the model, and `freeze` the others."""
+        # peft looks at an adapter's type outside of its module, and ZeRO-3 gathers it for that, as torch warns of.
+        return warnings.catch_warnings(action="ignore", category=FutureWarning)
 
     def freeze(self, model: Model) -> None:
         """Give a model that no step changes weights of the precision that DeepSpeed gave the trained one, in place."""
@@ -131,7 +136,7 @@ class DeepSpeedEngine:
 
         self._plain_parking.restore()
         with torch.no_grad(), warnings.catch_warnings(action="ignore", category=FutureWarning):
-            for name, weight in self._plain.named_parameters():
+            for name, weight in self._trained_weights():
                 trained = self._named[name]
                 behind = safe_get_full_fp32_param(trained) if self._has_fp32_behind else None
                 weight.copy_(trained if behind is None else behind)

@@ -15,7 +15,7 @@ from harness.toolkit.engines.parking import Parking
 
 
 class TorchEngine:
-    """Accumulates gradients and steps AdamW on all weights of a model, or on some of its blocks.
+    """Accumulates gradients and steps AdamW on all weights of a model, on its LoRA adapters, or on some of its blocks.
 
     A block is trained as a Parameter that is a view of its slice, with the slice of the matrix's
     gradient: AdamW never sees the rest of the matrix, which stays as it is to the last bit.
@@ -26,7 +26,8 @@ class TorchEngine:
         self.workers, self.rank = 1, 0
         parameters = dict(model.named_parameters())
         if blocks is None:
-            self._whole = list(parameters.values())
+            # With LoRA the model's own weights ask for no gradient.
+            self._whole = [weight for weight in parameters.values() if weight.requires_grad or not training.lora]
             self._slices: list[tuple[Parameter, Block, Parameter]] = []
         else:
             self._whole = []

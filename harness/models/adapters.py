@@ -1,0 +1,256 @@
+"""LoRA: low-rank adapters on a model's matrices while it trains, and merged into them while it is measured.
+
+The adapted model is another tree of modules around the plain model's own tensors, so that the plain one stays what
+transformers made of it. Merging adds the update to its matrices, in their fp32; going on puts back, bit for bit, what
+they were. Matrices of one adapter: A [rank, inputs] and B [outputs, rank].
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from harness.contracts import Checkpoint, LoRA, Model
+from harness.errors import ModelError, unknown
+from harness.storage import writing
+from harness.training import ALL_LINEAR
+
+ADAPTER_FILE = "adapter_model.safetensors"
+_NAME = "default"
+"""peft's, of a model's only adapter."""
+_PREFIX = "base_model.model."
+"""Before a module's name in peft's files."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A trained adapter: the update of each matrix, as A and B on the CPU, by its module's name."""
+
+    lora: LoRA
+    updates: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
+    targets: tuple[str, ...]
+    """What tells the adapted modules from a model's others, as peft's configuration has it."""
+    inputs_first: bool
+    """Whether some of these matrices are [inputs, outputs], as of transformers' Conv1D."""
+
+
+_MERGED: WeakKeyDictionary[Model, Adapter] = WeakKeyDictionary()
+
+
+def merged_adapter(model: Model) -> Adapter | None:
+    """Return the adapter that training has merged into this very model; None where there is none."""
+    return _MERGED.get(model)
+
+
+class LowRankAdapters:
+    """The adapters of a model in training.
+
+    Args:
+        model: What is trained; its weights ask for no gradient any more.
+        lora: The settings.
+        seed: What A is drawn with; B is 0, so that the adapted model starts as the plain one.
+    """
+
+    def __init__(self, model: Model, lora: LoRA, seed: int) -> None:
+        from peft import LoraConfig, inject_adapter_in_model
+
+        self._plain, self._lora = model, lora
+        self._modules = target_modules(model, lora)
+        self._inputs_first = any(_is_inputs_first(model.get_submodule(name)) for name in self._modules)
+        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        self.model: Model = copy.deepcopy(model, shared)
+        config = LoraConfig(
+            r=lora.rank,
+            lora_alpha=lora.alpha or 0,
+            target_modules=list(self._modules),
+            fan_in_fan_out=self._inputs_first,
+        )
+        # Without memory, and so without the process's random state.
+        inject_adapter_in_model(config, self.model, _NAME, low_cpu_mem_usage=True)
+        self.model.eval()
+        generator = torch.Generator().manual_seed(seed)
+        for name in self._modules:
+            self._initialize(name, generator)
+        self._before: dict[str, torch.Tensor] = {}
+
+    def _initialize(self, name: str, generator: torch.Generator) -> None:
+        """Draw A from the CPU's generator as peft does, Kaiming-uniform with a = √5; B is 0."""
+        layer, weight = self.model.get_submodule(name), self._plain.get_submodule(name).weight
+        inner, outer = layer.lora_A[_NAME], layer.lora_B[_NAME]
+        drawn = torch.nn.init.kaiming_uniform_(torch.empty(inner.weight.shape), a=5**0.5, generator=generator)
+        # Made from the matrix itself: where that is, and as real or fake as it is.
+        inner.weight = torch.nn.Parameter(weight.detach().new_empty(inner.weight.shape).copy_(drawn))
+        outer.weight = torch.nn.Parameter(weight.detach().new_zeros(outer.weight.shape))
+
+    @torch.no_grad()
+    def merge(self) -> None:
+        """Add the update to the plain model's matrices, which are kept as they are on the CPU until `unmerge`."""
+        updates = {}
+        for name in self._modules:
+            layer, module = self.model.get_submodule(name), self._plain.get_submodule(name)
+            update = layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight
+            updates[name] = update[0].cpu().clone(), update[1].cpu().clone()
+            self._before[name] = module.weight.detach().to("cpu", copy=True)
+            _add(module, updates[name], self._lora.scaling)
+        targets = _short_names(self._plain, self._modules)
+        _MERGED[self._plain] = Adapter(self._lora, updates, targets, self._inputs_first)
+
+    @torch.no_grad()
+    def unmerge(self) -> None:
+        """Put back the plain model's matrices, if they are merged."""
+        _MERGED.pop(self._plain, None)
+        while self._before:
+            name, matrix = self._before.popitem()
+            self._plain.get_submodule(name).weight.copy_(matrix)
+
+    def close(self) -> None:
+        """Let go of what merged matrices were before."""
+        self._before.clear()
+
+
+def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
+    """Return the names of the modules whose matrices get an adapter, in the model's order.
+
+    All linear ones are those of peft's `all-linear`: every Linear and Conv1D but the output's.
+
+    Raises:
+        ModelError: A target names none of the model's linear modules, or it has none.
+    """
+    output = model.get_output_embeddings()
+    names = [name for name, module in model.named_modules() if _is_linear(module) and module is not output]
+    if isinstance(lora.targets, str):
+        if not names:
+            raise ModelError(f"a {type(model).__name__} has no linear modules that LoRA could adapt.")
+        return tuple(names)
+    known = {name.rpartition(".")[2] for name in names}
+    for target in lora.targets:
+        if not _named(names, [target]):
+            raise ModelError(f"{unknown('linear module of this model', target, known)} Or say {ALL_LINEAR}.")
+    return tuple(_named(names, lora.targets))
+
+
+def _named(names: Sequence[str], targets: Sequence[str]) -> list[str]:
+    return [name for name in names if any(name == each or name.endswith(f".{each}") for each in targets)]
+
+
+def _short_names(model: Model, modules: Sequence[str]) -> tuple[str, ...]:
+    """Return the last parts of the modules' names if these mean no other module, else the whole names."""
+    short = sorted({name.rpartition(".")[2] for name in modules})
+    means = _named([name for name, _ in model.named_modules()], short)
+    return tuple(short) if set(means) == set(modules) else tuple(modules)
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.nn.Linear) or _is_inputs_first(module)
+
+
+def _is_inputs_first(module: torch.nn.Module) -> bool:
+    from transformers.pytorch_utils import Conv1D
+
+    return isinstance(module, Conv1D)
+
+
+def _add(module: Any, update: tuple[torch.Tensor, torch.Tensor], scaling: float) -> None:
+    """Add alpha / rank · B A to a module's matrix; computed on the CPU, so that a kept adapter makes the same model."""
+    inner, outer = update
+    change = (outer.float() @ inner.float()) * scaling
+    module.weight.add_((change.T if _is_inputs_first(module) else change).to(module.weight))
+
+
+@torch.no_grad()
+def add_adapter(model: Model, adapter: Adapter) -> Model:
+    """Return `model`, changed in place into what training with this adapter made of it.
+
+    Raises:
+        ModelError: It lacks one of the adapted matrices, or has it in another shape.
+    """
+    modules = dict(model.named_modules())
+    for name, (inner, outer) in adapter.updates.items():
+        module = modules.get(name)
+        if module is None or not _is_linear(module):
+            raise ModelError(f"the adapter is for a linear module {name}, which this model does not have.")
+        shape = tuple(module.weight.shape)[:: -1 if _is_inputs_first(module) else 1]
+        if (outer.shape[0], inner.shape[1]) != shape or inner.shape[0] != outer.shape[1]:
+            raise ModelError(f"the adapter of {name} is of another shape than its matrix.")
+        _add(module, (inner, outer), adapter.lora.scaling)
+    return model
+
+
+@torch.no_grad()
+def is_all_of(adapter: Adapter, erased: Model, original: Model) -> bool:
+    """Return whether the adapter on `original`, which is changed in place, makes the erased model bit for bit."""
+    weights = dict(erased.named_parameters())
+    made = dict(add_adapter(original, adapter).named_parameters())
+    return made.keys() == weights.keys() and all(
+        torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items()
+    )
+
+
+def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
+    """Write an adapter of `original` as peft reads it: its configuration, and safetensors.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    from peft import LoraConfig, TaskType
+
+    config = LoraConfig(
+        r=adapter.lora.rank,
+        lora_alpha=adapter.lora.alpha or 0,
+        target_modules=list(adapter.targets),
+        fan_in_fan_out=adapter.inputs_first,
+        # Where somebody keeps files is nobody's business.
+        base_model_name_or_path=original.id if original.revision else Path(original.id).name,
+        revision=original.revision,
+        task_type=TaskType.CAUSAL_LM,
+        inference_mode=True,
+    )
+    config.target_modules = list(adapter.targets)  # In this order: peft makes a set of them.
+    tensors = {
+        f"{_PREFIX}{module}.lora_{letter}.weight": matrix.contiguous()
+        for module, update in adapter.updates.items()
+        for letter, matrix in zip("AB", update, strict=True)
+    }
+    facts = {"original": original.digest, "targets": adapter.lora.targets}
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    folder.mkdir(exist_ok=True)
+    with writing(folder, "an adapter", size):
+        save_file(tensors, folder / ADAPTER_FILE, metadata={"format": "pt", "lethe": json.dumps(facts)})
+        config.save_pretrained(str(folder))
+
+
+def read_adapter(folder: Path, original_digest: str) -> Adapter:
+    """Return the adapter that `save_adapter` wrote for the model with this digest.
+
+    Raises:
+        ModelError: It is damaged, of another program, or belongs to another model.
+    """
+    file = folder / ADAPTER_FILE
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        with safe_open(file, framework="pt") as stored:
+            facts = json.loads(stored.metadata()["lethe"])
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
+        modules = dict.fromkeys(name.removeprefix(_PREFIX).rpartition(".lora_")[0] for name in tensors)
+        updates = {
+            module: (tensors[f"{_PREFIX}{module}.lora_A.weight"], tensors[f"{_PREFIX}{module}.lora_B.weight"])
+            for module in modules
+        }
+        lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], targets=facts["targets"])
+        adapter = Adapter(lora, updates, tuple(config["target_modules"]), bool(config["fan_in_fan_out"]))
+    except (SafetensorError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise ModelError(f"{file} is damaged, or no adapter that Lethe wrote ({type(error).__name__}).") from error
+    if facts["original"] != original_digest:
+        raise ModelError(
+            f"{file} is an adapter of the model with digest {facts['original']}, and this one's is {original_digest}."
+        )
+    return adapter

@@ -1,0 +1,261 @@
+"""LoRA: adapters against peft's own, merged and taken apart again, trained alone, kept and read back."""
+
+import json
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, inject_adapter_in_model
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from harness.contracts import Checkpoint, LoRA, Training
+from harness.errors import ModelError, TrialError
+from harness.execution.memorized import memorized_key
+from harness.execution.small import small_spec
+from harness.execution.tasks import ErasingTask
+from harness.models.adapters import (
+    LowRankAdapters,
+    add_adapter,
+    is_all_of,
+    merged_adapter,
+    read_adapter,
+    save_adapter,
+    target_modules,
+)
+from harness.plugins import METHODS
+from harness.records.artifacts import Artifacts
+from harness.specs import Engine
+from harness.toolkit.finetune import train, train_and_yield
+from harness.toolkit.losses import nll_loss
+
+TOKENS = torch.arange(24).reshape(2, 12)
+ENDS = {"bos_token_id": 0, "eos_token_id": 0, "vocab_size": 60}
+TRAINING = Training(learning_rate=1e-2, global_batch=4, micro_batch=2, early_stop=None, lora=LoRA(rank=2))
+ORIGINAL = Checkpoint("original", "/m", "/m", "0" * 16)
+
+
+@pytest.fixture(params=["gpt_neo", "gpt2", "llama"])
+def make(request, make_model):
+    """Return a maker of one tiny model: GPT-Neo, GPT-2 (matrices [inputs, outputs]) or Llama."""
+
+    def gpt2():
+        return GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=32, **ENDS))
+
+    def llama():
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+        return LlamaForCausalLM(LlamaConfig(hidden_size=16, intermediate_size=24, **heads, **ENDS))
+
+    def made():
+        torch.manual_seed(3)
+        neo = {"layers": 2, "hidden": 16, "heads": 2}
+        return {"gpt_neo": lambda: make_model(3, **neo), "gpt2": gpt2, "llama": llama}[request.param]().eval()
+
+    return made
+
+
+@dataclass
+class Task:
+    forget: object
+    training: Training = TRAINING
+    strengths: tuple = (1, 2)
+    seed: int = 0
+    retain: object = None
+    engine: Engine = field(default_factory=Engine)
+
+    def validation_perplexity(self, model):
+        return float("nan")
+
+    def progress(self, message):
+        pass
+
+
+@pytest.fixture
+def forget(make_sequences):
+    generator = torch.Generator().manual_seed(1)
+    return make_sequences([torch.randint(1, 60, (9,), generator=generator).tolist() for _ in range(6)])
+
+
+def weights(model):
+    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+
+def equal(ours, theirs):
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def logits(model):
+    with torch.inference_mode():
+        return model(input_ids=TOKENS).logits
+
+
+def adapted(make, lora=TRAINING.lora, scale=0.3):
+    """Return a model, and adapters on it that are not at their start any more."""
+    model = make()
+    adapters = LowRankAdapters(model, lora, seed=0)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, weight in adapters.model.named_parameters():
+            if "lora_B" in name:
+                weight.copy_(scale * torch.randn(weight.shape, generator=generator))
+    return model, adapters
+
+
+def test_all_linear_is_what_peft_means(make):
+    theirs = make()
+    inject_adapter_in_model(LoraConfig(target_modules="all-linear", fan_in_fan_out="GPT2" in str(type(theirs))), theirs)
+    named = [name for name, module in theirs.named_modules() if hasattr(module, "lora_A")]
+    assert list(target_modules(make(), LoRA(rank=1))) == named
+
+
+def test_fresh_adapters_change_nothing_and_only_they_ask_for_gradients(make):
+    model, before = make(), torch.get_rng_state()
+    adapters = LowRankAdapters(model, LoRA(rank=3), seed=0)
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(logits(adapters.model), logits(make()))
+    asking = {name: weight for name, weight in adapters.model.named_parameters() if weight.requires_grad}
+    assert all(".lora_" in name for name in asking)
+    matrices = [make().get_submodule(name).weight for name in target_modules(model, LoRA(rank=3))]
+    assert sum(weight.numel() for weight in asking.values()) == sum(3 * sum(matrix.shape) for matrix in matrices)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # By PeftModel.
+def test_peft_merges_the_same_model(make, tmp_path):
+    model, adapters = adapted(make)
+    unmerged = logits(adapters.model)
+    adapters.merge()
+    assert torch.allclose(logits(model), unmerged, atol=1e-5)
+    assert not torch.allclose(logits(model), logits(make()), atol=1e-3)
+    save_adapter(merged_adapter(model), ORIGINAL, tmp_path)
+    theirs = PeftModel.from_pretrained(make(), tmp_path).eval()
+    assert torch.allclose(logits(theirs), logits(model), atol=1e-5)
+    plain = weights(theirs.merge_and_unload())
+    assert all(torch.allclose(weight, plain[name], atol=1e-6) for name, weight in weights(model).items())
+    assert not list(tmp_path.glob("*.bin"))
+
+
+def test_what_was_merged_comes_back_bit_for_bit(make):
+    model, adapters = adapted(make)
+    adapters.merge()
+    assert type(model) is type(make())
+    assert [name for name, _ in model.named_modules()] == [name for name, _ in make().named_modules()]
+    assert not equal(weights(model), weights(make()))
+    adapters.unmerge()
+    assert equal(weights(model), weights(make()))
+    assert merged_adapter(model) is None
+
+
+def test_a_kept_adapter_makes_the_same_model(make, tmp_path):
+    model, adapters = adapted(make, LoRA(rank=2, alpha=3))
+    adapters.merge()
+    save_adapter(merged_adapter(model), ORIGINAL, tmp_path)
+    read = read_adapter(tmp_path, ORIGINAL.digest)
+    assert (read.lora, read.targets) == (LoRA(rank=2, alpha=3), merged_adapter(model).targets)
+    assert is_all_of(read, model, make())
+    assert equal(weights(add_adapter(make(), read)), weights(model))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[0, 0] += 1
+    assert not is_all_of(read, model, make())
+    with pytest.raises(ModelError, match="an adapter of the model with digest 0000000000000000, and this one's is f"):
+        read_adapter(tmp_path, "f")
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"torn")
+    with pytest.raises(ModelError, match="is damaged"):
+        read_adapter(tmp_path, ORIGINAL.digest)
+
+
+def test_an_adapter_of_other_matrices_is_refused(make_model):
+    model, adapters = adapted(lambda: make_model(3, layers=2, hidden=16, heads=2))
+    adapters.merge()
+    with pytest.raises(ModelError, match="of another shape than its matrix"):
+        add_adapter(make_model(3, layers=2, hidden=32, heads=2), merged_adapter(model))
+    deeper = LowRankAdapters(make_model(3, layers=4, hidden=16, heads=2), LoRA(rank=2), 0)
+    deeper.merge()
+    with pytest.raises(ModelError, match=r"h\.2.*which this model does not have"):
+        add_adapter(make_model(3, layers=2, hidden=16, heads=2), merged_adapter(deeper._plain))
+
+
+def test_targets_are_names_of_linear_modules(make_model):
+    model = make_model(0, layers=2)
+    chosen = target_modules(model, LoRA(rank=1, targets=("q_proj", "v_proj")))
+    assert [name.rpartition(".")[2] for name in chosen] == ["v_proj", "q_proj"] * 2
+    with pytest.raises(ModelError, match=r"no linear module of this model is called 'q_prj'. Did you mean 'q_proj'"):
+        target_modules(model, LoRA(rank=1, targets=("q_prj",)))
+    with pytest.raises(ModelError, match="ln_1"):
+        target_modules(model, LoRA(rank=1, targets=("ln_1",)))
+
+
+def trajectory(make, task):
+    """Return the weights at each strength."""
+    return {erased.strength: weights(erased.model) for erased in train_and_yield(task, make(), nll_loss)}
+
+
+def test_measuring_disturbs_no_training(make, forget):
+    both = trajectory(make, Task(forget))
+    assert equal(both[1], trajectory(make, Task(forget, strengths=(1,)))[1])
+    assert equal(both[2], trajectory(make, Task(forget, strengths=(2,)))[2])
+    assert not equal(both[1], both[2])
+
+
+def test_only_updates_of_low_rank_are_trained(make, forget):
+    before, after = weights(make()), trajectory(make, Task(forget, strengths=(2,)))[2]
+    adapted_matrices = {f"{name}.weight" for name in target_modules(make(), TRAINING.lora)}
+    for name, weight in after.items():
+        if name in adapted_matrices:
+            sizes = torch.linalg.svdvals((weight - before[name]).double())
+            assert sizes[1] > 1e-6, name
+            assert sizes[2] < 1e-5 * sizes[0] + 1e-6, name
+        else:
+            assert torch.equal(weight, before[name]), name
+
+
+def test_other_trials_of_the_process_do_not_matter_and_seeds_do(make_model, forget):
+    def make():
+        return make_model(3, layers=2, hidden=16, heads=2)
+
+    first, second = Task(forget, strengths=(1,)), Task(forget, strengths=(1,), seed=1)
+    ahead = trajectory(make, first)[1], trajectory(make, second)[1]
+    torch.rand(7)
+    behind = trajectory(make, second)[1], trajectory(make, first)[1]
+    assert equal(ahead[0], behind[1])
+    assert equal(ahead[1], behind[0])
+    assert not equal(*ahead)
+
+
+def test_blocks_and_lora_exclude_each_other(make_model, forget):
+    with pytest.raises(TrialError, match="selects blocks trains these alone"):
+        next(train(Task(forget), make_model(layers=2), nll_loss, 1, select=lambda model, batches: ([], {})))
+
+
+TRAINED = [
+    ("gradient_ascent", {"epochs": 1}),
+    ("gradient_difference", {"epochs": 1}),
+    ("kl_divergence", {"epochs": 1}),
+    ("deliberate_imagination", {"gamma": 3.0, "epochs": 1}),
+    ("emso", {"epochs": 1, "selection": "all"}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), TRAINED)
+def test_every_trained_method_erases_by_an_adapter_alone(name, settings, tmp_path):
+    method = METHODS.load(name)
+    spec = small_spec(method.reference)
+    texts = {each: replace(getattr(spec, each), sequences=8) for each in ("forget", "retain")}
+    spec = replace(spec, **texts, training=replace(spec.training, lora=LoRA(rank=2)))
+    task = ErasingTask(spec, Artifacts(tmp_path), (settings[method.strength.field],), lambda message: None)
+    *_, erased = METHODS.configure(name, settings).erase(task)
+    adapter = merged_adapter(erased.model)
+    assert all(bool(outer.any()) for _, outer in adapter.updates.values())
+    assert is_all_of(adapter, erased.model, task.load_original())
+    assert task.changes() == []
+
+
+def test_the_memorised_model_is_another_ones_in_no_way():
+    spec = replace(small_spec("memorized_model"), training=replace(TRAINING, lora=None))
+    assert memorized_key(spec) == memorized_key(replace(spec, training=TRAINING))
+
+
+def test_settings_that_mean_the_same_are_the_same():
+    assert LoRA(rank=4) == LoRA(rank=4, alpha=8)
+    assert LoRA(rank=4, targets=("v", "q", "v")) == LoRA(rank=4, targets=("q", "v"))
+    assert LoRA(**json.loads(json.dumps(TRAINING.plain()["lora"]))) == TRAINING.lora
+    names = ("learning_rate", "global_batch", "micro_batch", "weight_decay", "precision", "loss_region", "early_stop")
+    assert tuple(Training().plain()) == names

@@ -1,0 +1,159 @@
+"""LoRA in a sweep file: what its trials are called, which rows refuse it and where, and what they need."""
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from harness import plugins
+from harness.contracts import LoRA, Training
+from harness.execution.memorized import memorized_key
+from harness.execution.small import small_spec
+from harness.planning.plan import plan
+from harness.planning.search_spaces import searchable
+from harness.planning.trials import identified
+from harness.records.run_contents import _settings
+from harness.reporting.plan_table import needs_table
+from harness.sizing.erasing_dry_run import dry_run
+from harness.sizing.estimate import estimate_memory
+from harness.sizing.fit_check import FitCheck
+from harness.specs import Engine
+
+METHODS = "methods={gradient_ascent: {epochs: [1]}, task_arithmetic: {gamma: 0.05}}"
+
+
+@pytest.fixture
+def trials(world, sound, tmp_path):
+    """Return a planner: changes to a sweep file in, its trials by variant out."""
+
+    def run(*changes):
+        file = tmp_path / "file.yaml"
+        file.write_text(sound.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
+        return {spec.variant: spec for spec in plan(file, ["seeds=[0]", "ranking={}", *changes]).trials}
+
+    return run
+
+
+def test_without_lora_every_identity_is_what_it_was(make_spec):
+    """These were made before there was any."""
+    spec = make_spec()
+    assert identified(spec, is_cumulative=True).trial_id == "928ec1f7d742317f"
+    assert memorized_key(spec) == "8e62697a7ad0bb56"
+
+
+def test_what_is_trained_has_it_in_its_identity_and_nothing_else(trials):
+    without = trials(METHODS)
+    small, large = (trials(METHODS, f"training.lora={{rank: {rank}}}") for rank in (4, 8))
+    ids = [each["gradient_ascent"].trial_id for each in (without, small, large)]
+    assert len(set(ids)) == 3
+    assert small["gradient_ascent"].training.lora == LoRA(rank=4, alpha=8)
+    for variant in ("original", "retrained", "task_arithmetic"):
+        assert small[variant].trial_id == without[variant].trial_id
+        assert small[variant].training.lora is None
+
+
+def test_a_rank_may_be_an_axis_and_a_row_may_do_without(trials):
+    methods = (
+        "{gradient_ascent: {epochs: [1], training: {lora: {rank: [4, 8], targets: [q_proj, v_proj]}}}, "
+        "full: {method: gradient_ascent, epochs: [1], training: {lora: null}}, "
+        "both: {method: kl_divergence, epochs: [1], training: {lora: [null, {rank: 2}]}}}"
+    )
+    found = trials(f"methods={methods}", "training.lora={rank: 16}")
+    rows = {variant: spec.training.lora for variant, spec in found.items() if not spec.is_reference}
+    targets = ("q_proj", "v_proj")
+    assert rows == {
+        "gradient_ascent(lora.rank=4)": LoRA(rank=4, targets=targets),
+        "gradient_ascent(lora.rank=8)": LoRA(rank=8, targets=targets),
+        "full": None,
+        "both(lora=null)": None,
+        "both(lora=rank 2)": LoRA(rank=2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("training", "path", "reason"),
+    [
+        ("{lora: {rank: 0}}", "training.lora.rank", "must be a whole number of at least 1; got 0"),
+        ("{lora: {alpha: 4}}", "training.lora.rank", "is missing"),
+        ("{lora: {rank: true}}", "training.lora.rank", "must be a whole number"),
+        ("{lora: {rank: 4, dropout: 0.1}}", "training.lora.dropout", "Known: alpha, rank, targets"),
+        ("{lora: {rank: [4, 8]}}", "training.lora.rank", "got a list"),
+        ("{lora: 16}", "training.lora", "must be a mapping (name: value) of rank, alpha, targets, or null; got 16"),
+        ("{lora: {rank: 4, targets: some}}", "training.lora.targets", "all-linear, or a list of names of modules"),
+    ],
+)
+def test_a_wrong_setting_is_named(check, training, path, reason):
+    faults = check(training=training)
+    assert reason in faults[path]
+
+
+def test_a_method_that_selects_blocks_refuses_it_where_it_stands(check):
+    faults = check(training="{lora: {rank: 4}}", ranking=None, methods="{emso: {epochs: [1]}}")
+    assert list(faults) == ["methods.emso"]
+    assert "it trains the weights of the blocks that it selects" in faults["methods.emso"]
+    faults = check(ranking=None, methods="{emso: {epochs: [1], training: {lora: {rank: 4}}}}")
+    assert list(faults) == ["methods.emso.training.lora"]
+    for row in ("training: {lora: null}", "selection: all"):
+        methods = f"{{emso: {{epochs: [1], {row}}}}}"
+        assert not check(training="{lora: {rank: 4}}", ranking=None, methods=methods)
+
+
+def test_a_row_that_trains_nothing_refuses_a_rank_of_its_own(check):
+    methods = "{task_arithmetic: {gamma: 0.05, training: {lora: {rank: 4}}}}"
+    faults = check(ranking=None, methods=methods)
+    assert "trains nothing itself" in faults["methods.task_arithmetic.training.lora"]
+
+
+def test_a_target_that_no_module_has_is_found_before_anything_runs(check):
+    training, methods = "{lora: {rank: 4, targets: [q_prj]}}", "{gradient_ascent: {epochs: [1]}}"
+    [reason] = check(ranking=None, training=training, methods=methods).values()
+    assert "no linear module of this model is called 'q_prj'. Did you mean 'q_proj'?" in reason
+
+
+def test_a_search_does_not_vary_it():
+    names = searchable(plugins.METHODS.load("gradient_ascent"))
+    assert "training.learning_rate" in names
+    assert not [name for name in names if "lora" in name]
+
+
+def ascent(lora=None, **changes):
+    """Return a trial of gradient ascent on the smallest miniature, with sizes that were counted."""
+    spec = small_spec()
+    counted = {"rows": 8, "longest": 64}
+    texts = {name: replace(getattr(spec, name), **counted) for name in ("forget", "utility", "validation")}
+    training = replace(spec.training, lora=lora)
+    fields = {"method": "gradient_ascent", "strength_name": "epochs", "strengths": (1, 2), "judges": {}, "retain": None}
+    return replace(spec, **texts, **fields, training=training, **changes)
+
+
+def test_optimiser_and_gradients_are_sized_for_the_adapters_alone():
+    full, small = dry_run(ascent()), dry_run(ascent(LoRA(rank=2)))
+    assert full.trained > 20 * small.trained
+    assert small.peak.optimizer == pytest.approx(2 * 4 * small.trained, abs=500)
+    assert full.peak.optimizer == pytest.approx(2 * 4 * full.trained, abs=500)
+
+
+@pytest.mark.parametrize("engine", [Engine(), Engine(name="deepspeed", zero_stage=3)], ids=str)
+def test_each_rank_is_estimated_anew(engine):
+    needs = [estimate_memory(ascent(lora, engine=engine)) for lora in (None, LoRA(rank=2), LoRA(rank=4))]
+    assert needs[0].erasing.optimizer > needs[2].erasing.optimizer > needs[1].erasing.optimizer
+    assert needs[2].trained == 2 * needs[1].trained
+    if engine.name == "deepspeed":
+        assert needs[0].erasing.gradients > needs[2].erasing.gradients > 0
+
+
+def test_the_plan_says_what_is_trained():
+    spec = ascent(LoRA(rank=2))
+    need = estimate_memory(spec)
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(needs_table([spec], {spec.trial_id: FitCheck(need, 10**9)}))
+    told = f"plugin on miniature-s trains {need.trained:,} weights: LoRA of rank 2 (alpha 4)."
+    assert told in console.export_text()
+
+
+def test_mlflow_gets_each_setting_as_a_param(make_spec):
+    spec = make_spec(training=Training(lora=LoRA(rank=2)))
+    told = {name: value for name, value in _settings(spec).items() if "lora" in name}
+    assert told == {"training.lora.rank": 2, "training.lora.alpha": 4, "training.lora.targets": "all-linear"}
+    assert not [name for name in _settings(make_spec()) if "lora" in name]
