@@ -7,6 +7,7 @@ becomes a record and an event, and the sweep goes on.
 from __future__ import annotations
 
 import gc
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -111,6 +112,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
             versions=versions(),
             hardware=hardware(has_gpu=spec.gpus > 0),
             commit=own_commit(),
+            node=job.node or socket.gethostname(),
         )
     )
     trial = _RunningTrial(job, folders, watch, journal, total=sum(len(evaluators) for _, evaluators in work))

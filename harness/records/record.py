@@ -133,6 +133,8 @@ class Started(Journaled):
     """The processor, its cores, the memory and the GPU; empty in what was journaled before they were kept."""
     commit: str = ""
     """Lethe's own, with `-dirty` where files differed from it; '' where it was installed from a package."""
+    node: str = ""
+    """The machine's host name and, on a cluster, its address: `gpu-3 (10.0.0.7)`; '' in what was journaled before."""
 
 
 Record = Started | Point | Measurement | Candidate | Stopped | Failed
