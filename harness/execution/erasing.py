@@ -32,6 +32,8 @@ class Erasure:
     warnings: list[str] = field(default_factory=list)
     peak_memory_bytes: int | None = None
     """Of the worker that needed most; None if this process erased, or where it is not measured."""
+    worker_nodes: tuple[str, ...] = ()
+    """Where each worker ran; nothing if this process erased."""
 
 
 def erase(
@@ -54,7 +56,7 @@ def erase(
 
     with artifacts.scratch_dir("workers", spec.trial_id) as folder:
         data = {"artifacts": str(artifacts.root), "wanted": list(wanted), "settings": dict(settings)}
-        run_on_workers("harness.execution.erasing:erase_on_worker", spec, data, folder, progress)
+        nodes = run_on_workers("harness.execution.erasing:erase_on_worker", spec, data, folder, progress)
         for checkpoint in sorted(folder.iterdir()):
             facts = json.loads((checkpoint / "erased.json").read_text())
             blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
@@ -62,7 +64,7 @@ def erase(
             written = Checkpoint(name, str(checkpoint), spec.model.tokenizer, facts.pop("digest"))
             model = load_model(written).to(device_of(spec))
             changed = None if blocks is None else tuple(blocks)
-            yield Erasure(ErasedModel(model=model, changed_blocks=changed, **facts), warnings, peak)
+            yield Erasure(ErasedModel(model=model, changed_blocks=changed, **facts), warnings, peak, nodes)
 
 
 def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Iterator[ErasedModel]:

@@ -146,6 +146,7 @@ class _RunningTrial:
         self.watch, self.total, self.done = watch, total, 0
         self.warnings: list[str] = []
         self.workers_peak: int | None = None
+        self.worker_nodes: tuple[str, ...] = ()
         self.memory = PeakMemory(memory_counters(device_of(self.spec)))
 
     def progress(self, message: str) -> None:
@@ -178,6 +179,7 @@ class _RunningTrial:
         settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
         for erasure in erase(spec, self.artifacts, wanted, settings, self.progress):
             self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
+            self.worker_nodes = erasure.worker_nodes
             yield erasure.erased
 
     def keep(self, erased: ErasedModel, strength: Number | None, seconds: float, *, is_new: bool) -> None:
@@ -194,6 +196,7 @@ class _RunningTrial:
                     strength=strength,
                     erase_seconds=seconds,
                     peak_memory_bytes=self.memory.bytes if self.workers_peak is None else self.workers_peak,
+                    worker_nodes=self.worker_nodes,
                     notes=self._noted({**erased.notes, "warnings": self.warnings}),
                 )
             )

@@ -68,6 +68,8 @@ class Point(Journaled):
     peak_memory_bytes: int | None
     """The most that erasing held of a GPU's memory up to here, of the worker that held most; None on a CPU."""
     notes: Mapping[str, Json]
+    worker_nodes: tuple[str, ...] = ()
+    """Where each worker that erased ran, as `Started.node`; empty where the trial's own process did."""
 
 
 WHOLE, COLLAPSED, PAST, STOPPED = "whole", "collapsed", "past every target", "stopped early"
