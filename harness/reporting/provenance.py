@@ -66,7 +66,7 @@ def _measured(results: Results) -> str:
 
 
 def _machines(results: Results) -> tuple[str, ...]:
-    """Return each kind of machine, the most frequent first: its hosts and, of several kinds, how many trials ran there."""
+    """Return each kind of machine, the most frequent first: its hosts, and how many trials ran there if others did."""
     last = [trial.attempts[-1] for trial in results.trials if trial.attempts and trial.attempts[-1].hardware]
     counts = Counter(machine_text(attempt.hardware) for attempt in last)
     told = []
