@@ -55,10 +55,13 @@ def _faults(folders: Folders) -> list[Fault]:
             for node in nodes
         }
         ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER_SECONDS)
+        clauses = {node: _answer(asked[node]) or unanswered(folders, node) for node in nodes}
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}  # What left meanwhile runs nothing.
         return [
             Fault(f"node {node_label(about['NodeManagerAddress'], about['NodeManagerHostname'])}", f"it {clause}.")
             for node, about in nodes.items()
-            for clause in _answer(asked[node]) or unanswered(folders, node)
+            if node in alive
+            for clause in clauses[node]
         ]
 
 
