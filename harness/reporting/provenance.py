@@ -72,9 +72,8 @@ def _machines(results: Results) -> tuple[str, ...]:
     told = []
     for machine, count in counts.most_common():
         hosts = sorted({attempt.node for attempt in last if attempt.node and machine_text(attempt.hardware) == machine})
-        named = [", ".join(_first(hosts))] if hosts else []
-        named += [f"{count} trials"] if len(counts) > 1 else []
-        told.append(f"{machine} ({'; '.join(named)})" if named else machine)
+        named = f"{', '.join(_first(hosts))}: {machine}" if hosts else machine
+        told.append(f"{named} ({count} trials)" if len(counts) > 1 else named)
     return tuple(_first(told)) or (NOT_RECORDED,)
 
 
