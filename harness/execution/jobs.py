@@ -82,7 +82,7 @@ class Event(PlainData):
     """Something that happened in a job, for whoever watches: plain data."""
 
     job: str
-    kind: Literal["started", "progress", "point", "measured", "finished", "failed"]
+    kind: Literal["started", "progress", "point", "measured", "lost", "finished", "failed"]
     message: str = ""
     """For people: `epoch 2 of 7`, `memorization at 3`, an error's first line."""
     done: int = 0
