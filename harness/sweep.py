@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from harness.records.live_tracking import LiveTracking
     from harness.records.results import Results
     from harness.reporting.live_report import LiveReport
-    from harness.specs import TrialSpec
 
 ExecutorName = Literal["ray", "inline"]
 
@@ -107,7 +106,8 @@ def run_sweep(
         results: The folder of all sweeps' results.
 
     Raises:
-        ConfigError: The sweep file is wrong, or a trial cannot run on this machine; it lists every fault.
+        ConfigError: The sweep file is wrong, or a trial cannot run on this machine, or a cluster's node lacks what
+            it needs; it lists every fault.
         DataError: Another run of this sweep is at work, or its numbers cannot be ranked together.
         ExecutorError: Ray died; what was measured before is kept, and in the report.
     """
@@ -122,9 +122,29 @@ def run_sweep(
 
 
 def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tracking: LiveTracking) -> SweepResults:
+    from harness.execution.ray_settings import IS_LOCAL
+    from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
+    from harness.records.journal import Journal
+    from harness.reporting.plan_table import refuse_unfit
+
+    before = read_tuned(planned, Journal(folders.results / "journal"))
+    left = [trial.spec for trial in before.unfinished]
+    left += [largest_candidate(study.spec) for study in unfinished_studies(before)]
+    refuse_unfit(file, left)
+    if not left or executor == "inline" or IS_LOCAL:
+        return _run_missing(planned, before, executor, folders, tracking)
+    from harness.execution.ray_cluster import cluster_checked
+
+    with cluster_checked(str(file), folders, left) as checked:
+        return _run_missing(planned, before, executor, checked, tracking)
+
+
+def _run_missing(
+    planned: Plan, before: Results, executor: ExecutorName, folders: Folders, tracking: LiveTracking
+) -> SweepResults:
     from harness.execution.jobs import jobs_for
     from harness.execution.progress import Progress
-    from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
+    from harness.execution.tuned import read_tuned, unfinished_studies
     from harness.library import SweepResults
     from harness.records.journal import Journal
     from harness.reporting.live_report import LiveReport
@@ -132,9 +152,7 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tr
     from harness.reporting.write import write, write_measured
 
     journal = Journal(folders.results / "journal")
-    before = read_tuned(planned, journal)
     searched = [study.spec for study in unfinished_studies(before)]
-    _refuse_unfit(file, [*(trial.spec for trial in before.unfinished), *map(largest_candidate, searched)])
     journal.write_plan(before.plan)
     tracking.start()
 
@@ -199,23 +217,6 @@ def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], res
             console.print(needs_warning(doubts), style="yellow", markup=False, highlight=False)
         if refused := unfit(left, needs, machine, known):
             raise ConfigError(str(file), refused)
-
-
-def _refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
-    """Stop before anything starts if a trial cannot run here; small models are not looked at closely."""
-    from harness.reporting.plan_table import needs_warning
-    from harness.sizing.fit_check import doubtful, large, sized, unfit
-    from harness.sizing.machine import this_machine
-    from harness.sizing.size_cache import SizeCache, cache_folder
-
-    machine, known = this_machine(), SizeCache(cache_folder())
-    if machine is None:
-        return
-    needs = sized(large(trials, machine, known), machine, known)
-    if doubts := doubtful(trials, needs, machine, known):
-        tell(needs_warning(doubts), is_error=True)
-    if refused := unfit(trials, needs, machine, known):
-        raise ConfigError(str(file), refused)
 
 
 def _folders(results: str | PathLike[str], planned: Plan) -> Folders:

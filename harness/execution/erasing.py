@@ -38,6 +38,8 @@ class Erasure:
     """Of the worker that needed most; None if this process erased, or where it is not measured."""
     adapter: Adapter | None = None
     """What LoRA trained and merged into the model, if anything."""
+    worker_nodes: tuple[str, ...] = ()
+    """Where each worker ran; nothing if this process erased."""
 
 
 def erase(
@@ -60,7 +62,7 @@ def erase(
 
     with artifacts.scratch_dir("workers", spec.trial_id) as folder:
         data = {"artifacts": str(artifacts.root), "wanted": list(wanted), "settings": dict(settings)}
-        run_on_workers("harness.execution.erasing:erase_on_worker", spec, data, folder, progress)
+        nodes = run_on_workers("harness.execution.erasing:erase_on_worker", spec, data, folder, progress)
         for checkpoint in sorted(folder.iterdir()):
             facts = json.loads((checkpoint / "erased.json").read_text())
             blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
@@ -71,7 +73,8 @@ def erase(
             adapter = None
             if (checkpoint / ADAPTER / ADAPTER_FILE).is_file():
                 adapter = read_adapter(checkpoint / ADAPTER, spec.model.digest)
-            yield Erasure(ErasedModel(model=model, changed_blocks=changed, **facts), warnings, peak, adapter)
+            erased = ErasedModel(model=model, changed_blocks=changed, **facts)
+            yield Erasure(erased, warnings, peak, adapter, nodes)
 
 
 def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Iterator[ErasedModel]:

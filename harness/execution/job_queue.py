@@ -178,7 +178,7 @@ class JobQueue:
         self._lost.add(job.name)
         self._running.pop(job.name, None)
         self._put_first(job)
-        self._watch(Event(job=job.name, kind="progress", message="its process died: it is tried once more"))
+        self._watch(Event(job=job.name, kind="lost", message="its process died: it is tried once more"))
 
     def lose_running(self, error: str) -> int:
         """Take note that the processes of all running jobs died, and return how many those are."""

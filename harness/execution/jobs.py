@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 from harness.contracts import Json
 from harness.execution.memorized import MEMORIZED, memorized_key
+from harness.execution.node_inputs import NodeInputs
 from harness.execution.time_limits import exceeded, longer, seconds_of
 from harness.execution.tuned import unfinished_studies
 from harness.messages import storable
@@ -27,6 +28,16 @@ from harness.specs import TrialSpec
 
 
 @dataclass(frozen=True)
+class NodeMarker:
+    """By what a node of a cluster knows the sweep's folders, and what it must have."""
+
+    name: str
+    """Of the file that the driver leaves in both folders, and what is in it."""
+    inputs: NodeInputs
+    """As the driver has them."""
+
+
+@dataclass(frozen=True)
 class Folders:
     """Where a sweep's results and the artifacts of all sweeps lie; absolute, and shared in a cluster."""
 
@@ -34,6 +45,8 @@ class Folders:
     """`results/<sweep>`."""
     artifacts: Path
     """`results/artifacts`."""
+    marker: NodeMarker | None = None
+    """On a cluster: what its nodes are checked against."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +73,8 @@ class Job(PlainData):
     """The artifact key that must exist first."""
     provides: str | None = None
     """The artifact key that exists afterwards."""
+    node: str = ""
+    """Of a cluster, where it runs: `gpu-3 (10.0.0.7)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +82,7 @@ class Event(PlainData):
     """Something that happened in a job, for whoever watches: plain data."""
 
     job: str
-    kind: Literal["started", "progress", "point", "measured", "finished", "failed"]
+    kind: Literal["started", "progress", "point", "measured", "lost", "finished", "failed"]
     message: str = ""
     """For people: `epoch 2 of 7`, `memorization at 3`, an error's first line."""
     done: int = 0

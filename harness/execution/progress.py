@@ -130,9 +130,11 @@ class Progress:
             self._running.pop(job.name, None)
 
     def _line(self, job: _JobView, event: Event) -> str:
-        """Return what is to stay on the screen; on a terminal only failures do."""
+        """Return what is to stay on the screen; on a terminal only failures and losses do."""
         if event.kind == "failed":
             return f"{job.name}: failed: {shown(event.message)}"
+        if event.kind == "lost":
+            return f"{job.name}: {shown(event.message)}"
         if self._live is not None or event.kind in ("started", "progress"):
             return ""
         count = f" ({event.done} of {event.total})" if event.total else ""

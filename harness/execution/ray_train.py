@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import TrialError
+from harness.execution.node_inputs import NodeInputs, differences, inputs_of
 from harness.execution.placement import worker_resources
+from harness.execution.ray_session import node_label
 from harness.execution.ray_settings import set_ray_environment
 from harness.execution.redaction import Policy, line_for_report, log_for_report
 from harness.specs import TrialSpec
@@ -35,13 +38,14 @@ WORKER_LOG_LINES = 5
 """Of each worker's log, shown when one of them fails."""
 POLL_SECONDS = 1.0
 """Between two looks at what the first worker reports."""
-_PROGRESS_FILE = "progress"
+_PROGRESS_FILE, _NODE, _UNLIKE = "progress", ".node", ".unlike"
+"""Files beside the logs: what the first worker reports, where each one ran, and what its node has otherwise."""
 
 
 def run_on_workers(
     work: str, spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]
-) -> None:
-    """Call `work` on every worker of a trial's engine.
+) -> tuple[str, ...]:
+    """Call `work` on every worker of a trial's engine, and return where each one ran.
 
     Args:
         work: `module:function`; it gets the trial, the data, the folder, and where to say how far it is.
@@ -51,7 +55,8 @@ def run_on_workers(
         progress: Told what the first worker says.
 
     Raises:
-        TrialError: Ray does not run here, or a worker failed, with the last lines of the workers' logs.
+        TrialError: Ray does not run here, a worker's node has other packages or code than the trial's, or a worker
+            failed, with the last lines of the workers' logs.
     """
     if not ray.is_initialized():
         raise TrialError(f"{spec.engine} needs Ray to start its workers: run it without --executor inline.")
@@ -70,6 +75,7 @@ def run_on_workers(
                 "data": dict(data),
                 "folder": str(folder),
                 "logs": name,
+                "inputs": None if _is_on_loopback() else inputs_of([spec]),
             },
             # Where Ray has this machine alone to itself, so have the workers.
             torch_config=_OnLoopback(store=f"{meeting}/store") if _is_on_loopback() else TorchConfig(),
@@ -84,9 +90,12 @@ def run_on_workers(
             with _progress_forwarded(logs / _PROGRESS_FILE, progress):
                 trainer.fit()
         except train.TrainingFailedError as error:
+            if unlike := [file.read_text(encoding="utf-8") for file in sorted(logs.glob(f"*{_UNLIKE}"))]:
+                raise TrialError(f"a worker of {spec.engine} did not start: {unlike[0]}.") from error
             failed = TrialError(f"a worker of {spec.engine} failed: {_last_line(error, spec.samples)}")
             failed.log = tuple(_log_ends(logs, spec.samples))
             raise failed from error
+        return tuple((logs / f"{rank}{_NODE}").read_text(encoding="utf-8") for rank in range(spec.engine.workers))
 
 
 def _is_on_loopback() -> bool:
@@ -131,6 +140,13 @@ def _run_worker(config: dict[str, Any]) -> None:
 
     spec, logs = TrialSpec.from_json(config["spec"]), Path(config["logs"])
     rank = train.get_context().get_world_rank()
+    host = socket.gethostname()
+    node = host if _is_on_loopback() else node_label(ray.util.get_node_ip_address(), host)
+    (logs / f"{rank}{_NODE}").write_text(node, encoding="utf-8")
+    inputs: NodeInputs | None = config["inputs"]  # The node may have joined after the driver asked all of them.
+    if inputs is not None and (unlike := differences(inputs, inputs.like())):
+        (logs / f"{rank}{_UNLIKE}").write_text(f"{node} {'; it '.join(unlike)}", encoding="utf-8")
+        raise TrialError("its node is unlike that of the trial.")
     (logs / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())
     torch.set_num_threads(max(1, spec.cpus))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -12,23 +12,24 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import os
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.execution.interruption import INTERRUPTION
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
+from harness.execution.node_check import refusal
 from harness.execution.placement import trial_resources, trials_at_once
-from harness.execution.ray_faults import is_death, last_words, ray_watched, shut_down, starting
-from harness.execution.ray_settings import IS_LOCAL, forwarded_environment, set_ray_environment
+from harness.execution.ray_faults import is_death, last_words, ray_watched
+from harness.execution.ray_session import node_label, ray_session
+from harness.execution.ray_settings import IS_LOCAL, set_ray_environment
 from harness.execution.redaction import Policy, line_for_report, log_for_report
-from harness.execution.temporary_folder import kill_users, temporary_folder
+from harness.execution.temporary_folder import temporary_folder
 from harness.execution.time_limits import Clocks, seconds_of
 from harness.plans import StudySpec
 
@@ -40,7 +41,6 @@ from ray.tune.experiment import Trial  # noqa: E402
 from ray.tune.search import Searcher  # noqa: E402
 
 RUN_JOB = "harness.execution.trial:run_job"
-_OBJECT_STORE_BYTES = 200 * 1024**2
 _LOG_LINES = 40
 _SHORT_OF_MEMORY = (
     "WorkerDied: its process was stopped because memory ran short. Close what else needs memory, lower "
@@ -77,7 +77,7 @@ def run_with_ray(
 def _run_alike(queue: JobQueue, work: str) -> None:
     with temporary_folder() as temporary:
         for _ in range(queue.most_attempts):  # Every session that ends early costs at least one of them.
-            with _ray(temporary) as has, ray_watched():
+            with ray_session(temporary) as has, ray_watched():
                 queue.capacity = has if IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
                 os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, int(has.get("CPU", 1))))
@@ -130,6 +130,8 @@ class _Forward(tune.Callback):  # type: ignore[misc]
         self._temporary = temporary
         self._clocks = Clocks()
         self._running: dict[str, Trial] = {}
+        self._refused: set[str] = set()
+        """Jobs that are over, since their node must not run them."""
 
     def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
         return tune.Callback, ()
@@ -146,15 +148,22 @@ class _Forward(tune.Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        event, job = Event(**result["event"]), _job_of(trial.config)
+        job = _job_of(trial.config)
+        if "refusal" in result:
+            self._refused.add(job.name)
+            self._queue.fail(job, result["refusal"])
+            return
+        event = Event(**result["event"])
         if event.kind == "started":
             self._running[job.name] = trial
             self._clocks.start(job.name, seconds_of(job.spec))
         self._queue.report(event)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._clocks.stop(_job_of(trial.config).name)
-        self._queue.finish(_job_of(trial.config))
+        job = _job_of(trial.config)
+        self._clocks.stop(job.name)
+        if job.name not in self._refused:
+            self._queue.finish(job)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         job = _job_of(trial.config)
@@ -207,9 +216,16 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
 
 
 def _run_job(work: str, job: Job, folders: Folders) -> None:
-    """Do one job, in a worker."""
+    """Do one job, in a worker; on a cluster only where its node has what the driver has."""
     import torch
 
+    if folders.marker is not None:
+        node = ray.get_runtime_context().get_node_id()
+        label = node_label(ray.util.get_node_ip_address(), socket.gethostname())
+        if why_not := refusal(folders, node, label):
+            tune.report({"refusal": why_not})
+            return
+        job = replace(job, node=label)
     torch.set_num_threads(max(1, job.spec.cpus))
     module, _, function = work.partition(":")
     run = getattr(importlib.import_module(module), function)
@@ -226,36 +242,3 @@ def _postmortem(trial: Trial, temporary: Path, policy: Policy) -> tuple[str, lis
         return line_for_report(report[-1], policy), log_for_report(report[-_LOG_LINES:], policy), False
     pid = re.search(r"pid: (\d+)", text)
     return _DIED, log_for_report((last_words(temporary, pid[1]) if pid else report)[-_LOG_LINES:], policy), True
-
-
-@contextmanager
-def _ray(temporary: Path) -> Iterator[dict[str, float]]:
-    """Start Ray, or connect to a running one; the value is what it has to give."""
-    common = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-    # There is no setting that keeps Ray from printing a paragraph when a worker dies; the queue says it.
-    ray._private.worker.print_to_stdstream = lambda *args, **kwargs: None
-    # Its hook tells its control service of an uncaught exception, and waits for ever where that is dead.
-    sys.excepthook = ray._private.worker.normal_excepthook
-    if INTERRUPTION.takes_signals:
-        ray._private.utils.set_sigterm_handler = lambda handler: None
-    error: BaseException | None = None
-    try:
-        with starting():
-            if IS_LOCAL:
-                ray.init(
-                    address="local",
-                    include_dashboard=False,
-                    object_store_memory=_OBJECT_STORE_BYTES,
-                    _temp_dir=str(temporary),
-                    **common,
-                )
-            else:
-                passed = forwarded_environment(os.environ)
-                ray.init(address=os.environ["RAY_ADDRESS"], runtime_env={"env_vars": passed}, **common)
-        INTERRUPTION.take_signals()  # Its C++ part has a SIGTERM handler too.
-        yield ray.cluster_resources()
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        shut_down(lambda: kill_users(temporary), error)

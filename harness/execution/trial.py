@@ -7,6 +7,7 @@ becomes a record and an event, and the sweep goes on.
 from __future__ import annotations
 
 import gc
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -112,6 +113,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
             versions=versions(),
             hardware=hardware(has_gpu=spec.gpus > 0),
             commit=own_commit(),
+            node=job.node or socket.gethostname(),
         )
     )
     trial = _RunningTrial(job, folders, watch, journal, total=sum(len(evaluators) for _, evaluators in work))
@@ -146,6 +148,7 @@ class _RunningTrial:
         self.warnings: list[str] = []
         self.workers_peak: int | None = None
         self.adapter: Adapter | None = None
+        self.worker_nodes: tuple[str, ...] = ()
         self.memory = PeakMemory(memory_counters(device_of(self.spec)))
 
     def progress(self, message: str) -> None:
@@ -179,6 +182,7 @@ class _RunningTrial:
         for erasure in erase(spec, self.artifacts, wanted, settings, self.progress):
             self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
             self.adapter = erasure.adapter
+            self.worker_nodes = erasure.worker_nodes
             yield erasure.erased
 
     def keep(self, erased: ErasedModel, strength: Number | None, seconds: float, *, is_new: bool) -> None:
@@ -195,6 +199,7 @@ class _RunningTrial:
                     strength=strength,
                     erase_seconds=seconds,
                     peak_memory_bytes=self.memory.bytes if self.workers_peak is None else self.workers_peak,
+                    worker_nodes=self.worker_nodes,
                     notes=self._noted({**erased.notes, "warnings": self.warnings}),
                 )
             )

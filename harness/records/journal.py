@@ -212,7 +212,7 @@ def _record_of(line: bytes) -> Record | None:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(values, dict):
         raise ValueError("it is no object")
-    for name in {"metrics", "samples", "log", "probes"} & values.keys():
+    for name in {"metrics", "samples", "log", "probes", "worker_nodes"} & values.keys():
         values[name] = tuple(values[name]) if isinstance(values[name], list) else values[name]
     if isinstance(values.get("numbers"), dict):
         numbers = values["numbers"].items()

@@ -68,6 +68,8 @@ class Point(Journaled):
     peak_memory_bytes: int | None
     """The most that erasing held of a GPU's memory up to here, of the worker that held most; None on a CPU."""
     notes: Mapping[str, Json]
+    worker_nodes: tuple[str, ...] = ()
+    """Where each worker that erased ran, as `Started.node`; empty where the trial's own process did."""
 
 
 WHOLE, COLLAPSED, PAST, STOPPED = "whole", "collapsed", "past every target", "stopped early"
@@ -133,6 +135,8 @@ class Started(Journaled):
     """The processor, its cores, the memory and the GPU; empty in what was journaled before they were kept."""
     commit: str = ""
     """Lethe's own, with `-dirty` where files differed from it; '' where it was installed from a package."""
+    node: str = ""
+    """The machine's host name and, on a cluster, its address: `gpu-3 (10.0.0.7)`; '' in what was journaled before."""
 
 
 Record = Started | Point | Measurement | Candidate | Stopped | Failed

@@ -153,6 +153,7 @@ def _tags(trial: TrialResults, points: Sequence[PointResults], values: Numbers, 
         "not_finite": ", ".join(sorted(lost)) or "none",
         "times": "journaled" if span.ended else "durations only",
         **commit_tag(trial.attempts[-1].commit if trial.attempts else ""),
+        **({"node": trial.attempts[-1].node} if trial.attempts and trial.attempts[-1].node else {}),
     }
 
 

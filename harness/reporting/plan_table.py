@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from pathlib import Path
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from harness.errors import Fault
+from harness.errors import ConfigError, Fault
 from harness.plans import Plan
 from harness.records.results import Status
 from harness.records.studies import StudyResults
 from harness.reporting.provenance import readings_of
 from harness.sizing.estimate import UnknownEstimate
-from harness.sizing.fit_check import FitCheck, gigabytes
+from harness.sizing.fit_check import FitCheck, doubtful, gigabytes, large, sized, unfit
+from harness.sizing.machine import this_machine
 from harness.sizing.memory_tracker import Bytes
+from harness.sizing.size_cache import SizeCache, cache_folder
 from harness.specs import UNSEEN_ROWS, TrialSpec
+from harness.terminal import tell
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 WORDS = ("Row", "Model", "While")
@@ -159,3 +163,19 @@ def _cells(spec: TrialSpec, fit: FitCheck) -> list[Text]:
     sizes = [Text(gigabytes(size) if size else "") for size in asdict(most).values()]
     while_ = Text("erasing" if most is fit.need.erasing else "measuring")
     return [*sizes, Text(gigabytes(most.total), style=style), while_, has]
+
+
+def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
+    """Stop before anything starts if a trial cannot run here; small models are not looked at closely.
+
+    Raises:
+        ConfigError: It names every such trial, with the setting that makes it fit.
+    """
+    machine, known = this_machine(), SizeCache(cache_folder())
+    if machine is None:
+        return
+    needs = sized(large(trials, machine, known), machine, known)
+    if doubts := doubtful(trials, needs, machine, known):
+        tell(needs_warning(doubts), is_error=True)
+    if refused := unfit(trials, needs, machine, known):
+        raise ConfigError(str(file), refused)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.contracts import Json
@@ -71,13 +71,31 @@ def _measured(results: Results) -> str:
 
 
 def _machines(results: Results) -> tuple[str, ...]:
-    """Return each machine with how many trials ran there, if there were several."""
-    ran_on = [trial.attempts[-1].hardware for trial in results.trials if trial.attempts]
-    counts = Counter(machine_text(hardware) for hardware in ran_on if hardware)
-    told = [f"{machine} ({count} trials)" if len(counts) > 1 else machine for machine, count in counts.most_common()]
-    if len(told) > _MOST_MACHINES:
-        told[_MOST_MACHINES:] = [f"and {len(told) - _MOST_MACHINES} others"]
-    return tuple(told) or (NOT_RECORDED,)
+    """Return each kind of machine, the most frequent first: its hosts, and how many trials ran there if others did."""
+    last = [trial.attempts[-1] for trial in results.trials if trial.attempts and trial.attempts[-1].hardware]
+    counts = Counter(machine_text(attempt.hardware) for attempt in last)
+    told = []
+    for machine, count in counts.most_common():
+        hosts = sorted({attempt.node for attempt in last if attempt.node and machine_text(attempt.hardware) == machine})
+        named = f"{', '.join(_first(hosts))}: {machine}" if hosts else machine
+        told.append(f"{named} ({count} trials)" if len(counts) > 1 else named)
+    return tuple(_first(told)) or (NOT_RECORDED,)
+
+
+def _first(names: Sequence[str]) -> list[str]:
+    more = len(names) - _MOST_MACHINES
+    return [*names[:_MOST_MACHINES], *([f"and {more} others"] if more > 0 else [])]
+
+
+def ran_on(trial: TrialResults) -> str:
+    """Return where a trial ran, in the order of its attempts: the host, and what computed there; '' if nobody knows."""
+    places = [
+        f"{attempt.node}: {attempt.hardware.get('gpu') or attempt.hardware.get('processor', NOTHING)}"
+        for attempt in trial.attempts
+        if attempt.node
+    ]
+    workers = dict.fromkeys(node for point in trial.measured if point.made for node in point.made.worker_nodes)
+    return ", then ".join(dict.fromkeys(places)) + (f"; workers on {', '.join(workers)}" if workers else "")
 
 
 def machine_text(hardware: Mapping[str, str]) -> str:

@@ -29,7 +29,7 @@ from harness.reporting.layout import NOTHING, model_tables, number, split_title,
 from harness.reporting.limits import warnings
 from harness.reporting.matched_texts import INTERPOLATED, matched_sentences
 from harness.reporting.metric_info import first_axes, in_sentence, metrics_in
-from harness.reporting.provenance import duration_text, provenance
+from harness.reporting.provenance import duration_text, provenance, ran_on
 from harness.reporting.published import ComparedTable
 from harness.reporting.published_blocks import published_selection
 from harness.reporting.published_texts import difference_text, figure_text, heading, marks
@@ -206,6 +206,7 @@ def _cost(trial: TrialResults) -> dict[str, Any]:
         "points": f"{len(trial.measured)} of {len(trial.spec.points())}",
         "erase_seconds": max((point.erase_seconds for point in made), default=None),
         "measure_seconds": sum(seconds) if seconds else None,
+        "ran_on": ran_on(trial),
         "memory": max((point.peak_memory_bytes for point in made if point.peak_memory_bytes), default=None),
     }
 

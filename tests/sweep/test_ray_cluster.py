@@ -1,8 +1,14 @@
-"""A sweep on a cluster of several nodes, all on this machine: a node is lost, the head dies, the sweep is ended."""
+"""A sweep on a cluster of several nodes, all on this machine: what a node lacks is told; nodes are lost, the head dies.
+
+The nodes have addresses of their own on the loopback interface, 127.0.0.2 and on.
+"""
 
 import json
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -10,10 +16,11 @@ import time
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from harness.records.journal import Journal
-from harness.records.record import Failed, Measurement, Started
+from harness.records.record import Failed, Measurement, Point, Started
 
 pytestmark = [
     pytest.mark.soak,
@@ -27,10 +34,12 @@ from ray.cluster_utils import Cluster
 ray._private.utils.write_ray_address = lambda *args: None  # Into a folder that all clusters of this machine share.
 common = {"temp_dir": sys.argv[1], "include_dashboard": False}
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **common})
-nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+nodes = [cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{number}") for number in (2, 3)]
 print(cluster.address, flush=True)
 for line in sys.stdin:
-    if line == "a node\\n":
+    if line.startswith("join "):
+        cluster.add_node(num_cpus=1, node_ip_address="127.0.0.4", env_vars={"PYTHONPATH": line[5:].strip()})
+    elif line == "a node\\n":
         cluster.remove_node(nodes.pop(), allow_graceful=False)
     elif line == "the control service\\n":
         cluster.head_node.kill_gcs_server(check_alive=False)
@@ -55,7 +64,25 @@ collapse: {}
 """
 HEEDING = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
 """A shell's background jobs ignore Ctrl-C."""
-NUMBERS = ["variant", "strength", "seed", "ma", "el_3", "trial_id", "point_id"]
+WORKERS = """
+# Do two workers on two machines do what they do on one?
+name: cluster
+models: [{id: miniature-s, engine: {deepspeed: {zero_stage: 2, workers: 2}}}]
+data:
+  forget: {source: miniature, sequences: 8}
+  utility: {source: miniature, prompts: 4, reference_tokens: 16}
+  validation: {source: miniature, sequences: 4}
+training: {learning_rate: 1.0e-3, global_batch: 4}
+memorized_model: {epochs: 1, gate: 0.1}
+methods:
+  gradient_ascent: {epochs: [1]}
+  task_arithmetic: {gamma: [0.05]}
+evaluators: {memorization: {el_prefixes: 1}}
+collapse: {}
+"""
+COSTS = ["erase_seconds", "measure_seconds", "peak_memory_bytes"]
+ROOT = Path(__file__).parents[2]
+JOINING = "hostname other-node && mount -t tmpfs none {results} && exec ray start --address {address} --block"
 
 
 @pytest.fixture
@@ -75,9 +102,11 @@ def cluster(tmp_path):
         assert address, (tmp_path / "cluster.err").read_text()
 
         def lose(what):
+            """Have it lose something; or have a node join it that has its code elsewhere: `join FOLDER`."""
             print(what, file=running.stdin, flush=True)
             assert running.stdout.readline() == "done\n"
 
+        lose.temporary = base
         lose.environment = {**plain, "RAY_ADDRESS": address}
         yield lose
         running.stdin.close()
@@ -89,12 +118,16 @@ def start(tmp_path, cluster):
     """Return a starter of sweeps on the cluster, or inline."""
     started = []
 
-    def run(epochs, *options):
-        (tmp_path / "cluster.yaml").write_text(SWEEP.lstrip().replace("EPOCHS", json.dumps(epochs)))
+    def run(epochs, *options, text=SWEEP):
+        (tmp_path / "cluster.yaml").write_text(text.lstrip().replace("EPOCHS", json.dumps(epochs)))
         command = [sys.executable, "-c", HEEDING, sys.executable, "-m", "harness.sweep", str(tmp_path / "cluster.yaml")]
         where = ["--results", str(tmp_path / ("inline" if options else "r"))]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        sweep = subprocess.Popen([*command, *where, *options], env=cluster.environment, **pipes)
+        environment = {
+            name: value for name, value in cluster.environment.items() if name != "RAY_ADDRESS" or not options
+        }
+        # Not where this code is: Ray has all nodes look for modules where the driver stands.
+        sweep = subprocess.Popen([*command, *where, *options], env=environment, cwd=tmp_path, **pipes)
         started.append(sweep)
         return sweep
 
@@ -111,11 +144,15 @@ def until_measured(tmp_path, sweep):
         assert sweep.poll() is None, sweep.communicate()
         if journal.folder.exists():
             records = {name: journal.read(name) for name in journal.trial_ids()}
-            running = [name for name in records if any(isinstance(each, Measurement) for each in records[name])]
+            running = [name for name in records if any(_is_of_a_method(each) for each in records[name])]
             if len(running) == 2:
                 return
         time.sleep(0.1)
     raise AssertionError("two trials should be running")
+
+
+def _is_of_a_method(record):
+    return isinstance(record, Measurement) and record.strength is not None
 
 
 def workers():
@@ -136,16 +173,126 @@ def test_the_trial_of_a_lost_node_is_tried_once_more_elsewhere(tmp_path, cluster
     sweep = start(epochs)
     until_measured(tmp_path, sweep)
     cluster("a node")
-    _, errors = sweep.communicate(timeout=900)
+    output, errors = sweep.communicate(timeout=900)
     assert sweep.returncode == 0, errors
+    assert output.count("its process died: it is tried once more") == 1
     journal = Journal(tmp_path / "r" / "cluster" / "journal")
-    begun = {name: sum(isinstance(each, Started) for each in journal.read(name)) for name in journal.trial_ids()}
-    assert sorted(begun.values())[-2:] == [1, 2], "one trial was lost with its node"
+    attempts = [[each for each in journal.read(name) if isinstance(each, Started)] for name in journal.trial_ids()]
+    assert sorted(map(len, attempts)) == [1, 1, 1, 1, 2], "one trial was lost with its node"
+    [twice] = [[begun.node.split()[-1] for begun in of_trial] for of_trial in attempts if len(of_trial) == 2]
+    assert twice == ["(127.0.0.3)", "(127.0.0.2)"]
+    measured = [each.key + each.point_id for each in records(tmp_path) if isinstance(each, Measurement)]
+    assert len(set(measured)) == len(measured), "nothing is measured twice"
+    shown = (tmp_path / "r" / "cluster" / "report.html").read_text()
+    assert re.search(r"<td>\S+ \(127\.0\.0\.3\): [^<]+, then \S+ \(127\.0\.0\.2\): ", shown)
+    assert "Ran on" in shown
     inline = start(epochs, "--executor", "inline")
     _, errors = inline.communicate(timeout=900)
     assert inline.returncode == 0, errors
-    tables = [pd.read_csv(tmp_path / where / "cluster" / "table.csv")[NUMBERS] for where in ("r", "inline")]
-    pd.testing.assert_frame_equal(*tables)
+    compare_tables(tmp_path)
+
+
+def compare_tables(tmp_path):
+    """All but times and memory is the same in every digit."""
+    tables = [pd.read_csv(tmp_path / where / "cluster" / "table.csv").drop(columns=COSTS) for where in ("r", "inline")]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+
+
+@pytest.fixture(scope="module")
+def other_code(tmp_path_factory):
+    """Return a folder with Lethe's own code, but for one line."""
+    folder = tmp_path_factory.mktemp("code")
+    for package in ("harness", "methods", "evaluators"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("weights", "__pycache__"))
+    with (folder / "harness" / "errors.py").open("a") as stream:
+        stream.write("# Another version.\n")
+    return folder
+
+
+def test_a_node_with_other_code_is_told_and_nothing_starts(tmp_path, cluster, start, other_code):
+    cluster(f"join {other_code}")
+    sweep = start([1])
+    _, errors = sweep.communicate(timeout=600)
+    assert sweep.returncode == 2, errors
+    assert "cluster.yaml has 1 fault:" in errors
+    host = re.escape(socket.gethostname())
+    sentence = "it has other source files of harness: install the same on every node."
+    assert re.search(rf"^  node {host} \(127\.0\.0\.4\)  {re.escape(sentence)}$", errors, re.MULTILINE)
+    assert nothing_started(tmp_path)
+
+
+def test_a_node_that_joins_later_and_is_unlike_the_driver_runs_nothing(tmp_path, cluster, start, other_code):
+    sweep = start(list(range(1, 13)))
+    until_measured(tmp_path, sweep)
+    cluster(f"join {other_code}")
+    cluster("a node")  # What ran there is to go on where there is room: on the new one.
+    _, errors = sweep.communicate(timeout=900)
+    assert sweep.returncode == 1, errors
+    [failed] = [each for each in records(tmp_path) if isinstance(each, Failed)]
+    host = socket.gethostname()
+    assert failed.error == (
+        f"NodeError: {host} (127.0.0.4) has other source files of harness: install the same on every node."
+    )
+    assert not any(isinstance(each, Started) and "127.0.0.4" in each.node for each in records(tmp_path))
+    assert not list((tmp_path / "r").rglob(".cluster-*"))
+
+
+@pytest.fixture
+def mounted(tmp_path, cluster):
+    """A node with an empty file system where the results are; where this user may not mount, the test is skipped."""
+    (tmp_path / "r").mkdir()
+    address = cluster.environment["RAY_ADDRESS"]
+    unshared = ["unshare", "--mount", "--uts", "sh", "-c"]
+    tried = f"hostname other-node && mount -t tmpfs none {tmp_path / 'r'}"
+    if shutil.which("unshare") is None or subprocess.run([*unshared, tried], capture_output=True).returncode:
+        reason = "this user may not mount a file system (unshare --mount), so no node can see another one"
+        print(reason)
+        pytest.skip(reason)
+    place = f"--node-ip-address 127.0.0.4 --num-cpus 1 --temp-dir {cluster.temporary}"
+    joining = f"{JOINING.format(results=tmp_path / 'r', address=address)} {place}"
+    ray = str(Path(sys.executable).parent)
+    environment = {**cluster.environment, "PATH": f"{ray}:{os.environ['PATH']}"}
+    with (tmp_path / "node.log").open("w") as log:
+        node = subprocess.Popen([*unshared, joining], env=environment, stdout=log, stderr=log)
+        for _ in range(600):
+            if "will now block" in (tmp_path / "node.log").read_text():
+                break
+            assert node.poll() is None, (tmp_path / "node.log").read_text()
+            time.sleep(0.1)
+        yield
+        for process in [*psutil.Process(node.pid).children(recursive=True), node]:
+            process.kill()
+        node.wait(60)
+
+
+@pytest.mark.usefixtures("mounted")
+def test_a_node_that_sees_another_file_system_is_told_and_nothing_starts(tmp_path, start):
+    sweep = start([1])
+    _, errors = sweep.communicate(timeout=600)
+    assert sweep.returncode == 2, errors
+    for what, folder in (("results", "cluster"), ("artifacts", "artifacts")):
+        assert (
+            f"  node other-node (127.0.0.4)  it does not see the sweep's {what} folder at {tmp_path / 'r' / folder}: "
+            "put it on a path that all nodes share (--results names one).\n"
+        ) in errors
+    assert nothing_started(tmp_path)
+
+
+def nothing_started(tmp_path):
+    left = [path.relative_to(tmp_path / "r").as_posix() for path in (tmp_path / "r").rglob("*") if path.is_file()]
+    return left == ["cluster/journal/.in-use"]
+
+
+def test_two_workers_on_two_nodes_give_what_two_on_one_machine_give(tmp_path, cluster, start):
+    sweep = start([1], text=WORKERS)
+    _, errors = sweep.communicate(timeout=900)
+    assert sweep.returncode == 0, errors
+    [workers] = {each.worker_nodes for each in records(tmp_path) if isinstance(each, Point) and each.worker_nodes}
+    assert sorted(node.split()[-1] for node in workers) == ["(127.0.0.2)", "(127.0.0.3)"]
+    alone = start([1], "--executor", "ray", text=WORKERS)
+    _, errors = alone.communicate(timeout=900)
+    assert alone.returncode == 0, errors
+    compare_tables(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["the control service", "the head"])

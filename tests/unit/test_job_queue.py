@@ -81,7 +81,7 @@ def test_a_job_whose_process_died_is_tried_once_more(open_queue, make_job):
     assert failures(queue) == {"id-dies": [Failed(trial_id="id-dies", error="WorkerDied: again", log=("last words",))]}
     queue.finish(other)
     assert queue.is_over()
-    assert [event.kind for event in events] == ["progress", "failed"]
+    assert [event.kind for event in events] == ["lost", "failed"]
     assert queue.most_attempts == 4
 
 
@@ -97,7 +97,7 @@ def test_jobs_that_ended_through_no_fault_of_theirs_start_again_first_however_of
     queue.lose(running[0], "WorkerDied: killed")
     queue.put_running_back()
     assert [queue.next().name for _ in range(3)] == ["b", "a", "waits"]
-    assert [event.kind for event in events] == ["failed", "progress"], "of `slow`; of `a`, which has one death left"
+    assert [event.kind for event in events] == ["failed", "lost"], "of `slow`; of `a`, which has one death left"
 
 
 def test_a_job_that_ran_too_long_fails_once_and_is_not_tried_again(open_queue, make_job):

@@ -38,10 +38,12 @@ def test_off_a_terminal_there_is_a_line_for_each_measurement_and_no_more(make_jo
         progress(event("emso", "started"))
         progress(event("emso", "progress", "epoch 1 of 2", total=4))
         progress(event("emso", "measured", "memorization at [1]", done=1, total=4))
+        progress(event("emso", "lost", "its process died"))
         progress(event("mem", "finished"))
         progress(event("emso", "failed", "ValueError: NaN loss"))
     assert console.file.getvalue().splitlines() == [
         "emso: memorization at [1] (1 of 4) · 0 of 2 jobs",
+        "emso: its process died",
         "mem: finished · 1 of 2 jobs",
         "emso: failed: ValueError: NaN loss",
     ]

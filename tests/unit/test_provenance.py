@@ -11,8 +11,9 @@ from harness.errors import DataError
 from harness.execution.environment import hardware
 from harness.records.journal import Journal, _tail
 from harness.records.record import Failed, Started, time_of
+from harness.records.results import trial_results
 from harness.records.runs import commit_tag, own_commit
-from harness.reporting.provenance import NOT_RECORDED, provenance
+from harness.reporting.provenance import NOT_RECORDED, provenance, ran_on
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
 
@@ -58,6 +59,36 @@ def test_machines_are_counted_where_there_are_several(found):
         "EPYC, 8 cores, 16 GiB (1 trials)",
         "EPYC, 8 cores, 16 GiB; GPU: H200, 140 GiB (1 trials)",
     )
+
+
+def test_hosts_are_named_once_for_each_kind_of_machine(found):
+    first, second = ({"hardware": MACHINE, "node": node} for node in ("b (10.0.0.2)", "a (10.0.0.1)"))
+    assert found((None, first), (None, first)).machines == ("b (10.0.0.2): EPYC, 8 cores, 16 GiB",)
+    assert found((None, first), (None, second)).machines == ("a (10.0.0.1), b (10.0.0.2): EPYC, 8 cores, 16 GiB",)
+    gpu = {"hardware": {**MACHINE, "gpu": "H200, 140 GiB"}, "node": "c"}
+    assert found((None, first), (None, gpu)).machines == (
+        "b (10.0.0.2): EPYC, 8 cores, 16 GiB (1 trials)",
+        "c: EPYC, 8 cores, 16 GiB; GPU: H200, 140 GiB (1 trials)",
+    )
+
+
+def test_a_trial_says_where_each_attempt_and_each_worker_ran(make_row, make_point, make_measurement):
+    spec = make_row("emso", (1,))
+    started = [
+        Started(trial_id=spec.trial_id, spec=spec.to_json(), hardware=hardware, node=node)
+        for node, hardware in (("", MACHINE), ("a", MACHINE), ("b", {**MACHINE, "gpu": "H200"}), ("a", MACHINE))
+    ]
+    assert ran_on(trial_results(spec, started[:1])) == "", "an older version did not write it"
+    assert ran_on(trial_results(spec, started)) == "a: EPYC, then b: H200"
+    point = make_point(spec, 1, worker_nodes=("a", "c", "a"))
+    measured = [started[1], point, make_measurement(spec, 1, "memorization", key=spec.evaluators[0].key)]
+    assert ran_on(trial_results(spec, measured)) == "a: EPYC; workers on a, c"
+
+
+def test_a_points_workers_are_read_as_they_were_written(tmp_path, make_row, make_point):
+    point = make_point(make_row("emso", (1,)), 1, worker_nodes=("a (10.0.0.1)", "b (10.0.0.2)"))
+    Journal(tmp_path).append(point)
+    assert Journal(tmp_path).read(point.trial_id) == [point]
 
 
 def test_every_version_that_measured_is_named(found):

@@ -202,6 +202,23 @@ def test_the_page_says_what_happened(plan, usual):
         assert said in words, said
 
 
+def test_where_trials_ran_is_a_column_only_where_they_ran_in_several_places(plan, usual):
+    def on(*nodes):
+        placed = {}
+        for (name, (first, *others)), node in zip(usual().items(), nodes, strict=True):
+            placed[name] = [replace(first, node=node, hardware={"processor": "EPYC"}), *others]
+        return visible(report(plan, placed))
+
+    assert "Ran on" not in on("", "", "")
+    assert "Ran on" not in on("a", "a", "a")
+    assert "On a: EPYC With" in on("a", "a", "")
+    several = on("a", "b (10.0.0.2)", "")
+    assert "Ran on" in several
+    assert "a: EPYC original-0" in several
+    assert "b (10.0.0.2): EPYC emso-0" in several
+    assert "– gradient_ascent-0" in several
+
+
 def test_the_page_does_not_say_what_did_not_happen(make_plan, original, emso, records):
     healthy = {"original-0": records(original), "emso-0": records(emso, ma=0.5)}
     words = visible(report(make_plan(original, emso), healthy))

@@ -79,7 +79,7 @@ def point(make_point):
 
 
 def started(spec):
-    return Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2.13.0"})
+    return Started(trial_id=spec.trial_id, spec=spec.to_json(), versions={"torch": "2.13.0"}, node="gpu-3")
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, rec
     assert trial["tags"]["mlflow.parentRunId"] == live["sweep"]["id"]
     said = {"method": "emso", "variant": "full_em", "model": "miniature-m", "collapsed": "false, true"}
     said |= {"status": "done", "stop_reason": "none", "definition": "exact", "not_finite": "none"}
-    said |= {"version.torch": "2.13.0", "mlflow.runName": "full_em miniature-m seed 7"}
+    said |= {"version.torch": "2.13.0", "node": "gpu-3", "mlflow.runName": "full_em miniature-m seed 7"}
     assert said.items() <= trial["tags"].items()
     ran = {"label": "EMSO", "seed": "7", "strength_name": "epochs", "settings.k": "2", "settings.selection": "all"}
     ran |= {"settings.nested.a": "null", "training.global_batch": "64", "method_version": "3"}
