@@ -7,6 +7,7 @@
     ├── PluginError      a method or evaluator is unknown, broken or defined twice
     ├── StorageError     a file cannot be written: a full disk, say
     ├── TrialError       erasing or measuring went wrong (a NaN loss, say)
+    │   └── WorkerDiedError  one of the trial's processes died: tried again, it may end well
     └── ExecutorError    what runs the trials broke: a process of Ray died
 
 A message finishes the sentence: what was wrong, where, what is allowed, what to do next.
@@ -74,6 +75,10 @@ class TrialError(LetheError):
 
     log: tuple[str, ...] = ()
     """Lines from other processes' logs, as a failure's record may keep them."""
+
+
+class WorkerDiedError(TrialError):
+    """The death of one of the processes, or of their machine, that a trial needs: tried again, it may end well."""
 
 
 class ExecutorError(LetheError):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import TrialError
+from harness.errors import TrialError, WorkerDiedError
 from harness.execution.node_inputs import NodeInputs, differences, inputs_of
 from harness.execution.placement import worker_resources
 from harness.execution.ray_session import node_label
@@ -57,6 +57,7 @@ def run_on_workers(
     Raises:
         TrialError: Ray does not run here, a worker's node has other packages or code than the trial's, or a worker
             failed, with the last lines of the workers' logs.
+        WorkerDiedError: A worker failed because it, or its machine, died.
     """
     if not ray.is_initialized():
         raise TrialError(f"{spec.engine} needs Ray to start its workers: run it without --executor inline.")
@@ -92,7 +93,8 @@ def run_on_workers(
         except train.TrainingFailedError as error:
             if unlike := [file.read_text(encoding="utf-8") for file in sorted(logs.glob(f"*{_UNLIKE}"))]:
                 raise TrialError(f"a worker of {spec.engine} did not start: {unlike[0]}.") from error
-            failed = TrialError(f"a worker of {spec.engine} failed: {_last_line(error, spec.samples)}")
+            kind = WorkerDiedError if _is_of_a_death(error) else TrialError
+            failed = kind(f"a worker of {spec.engine} failed: {_last_line(error, spec.samples)}")
             failed.log = tuple(_log_ends(logs, spec.samples))
             raise failed from error
         return tuple((logs / f"{rank}{_NODE}").read_text(encoding="utf-8") for rank in range(spec.engine.workers))
@@ -191,6 +193,13 @@ def _log_ends(logs: Path, policy: Policy) -> list[str]:
             ends = log_for_report(text[-WORKER_LOG_LINES:], policy)
             lines += [f"worker {log.stem}: {line}" for line in ends or ["(its log is empty)"]]
     return lines
+
+
+def _is_of_a_death(error: train.TrainingFailedError) -> bool:
+    failures = getattr(error, "worker_failures", {}).values()
+    return any(
+        isinstance(getattr(each, "health_check_failure", each), ray.exceptions.RayActorError) for each in failures
+    )
 
 
 def _last_line(error: BaseException, policy: Policy) -> str:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.errors import WorkerDiedError
 from harness.execution.interruption import INTERRUPTION
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import Event, Folders, Job, Watcher
@@ -28,7 +29,7 @@ from harness.execution.placement import trial_resources, trials_at_once
 from harness.execution.ray_faults import is_death, last_words, ray_watched
 from harness.execution.ray_session import node_label, ray_session
 from harness.execution.ray_settings import IS_LOCAL, set_ray_environment
-from harness.execution.redaction import Policy, line_for_report, log_for_report
+from harness.execution.redaction import Policy, failure_for_report, line_for_report, log_for_report
 from harness.execution.temporary_folder import temporary_folder
 from harness.execution.time_limits import Clocks, seconds_of
 from harness.plans import StudySpec
@@ -95,7 +96,7 @@ def _run_alike(queue: JobQueue, work: str) -> None:
 
 
 class _RoomHeldError(Exception):
-    """A trial was killed that had workers: what Ray Train reserved for them is free again only in another session."""
+    """A trial with workers was killed: what Ray Train reserved for them may be free again only in another session."""
 
 
 class _Search(Searcher):  # type: ignore[misc]
@@ -132,6 +133,9 @@ class _Forward(tune.Callback):  # type: ignore[misc]
         self._running: dict[str, Trial] = {}
         self._refused: set[str] = set()
         """Jobs that are over, since their node must not run them."""
+        self._died: dict[str, tuple[str, list[str]]] = {}
+        """Jobs of which a worker died: what is said of it, and the workers' last lines."""
+        self._is_room_held = False
 
     def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
         return tune.Callback, ()
@@ -142,7 +146,8 @@ class _Forward(tune.Callback):  # type: ignore[misc]
             self._clocks.stop(job.name)
             self._queue.exceed(job)
             ray.kill(trial.temporary_state.ray_actor)  # It may hang where no signal reaches it.
-        if any(_job_of(trial.config).spec.engine.workers > 1 for trial in overdue):
+            self._is_room_held |= job.spec.engine.workers > 1
+        if self._is_room_held:
             raise _RoomHeldError
 
     def on_trial_result(
@@ -153,6 +158,9 @@ class _Forward(tune.Callback):  # type: ignore[misc]
             self._refused.add(job.name)
             self._queue.fail(job, result["refusal"])
             return
+        if "died" in result:
+            self._died[job.name] = result["died"], result["log"]
+            return
         event = Event(**result["event"])
         if event.kind == "started":
             self._running[job.name] = trial
@@ -162,7 +170,9 @@ class _Forward(tune.Callback):  # type: ignore[misc]
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         job = _job_of(trial.config)
         self._clocks.stop(job.name)
-        if job.name not in self._refused:
+        if job.name in self._died:
+            self._lose(job, *self._died.pop(job.name))
+        elif job.name not in self._refused:
             self._queue.finish(job)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -170,9 +180,13 @@ class _Forward(tune.Callback):  # type: ignore[misc]
         self._clocks.stop(job.name)
         error, log, has_died = _postmortem(trial, self._temporary, job.spec.samples)
         if has_died:
-            self._queue.lose(job, error, log)
+            self._lose(job, error, log)
         else:
             self._queue.fail(job, error, log)
+
+    def _lose(self, job: Job, error: str, log: list[str]) -> None:
+        self._queue.lose(job, error, log)
+        self._is_room_held |= job.spec.engine.workers > 1
 
 
 def _job_of(config: dict[str, str]) -> Job:
@@ -229,7 +243,11 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
     torch.set_num_threads(max(1, job.spec.cpus))
     module, _, function = work.partition(":")
     run = getattr(importlib.import_module(module), function)
-    run(job, folders, lambda event: tune.report({"event": event.to_json()}))
+    try:
+        run(job, folders, lambda event: tune.report({"event": event.to_json()}))
+    except WorkerDiedError as error:
+        told, log = failure_for_report(error, job.spec.samples)
+        tune.report({"died": told, "log": log})
 
 
 def _postmortem(trial: Trial, temporary: Path, policy: Policy) -> tuple[str, list[str], bool]:

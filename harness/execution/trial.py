@@ -25,7 +25,7 @@ from harness.contracts import (
     Model,
     Number,
 )
-from harness.errors import StorageError, TrialError
+from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution.candidates import run_candidate
 from harness.execution.environment import hardware, versions
 from harness.execution.erasing import erase
@@ -62,6 +62,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
 
     Raises:
         StorageError: The journal cannot be written, so that not even the failure is kept.
+        WorkerDiedError: A worker of the trial's died: nothing is recorded, since it may be tried again.
     """
     torch.set_num_threads(max(1, job.spec.cpus))
     watch(Event(job=job.name, kind="started"))
@@ -77,6 +78,8 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     except BaseException as raised:
         error = failure(raised, exceeded(job.spec))
         clear_shared()  # Whatever went wrong may have harmed it.
+        if isinstance(error, WorkerDiedError):
+            raise error from raised
         record_failure(job, folders, watch, *failure_for_report(error, job.spec.samples))
         if job.kind == "candidate" and isinstance(error, StorageError):
             raise  # Nothing is kept of it, nor would be of the next ones.

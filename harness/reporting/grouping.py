@@ -31,7 +31,7 @@ def significance_groups(
     All pairs in all columns are one family of tests (Holm): letters that part what is alike come at most once in
     twenty tables. A metric without items, such as MAUVE, is not tested.
     """
-    if not any(evidence.by_point.values()):
+    if not rows_by_variant or not any(evidence.by_point.values()):
         return {}
     tests: dict[tuple[str, str, str], float] = {}
     all_rows = pd.concat(rows_by_variant.values())
