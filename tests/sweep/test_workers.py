@@ -179,9 +179,9 @@ def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_p
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(run(tmp_path, *many), env=marked, **pipes) as driver:
         killed = []
-        while len(killed) < deaths and driver.poll() is None:
+        while len(killed) < 2 * deaths and driver.poll() is None:
             alive = [worker for worker in _workers_of(tmp_path) if worker not in killed]
-            if alive and _running(tmp_path, "gradient_ascent"):
+            if len(alive) == 2 and _running(tmp_path, "gradient_ascent"):
                 time.sleep(8)
                 os.kill(alive[0], signal.SIGKILL)
                 killed += alive
