@@ -29,6 +29,7 @@ PACKAGES = (
     "datasets",
     "deepspeed",
     "accelerate",
+    "peft",
     "ray",
     "optuna",
 )

@@ -15,10 +15,9 @@ from harness.errors import ConfigError, Fault
 from harness.plans import Plan
 from harness.records.results import Status
 from harness.records.studies import StudyResults
-from harness.reporting.provenance import readings_of
+from harness.reporting.readings import readings_of
 from harness.sizing.estimate import UnknownEstimate
 from harness.sizing.fit_check import FitCheck, doubtful, gigabytes, large, sized, unfit
-from harness.sizing.machine import this_machine
 from harness.sizing.memory_tracker import Bytes
 from harness.sizing.size_cache import SizeCache, cache_folder
 from harness.specs import UNSEEN_ROWS, TrialSpec
@@ -171,6 +170,8 @@ def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
     Raises:
         ConfigError: It names every such trial, with the setting that makes it fit.
     """
+    from harness.sizing.machine import this_machine
+
     machine, known = this_machine(), SizeCache(cache_folder())
     if machine is None:
         return

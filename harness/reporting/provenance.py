@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.contracts import Json
 from harness.records.record import DIRTY, time_of
 from harness.records.results import Results, TrialResults
 from harness.reporting.layout import NOTHING
-from harness.specs import TrialSpec
+from harness.reporting.readings import readings_of
 
 NOT_RECORDED = "not recorded"
 """Of journals that an older version wrote."""
@@ -109,25 +108,6 @@ def machine_text(hardware: Mapping[str, str]) -> str:
     parts = [hardware.get("processor", ""), cores and f"{cores} core{'' if cores == '1' else 's'}"]
     machine = ", ".join(filter(None, [*parts, hardware.get("memory", "")]))
     return f"{machine}; GPU: {hardware['gpu']}" if hardware.get("gpu") else machine
-
-
-def readings_of(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
-    """Return a sentence on each model: how its texts begin and end, how long they may be, its stored precision."""
-    by_model = {spec.model.id: spec.reading for spec in trials if spec.reading}
-    return tuple(f"{id.rstrip('/').rpartition('/')[2]}: {_reading(reading)}." for id, reading in by_model.items())
-
-
-def _reading(reading: Mapping[str, Json]) -> str:
-    starts, ends, context, stored = (reading.get(name) for name in ("starts_with", "ends_at", "context", "stored"))
-    parts = [
-        f"every text starts with {' '.join(starts)}" if starts else "nothing is put before a text",
-        f"what it writes ends at {' or '.join(ends)}" if ends else "what it writes has no end of text",
-        f"it reads {context:,} tokens at most" if context else "its configuration sets no longest text",
-        f"weights stored in {stored}, loaded in fp32" if stored else "",
-    ]
-    judges = reading.get("judges_start_with") or {}
-    parts += [f"the judge of {role} starts each with {' '.join(start)}" for role, start in judges.items()]
-    return "; ".join(filter(None, parts))
 
 
 def _lethe(results: Results) -> str:

@@ -125,7 +125,7 @@ def test_a_text_without_tokens_is_refused_before_all_of_it_is_read(tokenizer, tm
 
         def __call__(self, texts, **settings):
             assert max(map(len, texts)) <= MOST_CHARACTERS
-            return {"input_ids": [[] for _ in texts]}
+            return {"input_ids": [[] for _ in texts], "special_tokens_mask": [0 for _ in texts]}
 
     file = tmp_path / "texts.jsonl"
     file.write_text('{"text": "' + "x" * (MOST_CHARACTERS + 1) + '"}\n')

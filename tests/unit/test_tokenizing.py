@@ -23,7 +23,7 @@ from harness.models.reading import how_it_reads, judge_facts, judges_start_with,
 from harness.models.resolving import resolve_model
 from harness.models.tokenizing import start_tokens, token_lists
 from harness.planning.trials import _judge_identity
-from harness.reporting.provenance import readings_of
+from harness.reporting.readings import readings_of
 from harness.specs import Source, TrialSpec
 from harness.toolkit import CausalJudge, judge_key
 
