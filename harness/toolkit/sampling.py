@@ -14,7 +14,8 @@ from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
 from harness.toolkit.cache import bytes_per_token, joined
 from harness.toolkit.stepping import is_cache_exact, prefill, stepper
 
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}
+"""Of a small model more are no faster on a CPU, and their memory is most of what a worker needs."""
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
 """What the keys and values of the rows that are written at once may weigh."""
 FIRST_GUESS = 128
@@ -61,7 +62,7 @@ def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device
     """Return how many rows to write at once on a device, prompts of `prompt` tokens and `tokens` tokens in all."""
     first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
     _, one = prefill(model, first, is_cached)
-    most = min(ROWS_AT_ONCE, SAMPLED_CACHE_BYTES[device.type] // (bytes_per_token(one) * tokens))
+    most = min(ROWS_AT_ONCE[device.type], SAMPLED_CACHE_BYTES[device.type] // (bytes_per_token(one) * tokens))
     return rows_at_once(vocabulary_of(model), prompt, device, most=most)
 
 
