@@ -197,9 +197,8 @@ def _log_ends(logs: Path, policy: Policy) -> list[str]:
 
 def _is_of_a_death(error: train.TrainingFailedError) -> bool:
     failures = getattr(error, "worker_failures", {}).values()
-    return any(
-        isinstance(getattr(each, "health_check_failure", each), ray.exceptions.RayActorError) for each in failures
-    )
+    causes = [getattr(failure, "health_check_failure", failure) for failure in failures]
+    return any(isinstance(cause, ray.exceptions.RayActorError) for cause in causes)
 
 
 def _last_line(error: BaseException, policy: Policy) -> str:

@@ -78,7 +78,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     except BaseException as raised:
         error = failure(raised, exceeded(job.spec))
         clear_shared()  # Whatever went wrong may have harmed it.
-        if isinstance(error, WorkerDiedError):
+        if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin only says so.
             raise error from raised
         record_failure(job, folders, watch, *failure_for_report(error, job.spec.samples))
         if job.kind == "candidate" and isinstance(error, StorageError):

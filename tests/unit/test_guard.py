@@ -205,6 +205,7 @@ def test_a_method_that_harms_at_its_end_fails_and_its_points_stand(run, clean):
 ENDINGS = {
     "exits": "TrialError: a plugin tried to end the process (SystemExit: 3).",
     "cancels": "TrialError: a plugin tried to end the process (CancelledError).",
+    "says that a worker died": "WorkerDiedError: raised at hostile/harmful_method.py",
     "leaves a thread": "TrialError: the method 'harmful_method' left a thread behind ('left'), which would keep",
     "hangs": "TrialError: it ran longer than timeout_minutes: 0.01 allows.",
     "hangs on": "TrialError: it ran longer than timeout_minutes: 0.01 allows.",

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from harness.contracts import Count, Method, Strength
+from harness.errors import WorkerDiedError
 from harness.toolkit import token_nll, train_and_yield
 
 
@@ -66,9 +67,14 @@ def hang_on(task):
             task.progress("swallowed")
 
 
+def say_that_a_worker_died(task):
+    raise WorkerDiedError("Ann Lee")
+
+
 ENDINGS = {
     "exits": lambda task: sys.exit(3),
     "cancels": cancel,
+    "says that a worker died": say_that_a_worker_died,
     "leaves a thread": lambda task: threading.Thread(target=RELEASED.wait, name="left").start(),
     "hangs": hang,
     "hangs on": hang_on,
