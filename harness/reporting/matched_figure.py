@@ -32,8 +32,8 @@ from harness.specs import ORIGINAL, RETRAINED
 _DASHES = {ORIGINAL: (0, (1, 2)), RETRAINED: (0, (5, 2))}
 _STROKE: list[AbstractPathEffect] = [withStroke(linewidth=2.5, foreground="white")]
 _ROW_INCHES = 0.27
-_TITLE_CHARACTERS = 34
-"""Of a title's line."""
+_TITLE_CHARACTERS, _LEGEND_CHARACTERS = 34, 42
+"""Of a line above a panel; of the legend's, for each column of panels."""
 _TINY = 7.5
 """Points of the letters and of what was not reached."""
 
@@ -65,7 +65,7 @@ def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_varia
             ax.set_title(title, loc="left", fontsize=9, fontweight="bold", color=INK)
         for ax in row_of_axes[len(of_model) :]:
             ax.set_axis_off()
-    _legend(figure, drawn, table)
+    _legend(figure, drawn, table, columns * _LEGEND_CHARACTERS)
     return figure
 
 
@@ -116,7 +116,7 @@ def _draw_row(ax: Axes, y: int, row: MatchedRow, colour: str, marker: str) -> No
     ax.annotate(f"{row.cells[0].text} {row.cells[0].letters}".strip(), (right, y), color=INK, **at)
 
 
-def _legend(figure: Figure, drawn: Sequence[MatchedTable], table: pd.DataFrame) -> None:
+def _legend(figure: Figure, drawn: Sequence[MatchedTable], table: pd.DataFrame, width: int) -> None:
     handles = []
     for name in (ORIGINAL, RETRAINED):
         if (table["method"] == name).any():
@@ -128,7 +128,7 @@ def _legend(figure: Figure, drawn: Sequence[MatchedTable], table: pd.DataFrame) 
         handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **HOLLOW))
     figure.legend(
         handles=handles,
-        title="Bars: 95 % interval. Methods that share a letter cannot be told apart.",
+        title=fill("Bars: 95 % interval. Methods that share a letter cannot be told apart.", width),
         title_fontsize=8,
         loc="outside lower center",
         ncols=3,

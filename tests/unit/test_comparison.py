@@ -558,3 +558,8 @@ def test_a_method_that_tuning_found_no_point_for_is_in_the_picture_too(measured,
     figure = matched_figure([replace(first, rows=(*first.rows, nowhere))], ranked.table, styles(ranked.table))
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()][-1] == "LOST"
     assert [text.get_text() for text in figure.axes[0].texts][-1] == "not reached"
+    figure.draw_without_rendering()
+    [legend] = figure.legends
+    words = legend.get_title().get_window_extent()
+    assert words.x0 >= 0, "one level's picture is narrow"
+    assert words.x1 <= figure.bbox.width
