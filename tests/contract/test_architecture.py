@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("harness", "methods", "evaluators") for path in (ROOT / folder).rglob("*.py")]
 
 
-def test_no_source_file_is_longer_than_about_250_lines():
+def test_no_source_file_is_longer_than_400_lines():
     lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in SOURCES}
-    assert {name: length for name, length in lengths.items() if length > 280} == {}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
 
 
 def test_no_utils_and_no_packages_among_the_tests():
