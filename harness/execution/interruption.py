@@ -70,8 +70,8 @@ class Interruption:
         self._import_seen_at: float | None = None
         """When an import first kept what is due waiting."""
         self._signal: int | None = None
-        self._is_told = False
-        """Whether the person at the terminal knows that a signal came."""
+        self._told: int | None = None
+        """The signal of which the terminal was told."""
         self._raised: type[BaseException] | None = None
         self._limit: _Limit | None = None
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
@@ -243,14 +243,14 @@ class Interruption:
             before = now
 
     def _count(self, arrived: list[int], reader: int) -> None:
-        if not self._is_told:
-            self._is_told = True
+        if self._told is None:
+            self._told = arrived[0]
             with suppress(OSError):
                 os.write(2, _STOPPING)
             time.sleep(SAME_SECONDS)
             _signals(reader, 0)
         elif {*arrived} != {signal.SIGHUP}:  # One terminal that closes sends several: its shell passes them on.
-            self.end_at_once(128 + (self._signal or arrived[0]))
+            self.end_at_once(128 + self._told)
 
     def _tick(self, now: float, seconds: float) -> None:
         limit = self._limit  # The main thread may put another in its place meanwhile.
