@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import ConfigError, DataError, LetheError, ModelError
+from harness.execution.command import run_command
 from harness.execution.interruption import INTERRUPTION, Interrupted
 from harness.files import write_whole
 from harness.messages import printable, shown
@@ -194,4 +195,4 @@ def _reported(results: Results, *, is_kept: bool) -> tuple[RankedTable, str]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

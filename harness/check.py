@@ -30,7 +30,7 @@ import yaml
 
 from harness.contracts import Method
 from harness.errors import DataError, LetheError, PluginError, unknown
-from harness.execution.threads import leave
+from harness.execution.command import run_command
 from harness.messages import shown
 from harness.paths import path_of
 from harness.planning.validation import collected, validated
@@ -176,4 +176,4 @@ def _run(checked: _Checked, settings: dict[str, Any], *, verbose: bool) -> int:
 
 
 if __name__ == "__main__":
-    leave(main())
+    run_command(main)

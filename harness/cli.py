@@ -13,10 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import DataError, LetheError
-from harness.execution.threads import leave
+from harness.errors import DataError, LetheError, StorageError
+from harness.execution.command import run_command
 from harness.paths import folder_argument
-from harness.terminal import tell
+from harness.terminal import lost_output, tell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -46,7 +46,9 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `lethe VERB ...` and return its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if argv is None:  # The command itself: a plugin may have left a thread that would go on for ever.
+        run_command(partial(main, sys.argv[1:]))
+    arguments = list(argv) or ["--help"]
     parser = _parser()
     if arguments[0] == "--version":
         tell(version_text())
@@ -60,13 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _, function = VERBS[verb.name][0].partition(":")
     run: Verb = getattr(import_module(module), function)
     try:
-        exit_code = run(rest)
+        return run(rest)
     except LetheError as error:
         tell(f"{type(error).__name__}: {error}", is_error=True)
-        exit_code = 1
-    if argv is None:  # The command itself: a plugin may have left a thread that would go on for ever.
-        leave(exit_code)
-    return exit_code
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -132,6 +131,8 @@ def items(argv: Sequence[str]) -> int:
         table = tables.setdefault(tuple(rows["item"]), rows[["item", "cluster"]].reset_index(drop=True))
         table[str(metric)] = rows["value"].to_numpy()
     tell("\n".join(table.to_csv(index=False) for table in tables.values()), end="")
+    if why := lost_output():
+        raise StorageError(f"the items could not be printed whole: {why}. Print them to another place.")
     return 0
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import DataError, LetheError, StorageError
+from harness.execution.command import run_command
 from harness.paths import folder_argument, path_argument
 from harness.records.journal import Journal
 from harness.records.results import read_results
@@ -87,4 +88,4 @@ def _compare(stated: pd.DataFrame, ours: RankedTable) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.errors import LetheError, StorageError
+from harness.execution.command import run_command
 from harness.files import write_whole
 from harness.library import refuse_without_results
 from harness.messages import printable
@@ -150,4 +151,4 @@ def _lines(found: Differences) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

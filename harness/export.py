@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from harness.digests import file_digest
 from harness.errors import DataError, LetheError, StorageError
+from harness.execution.command import run_command
 from harness.files import folder_whole, write_whole
 from harness.paths import folder_argument, path_argument
 from harness.storage import writing
@@ -179,4 +180,4 @@ def _about(point: PointResults) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

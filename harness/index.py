@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import DataError, LetheError, StorageError
+from harness.execution.command import run_command
 from harness.execution.tuned import unfinished_studies
 from harness.files import write_whole
 from harness.paths import folder_argument
@@ -64,4 +65,4 @@ def index_entries(results: Path) -> list[IndexEntry]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

@@ -9,7 +9,6 @@ Exit codes: 0 all is here, 1 something is missing, 2 the sweep file is wrong.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from harness import hub
 from harness.contracts import Evaluator
 from harness.errors import ConfigError, LetheError
+from harness.execution.command import run_command
 from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
 from harness.models.fetching import cache_state, fetch_model
@@ -161,4 +161,4 @@ def _is_local(id: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

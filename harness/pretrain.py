@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import platform
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -24,6 +23,7 @@ import torch
 import transformers
 
 from harness.errors import LetheError, ModelError
+from harness.execution.command import run_command
 from harness.files import folder_whole, recover, write_whole
 from harness.miniature import checkpoints, corpus, training
 from harness.miniature.building import build_model, build_tokenizer
@@ -186,4 +186,4 @@ def _train_models(sizes: Mapping[str, Size], weights: Path, jobs: int) -> dict[s
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Literal
 
 # What takes long to import is imported when it is used: a signal during that is already ours.
 from harness.errors import ConfigError, ExecutorError, LetheError, StorageError
+from harness.execution.command import run_command
 from harness.execution.interruption import INTERRUPTION
-from harness.execution.threads import leave
 from harness.messages import shown
 from harness.paths import folder_argument, path_argument
-from harness.terminal import tell
+from harness.terminal import lasting_streams, tell
 
 if TYPE_CHECKING:
     from harness.execution.jobs import Event, Executor, Folders, Job, Watcher
@@ -117,7 +117,8 @@ def run_sweep(
 
     planned = plan(Path(file), overrides, only)
     folders = _folders(results, planned)
-    with Journal(folders.results / "journal").held(), LiveTracking(folders.results) as tracking:
+    journal = Journal(folders.results / "journal")
+    with lasting_streams(), journal.held(), LiveTracking(folders.results) as tracking:
         return _run(Path(file), planned, executor, folders, tracking)
 
 
@@ -276,4 +277,4 @@ def _tell(outcome: SweepResults) -> int:
 
 
 if __name__ == "__main__":
-    leave(main())
+    run_command(main)

@@ -2,34 +2,84 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
-from collections.abc import Iterable
-from typing import TextIO
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from harness.messages import printable
 
+_LOST: dict[int, OSError] = {}
+"""Why nothing more is written to an output of this process, by its descriptor."""
+
+
+class _Lasting(io.FileIO):
+    """A file to which writing never fails: from the first time that it would, all goes nowhere."""
+
+    def write(self, data: Any, /) -> int:
+        """Write what can be written, and return how much of the data is dealt with."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            _LOST[self.fileno()] = error
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return len(data)
+
+
+@contextmanager
+def lasting_streams() -> Iterator[None]:
+    """Meanwhile print to where it is printed, or nowhere once nothing can be written there any more.
+
+    A reader may leave (`| head`), a terminal be closed, a disk be full: what a command is for, it writes to files.
+    Streams that are not the process's own, a notebook's say, stay as they are.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # Else the next file to be opened is printed into.
+        pass
+    os.close(descriptor)
+    before = sys.stdout, sys.stderr
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _lasting(sys.__stdout__, 1)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _lasting(sys.__stderr__, 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _lasting(stream: TextIO | None, descriptor: int) -> TextIO:
+    raw = _Lasting(descriptor, "w", closefd=False)
+    if not isinstance(stream, io.TextIOWrapper):  # It was closed before the process began.
+        return io.TextIOWrapper(io.BufferedWriter(raw), write_through=True)
+    with suppress(OSError):
+        stream.flush()
+    is_direct = stream.write_through
+    buffer = cast(BinaryIO, raw) if is_direct else io.BufferedWriter(raw)
+    return io.TextIOWrapper(
+        buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering, write_through=is_direct
+    )
+
+
+def lost_output() -> str:
+    """Return why what was printed as the result is not whole, if it is not; nobody misses it whose terminal is gone."""
+    error = _LOST.get(1)
+    return "" if error is None or error.errno in (errno.EPIPE, errno.EIO) else str(error.strerror)
+
 
 def tell(*lines: object, is_error: bool = False, end: str = "\n") -> None:
-    """Print lines, whatever they are made of, to where results go or to where errors go.
-
-    If nobody reads there any more (`| head`), they go nowhere: what a command is for, it writes to files.
-    """
+    """Print lines, whatever they are made of, to where results go or to where errors go."""
     stream = sys.stderr if is_error else sys.stdout
-    try:
-        print(printable("\n".join(map(str, lines))), end=end, file=stream, flush=True)
-    except BrokenPipeError:
-        _discard(stream)
-
-
-def _discard(stream: TextIO) -> None:
-    """Let all that is written to a stream from now on go nowhere, what it still holds included."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    print(printable("\n".join(map(str, lines))), end=end, file=stream, flush=True)
 
 
 class SafeConsole(Console):
@@ -39,11 +89,6 @@ class SafeConsole(Console):
         """Yield the segments of a renderable, their texts printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
-
-    def on_broken_pipe(self) -> None:
-        """Go on, saying nothing: rich would end the process."""
-        self.quiet = True
-        _discard(sys.stdout)
 
 
 def console(width: int) -> Console:

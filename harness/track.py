@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import DataError, LetheError
+from harness.execution.command import run_command
 from harness.library import load_results
 from harness.paths import folder_argument
 from harness.records.live_tracking import only_tracking, reason_of
@@ -52,4 +53,4 @@ def _track(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import DataError, LetheError
+from harness.execution.command import run_command
 from harness.library import load_results
 from harness.paths import path_argument
 from harness.records.published import published_conditions
@@ -67,4 +68,4 @@ def _whole_tables(folder: Path) -> list[ComparedTable]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main)

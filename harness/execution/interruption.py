@@ -28,14 +28,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends a sweep: Ctrl-C, a scheduler or `kill`, a terminal that was closed."""
 AGAIN_SECONDS = 2.0
 """After which something that nobody has heard is raised again."""
-SAME_SECONDS = 0.3
-"""In which several signals count as one: a scheduler may signal a process and its group."""
+SAME_SECONDS = 0.05
+"""In which several signals count as one: `timeout`, or a scheduler, signals a process and then its group."""
 LONGEST_TICK_SECONDS = 10.0
 """What lies between two looks at the clock counts as this much at most: a process that was stopped did not run."""
 IMPORT_SECONDS = 15.0
 """For which an import may keep what is due waiting."""
 _TICK_SECONDS = 0.2
-_STOP_WATCHING = 0
+_WAKE = 0
 _STOPPING = b"\nStopping; what is measured is kept. Once more ends at once.\n"
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -70,7 +70,9 @@ class Interruption:
         self._import_seen_at: float | None = None
         """When an import first kept what is due waiting."""
         self._signal: int | None = None
-        self._signalled_at: float | None = None
+        self._told: int | None = None
+        """The signal of which the terminal was told."""
+        self._raised: type[BaseException] | None = None
         self._limit: _Limit | None = None
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
         self._cleanups: list[Callable[[], None]] = []
@@ -95,15 +97,17 @@ class Interruption:
         self.is_watched = True
         watcher.start()
         pipe_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        hook_before, sys.unraisablehook = sys.unraisablehook, partial(self._on_unraisable, sys.unraisablehook)
         try:
             self.take_signals()
             yield
         finally:
             self.is_watched, self._handlers = False, {}
+            sys.unraisablehook = hook_before
             for signum, handler in before.items():
                 signal.signal(signum, handler or signal.SIG_DFL)
             signal.set_wakeup_fd(pipe_before)
-            os.write(writer, bytes([_STOP_WATCHING]))
+            os.write(writer, bytes([_WAKE]))
             watcher.join()
             os.close(reader)
             os.close(writer)
@@ -208,7 +212,16 @@ class Interruption:
             self._due = None  # The trial ended while its limit was being noticed.
         if self._due is not None and not self._deferrals and not self._must_wait_for_import():
             self._raised_at = time.monotonic()
-            raise self._due()
+            error = self._due()
+            self._raised = type(error)  # Not itself: it holds the frames of a trial, and so its model.
+            raise error
+
+    def _on_unraisable(self, before: Callable[[sys.UnraisableHookArgs], object], args: sys.UnraisableHookArgs) -> None:
+        """Say nothing of what Python dropped and is raised again, nor of what is left while a sweep ends."""
+        if self._due is not None and args.exc_type is self._raised:
+            self._raised_at = -math.inf  # Nobody heard it.
+        elif not self.is_signalled:
+            before(args)
 
     def _must_wait_for_import(self) -> bool:
         if not _is_importing():
@@ -222,25 +235,22 @@ class Interruption:
 
     def _watch(self, reader: int) -> None:
         before = time.monotonic()
-        while True:
-            ready, _, _ = select.select([reader], [], [], _TICK_SECONDS)
-            for signum in os.read(reader, 64) if ready else b"":
-                if signum == _STOP_WATCHING:
-                    return
-                if signum in SIGNALS:
-                    self._count(signum)
+        while self.is_watched:
+            if arrived := _signals(reader, _TICK_SECONDS):
+                self._count(arrived, reader)
             now = time.monotonic()
             self._tick(now, now - before)
             before = now
 
-    def _count(self, signum: int) -> None:
-        now = time.monotonic()
-        if self._signalled_at is None:
-            self._signalled_at = now
+    def _count(self, arrived: list[int], reader: int) -> None:
+        if self._told is None:
+            self._told = arrived[0]
             with suppress(OSError):
                 os.write(2, _STOPPING)
-        elif now - self._signalled_at > SAME_SECONDS:
-            self.end_at_once(128 + (self._signal or signum))
+            time.sleep(SAME_SECONDS)
+            _signals(reader, 0)
+        elif {*arrived} != {signal.SIGHUP}:  # One terminal that closes sends several: its shell passes them on.
+            self.end_at_once(128 + self._told)
 
     def _tick(self, now: float, seconds: float) -> None:
         limit = self._limit  # The main thread may put another in its place meanwhile.
@@ -251,6 +261,12 @@ class Interruption:
                 self._raised_at = -math.inf
         if self._due is not None and not self._deferrals and now - self._raised_at > AGAIN_SECONDS:
             self._wake()
+
+
+def _signals(reader: int, seconds: float) -> list[int]:
+    """Return the signals that are told of in a pipe, once there are any or so much time has passed."""
+    ready, _, _ = select.select([reader], [], [], seconds)
+    return [signum for signum in os.read(reader, 64) if signum in SIGNALS] if ready else []
 
 
 def _is_importing() -> bool:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.execution.folder_removal import kill_users
 from harness.execution.interruption import INTERRUPTION
 from harness.execution.ray_faults import shut_down, starting
 from harness.execution.ray_settings import IS_LOCAL, forwarded_environment, set_ray_environment
-from harness.execution.temporary_folder import kill_users
 
 set_ray_environment()
 

@@ -45,7 +45,10 @@ _FORWARDED = frozenset(
     }
 )
 """What a cluster's workers are told; workers of this machine inherit everything. Ray writes what it is told to its logs
-in clear, so nothing that holds a secret is here: a token belongs into each machine's own HF_HOME."""
+and on a command line in clear, so nothing that holds a secret is here: a token belongs into each machine's own HF_HOME.
+"""
+PASSED_BY_TUNE = frozenset(_SETTINGS)
+"""What Tune may tell its trials besides; left to itself it tells them AWS's keys too."""
 
 
 def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from harness.execution.node_check import refusal
 from harness.execution.placement import trial_resources, trials_at_once
 from harness.execution.ray_faults import is_death, last_words, ray_watched
 from harness.execution.ray_session import node_label, ray_session
-from harness.execution.ray_settings import IS_LOCAL, set_ray_environment
+from harness.execution.ray_settings import IS_LOCAL, PASSED_BY_TUNE, set_ray_environment
 from harness.execution.redaction import Policy, failure_for_report, line_for_report, log_for_report
 from harness.execution.temporary_folder import temporary_folder
 from harness.execution.time_limits import Clocks, seconds_of
@@ -38,8 +38,11 @@ set_ray_environment()
 
 import ray  # noqa: E402
 from ray import tune  # noqa: E402
+from ray.tune.execution import class_cache  # noqa: E402
 from ray.tune.experiment import Trial  # noqa: E402
 from ray.tune.search import Searcher  # noqa: E402
+
+class_cache.ENV_VARS_TO_PROPAGATE &= PASSED_BY_TUNE
 
 RUN_JOB = "harness.execution.trial:run_job"
 _LOG_LINES = 40

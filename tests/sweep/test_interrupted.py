@@ -1,6 +1,7 @@
 """Whole sweeps as a user starts them, cold and inline, interrupted at any moment: none ignores it."""
 
 import os
+import pty
 import random
 import signal
 import subprocess
@@ -42,13 +43,13 @@ sys.addaudithook(watch)
 """
 
 
-def start(folder, interrupt_at=""):
+def start(folder, interrupt_at="", executor="inline", **streams):
     (folder / "tiny.yaml").write_text(SWEEP)
     (folder / "sitecustomize.py").write_text(ON_IMPORT)
     marks = {"WATCHES": str(folder / "watches"), "INTERRUPTED": str(folder / "interrupted"), "AT": interrupt_at}
     told = {f"LETHE_TEST_{name}": value for name, value in marks.items()}
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = ["-m", "harness.sweep", str(folder / "tiny.yaml"), "--executor", "inline", "--results", str(folder)]
+    command = ["-m", "harness.sweep", str(folder / "tiny.yaml"), "--executor", executor, "--results", str(folder)]
     # A shell's background jobs ignore Ctrl-C.
     heed = (
         "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
@@ -56,9 +57,8 @@ def start(folder, interrupt_at=""):
     return subprocess.Popen(
         [sys.executable, "-c", heed, sys.executable, *command],
         cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
         env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **told},
     )
 
@@ -88,6 +88,26 @@ def test_a_cold_sweep_ends_when_it_is_told_to(tmp_path, seed):
     else:
         assert sweep.returncode == CODES[signum], errors
         assert "Traceback" not in errors
+        assert "Exception ignored" not in errors
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+@pytest.mark.parametrize("gone", ["terminal", "reader", "disk"])
+def test_a_sweep_goes_on_without_its_terminal(tmp_path, executor, gone):
+    ours, theirs = pty.openpty() if gone == "terminal" else os.pipe()
+    if gone == "disk":
+        theirs = os.open("/dev/full", os.O_WRONLY)
+    sweep = start(tmp_path, executor=executor, stdout=theirs)
+    os.close(theirs)
+    while gone == "terminal" and not os.read(ours, 100):
+        pass
+    os.close(ours)
+    _, errors = sweep.communicate(timeout=600)
+    assert sweep.returncode == 0, errors
+    assert errors == ("What was printed is not whole: No space left on device.\n" if gone == "disk" else "")
+    assert rows(tmp_path) == POINTS
+    assert (tmp_path / "tiny" / "report.html").exists()
 
 
 @pytest.mark.soak

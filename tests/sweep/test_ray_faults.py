@@ -193,6 +193,7 @@ def test_a_signal_at_any_moment_ends_the_driver(start, base, records, seed):
     assert code in (0, 129, 130, 143), errors
     assert not any(isinstance(record, Failed) for journaled in records() for record in journaled)
     assert "Traceback" not in errors
+    assert "Exception ignored" not in errors
     assert "@" not in errors, "the stack of Ray's C++ part"
 
 
@@ -216,10 +217,29 @@ def test_a_plugin_that_crashes_is_tried_once_more_and_the_others_go_on(start, ba
 def test_a_second_signal_ends_all_at_once(start, base):
     driver = start(600)
     workers_of(driver)
-    for _ in range(3):
-        driver.send_signal(signal.SIGINT)
-        time.sleep(0.5)
-    assert ended(driver, base, 10)[0] == 130
+    driver.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    driver.send_signal(signal.SIGINT)
+    code, errors = ended(driver, base, 20)
+    assert code == 130
+    assert "Exception ignored" not in errors
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_driver_that_is_killed_at_any_moment_leaves_nothing_for_long(start, base, records, seed):
+    driver = start(2)
+    if seed % 2:
+        workers_of(driver)
+    time.sleep(random.Random(seed).uniform(0, 8))
+    driver.kill()
+    driver.communicate()
+    until = time.monotonic() + 20
+    while (running(base) or list(base.iterdir())) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert running(base) == []
+    assert list(base.iterdir()) == []
+    assert ended(start(0.1), base) == (0, "")
+    assert records() == WORKED
 
 
 def test_a_driver_that_was_stopped_goes_on(start, base, records):

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,10 @@ import ray, torch
 from harness.execution.jobs import Event
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Stopped
+
+def in_logs():
+    folder = Path(ray._private.worker._global_node.get_session_dir_path())
+    return [file.name for file in folder.rglob("*") if file.is_file() and b"MARKED" in file.read_bytes()]
 
 def work(job, folders, watch):
     said = job.spec.settings
@@ -58,6 +63,8 @@ def work(job, folders, watch):
         "threads": torch.get_num_threads(),
         "address": ray.util.get_node_ip_address(),
         "directory": os.getcwd(),
+        "inherited": os.environ.get("AWS_SECRET_ACCESS_KEY"),
+        "logged": in_logs(),
     }
     watch(Event(job=job.name, kind="finished", done=1, total=1, detail=detail))
 """
@@ -73,6 +80,31 @@ jobs = [Job.from_json(data) for data in json.loads(sys.argv[1])]
 folders = Folders(results=Path(sys.argv[2]) / "results", artifacts=Path(sys.argv[2]) / "artifacts")
 run_with_ray(jobs, folders, lambda event: print(event.job, event.kind, event.detail, flush=True), work="our_work:work")
 """
+
+
+SECRETS = [
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET"),
+    *("HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_PASSWORD", "RAY_REDIS_PASSWORD", "OF_MY_OWN"),
+]
+
+
+@contextmanager
+def command_lines_watched():
+    """Yield a set of the command lines of this machine that hold a secret, as they are seen meanwhile."""
+    seen, over = set(), threading.Event()
+
+    def look():
+        while not over.wait(0.02):
+            for process in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError):
+                    if b"MARKED" in (line := (process / "cmdline").read_bytes()):
+                        seen.add(line)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    yield seen
+    over.set()
+    looking.join()
 
 
 class Watcher:
@@ -145,8 +177,10 @@ def ran(tmp_path_factory, short_folder, make_job, make_spec):
         patch.setenv("PYTHONPATH", str(root))
         patch.setenv("HOME", str(root / "home"))
         patch.setattr(tempfile, "tempdir", short_folder)
+        for name in SECRETS:
+            patch.setenv(name, f"MARKED {name}")
         output = root / "output"
-        with output.open("w") as file:
+        with output.open("w") as file, command_lines_watched() as telling:
             saved = os.dup(1), os.dup(2)
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
@@ -163,6 +197,7 @@ def ran(tmp_path_factory, short_folder, make_job, make_spec):
         "results": root / "results",
         "output": output.read_text(),
         "home": root / "home",
+        "telling": telling,
         "temporary": [path.name for path in Path(short_folder).iterdir()],
     }
 
@@ -242,6 +277,13 @@ def test_a_worker_has_its_threads_stays_in_our_folder_and_listens_to_this_machin
     assert {detail["threads"] for detail in details} == {1}
     assert {detail["directory"] for detail in details} == {str(Path.cwd())}
     assert {detail["address"] for detail in details} == {"127.0.0.1"}
+
+
+def test_no_secret_of_the_environment_is_on_a_command_line_or_in_a_log_and_workers_inherit_it(ran):
+    details = [event.detail for event in ran["events"] if event.kind == "finished"]
+    assert {detail["inherited"] for detail in details} == {"MARKED AWS_SECRET_ACCESS_KEY"}
+    assert [detail["logged"] for detail in details] == [[]] * len(details)
+    assert ran["telling"] == set()
 
 
 def test_ray_says_nothing_and_leaves_nothing(ran):

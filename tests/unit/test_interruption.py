@@ -185,23 +185,73 @@ def test_handlers_are_put_back_and_a_second_watcher_changes_nothing(watching):
     assert signal.getsignal(signal.SIGINT) == handler
 
 
-TWICE = """
+SIGNALLED = """
 import hashlib, os, signal, sys, threading, time
 from harness.execution.interruption import INTERRUPTION
+began = time.monotonic()
 signal.signal(signal.SIGINT, signal.default_int_handler)
-with INTERRUPTION.watched(signals=True), INTERRUPTION.cleaning_up(lambda: print("cleaned", flush=True)):
-    for seconds in (0.1, *map(float, sys.argv[1:])):
-        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+late = lambda: print("late" if time.monotonic() - began > 2.5 else "soon", flush=True)
+with INTERRUPTION.watched(signals=True), INTERRUPTION.cleaning_up(late):
+    for sent in sys.argv[1:]:
+        name, _, seconds = sent.partition("@")
+        threading.Timer(float(seconds), os.kill, (os.getpid(), signal.Signals[name])).start()
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # C code, for minutes.
 """
 
 
-def test_a_second_signal_ends_the_process_at_once_even_in_c_code():
+@pytest.mark.parametrize(
+    ("sent", "ends"),
+    [
+        (["SIGINT@0.1", "SIGINT@0.3"], "soon"),
+        (["SIGINT@0.1", "SIGINT@0.9"], "soon"),
+        (["SIGINT@0.1", "SIGTERM@0.6"], "soon"),
+        # `timeout` signals a process and its group, and both a terminal that closes and its shell send SIGHUP.
+        (["SIGINT@0.1", "SIGINT@0.1", "SIGINT@3"], "late"),
+        (["SIGINT@0.1", "SIGHUP@0.6", "SIGINT@3"], "late"),
+    ],
+)
+def test_a_second_signal_ends_the_process_at_once_even_in_c_code(sent, ends):
     ended = subprocess.run(
-        [sys.executable, "-c", TWICE, "0.7"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", SIGNALLED, *sent], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (ended.returncode, ended.stdout) == (130, "cleaned\n")
-    assert "Once more ends at once" in ended.stderr
+    assert (ended.returncode, ended.stdout) == (130, f"{ends}\n")
+    assert ended.stderr == interruption._STOPPING.decode()
+
+
+DROPPING = """
+import os, signal, time
+from harness.execution.interruption import INTERRUPTION, Interrupted
+
+class Finalised:
+    def __init__(self, end):
+        self.end = end
+
+    def __del__(self):
+        self.end()
+
+def interrupted():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(30)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with INTERRUPTION.watched(signals=True):
+    Finalised(lambda: 1 / 0)
+    try:
+        Finalised(interrupted)
+        time.sleep(30)
+    except Interrupted:
+        INTERRUPTION.heard()
+        print("interrupted")
+    Finalised(lambda: [].remove("what is left while all ends"))
+"""
+
+
+def test_python_says_nothing_of_an_interruption_that_it_drops_and_other_faults_are_told():
+    ended = subprocess.run([sys.executable, "-c", DROPPING], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "interrupted\n"
+    assert ended.stderr.count("Exception ignored") == 1
+    assert "ZeroDivisionError" in ended.stderr
+    assert "ValueError" not in ended.stderr
 
 
 def test_what_a_plugin_raises_fails_its_trial_whatever_it_is(watching):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,61 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_for_good(base):
     with temporary_folder():
         assert len(left(base)) == 1
     assert left(base) == []
+
+
+STAYING = """
+import subprocess, sys, tempfile, time
+tempfile.tempdir = sys.argv[1]
+from harness.execution.temporary_folder import temporary_folder
+with temporary_folder() as folder, (folder / "log").open("w") as log:
+    agent = subprocess.Popen(["sleep", "600"], stdout=log, start_new_session=True)
+    print(folder.parent.name, agent.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def staying(base):
+    """Return a starter of drivers, each with its folder's name and the number of a process that writes into it."""
+    drivers = []
+
+    def start():
+        driver = subprocess.Popen([sys.executable, "-c", STAYING, base], stdout=subprocess.PIPE, text=True)
+        drivers.append(driver)
+        name, agent = driver.stdout.readline().split()
+        return driver, base / name, Path("/proc") / agent
+
+    yield start
+    for driver in drivers:
+        driver.kill()
+        driver.communicate()
+    wait_until(lambda: not left(base))
+
+
+def wait_until(holds, seconds=20):
+    until = time.monotonic() + seconds
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert holds()
+
+
+def test_when_a_driver_is_killed_its_folder_goes_with_what_runs_in_it_and_others_stay(staying):
+    (killed, folder, agent), (_, other, others_agent), (stopped, held, held_agent) = (staying() for _ in range(3))
+    stopped.send_signal(signal.SIGSTOP)
+    killed.kill()
+    wait_until(lambda: not folder.exists() and not agent.exists())
+    time.sleep(2)  # The others' are looked at each second too.
+    assert all(path.exists() for path in (other, others_agent, held, held_agent))
+
+
+def test_a_driver_that_ends_well_leaves_no_process_of_its_own(base):
+    with temporary_folder() as folder:
+        waiting = [path for path in Path("/proc").glob("[0-9]*") if str(folder.parent) in command_of(path)]
+        assert len(waiting) == 1
+    assert not waiting[0].exists()
+
+
+def command_of(process):
+    with suppress(OSError):
+        return (process / "cmdline").read_text()
+    return ""
