@@ -211,7 +211,7 @@ class Interruption:
             raise self._due()
 
     def _must_wait_for_import(self) -> bool:
-        if not _is_importing():
+        if not is_importing():
             self._import_seen_at = None
             return False
         self._import_seen_at = self._import_seen_at or time.monotonic()
@@ -253,7 +253,7 @@ class Interruption:
             self._wake()
 
 
-def _is_importing() -> bool:
+def is_importing() -> bool:
     """Return whether the code that runs, or that a signal interrupted, is part of an import."""
     frame = sys._getframe()
     while frame.f_back is not None:
