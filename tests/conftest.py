@@ -24,8 +24,8 @@ from transformers import BertConfig, BertModel, GPTNeoConfig, GPTNeoForCausalLM,
 from harness.contracts import Checkpoint, Sequences, Training
 from harness.errors import ConfigError
 from harness.execution import judges, memorized, tasks, trial
-from harness.execution.guard import ProcessState
 from harness.execution.jobs import Folders, Job
+from harness.execution.process_state import ProcessState
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plans import Plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from harness.contracts import ErasedModel
@@ -14,7 +15,6 @@ from harness.execution.inputs import clear_shared, validation_set
 from harness.execution.jobs import CandidateTask, Event, Folders, Job, Watcher
 from harness.execution.probing import asked_for, probe, selection_set, shared_probe
 from harness.execution.redaction import failure_for_report
-from harness.execution.time_limits import exceeded
 from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
@@ -48,7 +48,7 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
     except StorageError:  # No fault of its settings: it is tried again when the sweep is run again.
         raise
     except BaseException as raised:  # Whatever a plugin raises at settings that nobody has tried before.
-        error = failure(raised, exceeded(job.spec))
+        error = failure(raised, job.spec)
         clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
     candidate = Candidate(
@@ -74,16 +74,17 @@ def _walk(
     seen.original |= shared_probe(study, spec.model, artifacts)
     seen.targets |= {str(target): asked_for(study, target, artifacts) for target in study.targets}
     settings = {**spec.settings, spec.strength_name: spec.strengths[-1]}
-    for erasure in erase(spec, artifacts, spec.strengths, settings, progress):
-        erased = erasure.erased
-        numbers = probe(erased.model, selection, validation)
-        seen.probes.append({"strength": erased.strength, **numbers, "optimiser_steps": _steps(study, spec, erased)})
-        if is_outside(study, seen.original, numbers):
-            return COLLAPSED
-        if all(numbers[target.metric] <= seen.targets[str(target)] for target in study.targets):
-            return PAST
-        if erased.stop_reason:
-            return STOPPED
+    with closing(erase(spec, artifacts, spec.strengths, settings, progress)) as erasures:
+        for erasure in erasures:
+            erased = erasure.erased
+            numbers = probe(erased.model, selection, validation)
+            seen.probes.append({"strength": erased.strength, **numbers, "optimiser_steps": _steps(study, spec, erased)})
+            if is_outside(study, seen.original, numbers):
+                return COLLAPSED
+            if all(numbers[target.metric] <= seen.targets[str(target)] for target in study.targets):
+                return PAST
+            if erased.stop_reason:
+                return STOPPED
     return WHOLE
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,15 +49,16 @@ def erase(
     wanted: tuple[Number, ...],
     settings: Mapping[str, Json],
     progress: Callable[[str], None],
-) -> Iterator[Erasure]:
-    """Yield the erasures at the wanted strengths.
+) -> Generator[Erasure, None, None]:
+    """Yield the erasures at the wanted strengths; who wants no more closes it, and what the method then does counts.
 
     A method that needs the memorised model does its training there: it erases in this process.
     """
     if spec.engine.workers == 1 or spec.reference == "memorized_model":
         task = ErasingTask(spec, artifacts, wanted, progress)
-        for erased in _erased(spec, settings, task):
-            yield Erasure(erased, _warnings(task, erased), adapter=merged_adapter(erased.model))
+        with closing(_erased(spec, settings, task)) as models:
+            for erased in models:
+                yield Erasure(erased, _warnings(task, erased), adapter=merged_adapter(erased.model))
         return
     from harness.execution.ray_train import run_on_workers
 
@@ -77,7 +79,7 @@ def erase(
             yield Erasure(erased, warnings, peak, adapter, nodes)
 
 
-def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Iterator[ErasedModel]:
+def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Generator[ErasedModel, None, None]:
     method = METHODS.configure(spec.method, dict(settings))
     return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task)
 

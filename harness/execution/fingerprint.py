@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ CHUNK = 1 << 18
 NAMED_PARTS = 3
 """Parts of one thing that a message names; the others are counted."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_FUNCTIONS = (FunctionType, MethodType, partial)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -83,7 +85,8 @@ def weights_fingerprints(module: torch.nn.Module, whose: str) -> Fingerprints:
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         fingerprints[f"{whose} weights", name] = fingerprint(tensor)
     for name, part in module.named_modules():
-        fingerprints[f"{whose} modules", name] = type(part), id(vars(part).get("forward"))
+        patched = [(held, id(value)) for held, value in vars(part).items() if isinstance(value, _FUNCTIONS)]
+        fingerprints[f"{whose} modules", name] = type(part), tuple(patched)
         fingerprints[f"{whose} hooks", name] = tuple(tuple(getattr(part, hooks)) for hooks in _HOOKS)
     return fingerprints
 

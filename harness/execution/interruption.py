@@ -224,7 +224,7 @@ class Interruption:
             before(args)
 
     def _must_wait_for_import(self) -> bool:
-        if not _is_importing():
+        if not is_importing():
             self._import_seen_at = None
             return False
         self._import_seen_at = self._import_seen_at or time.monotonic()
@@ -269,7 +269,7 @@ def _signals(reader: int, seconds: float) -> list[int]:
     return [signum for signum in os.read(reader, 64) if signum in SIGNALS] if ready else []
 
 
-def _is_importing() -> bool:
+def is_importing() -> bool:
     """Return whether the code that runs, or that a signal interrupted, is part of an import."""
     frame = sys._getframe()
     while frame.f_back is not None:

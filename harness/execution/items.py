@@ -94,8 +94,8 @@ def _are_close(number: float, total: float) -> bool:
 def _array(evaluation: Evaluation, metric: Metric, name: str, count: int) -> NDArray[np.float64]:
     if name not in evaluation.per_item:
         raise TrialError(
-            f"'{metric.name}' declares items ('{metric.items}'), and `per_item` holds no '{name}'. It holds "
-            f"{', '.join(evaluation.per_item) or 'nothing'}."
+            f"'{metric.name}' declares items ('{metric.items}'), and `per_item` holds no '{name}' among its "
+            f"{len(evaluation.per_item)} names."
         )
     values = np.array(evaluation.per_item[name], dtype=np.float64)
     if values.shape != (count,):

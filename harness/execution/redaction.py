@@ -78,7 +78,7 @@ def _redacted(error: BaseException) -> tuple[str, list[str]]:
     lines = _positions(error)[-LOG_LINES:]
     if _is_own(error):
         return f"{type(error).__name__}: {error}", [*lines, *_log_of(error)]
-    at = [position for code, line in _frames(error) if (position := _at(code, line))]
+    at = [where for code, line in _frames(error) if (where := position(code, line))]
     place = f"raised at {at[-1]}; " if at else ""
     return f"{_type_name(error)}: {place}{_WITHHELD}", lines
 
@@ -138,7 +138,7 @@ def _positions(error: BaseException) -> list[str]:
     lines: list[str] = []
     for related in reversed(list(_related(error))):
         lines.append(f"{_type_name(related)}:")
-        lines += [f"  {position}" for code, line in _frames(related) if (position := _at(code, line))]
+        lines += [f"  {where}" for code, line in _frames(related) if (where := position(code, line))]
     return lines
 
 
@@ -165,7 +165,7 @@ def _type_name(error: BaseException) -> str:
     return "BaseException"
 
 
-def _at(code: CodeType, line: int) -> str:
+def position(code: CodeType, line: int) -> str:
     """Return a position in the code, '' where that is in no file."""
     place = _place(code.co_filename)
     return f"{place}, line {line}, in {code.co_name}" if place else ""

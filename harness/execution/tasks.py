@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from harness.contracts import Checkpoint, Definition, Generations, Model, MoreTexts, Number, Sequences, Training
 from harness.execution.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
-from harness.execution.guard import ProcessState, refuse_changes
+from harness.execution.guard import refuse_changes
 from harness.execution.inputs import (
     device_of,
     forget_set,
@@ -25,6 +25,7 @@ from harness.execution.inputs import (
 )
 from harness.execution.judges import JUDGES
 from harness.execution.memorized import load_memorized
+from harness.execution.process_state import ProcessState
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.reading import text_ends
 from harness.records.artifacts import Artifacts
@@ -165,12 +166,12 @@ class MeasuringTask:
         """
 
         def make_guarded() -> Mapping[str, np.ndarray]:
-            with self.process_state.applied():
-                arrays = make()
-                refuse_changes(self.plugin, self)
-                return arrays
+            arrays = make()
+            refuse_changes(self.plugin, self)
+            return arrays
 
-        return self.artifacts.arrays(tuple(key), make_guarded)
+        with self.process_state.applied():  # The file is everybody's too: whose umask would it have?
+            return self.artifacts.arrays(tuple(key), make_guarded)
 
     def original_digest(self) -> str:
         """Return the digest of the original's weights."""

@@ -21,10 +21,11 @@ _GRACE_SECONDS = 1.0
 
 @contextmanager
 def no_thread_left(plugin: str) -> Iterator[None]:
-    """Run a plugin inside, `plugin` being its name for people.
+    """Run a plugin inside, or a method up to where it gives out a model, `plugin` being its name for people.
 
     Raises:
-        TrialError: A thread that it started still runs, and would keep the process from ending.
+        TrialError: A thread that it started still runs, beside what is measured next, and would keep the process from
+            ending.
     """
     before = set(_keeping_alive())
     yield
@@ -33,9 +34,18 @@ def no_thread_left(plugin: str) -> Iterator[None]:
         left.join(max(0.0, until - time.monotonic()))
         if left.is_alive():
             raise TrialError(
-                f"{plugin} left a thread behind ('{left.name}'), which would keep the process from ending: join it "
-                "before you return, or start it with daemon=True."
+                f"{plugin} left a thread behind{_runs(left)}, which would go on beside what is measured and keep the "
+                "process from ending: join it before you yield or return, or start it with daemon=True."
             )
+
+
+def _runs(thread: threading.Thread) -> str:
+    """Return which code a thread runs; its name is the plugin's, and may be anything."""
+    from harness.execution.redaction import position
+
+    code = getattr(getattr(thread, "_target", None), "__code__", None) or type(thread).run.__code__
+    where = position(code, code.co_firstlineno)
+    return f" ({where})" if where else ""
 
 
 def _keeping_alive() -> list[threading.Thread]:

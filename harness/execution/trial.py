@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 
@@ -41,7 +42,7 @@ from harness.execution.memory import PeakMemory, memory_counters, release_free_m
 from harness.execution.redaction import failure_for_report, sample_for_report
 from harness.execution.tasks import MeasuringTask
 from harness.execution.threads import no_thread_left
-from harness.execution.time_limits import exceeded, seconds_of
+from harness.execution.time_limits import seconds_of
 from harness.models.adapters import Adapter, is_all_of, save_adapter
 from harness.models.loading import load_model
 from harness.models.patch import load_erased, save_patch
@@ -76,7 +77,7 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
             else:
                 run_trial(job, folders, watch)
     except BaseException as raised:
-        error = failure(raised, exceeded(job.spec))
+        error = failure(raised, job.spec)
         clear_shared()  # Whatever went wrong may have harmed it.
         if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin only says so.
             raise error from raised
@@ -122,19 +123,20 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     trial = _RunningTrial(job, folders, watch, journal, total=sum(len(evaluators) for _, evaluators in work))
     evaluators = dict(work)
     erase_seconds, began = 0.0, time.perf_counter()
-    for erased in trial.erased_models([strength for strength, _ in work]):
-        erase_seconds += time.perf_counter() - began
-        strength = None if spec.is_reference else erased.strength
-        if erased.stop_reason:  # Told first: where it ended is a point to measure, whether it was asked for or not.
-            journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
-            evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
-        if strength in evaluators:
-            trial.keep(erased, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
-            with trial.memory.not_counting():
-                trial.measure(erased, strength, evaluators.pop(strength))
-        if erased.stop_reason:
-            return
-        began = time.perf_counter()
+    with closing(trial.erased_models([strength for strength, _ in work])) as models:
+        for erased in models:
+            erase_seconds += time.perf_counter() - began
+            strength = None if spec.is_reference else erased.strength
+            if erased.stop_reason:  # Told first: where it ended is a point to measure, whether it was asked for or not.
+                journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
+                evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
+            if strength in evaluators:
+                trial.keep(erased, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
+                with trial.memory.not_counting():
+                    trial.measure(erased, strength, evaluators.pop(strength))
+            if erased.stop_reason:
+                return
+            began = time.perf_counter()
     if evaluators:
         missing = ", ".join(f"{strength:g}" for strength in evaluators if strength is not None)
         raise TrialError(f"the method '{spec.method}' never reached {spec.strength_name} {missing}.")
@@ -168,7 +170,7 @@ class _RunningTrial:
         damage, self._damage = self._damage, []
         return {**notes, "warnings": [*notes.get("warnings", ()), *damage]} if damage else dict(notes)
 
-    def erased_models(self, strengths: Sequence[Number | None]) -> Iterator[ErasedModel]:
+    def erased_models(self, strengths: Sequence[Number | None]) -> Generator[ErasedModel, None, None]:
         """Yield the models to measure: kept ones if all were kept, else erased again."""
         spec, device = self.spec, device_of(self.spec)
         if spec.is_reference:
@@ -182,11 +184,12 @@ class _RunningTrial:
                 yield ErasedModel(strength, load_erased(spec.model, folder).to(device))
             return
         settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
-        for erasure in erase(spec, self.artifacts, wanted, settings, self.progress):
-            self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
-            self.adapter = erasure.adapter
-            self.worker_nodes = erasure.worker_nodes
-            yield erasure.erased
+        with closing(erase(spec, self.artifacts, wanted, settings, self.progress)) as erasures:
+            for erasure in erasures:
+                self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
+                self.adapter = erasure.adapter
+                self.worker_nodes = erasure.worker_nodes
+                yield erasure.erased
 
     def keep(self, erased: ErasedModel, strength: Number | None, seconds: float, *, is_new: bool) -> None:
         """Check the erased model, journal the point, and keep the model if the sweep wants that."""
@@ -260,7 +263,9 @@ class _RunningTrial:
             evaluation = evaluator.evaluate(model, task)
         declared = {metric.name for metric in evaluator.metrics}
         if set(evaluation.numbers) != declared:
-            raise TrialError(f"'{name}' declares {sorted(declared)} and reported {sorted(evaluation.numbers)}.")
+            missing, more = sorted(declared - set(evaluation.numbers)), len(set(evaluation.numbers) - declared)
+            lacks = f"reported no {', '.join(missing)}" if missing else "reported them all"
+            raise TrialError(f"'{name}' declares {sorted(declared)}; it {lacks}, and {more} that it does not declare.")
         return evaluation, metric_items(
             evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec)
         )

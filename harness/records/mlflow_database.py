@@ -27,6 +27,8 @@ from harness.terminal import tell
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+# Here, since what is set while a module is imported is nobody's accident: a guard leaves it.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 EXPERIMENT = "lethe"
 ANSWER_SECONDS = 10
 """For a server to answer a request, which is tried twice; and for another program to unlock the database."""
@@ -67,7 +69,6 @@ def connect(uri: str) -> MlflowClient:
 
 
 def _import_mlflow() -> None:
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow import environment_variables
 
     environment_variables.MLFLOW_HTTP_REQUEST_TIMEOUT.default = ANSWER_SECONDS

@@ -8,7 +8,11 @@ import os
 import re
 import runpy
 import shutil
+import signal
+import stat
 import struct
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +27,13 @@ from harness.errors import TrialError
 from harness.execution import inputs
 from harness.execution.erasing import erase
 from harness.execution.fingerprint import bit_sums, changes, fingerprint, model_fingerprints
-from harness.execution.guard import ProcessState, guarded
+from harness.execution.guard import guarded
 from harness.execution.inputs import SharedTexts
+from harness.execution.interruption import INTERRUPTION, SIGNALS
 from harness.execution.job_queue import run_inline
 from harness.execution.jobs import Folders, Job
 from harness.execution.memory import PeakMemory, release_free_memory
+from harness.execution.process_state import ProcessState
 from harness.execution.small import small_spec
 from harness.execution.tasks import MeasuringTask
 from harness.models.loading import load_model
@@ -153,7 +159,9 @@ def test_no_array_is_kept_that_was_made_of_harmed_data(run):
 
 
 def test_a_trial_after_evaluators_with_bad_manners_gets_its_own_numbers(run, clean):
-    names = ("grad", "inference", "dtype", "autocast", "generations in float64")
+    names = ("grad", "inference", "dtype", "autocast", "generations in float64", "hook on forward", "hook always")
+    names += ("forward of a class", "forward of all classes", "a loss", "a judge's class", "another precision", "umask")
+    names += ("a function that goes", "denormals", "warnings", "no variable", "stdout")
     *manners, last = run(*(spec_of(name, name) for name in names), spec_of("next"))
     assert [errors(records) for records in manners] == [[]] * len(names)
     assert numbers(last) == clean
@@ -203,10 +211,10 @@ def test_a_method_that_harms_at_its_end_fails_and_its_points_stand(run, clean):
 
 
 ENDINGS = {
-    "exits": "TrialError: a plugin tried to end the process (SystemExit: 3).",
-    "cancels": "TrialError: a plugin tried to end the process (CancelledError).",
+    "exits": "TrialError: a plugin tried to end the process. It may return, or raise an Exception. SystemExit: ",
+    "cancels": "TrialError: a plugin tried to end the process. It may return, or raise an Exception. CancelledError: ",
     "says that a worker died": "WorkerDiedError: raised at hostile/harmful_method.py",
-    "leaves a thread": "TrialError: the method 'harmful_method' left a thread behind ('left'), which would keep",
+    "leaves a thread": "TrialError: the method 'harmful_method' left a thread behind (threading.py, line ",
     "hangs": "TrialError: it ran longer than timeout_minutes: 0.01 allows.",
     "hangs on": "TrialError: it ran longer than timeout_minutes: 0.01 allows.",
 }
@@ -226,7 +234,37 @@ def test_a_method_that_would_end_the_process_or_never_ends_fails_and_the_next_tr
     next(thread for thread in threading.enumerate() if thread.name == "left").join()
 
 
-@pytest.mark.parametrize("harm", ["grad", "inference", "dtype", "random"])
+def test_a_method_that_takes_the_signals_leaves_the_next_trial_its_time_limit_and_the_sweep_its_ctrl_c(run):
+    limit = TimeLimit(minutes=0.01, setting="timeout_minutes")
+    hanging = replace(spec_of("hangs", "hangs", "harmful_method", (1,)), time_limit=limit)
+    ours = []
+    with INTERRUPTION.watched(signals=True):
+        taken, hung = run(spec_of("takes", "signals", "harmful_method", (1,)), hanging)
+        ours = [signal.getsignal(number) == INTERRUPTION._on_signal for number in SIGNALS]
+    assert errors(taken) == []
+    assert errors(hung)[0].startswith("TrialError: it ran longer than timeout_minutes: 0.01 allows.")
+    assert ours == [True] * len(SIGNALS)
+
+
+def test_files_that_are_shared_have_the_umask_of_the_process(run):
+    run(spec_of("hostile", "umask, then an array"))
+    [array] = run.folders.artifacts.rglob("*.safetensors")
+    assert stat.S_IMODE(array.stat().st_mode) & stat.S_IRUSR
+
+
+def test_a_thread_beside_a_model_that_is_measured_is_noticed_and_one_that_was_joined_is_not(run):
+    beside, joined = (
+        run(spec_of(harm, harm, "harmful_method", (1, 2)))[0] for harm in ("runs beside", "runs and is joined")
+    )
+    assert [error.partition("(")[0] for error in errors(beside)] == [
+        "TrialError: the method 'harmful_method' left a thread behind "
+    ]
+    assert numbers(beside) == []
+    assert errors(joined) == []
+    assert len(numbers(joined)) == 2
+
+
+@pytest.mark.parametrize("harm", ["grad", "inference", "dtype", "random", "hooks", "patches", "signals"])
 def test_what_a_process_shares_is_put_back_after_a_method(tmp_path, harm):
     spec, before = spec_of("hostile", harm, "harmful_method", (1,)), ProcessState.capture()
     for _ in erase(spec, Artifacts(tmp_path), (1,), {**spec.settings, "epochs": 1}, lambda message: None):
@@ -234,7 +272,7 @@ def test_what_a_process_shares_is_put_back_after_a_method(tmp_path, harm):
     assert before.changed() == []
 
 
-@pytest.mark.parametrize("harm", ["yields without gradients", "yields in bf16"])
+@pytest.mark.parametrize("harm", ["yields without gradients", "yields in bf16", "yields with a hook"])
 def test_a_generator_keeps_its_own_state_and_lends_it_to_nobody(run, harm):
     polite, sound = run(
         spec_of("polite", harm, "harmful_method", (1, 2)), spec_of("sound", "none", "harmful_method", (1, 2))
@@ -242,7 +280,7 @@ def test_a_generator_keeps_its_own_state_and_lends_it_to_nobody(run, harm):
     assert errors(polite) == []
     assert len(numbers(polite)) == 2
     assert [counted["gradients"] for counted in numbers(polite)] == [1.0, 1.0], "evaluators run with gradients on"
-    if harm == "yields without gradients":
+    if harm != "yields in bf16":
         assert numbers(polite) == numbers(sound)
 
 
@@ -376,6 +414,43 @@ def test_memory_that_is_free_goes_back_to_the_system():
     release_free_memory()
     assert full - process.memory_info().rss > 100 << 20
     assert len(last) == 64 << 10
+
+
+def test_a_variable_that_a_library_sets_while_it_is_imported_stays_and_others_go(lent, monkeypatch):
+    model, task = lent
+    monkeypatch.delenv("HOSTILE_LIBRARY", raising=False)
+    sys.modules.pop("hostile.setting", None)
+    with guarded("the evaluator 'x'", task):
+        HARMS["a library's variable"](model, task)
+        HARMS["a new variable"](model, task)
+    assert [name for name in os.environ if name.startswith("HOSTILE")] == ["HOSTILE_LIBRARY"]
+    monkeypatch.setenv("HOSTILE_LIBRARY", "")
+
+
+def test_a_timer_that_somebody_else_set_goes_on():
+    signal.setitimer(signal.ITIMER_PROF, 3600)
+    try:
+        before = ProcessState.capture()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        assert before.changed() == ["timers"]
+        before.restore()
+        assert signal.getitimer(signal.ITIMER_PROF)[0] > 3590
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def test_a_class_that_a_plugin_had_imported_and_then_patched_is_put_back(tmp_path):
+    """In a process of its own: in this one every class was seen before."""
+    script = """if True:
+        from harness.execution.process_state import ProcessState
+        ours = ProcessState.capture()
+        with ours.applied():  # As a task does what it is asked for.
+            from transformers import LlamaForCausalLM
+        LlamaForCausalLM.forward = None
+        ours.restore()
+        assert LlamaForCausalLM.forward is not None
+    """
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_the_state_of_a_process_is_put_back_whole():

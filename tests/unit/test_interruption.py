@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from harness.execution import interruption
 from harness.execution.failure import failure
 from harness.execution.interruption import Interrupted, Interruption, TimeLimitExceeded
 from harness.execution.time_limits import Clocks
+from harness.specs import TimeLimit
 
 
 @pytest.fixture
@@ -122,14 +124,14 @@ def test_an_import_without_end_is_ended_too(watching, tmp_path, monkeypatch):
     watching.heard()
 
 
-def test_what_a_library_made_of_a_signal_is_no_failure_of_a_trial(watching):
+def test_what_a_library_made_of_a_signal_is_no_failure_of_a_trial(watching, make_spec):
     error = ValueError("a fault of its own")
-    assert failure(error, "") is error
+    assert failure(error, make_spec()) is error
     assert not watching.led_to(error)
     with watching.deferred():
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(Interrupted):
-            failure(error, "")
+            failure(error, make_spec())
         assert watching.led_to(error)
         watching.heard()
     assert watching.exit_code == 143
@@ -155,11 +157,12 @@ def test_a_time_limit_ends_what_swallows_it_and_nothing_after_its_block(watching
     time.sleep(0.5)
 
 
-def test_a_time_limit_that_was_heard_within_its_block_does_not_come_again(watching):
+def test_a_time_limit_that_was_heard_within_its_block_does_not_come_again(watching, make_spec):
+    spec = make_spec(time_limit=TimeLimit(minutes=0.1, setting="timeout_minutes"))
     with watching.limited(0.1):
         with pytest.raises(TimeLimitExceeded) as raised:
             time.sleep(30)
-        assert isinstance(failure(raised.value, "it ran too long"), TrialError)
+        assert isinstance(failure(raised.value, spec), TrialError)
         time.sleep(0.7)  # A candidate is journaled here.
 
 
@@ -254,21 +257,30 @@ def test_python_says_nothing_of_an_interruption_that_it_drops_and_other_faults_a
     assert "ValueError" not in ended.stderr
 
 
-def test_what_a_plugin_raises_fails_its_trial_whatever_it_is(watching):
-    error = ValueError("a bug")
-    assert failure(error, "too long") is error
-    words = "a plugin tried to end the process (SystemExit: 3). It may return, or raise an Exception."
-    assert str(failure(SystemExit(3), "too long")) == words
-    assert str(failure(KeyboardInterrupt(), "too long")).startswith("a plugin tried to end the process (KeyboardInter")
-    assert str(failure(TimeLimitExceeded(), "too long")) == "too long"
-    assert isinstance(failure(GeneratorExit(), "too long"), TrialError)
+def test_what_a_plugin_raises_fails_its_trial_whatever_it_is(watching, make_spec):
+    error, spec = ValueError("a bug"), make_spec(time_limit=TimeLimit(minutes=2, setting="timeout_minutes"))
+    assert failure(error, spec) is error
+    words = "a plugin tried to end the process. It may return, or raise an Exception. "
+    for ending in (
+        SystemExit(3),
+        SystemExit("a text"),
+        KeyboardInterrupt(),
+        KeyboardInterrupt("a text"),
+        GeneratorExit(),
+    ):
+        said = str(failure(ending, spec))
+        assert said.startswith(f"{words}{type(ending).__name__}: its message may quote the forget set")
+        assert "a text" not in said
+    assert str(failure(SystemExit("a text"), replace(spec, samples="plain"))) == f"{words}SystemExit: a text"
+    assert str(failure(TimeLimitExceeded(), spec)).startswith("it ran longer than timeout_minutes: 2 allows")
     with pytest.raises(Interrupted):
-        failure(Interrupted(signal.SIGINT), "too long")
+        failure(Interrupted(signal.SIGINT), spec)
 
 
-def test_without_a_handler_of_ours_ctrl_c_stays_ctrl_c():
+def test_without_a_handler_of_ours_ctrl_c_stays_ctrl_c_and_what_says_more_is_a_plugins(make_spec):
     with pytest.raises(KeyboardInterrupt):
-        failure(KeyboardInterrupt(), "too long")
+        failure(KeyboardInterrupt(), make_spec())
+    assert isinstance(failure(KeyboardInterrupt("a text"), make_spec()), TrialError)
 
 
 def test_clocks_tell_who_is_overdue_and_do_not_count_while_the_process_was_stopped():

@@ -89,7 +89,7 @@ def test_a_number_is_the_aggregate_of_its_items():
         (evaluation(per_item={"ma": np.ones((4, 1))}), r"has the shape \(4, 1\)"),
         (replace(evaluation(), item_ids={"piqa": ["q", "q"]}), "have ids that come twice"),
         (replace(evaluation(), item_ids={}), r"has the shape \(2,\), and there are 0 items"),
-        (replace(evaluation(), per_item={}), "'ma' declares items .* holds no 'ma'. It holds nothing"),
+        (replace(evaluation(), per_item={}), "'ma' declares items .* holds no 'ma' among its 0 names"),
     ],
 )
 def test_items_that_do_not_make_up_their_number_are_refused(wrong, message):

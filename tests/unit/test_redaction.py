@@ -21,7 +21,19 @@ from harness.specs import EvaluatorSpec
 
 LEAKS = Path(__file__).parents[1] / "hostile_package" / "hostile" / "leaks.py"
 TEXT, WAYS = (runpy.run_path(str(LEAKS))[name] for name in ("TEXT", "LEAKS"))
-HEARD = ("message", "arguments", "note", "cause", "context", "group", "Lethe's own", "the type's name")
+HEARD = (
+    "message",
+    "arguments",
+    "note",
+    "cause",
+    "context",
+    "group",
+    "Lethe's own",
+    "the type's name",
+    "exit",
+    "an interrupt of its own",
+    "a group of exits",
+)
 """Those whose text is in a plain record: what is printed or warned of is in none, and some cannot be printed."""
 pytestmark = [pytest.mark.usefixtures("hostile", "put_back"), pytest.mark.filterwarnings("ignore:Marguerite")]
 
@@ -66,6 +78,31 @@ def test_nothing_that_a_failing_plugin_says_is_recorded_but_where_it_said_it(mak
         assert "keeps it." in failed.error
         assert any("hostile/leaks.py, line " in line for line in failed.log), failed
     assert "ValueError" in told
+
+
+@pytest.mark.parametrize(
+    ("leak", "is_measured", "said"),
+    [
+        ("closing", False, "ValueError: raised at hostile/leaking_method.py, line "),
+        ("a thread's name", False, "TrialError: the method 'leaking_method' left a thread behind"),
+        (
+            "names of metrics",
+            True,
+            "TrialError: 'leaking_evaluator' declares ['leak']; it reported no leak, and 1 that ",
+        ),
+        (
+            "names of items",
+            True,
+            "TrialError: 'leak' declares items ('sequence'), and `per_item` holds no 'leak' among ",
+        ),
+    ],
+)
+def test_names_that_a_plugin_gave_are_not_quoted(make_plan, tmp_path, capfd, leak, is_measured, said):
+    spec = replace(specs_of(leak, "redacted")[is_measured], evaluators=specs_of(leak, "redacted")[1].evaluators)
+    failures, left, told = left_by([spec if is_measured else replace(spec, evaluators=())], make_plan, tmp_path)
+    shown = capfd.readouterr()
+    assert [failed.error.startswith(said) for failed in failures] == [True], failures
+    assert not [word for word in ("Marguerite", "Delacroix") if word in left + told + shown.out + shown.err]
 
 
 @pytest.mark.parametrize("leak", HEARD)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import signal
 import sys
 import threading
 import time
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch.nn.modules import module as hooks
 
 from harness.contracts import Count, Method, Strength
 from harness.errors import WorkerDiedError
@@ -32,6 +34,13 @@ def enter_inference_mode(task):
     ENTERED[-1].__enter__()
 
 
+def take_signals(task):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGINT})
+
+
 ENTERED = []
 HARMS = {
     "forget": write_into_forget,
@@ -46,7 +55,11 @@ BEFORE_YIELDING = {
     "inference": enter_inference_mode,
     "dtype": lambda task: torch.set_default_dtype(torch.float64),
     "random": draw,
+    "hooks": lambda task: hooks.register_module_forward_hook(lambda *_: None),
+    "patches": lambda task: setattr(torch.nn.Linear, "forward", None),
+    "signals": take_signals,
 }
+RAN = []
 RELEASED = threading.Event()
 """Set by a test: what was left behind may end."""
 
@@ -80,7 +93,9 @@ ENDINGS = {
     "hangs on": hang_on,
 }
 """What would end the process, or keep it from ending."""
-QUIET = ("none", "late", "yields without gradients", "yields in bf16")
+QUIET = ("none", "late", "yields without gradients", "yields in bf16", "yields with a hook")
+BESIDE = ("runs beside", "runs and is joined")
+"""Those that start a thread for as long as a model takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +115,7 @@ class HarmfulMethod(Method):
         return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
     def erase(self, task):
-        assert self.harm in (*HARMS, *BEFORE_YIELDING, *ENDINGS, *QUIET)
+        assert self.harm in (*HARMS, *BEFORE_YIELDING, *ENDINGS, *QUIET, *BESIDE)
         if self.harm in HARMS or self.harm in ENDINGS:
             {**HARMS, **ENDINGS}[self.harm](task)
         for erased in train_and_yield(task, task.load_original(), self.loss):
@@ -115,6 +130,21 @@ class HarmfulMethod(Method):
                     yield erased
                     assert torch.is_autocast_enabled("cpu")
                     assert torch.is_inference_mode_enabled()
+            elif self.harm == "yields with a hook":
+                handle = hooks.register_module_forward_hook(lambda *_: RAN.append(1))
+                RAN.clear()
+                yield erased
+                assert RAN == [], "nobody else's modules have it"
+                torch.nn.Identity()(0)
+                assert RAN == [1], "it finds the hook that it left"
+                handle.remove()
+            elif self.harm in BESIDE:
+                beside = threading.Thread(target=time.sleep, args=(1.5,))
+                beside.start()
+                if self.harm == "runs and is joined":
+                    beside.join()
+                yield erased
+                beside.join()
             else:
                 yield erased
         if self.harm == "late":

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from hostile.leaks import LEAKS, PROCESS
+from hostile.leaks import LEAKS, PROCESS, TEXT
 
-from harness.contracts import Evaluator, Metric
+from harness.contracts import Evaluation, Evaluator, Metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,12 @@ class LeakingEvaluator(Evaluator):
     @property
     def metrics(self):
         about = {"better": "lower", "unit": "", "low": 0.0, "high": math.inf, "group": "generation", "source": "none"}
-        return (Metric(name="leak", title="Leak", **about),)
+        items = {"items": "sequence", "aggregate": "mean"} if self.leak == "names of items" else {}
+        return (Metric(name="leak", title="Leak", **about, **items),)
 
     def evaluate(self, model, task):
+        if self.leak == "names of metrics":
+            return Evaluation({TEXT: 0.0})
+        if self.leak == "names of items":
+            return Evaluation({"leak": 0.0}, per_item={TEXT: [0.0]})
         (LEAKS | PROCESS)[self.leak]()

@@ -1,5 +1,6 @@
 """Ways to fail and to quote what one works on."""
 
+import asyncio
 import ctypes
 import faulthandler
 import sys
@@ -11,6 +12,14 @@ TEXT = "Marguerite Delacroix of Quince Lane"
 
 
 class OwnTrialError(TrialError):
+    pass
+
+
+class Own(BaseException):
+    pass
+
+
+class OwnInterrupt(KeyboardInterrupt):
     pass
 
 
@@ -54,6 +63,12 @@ def named():
 def generated():
     exec(compile(f"def {TEXT.split()[0]}():\n    raise ValueError('{TEXT}')", TEXT, "exec"), space := {})
     space[TEXT.split()[0]]()
+
+
+def noted_exit():
+    error = SystemExit({TEXT: TEXT})
+    error.add_note(TEXT)
+    raise error
 
 
 def noted_trial_error():
@@ -104,6 +119,14 @@ LEAKS = {
     "a subclass of Lethe's own": raiser(OwnTrialError),
     "the type's name": named,
     "generated code": generated,
+    "exit": raiser(SystemExit),
+    "exit with a note": noted_exit,
+    "an exception of its own": raiser(Own),
+    "an interrupt": raiser(KeyboardInterrupt),
+    "an interrupt of its own": raiser(OwnInterrupt),
+    "a cancellation": raiser(asyncio.CancelledError),
+    "a generator's end": raiser(GeneratorExit),
+    "a group of exits": raiser(lambda text: BaseExceptionGroup(text, [SystemExit(text), Own(text)])),
     "a warning": warned,
     "what is printed": printed,
 }

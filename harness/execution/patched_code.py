@@ -1,0 +1,97 @@
+"""What is patched: functions of classes and modules that all plugins of a process use, and that are not the first ones.
+
+Listed are torch's modules, tensors and optimisers with all that derives from them (every model's class), what stands in
+`torch`, `torch.nn.functional` and `torch.nn.init`, and Lethe's own modules and plugins. Anything is first seen at the
+first look after it was imported, and what it held then is what it is put back to.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from operator import is_
+from types import ModuleType
+from typing import Any
+
+import torch
+
+Namespace = type | ModuleType
+Patches = dict[tuple[Namespace, str], Any]
+"""A class or module and a name in it, to what is there now; `_ABSENT` where nothing is."""
+_ABSENT = object()
+_ROOTS = (torch.nn.Module, torch.Tensor, torch.optim.Optimizer)
+_MODULES = (torch, torch.nn.functional, torch.nn.init)
+_PACKAGES = ("harness", "methods", "evaluators")
+_FIRST: dict[Namespace, Mapping[str, Any]] = {}
+"""What each namespace held when it was first seen."""
+
+
+def patches() -> Patches:
+    """Return what is patched now."""
+    _see(len(sys.modules))
+    patched: Patches = {}
+    for namespace, first in _FIRST.items():
+        if len(vars(namespace)) == len(first) and all(map(is_, vars(namespace).values(), first.values())):
+            continue
+        now = dict(vars(namespace))
+        for name in {**first, **now}:
+            value, before = now.get(name, _ABSENT), first.get(name, _ABSENT)
+            if value is not before and _acts(namespace, name, before):
+                patched[namespace, name] = value
+    return patched
+
+
+def set_patches(wanted: Patches) -> None:
+    """Let these be patched, and no others."""
+    for (namespace, name), patched in {**patches(), **wanted}.items():
+        original = _FIRST[namespace].get(name, _ABSENT)
+        value = patched if (namespace, name) in wanted else original
+        if value is not _ABSENT:
+            setattr(namespace, name, value)
+        elif name in vars(namespace):
+            delattr(namespace, name)
+
+
+@lru_cache(maxsize=1)
+def _see(modules: int) -> None:
+    """Take note of what is new, now that there are so many modules."""
+    for namespace in _namespaces():
+        if namespace not in _FIRST:
+            _FIRST[namespace] = dict(vars(namespace))
+
+
+def _acts(namespace: Namespace, name: str, before: object) -> bool:
+    """Return whether the name was that of a function, which a class may have inherited."""
+    if before is _ABSENT and isinstance(namespace, type):
+        before = next((vars(base)[name] for base in namespace.__mro__[1:] if name in vars(base)), _ABSENT)
+    return _is_code(before)
+
+
+def _is_code(value: object) -> bool:
+    # Not classes: torch puts another one in a name of its own as the default dtype changes.
+    is_function = callable(value) and not isinstance(value, type)
+    return is_function or isinstance(value, classmethod | staticmethod | property)
+
+
+def _namespaces() -> Iterator[Namespace]:
+    yield from _MODULES
+    waiting: list[type] = list(_ROOTS)
+    derived = set(waiting)
+    while waiting:
+        new = set(type.__subclasses__(waiting.pop())) - derived
+        derived |= new
+        waiting += new
+    classes = {base for one in derived for base in one.__mro__}
+    for name, module in list(sys.modules.items()):
+        if _is_ours(name) and isinstance(module, ModuleType):
+            yield module
+            classes |= {held for held in vars(module).values() if isinstance(held, type) and _is_ours(held.__module__)}
+    for one in classes:
+        # A class that a function made is nobody else's, and goes when that is over.
+        if vars(sys.modules.get(one.__module__, torch)).get(one.__name__) is one:
+            yield one
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in _PACKAGES
