@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -83,12 +83,61 @@ def _import_mlflow() -> None:
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
 
 
-def connect_alone(root: Path) -> MlflowClient:
+class _Connection(sqlite3.Connection):
+    """A connection to a database of runs, several of whose transactions can be made one."""
+
+    is_joined = False
+
+    def commit(self) -> None:
+        """Commit, unless that is left to who joins."""
+        if not self.is_joined:
+            super().commit()
+
+    def rollback(self) -> None:
+        """Roll back, unless that is left to who joins: a pool does so whenever it gets a connection back."""
+        if not self.is_joined:
+            super().rollback()
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Make what is written in the block one transaction: all of it or, where the block fails, nothing."""
+        try:
+            self.is_joined = True
+            yield
+            self.is_joined = False
+            self.commit()
+        except BaseException:
+            self.is_joined = False
+            self.rollback()
+            raise
+
+
+_CONNECTIONS: dict[str, _Connection] = {}
+"""By URI, as MLflow keeps them: one for all clients in this process."""
+
+
+def connect_alone(root: Path) -> tuple[MlflowClient, Callable[[], AbstractContextManager[None]]]:
     """Return a client of a results folder's database, each of whose calls waits until no other process makes one.
 
     SQLite does not let those wait who have read and now want to write while another writes: they fail at once.
+    With it comes what makes the calls of a block wait once, and be one transaction: MLflow alone makes eight for each
+    run, and waits for the disk at each. Others can't write meanwhile, so a block should take no more than seconds.
     """
-    client = connect(database_uri(root))
+    client, connection = _connect_once(root)
+    is_together = False
+
+    @contextmanager
+    def together() -> Iterator[None]:
+        nonlocal is_together
+        if is_together:
+            yield
+            return
+        with _alone(root), connection.joined():
+            is_together = True
+            try:
+                yield
+            finally:
+                is_together = False
 
     class Alone:
         def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -96,12 +145,42 @@ def connect_alone(root: Path) -> MlflowClient:
 
             @wraps(call)
             def alone(*arguments: Any, **options: Any) -> Any:
-                with _alone(root):
+                with together():
                     return call(*arguments, **options)
 
             return alone
 
-    return cast("MlflowClient", Alone())
+    return cast("MlflowClient", Alone()), together
+
+
+def _connect_once(root: Path) -> tuple[MlflowClient, _Connection]:
+    """Return a client of a database that has one connection for all that it does, and that connection.
+
+    Its URI is unlike `database_uri`: another client in this process would get the same connection.
+    """
+    _import_mlflow()
+    from sqlalchemy import Engine, event
+
+    uri = f"{database_uri(root)}?timeout={ANSWER_SECONDS}"
+
+    def connected(dialect: object, record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
+        if arguments != [str(root / "mlflow.db")]:
+            return None
+        _CONNECTIONS[uri] = sqlite3.connect(*arguments, **options, factory=_Connection)
+        return _CONNECTIONS[uri]
+
+    pool = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
+    chosen = os.environ.get(pool)
+    event.listen(Engine, "do_connect", connected)
+    os.environ[pool] = "StaticPool"
+    try:
+        return connect(uri), _CONNECTIONS[uri]
+    finally:
+        event.remove(Engine, "do_connect", connected)
+        if chosen is None:
+            del os.environ[pool]
+        else:
+            os.environ[pool] = chosen
 
 
 def database_uri(root: Path) -> str:

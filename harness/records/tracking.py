@@ -12,7 +12,8 @@ raised as it is; `live_tracking` keeps it, and all waiting, from a sweep.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 Tags = Mapping[str, str]
+_RUNS_TOGETHER = 50
+"""In one transaction, of a second or two: that many are lost where a process is killed, and others wait that long."""
 
 
 class Tracker:
@@ -48,6 +51,7 @@ class Tracker:
         self._is_remote = server.startswith(("http://", "https://"))
         self.uri = server if self._is_remote else database_uri(self.root)
         self._client: MlflowClient
+        self._together: Callable[[], AbstractContextManager[None]] = nullcontext
         self._writer: RunWriter
         self._experiment = ""  # until `prepare`
         self._experiment_tags: dict[str, str] = {}
@@ -74,7 +78,7 @@ class Tracker:
         else:
             create_database(self.root)
             check_database(self.root)
-            self._client = connect_alone(self.root)
+            self._client, self._together = connect_alone(self.root)
         known = self._client.get_experiment_by_name(EXPERIMENT)
         if known and known.lifecycle_stage == "deleted":
             self._client.restore_experiment(known.experiment_id)
@@ -102,16 +106,21 @@ class Tracker:
         self.prepare()
         trials = [trial_runs(trial) for trial in results.trials if trial.is_begun]
         candidates = [candidate_run(study, candidate) for study in results.studies for candidate in study.candidates]
-        spans = [content.span for content in (*(trial for trial, *_ in trials), *candidates)]
-        self._span = Span.around(spans)
+        self._span = Span.around([content.span for content in (*(trial for trial, *_ in trials), *candidates)])
         sweep = self._open(results.plan)
+        wanted: list[tuple[RunContent, str, Tags]] = []
         for trial, *points in trials:
             of_points = [(point_tags or {}).get(point.key, {}) for point in points]
-            held = self._fill(trial, sweep, _summed(of_points))
-            for point, tags in zip(points, of_points, strict=True):
-                self._fill(point, held, {**tags, "sweep_run": sweep.run_id})
-        for candidate in candidates:
-            self._fill(candidate, sweep, {})
+            wanted.append((trial, "", _summed(of_points)))
+            wanted += [
+                (point, trial.key, {**tags, "sweep_run": sweep.run_id})
+                for point, tags in zip(points, of_points, strict=True)
+            ]
+        wanted += [(candidate, "", {}) for candidate in candidates]
+        for start in range(0, len(wanted), _RUNS_TOGETHER):
+            with self._together():
+                for content, parent, tags in wanted[start : start + _RUNS_TOGETHER]:
+                    self._fill(content, self._runs[parent] if parent else sweep, tags)
         if results.measured:
             state = points_view(results)
             self._set_experiment_tags({**EXPERIMENT_TAGS, **view_tag(results.plan.sweep, state, sweep.started_ms)})

@@ -1,6 +1,7 @@
 """MLflow holds what the journal holds: once, whatever happened in between, and no text."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -329,6 +330,65 @@ def test_an_unchanged_run_is_neither_read_back_nor_written(root, sync, make_swee
     assert calls == {}
     sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points | {spec.point_id(1): {"ranked": "false"}})
     assert calls == {"log_batch": 2}, "the point's tag, and the trial's that sums up its points'"
+
+
+@pytest.fixture
+def many(make_trial, make_sweep, point, measured, make_results):
+    """Sixty trials of one point each: more runs than one transaction takes."""
+    specs = [make_trial(trial_id=f"t{number}", seed=number, strengths=(1,)) for number in range(60)]
+    of_trial = {spec.trial_id: [started(spec), point(spec, 1), measured(spec, 1, {"ma": 0.5})] for spec in specs}
+    return make_results(make_sweep(*specs), of_trial)
+
+
+def commits_of(root):
+    """How often the database was written: SQLite counts its own in the file's header."""
+    return int.from_bytes((root / "mlflow.db").read_bytes()[24:28], "big")
+
+
+def test_many_runs_are_written_at_once(root, many):
+    tracker = Tracker(root)
+    tracker.prepare()
+    before = commits_of(root)
+    tracker.sync(many)
+    assert len(search(root)) == 1 + 2 * 60
+    assert 3 <= commits_of(root) - before <= 8, "the sweep's run, three times up to fifty, and the experiment's tags"
+    before, once = commits_of(root), everything(root)
+    Tracker(root).sync(many)
+    assert commits_of(root) == before, "nothing is new"
+    assert everything(root) == once
+
+
+def test_a_transaction_that_fails_leaves_what_was_written_before_it(root, many, monkeypatch):
+    write, left = MlflowClient.set_terminated, [75]
+
+    def broken(self, *arguments):
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+        return write(self, *arguments)
+
+    monkeypatch.setattr(MlflowClient, "set_terminated", broken)
+    with pytest.raises(KeyboardInterrupt):
+        Tracker(root).sync(many)
+    monkeypatch.undo()
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert len(search(root)) == 1 + 50, "the second fifty were none"
+    Tracker(root).sync(many)
+    assert Counter(run.info.status for run in search(root)) == {"FINISHED": 120, "RUNNING": 1}
+
+
+def test_another_client_in_this_process_does_not_write_into_our_transaction(root, monkeypatch):
+    monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
+    tracker = Tracker(root)
+    tracker.prepare()
+    assert os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] == "NullPool"
+    with suppress(ZeroDivisionError), tracker._together():
+        tracker._client.set_experiment_tag(tracker._experiment, "ours", "1")
+        assert "ours" not in client(root).get_experiment_by_name(EXPERIMENT).tags
+        raise ZeroDivisionError
+    client(root).set_experiment_tag(tracker._experiment, "theirs", "1")
+    tags = tracker._client.get_experiment_by_name(EXPERIMENT).tags
+    assert ("ours" in tags, "theirs" in tags) == (False, True)
 
 
 def test_runs_of_an_earlier_version_are_completed_and_stay(root, make_results, make_sweep, spec, records):
