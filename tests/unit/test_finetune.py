@@ -121,8 +121,8 @@ def test_micro_batches_change_no_weight(in_fp64, forget, loss):
     """Also in the last global batch, of one sequence.
 
     AdamW divides a gradient by its size + 1e-8. Where it should be 0, as that of a key's bias is, it is rounding alone:
-    below 1e-15 here, of which each of the four steps makes less than 1e-3 · 1e-15 / 1e-8 = 1e-10 of a weight. In fp32 it
-    is 1e-7, and its step a whole one of 1e-3, up or down by the CPU.
+    below 1e-15 here, of which each of the four steps makes less than 1e-3 · 1e-15 / 1e-8 = 1e-10 of a weight. In fp32
+    it is 1e-7, and its step a whole one of 1e-3, up or down by the CPU.
     """
 
     def trained(**changes):
