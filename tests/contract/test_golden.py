@@ -29,7 +29,7 @@ whole step up or down. One weight in some 1e5 has such a gradient, so that the n
 by 1.1e-5 at most between AVX-512, AVX2 and neither. A learning rate 1 % higher moves them by 4e-3 and more, a β2 of
 0.99 by 7e-4."""
 BF16 = 2**-8
-"""One unit in bf16's last place, in which the encoder of sentences computes: similarity and coherence, means of cosines,
+"""One unit in bf16's last place: the encoder of sentences computes in it. Similarity and coherence, means of cosines,
 moved by 6.5e-4 at most between the same kinds."""
 ENCODED = ("ss", "coherence")
 
