@@ -38,7 +38,7 @@ from harness.reporting.table import table
 from harness.specs import CollapseBounds, Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
 LONG_FILES = frozenset(
