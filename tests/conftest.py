@@ -266,10 +266,10 @@ def make_results():
 def make_ranked(make_results):
     """Return a maker of a plan's results and their ranked table, from the records of its trials, by their ids."""
 
-    def make(plan, records):
+    def make(plan, records, evidence=None):
         results = make_results(plan, records)
         info = metric_info(results)
-        return results, rank(table(results, info), info)
+        return results, rank(table(results, info, evidence), info, evidence)
 
     return make
 

@@ -35,6 +35,15 @@ class MetricItems:
     weights_N: NDArray[np.float64]
     """How much an item counts in the metric's aggregate; 1 unless the metric says otherwise."""
 
+    def by_id(self) -> dict[str, float]:
+        """Return the value of each item."""
+        return dict(zip(self.ids, self.values_N.tolist(), strict=True))
+
+    @property
+    def has_copies(self) -> bool:
+        """Return whether any two items share a text."""
+        return len(set(self.clusters)) < len(self.clusters)
+
 
 def aggregated(
     values_N: NDArray[np.float64], weights_N: NDArray[np.float64], aggregate: Literal["mean", "exp_mean"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -84,7 +84,7 @@ class Evidence:
         return interval(replicate_draws(estimates_R, models_R, metric.low, metric.high))
 
 
-def chosen_items(items: MetricItems, shared: set[str]) -> MetricItems:
+def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
     """Return the items whose ids are among `shared`, in the order of their ids."""
     order = sorted((id, row) for row, id in enumerate(items.ids) if id in shared)
     rows = [row for _, row in order]
@@ -117,6 +117,17 @@ def read_evidence(results: Results) -> Evidence:
             for point in results.measured
         }
     )
+
+
+def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float | None:
+    """Return the standard error of a metric's mean with copies of a text counted once, as `draws` counts them.
+
+    None where no item is a copy, and what the evaluator says stands.
+    """
+    items = evidence.by_point.get(point_id, {}).get(metric.name)
+    if items is None or not items.has_copies or (values := evidence.of_points([point_id], metric)) is None:
+        return None
+    return float(values.standard_errors()[0])
 
 
 def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evidence) -> dict[str, NDArray[np.float64]]:

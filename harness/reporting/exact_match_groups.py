@@ -20,7 +20,7 @@ from harness.records.results import Results
 from harness.reporting.bootstrap import draws, interval
 from harness.reporting.evidence import REPLICATE, Evidence, chosen_items
 from harness.reporting.item_values import estimate
-from harness.reporting.metric_info import MetricInfo
+from harness.reporting.metric_info import exact_matches
 from harness.reporting.ranking import RankedTable
 from harness.reporting.trajectories import Trajectory, trajectories
 from harness.specs import ORIGINAL, RETRAINED, UNSEEN_ROWS, TrialSpec
@@ -103,12 +103,6 @@ def agreements(results: Results, ranked: RankedTable) -> list[ModelAgreement]:
     return [agreement for agreement in of_models if agreement]
 
 
-def exact_matches(info: MetricInfo) -> tuple[Metric, Metric] | None:
-    """Return exact match with the text, and with the original; None if either was not measured item by item."""
-    by_reference = {metric.agrees_with: metric for metric in info.values() if metric.agrees_with and metric.items}
-    return (by_reference["text"], by_reference["original"]) if len(by_reference) == 2 else None
-
-
 def memorized_ids(
     originals: pd.DataFrame, evidence: Evidence, text: Metric, original: Metric
 ) -> dict[str, dict[str, bool]] | None:
@@ -118,13 +112,9 @@ def memorized_ids(
         items = evidence.by_point.get(rows.iloc[0]["point_id"], {})
         if text.name not in items or original.name not in items:
             return None
-        recited, whole = _by_id(items[text.name]), _by_id(items[original.name])
+        recited, whole = items[text.name].by_id(), items[original.name].by_id()
         memorized[str(replicate)] = {id: recited[id] >= tokens for id, tokens in whole.items()}
     return memorized or None
-
-
-def _by_id(items: MetricItems) -> dict[str, float]:
-    return dict(zip(items.ids, items.values_N.tolist(), strict=True))
 
 
 def _agreement(

@@ -16,10 +16,10 @@ from harness.reporting.exact_match_groups import (
     Group,
     Lengths,
     ModelAgreement,
-    exact_matches,
     memorized_ids,
 )
 from harness.reporting.layout import NOTHING, strength_text
+from harness.reporting.metric_info import exact_matches
 from harness.reporting.ranking import RankedTable
 from harness.specs import ORIGINAL, RETRAINED
 

@@ -6,7 +6,7 @@ Array letters: R replicates (rows: seeds, or models pretrained from several), M 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -91,6 +91,31 @@ class ItemValues:
         with np.errstate(invalid="ignore"):
             shares_RN = weights_RN / weights_RN.sum(axis=1, keepdims=True)
             return self.in_clusters(shares_RN * (values_RN - self.item_means()[:, None]))
+
+    def standard_errors(self) -> Floats:
+        """Return the standard error (R,) of `item_means` over clusters; NaN where fewer than two hold a known item.
+
+        Example:
+            Of two texts one was measured three times, which makes it no surer:
+
+            >>> values = {"values_RN": np.array([[0.0, 1.0, 1.0, 1.0]]), "weights_RN": np.ones((1, 4)), "items": ""}
+            >>> ItemValues(clusters_N=np.array([0, 1, 1, 1]), **values).standard_errors().round(4).tolist()
+            [0.375]
+            >>> ItemValues(clusters_N=np.arange(4), **values).standard_errors().round(4).tolist()
+            [0.25]
+        """
+        clusters_R = (self.in_clusters(self.known[1]) > 0).sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variances_R = (self.influences() ** 2).sum(axis=1) * clusters_R / (clusters_R - 1)
+        return np.where(clusters_R > 1, np.sqrt(variances_R), np.nan)
+
+    def averaged(self) -> ItemValues:
+        """Return the weighted mean of the replicates that know an item, as one replicate."""
+        values_RN, weights_RN = self.known
+        weights_N = weights_RN.sum(axis=0)
+        with np.errstate(invalid="ignore"):
+            values_N = (values_RN * weights_RN).sum(axis=0) / weights_N
+        return replace(self, values_RN=values_N[None], weights_RN=weights_N[None], models_R=None)
 
 
 def by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:

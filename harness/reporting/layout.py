@@ -22,7 +22,7 @@ from harness.reporting.direction import Aims
 from harness.reporting.evidence import Evidence
 from harness.reporting.grouping import Letters, significance_groups
 from harness.reporting.metric_info import group_title, metrics_in, own_groups, table_metrics
-from harness.reporting.ranking import RankedTable, competition_ranks, rank_names
+from harness.reporting.ranking import ERASED_NOTHING, RankedTable, competition_ranks, rank_names
 from harness.specs import REFERENCE_ROWS
 
 NOTHING = "–"
@@ -116,7 +116,8 @@ def _model_table(whole: RankedTable, model: str, ranked: pd.DataFrame, ranking: 
     of_references = [table[table["method"] == name] for name in REFERENCE_ROWS]
     row = partial(_table_row, metrics=metrics, evidence=whole.evidence, names=rank_names(whole.info))
     references = [row(seeds, marks={}, ranks={}, letters={}) for seeds in of_references if len(seeds)]
-    marks = {} if ranking["recited"].eq(False).any() else _marks(ranked, metrics, whole.aims)
+    is_idle = ranked["variant"].isin(ranking.loc[ranking["unranked"] == ERASED_NOTHING, "variant"])
+    marks = {} if ranking["recited"].eq(False).any() else _marks(ranked[~is_idle], metrics, whole.aims)
     by_variant = {str(variant): seeds for variant, seeds in ranked.groupby("variant", sort=False)}
     letters = significance_groups(by_variant, metrics, whole.evidence, whole.aims)
     rows: dict[str, TableRow] = {}
@@ -187,7 +188,7 @@ def _rank_text(ranks: Mapping[str, Any], name: str) -> str:
 
 
 def _marks(ranked: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> dict[tuple[str, str], Mark]:
-    """Return (variant, metric) of the best and second-best numbers of methods that did not collapse, if several."""
+    """Return (variant, metric) of the best and second-best numbers of methods that take a rank, if several."""
     left_out = set(ranked.loc[ranked["collapsed"].eq(True) | ranked["control"], "variant"])
     kept = dict(list(ranked[~ranked["variant"].isin(left_out)].groupby("variant")))
     if len(kept) < 2:

@@ -55,6 +55,7 @@ def limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
     return [
         *_stand_ins(ranked.recitations),
         *_without_retrained(ranked),
+        *_not_of_recited(ranked),
         *_few_seeds(ranked.table),
         *_one_rate(trained),
         *_noise(ranked),
@@ -143,6 +144,15 @@ def _without_retrained(ranked: RankedTable) -> Iterator[str]:
             yield (
                 f"Nothing on {model} is ranked by {' and '.join(titles)}: it is the better, the closer it is to the "
                 "retrained model's, and there is none. Name it in the sweep file: models: [{id: ..., retrained: ...}]."
+            )
+
+
+def _not_of_recited(ranked: RankedTable) -> Iterator[str]:
+    """Yield which metrics of erasure rank nothing on a model whose single texts are ranked on."""
+    for model in ranked.recitations:
+        if titles := [metric.title for metric in ranked.unknown_of_recited(model)]:
+            yield (
+                f"Nothing on {model} is ranked by {' and '.join(titles)}: it is not known of what is recited."
             )
 
 

@@ -95,6 +95,12 @@ def table_metrics(info: MetricInfo) -> list[Metric]:
     return metrics_in(info, *RANKED_GROUPS, *own_groups(info))
 
 
+def exact_matches(info: MetricInfo) -> tuple[Metric, Metric] | None:
+    """Return exact match with the text, and with the original; None if either was not measured item by item."""
+    by_reference = {metric.agrees_with: metric for metric in info.values() if metric.agrees_with and metric.items}
+    return (by_reference["text"], by_reference["original"]) if len(by_reference) == 2 else None
+
+
 def group_title(group: Group) -> str:
     """Return what tables call a group.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,10 +28,12 @@ from harness.errors import DataError
 from harness.reporting.aggregate import CONFIDENCE, ranked_rows, strengths, with_replicates, worst_class
 from harness.reporting.collapse import all_reasons, verdict
 from harness.reporting.direction import Aims, costs, is_aimless
+from harness.reporting.erased import has_erased_nothing
 from harness.reporting.evidence import Evidence
 from harness.reporting.metric_info import RANKED_GROUPS, MetricInfo, metrics_in, own_groups
 from harness.reporting.recitation import Recitation, recitation_answers, recitations, said_first
-from harness.specs import REFERENCE_ROWS
+from harness.reporting.recited_texts import on_texts
+from harness.specs import ORIGINAL, REFERENCE_ROWS
 
 Floats = NDArray[np.float64]
 
@@ -43,6 +45,8 @@ CONTROL = "a control"
 """Why a row is shown and not ranked though nothing is wrong with it."""
 NOTHING_TO_ERASE = "nothing to erase"
 """Why nothing is ranked of a model that does not recite the forget set."""
+ERASED_NOTHING = "erased nothing"
+"""Why a row is not ranked whose erasure chance alone may have made: see `has_erased_nothing`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +74,38 @@ class RankedTable:
 
     @property
     def said_first(self) -> list[str]:
-        """Return what must be read before any number: whether there is anything to erase, if that is in doubt.
+        """Return what must be read before any number: whether there was anything to erase, if that is in doubt.
 
-        Where nothing was erased it is the answer to whether the models recite.
+        And whether any method erased it. In a table of references it is the answer to whether the models recite.
         """
-        return (recitation_answers if self.is_of_references else said_first)(self.recitations)
+        if self.is_of_references:
+            return recitation_answers(self.recitations)
+        of_methods = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
+        idle = [str(model) for model, reasons in of_methods if reasons.eq(ERASED_NOTHING).all()]
+        where = f" on {', '.join(idle)}" if len(self.recitations) > 1 else ""
+        told = f"No method erased anything{where} that chance could not have: nothing is ranked."
+        return [*([told] if idle else []), *said_first(self.recitations)]
+
+    @cached_property
+    def on_recited(self) -> RankedTable:
+        """The same, with erasure measured on the texts that a model recites where means over all do not show it."""
+        ids_by_model = {model: known.ranked_on for model, known in self.recitations.items() if known.ranked_on}
+        if not ids_by_model or self.is_of_references:
+            return self
+        table, evidence = on_texts(self.table, self.info, self.evidence, ids_by_model)
+        return replace(self, table=table, evidence=evidence)
+
+    def unknown_of_recited(self, model: str) -> list[Metric]:
+        """Return the metrics of erasure that are not known of the texts that a model is ranked on."""
+        if not self.recitations[model].ranked_on:
+            return []
+        originals = self.originals(model)
+        return [metric for metric in metrics_in(self.info, "erasure") if originals[metric.name].isna().any()]
+
+    def originals(self, model: str) -> pd.DataFrame:
+        """Return the rows of a model's original, as `on_recited` has them."""
+        rows = self.on_recited.table
+        return rows[(rows["model"] == model) & (rows["method"] == ORIGINAL)]
 
 
 def rank_names(info: MetricInfo) -> tuple[str, ...]:
@@ -133,7 +164,7 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     """Return the table with one row for every model and variant: its ranks, and why it lacks one.
 
     Ranked are the table's `ranked` rows, as means over their seeds. A variant that collapsed on any
-    seed is shown and not ranked; nothing is, of a model that recites nothing (`recited`).
+    seed, or erased nothing, is shown and not ranked; nothing is, of a model that recites nothing (`recited`).
     Where a model has several seeds, `rank_*_low` and `rank_*_high` bound 95 % of the ranks that resampled
     seeds give (each draw is the same for every variant).
 
@@ -142,14 +173,13 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     """
     _refuse_mixed_definitions(table, info)
     table = with_replicates(table)
-    by_model, aims = recitations(table, info), Aims(table)
+    evidence = evidence or Evidence()
+    nothing = pd.DataFrame(columns=[*IDENTITY, *rank_names(info), *STATE], dtype=object)
+    unranked = RankedTable(table, info, nothing, recitations(table, info, evidence), evidence)
     rankings = [
-        _rank_model(rows, info, by_model[str(model)].recites, aims)
-        for model, rows in ranked_rows(table).groupby("model", sort=False)
+        _rank_model(rows, unranked) for _, rows in ranked_rows(unranked.on_recited.table).groupby("model", sort=False)
     ]
-    columns = (*IDENTITY, *rank_names(info), *STATE)
-    ranking = pd.concat([pd.DataFrame(columns=columns, dtype=object), *rankings], ignore_index=True)
-    return RankedTable(table, info, ranking, by_model, evidence or Evidence())
+    return replace(unranked, ranking=pd.concat([nothing, *rankings], ignore_index=True))
 
 
 def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
@@ -167,12 +197,18 @@ def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
         )
 
 
-def _rank_model(rows: pd.DataFrame, info: MetricInfo, recites: bool | None, aims: Aims) -> pd.DataFrame:
-    """Return the ranking of one model's variants, best first, the unranked last."""
-    variants = [group for _, group in rows.groupby("variant", sort=False)]
+def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> pd.DataFrame:
+    """Return the ranking of one model's variants, best first, the unranked last; `whole` lacks its ranking yet."""
+    model, info, aims = str(rows["model"].iloc[0]), whole.info, whole.on_recited.aims
+    recites, unknown = whole.recitations[model].recites, whole.unknown_of_recited(model)
     groups = [
-        [metric for metric in metrics_in(info, name) if not is_aimless(metric, aims, rows)]
+        [metric for metric in metrics_in(info, name) if metric not in unknown and not is_aimless(metric, aims, rows)]
         for name in (*RANKED_GROUPS, *own_groups(info))
+    ]
+    originals, evidence = whole.originals(model), whole.on_recited.evidence
+    variants = [
+        group.assign(idle=recites is not False and has_erased_nothing(group, originals, groups[0], evidence, aims))
+        for _, group in rows.groupby("variant", sort=False)
     ]
     averaged = [metric.name for metrics in groups[: len(RANKED_GROUPS)] for metric in metrics]
     ranking = pd.DataFrame([_identity(group, averaged) for group in variants])
@@ -199,6 +235,7 @@ def _identity(rows: pd.DataFrame, averaged: Sequence[str]) -> dict[str, Any]:
     lacking = [name for name in averaged if rows[name].isna().any()]
     reason = all_reasons(rows["collapse_reason"])
     unranked = CONTROL if first["control"] else f"not measured: {', '.join(lacking)}" if lacking else ""
+    unranked = unranked or (ERASED_NOTHING if first["idle"] else "")
     if collapsed.any():
         seeds = f" on {collapsed.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
         unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reason)})"
@@ -213,14 +250,16 @@ def _identity(rows: pd.DataFrame, averaged: Sequence[str]) -> dict[str, Any]:
 def _scores(rows: pd.DataFrame, metrics: Sequence[Metric], seeds: Sequence[int], aims: Aims) -> Floats:
     """Return one variant's deviations (S, M); 0 at a seed that it was not run with.
 
-    A metric that it lacks on any seed is NaN, and all are if it collapsed or is a control: no mean may hide a hole.
+    A metric that it lacks on any seed is NaN, and all are if it collapsed, erased nothing or is a control: no mean may
+    hide a hole.
     """
     scores_SM = np.zeros((len(seeds), len(metrics)))
     run_S = np.searchsorted(seeds, rows["seed"])
     for index, metric in enumerate(metrics):
         # Clipped, so that an infinite perplexity stays comparable when it is averaged and weighted.
         scores_SM[run_S, index] = np.clip(aims.deviations(rows, metric), -1e300, 1e300)
-    lost = np.isnan(scores_SM).any(axis=0) | rows["collapsed"].eq(True).any() | rows["control"].any()
+    takes_no_rank = rows["collapsed"].eq(True) | rows["idle"] | rows["control"]
+    lost = np.isnan(scores_SM).any(axis=0) | takes_no_rank.any()
     return np.where(lost, np.nan, scores_SM)
 
 

@@ -8,13 +8,15 @@ what the retrained model says of the forget set.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from harness.contracts import Metric
+from harness.reporting.evidence import Evidence
 from harness.reporting.metric_info import MetricInfo, metrics_in
+from harness.reporting.recited_texts import LEAST_TOKENS, RecitedTexts, recited_texts
 from harness.reporting.table import STANDARD_ERROR
 from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN
 
@@ -40,11 +42,13 @@ class Recitation:
     recites: bool | None
     """None: nothing shows it."""
     said_first: str
-    """What a reader must know before any rank; '' where the original recites, or no one asks what it recites."""
+    """What a reader must know before any rank; '' where means show that it recites, or no one asks whether it does."""
     by_stand_in: bool = False
     """Whether texts of another kind were all there was to compare with."""
     answer: str = ""
     """The same where nothing is ranked: yes, no or not known, and by which figures; '' where no one asks."""
+    ranked_on: frozenset[str] = frozenset()
+    """The items that erasure is ranked on, where single texts are recited and means over all do not show it."""
 
     @property
     def needs_unseen_texts(self) -> bool:
@@ -68,17 +72,21 @@ def is_beyond(original: Share, control: Share) -> bool:
     return difference > FLOOR and difference > STANDARD_ERRORS * math.hypot(original[1], control[1])
 
 
-def recitations(table: pd.DataFrame, info: MetricInfo) -> dict[str, Recitation]:
+def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None) -> dict[str, Recitation]:
     """Return for each model of a table whether its original recites the forget set.
 
     It does if any ranked erasure metric that is lower the better, and that comes with a standard error, is
     beyond the same metric of every control. Validation texts count only where there is no other control.
+    It also does if it recites a single text word for word, and no control does: see `recited_texts`.
     """
     asked = [metric for metric in metrics_in(info, "erasure") if metric.better == "lower"]
     by_model = table.groupby("model", sort=False)
     if not asked:
         return {str(model): Recitation(None, "") for model, _ in by_model}
-    return {str(model): _recitation(rows, asked) for model, rows in by_model}
+    return {
+        str(model): _recitation(rows, asked, recited_texts(rows, info, evidence or Evidence()))
+        for model, rows in by_model
+    }
 
 
 def said_first(by_model: Mapping[str, Recitation]) -> list[str]:
@@ -105,24 +113,35 @@ def recitation_answers(by_model: Mapping[str, Recitation]) -> list[str]:
     return [f"{model}: {sentence}" if len(by_model) > 1 else sentence for model, sentence in told.items()]
 
 
-def _recitation(rows: pd.DataFrame, asked: Sequence[Metric]) -> Recitation:
+def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str, RecitedTexts]) -> Recitation:
     shares = {kind: _shares(rows[rows["method"] == kind], asked) for kind in (ORIGINAL, *CONTROLS)}
     comparable = {kind: shares[ORIGINAL].keys() & shares[kind].keys() for kind in CONTROLS}
-    controls = [kind for kind in CONTROLS if comparable[kind]]
-    controls = [kind for kind in controls if kind != STAND_IN] or controls
-    if not controls:
-        reason = _reason_unknown(set(rows["method"]))
-        reserve = f"Whether there is anything to erase is not known, and ranks stand under that reserve: {reason}."
-        return Recitation(None, f"{reserve} {NAME_A_HOLDOUT}.", answer=f"Not known: {reason}.")
+    controls = _controls({kind for kind in CONTROLS if comparable[kind]})
     passed = {
         kind: any(is_beyond(shares[ORIGINAL][name], shares[kind][name]) for name in comparable[kind])
         for kind in controls
     }
     by_stand_in = controls == [STAND_IN]
     against = {kind: f"{CONTROLS[kind]} ({_figures(shares, kind, asked)})" for kind in controls}
-    if all(passed.values()):
+    if controls and all(passed.values()):
         told = f"Yes: the original recites the forget set measurably more than {' and '.join(against.values())}."
         return Recitation(True, "", by_stand_in, told)
+    if recited := _single_texts(texts, {kind for kind in controls if passed[kind]}, set(controls)):
+        told = f"word for word for {recited.least:g} tokens or more"
+        against = f"{_counts(texts)}: {recited.named}"
+        count = f"{recited.recited} of {recited.texts} texts"
+        first = (
+            f"Ranked on the {count} that the original recites {told}, against {against}. Erasure is shown on these "
+            "alone; means over all texts, which do not show that it recites any, are in table.csv."
+        )
+        answer = f"Yes: the original recites {count} {told}, against {against}. Means over all texts do not show it."
+        return Recitation(True, first, _controls(texts.keys() - {ORIGINAL}) == [STAND_IN], answer, recited.ids)
+    if not controls:
+        reason = _reason_unknown(set(rows["method"]))
+        if ORIGINAL in texts and texts[ORIGINAL].ids:
+            reason += f"; it recites {_word_for_word(texts[ORIGINAL])}"
+        reserve = f"Whether there is anything to erase is not known, and ranks stand under that reserve: {reason}."
+        return Recitation(None, f"{reserve} {NAME_A_HOLDOUT}.", answer=f"Not known: {reason}.")
     failed = " or ".join(against[kind] for kind in controls if not passed[kind])
     sentence = f"the original does not recite the forget set measurably more than {failed}."
     if any(passed.values()):
@@ -130,9 +149,61 @@ def _recitation(rows: pd.DataFrame, asked: Sequence[Metric]) -> Recitation:
         sentence += (
             f" It does recite it more than {others}: one of the two comparisons is with the wrong texts or model."
         )
+    sentence += f" {_not_single_texts(texts)}"
     first = f"Nothing to erase, so nothing is ranked: {sentence}"
     first = f"{first} {NAME_A_HOLDOUT} to be surer." if by_stand_in else first
     return Recitation(False, first, by_stand_in, f"No: {sentence}")
+
+
+def _controls(known: Set[str]) -> list[str]:
+    """Return the controls that count of those that are known: validation texts only where they are all there is."""
+    return [kind for kind in CONTROLS if kind in known and (kind != STAND_IN or known == {STAND_IN})]
+
+
+def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Set[str]) -> RecitedTexts | None:
+    """Return the texts that the original recites word for word where no control does; None if there are none.
+
+    Of a control that recites some too the share must be measurably smaller. The retrained model is asked of the same
+    texts, so what it recites can be guessed and does not count. A control of a single text tells nothing.
+
+    Args:
+        texts: What each reference row recites.
+        passed: The controls whose means tell that the original recites more.
+        known: All whose means tell anything.
+    """
+    telling = {kind for kind in CONTROLS if kind in texts and texts[kind].texts > 1}
+    controls = _controls(telling | known)
+    if ORIGINAL not in texts or not telling.intersection(controls):
+        return None
+    guessed = texts[RETRAINED].ids if RETRAINED in texts else frozenset()
+    own = replace(texts[ORIGINAL], ids=texts[ORIGINAL].ids - guessed)
+    for kind in set(controls) - passed:
+        is_clean = kind in telling and (kind == RETRAINED or not texts[kind].ids)
+        if not is_clean and not (kind in telling and is_beyond(own.share, texts[kind].share)):
+            return None
+    return own if own.ids else None
+
+
+def _not_single_texts(texts: Mapping[str, RecitedTexts]) -> str:
+    """Return what single texts say of a model that does not recite."""
+    if ORIGINAL not in texts:
+        return (
+            "Whether it recites single texts word for word is not known: that takes what each text has, and "
+            f"continuations of {LEAST_TOKENS} tokens."
+        )
+    than = f", which is not measurably more than {counts}" if (counts := _counts(texts)) else ""
+    return f"It recites {_word_for_word(texts[ORIGINAL])}{than if texts[ORIGINAL].ids else ''}."
+
+
+def _word_for_word(recited: RecitedTexts) -> str:
+    count = recited.recited or "none"
+    return f"{count} of the {recited.texts} texts word for word for {recited.least:g} tokens or more"
+
+
+def _counts(texts: Mapping[str, RecitedTexts]) -> str:
+    """Return what the controls recite: `unseen texts of its kind (0 of 64)`."""
+    controls = _controls(texts.keys() & CONTROLS.keys())
+    return " and ".join(f"{CONTROLS[kind]} ({texts[kind].recited} of {texts[kind].texts})" for kind in controls)
 
 
 def _shares(rows: pd.DataFrame, asked: Sequence[Metric]) -> dict[str, Share]:
@@ -156,5 +227,8 @@ def _figures(shares: Mapping[str, Mapping[str, Share]], kind: str, asked: Sequen
 
 def _reason_unknown(methods: set[str]) -> str:
     if methods & CONTROLS.keys():
-        return "the original and what it is to be compared with have no figure in common that has a standard error"
+        return (
+            "the original and what it is to be compared with have no figure in common that has a standard error "
+            "(copies of a text count as one, and one text has none)"
+        )
     return "nothing shows what the original says of texts that it never saw"

@@ -59,7 +59,11 @@ def _with_points(trial: TrialResults, points: set[str]) -> TrialResults:
 
 @lru_cache(maxsize=1)
 def shown_table(ranked: RankedTable) -> tuple[RankedTable, str]:
-    """Return the rows that are shown, and what is left out of them in words; the same table if that is nothing."""
+    """Return the rows that are shown, and what is left out of them in words; the same table if that is nothing.
+
+    Erasure is as it is ranked: see `RankedTable.on_recited`.
+    """
+    ranked = ranked.on_recited
     table = ranked.table
     is_reference = table["method"].isin(REFERENCE_ROWS)
     rank_order = ranked.ranking[["model", "variant"]]

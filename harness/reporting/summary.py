@@ -8,7 +8,7 @@ from harness.reporting.aggregate import ranked_rows, seed_count
 from harness.reporting.collapse import verdict
 from harness.reporting.layout import NOTHING, number
 from harness.reporting.metric_info import MetricInfo
-from harness.reporting.ranking import CONTROL, NOTHING_TO_ERASE, RankedTable
+from harness.reporting.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE, RankedTable
 from harness.specs import ORIGINAL
 
 DEFINITIONS = {
@@ -54,6 +54,8 @@ def _sentences(rows: pd.DataFrame, ranks: pd.DataFrame, info: MetricInfo) -> lis
     if ranks["recited"].eq(False).any():
         sentences.append("Nothing is ranked: there is nothing to erase.")
         others = others[others["unranked"] != NOTHING_TO_ERASE]
+    is_idle = others["unranked"] == ERASED_NOTHING
+    idle, others = others[is_idle], others[~is_idle]
     if len(ranked):
         order = [f"{row['rank_average']}\u00a0{_named(row)}" for _, row in ranked.iterrows()]
         first = ranked.iloc[0]
@@ -67,6 +69,9 @@ def _sentences(rows: pd.DataFrame, ranks: pd.DataFrame, info: MetricInfo) -> lis
             for _, row in collapsed.iterrows()
         ]
         sentences.append(f"Collapsed, so shown and not ranked: {', '.join(names)}.")
+    if len(idle):
+        names = [_named(row) for _, row in idle.iterrows()]
+        sentences.append(f"Erased nothing beyond noise, so shown and not ranked: {', '.join(names)}.")
     for _, row in others.iterrows():
         sentences.append(f"{_named(row)} has no average rank: {row['unranked'] or 'a group was not measured'}.")
     return sentences

@@ -53,7 +53,7 @@ def _survivors(model: str, rows: pd.DataFrame, metric: Metric, ranked: RankedTab
     def values(of_rows: pd.DataFrame) -> Mapping[str, float]:
         items = ranked.evidence.by_point.get(of_rows.iloc[0]["point_id"], {}) if len(of_rows) else {}
         known = items.get(metric.name)
-        return dict(zip(known.ids, known.values_N.tolist(), strict=True)) if known else {}
+        return known.by_id() if known else {}
 
     by_method = {method: values(rows[rows["method"] == method]) for method in (ORIGINAL, RETRAINED, *UNSEEN_ROWS)}
     of_variants = {

@@ -19,7 +19,7 @@ from harness.plans import Compare
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.collapse import flag
 from harness.reporting.direction import Aims, costs
-from harness.reporting.evidence import HIGH, LOW, Evidence, interval_columns
+from harness.reporting.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.reporting.frontier import non_dominated
 from harness.reporting.metric_info import MetricInfo, first_axes, read_declarations
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
@@ -43,7 +43,7 @@ TRAILING = (
     *("peak_memory_bytes", "trial_id", "point_id"),
 )
 STANDARD_ERROR = "{}_stderr"
-"""The column of a metric's standard error over what it is a mean of, where its evaluator notes one."""
+"""The column of a metric's standard error over the texts that it is a mean of, where its evaluator notes one."""
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
 
 
@@ -52,13 +52,17 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
 
     A metric that a point lacks is NaN. `ranked` marks the one point of each trial, at most, that
     stands for its method in the ranking; a `control` is shown without a rank. With the evidence of its
-    items each metric has its 95 % interval (`ma_low`, `ma_high`).
+    items each metric has its 95 % interval (`ma_low`, `ma_high`), and a standard error that counts copies once.
     """
     rows = []
     for trial in results.trials:
         ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant), results.plan.first_target)
         is_control = trial.spec.variant in results.plan.controls
         rows += [_row(point, point is ranked, is_control) for point in trial.measured]
+    for row in rows if evidence else ():
+        for name in [name for name in info if STANDARD_ERROR.format(name) in row]:
+            error = error_over_texts(row["point_id"], info[name], evidence)
+            row[STANDARD_ERROR.format(name)] = row[STANDARD_ERROR.format(name)] if error is None else error
     errors = [
         name for name in map(STANDARD_ERROR.format, info) if name not in info and any(name in row for row in rows)
     ]

@@ -93,7 +93,7 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
             write_whole(folder / "matched.md", matched_markdown(compared, results.plan.question)),
             write_whole(folder / "matched.csv", table_csv(matched_frame(compared))),
         ]
-    beside = compared_tables(part.results, part.ranked)
+    beside = compared_tables(results, ranked)
     if beside:
         written.append(write_whole(folder / "published.md", published_markdown(beside, results.plan.question)))
     pictures = {name: with_dark_colours(rendered(figure, "svg")) for name, figure in figures.items()}

@@ -16,6 +16,10 @@ from harness.reporting.texts import ranking_table
 from harness.reporting.write import write
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
+NOT_KNOWN = (
+    "Whether it recites single texts word for word is not known: that takes what each text has, and continuations of "
+    "32 tokens."
+)
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost, who asks for your signature. "
 
 
@@ -54,13 +58,13 @@ def words(html):
         (
             {"original": 0.31, "holdout": 0.3},
             "No: the original does not recite the forget set measurably more than unseen texts of its kind (EL_3 0.103 "
-            "against 0.100, MA 0.310 against 0.300).",
+            f"against 0.100, MA 0.310 against 0.300). {NOT_KNOWN}",
         ),
         (
             {"original": 0.9, "retrained": 0.3, "holdout": 0.89},
             "No: the original does not recite the forget set measurably more than unseen texts of its kind (EL_3 0.300 "
             "against 0.297, MA 0.900 against 0.890). It does recite it more than the retrained model, which never saw "
-            "it, does: one of the two comparisons is with the wrong texts or model.",
+            f"it, does: one of the two comparisons is with the wrong texts or model. {NOT_KNOWN}",
         ),
         (
             {"original": 0.9},

@@ -1,19 +1,26 @@
 """Ranks: the paper's 33, and the rules behind them one by one."""
 
 import csv
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness.errors import DataError
+from harness.records.items import MetricItems
 from harness.reporting.collapse import flag
+from harness.reporting.evidence import Evidence
+from harness.reporting.layout import model_tables
 from harness.reporting.metric_info import in_column_order
 from harness.reporting.ranking import RANKS, average_ranks, competition_ranks, group_ranks, printed, rank
+from harness.reporting.summary import outcome
 from harness.reporting.table import read_table
+from harness.reporting.texts import ranking_table
 
 PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
 SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
@@ -259,3 +266,85 @@ def test_infinite_scores_are_ranked_and_rows_apart():
     scores = np.array([[np.inf, 1e300, -1e300, 2e6], [np.nan, 1.0, np.nan, 1.0]])
     np.testing.assert_array_equal(competition_ranks(scores), [[4, 3, 1, 2], [np.nan, 1, np.nan, 1]])
     assert competition_ranks(np.empty((2, 0))).shape == (2, 0)
+
+
+def of_items(*, texts=64, clusters=None, lacking=(), **given):
+    """A ranked table in which each row has an MA for every text, and all have the EL_3 of the original."""
+    names = ["original", *(name for name in given if name != "original")]
+    table = points(*((name, 0.5, float(np.mean(given[name])), 9, 0.5) for name in names))
+    table = table.assign(point_id=table["variant"], ranked=table["method"] != "original", judged_by_original="")
+    ids = tuple(f"t{row}" for row in range(texts))
+
+    def kept(values):
+        return MetricItems(ids, clusters or ids, np.array(values, float), np.ones(texts))
+
+    by_point = {name: {"ma": kept(given[name]), "el_3": kept([0.5] * texts)} for name in names if name not in lacking}
+    return rank(table, known(table), Evidence(by_point))
+
+
+ORIGINALS = np.linspace(0.8, 1.0, 64)
+
+
+def test_what_erased_nothing_is_shown_flagged_and_takes_no_rank():
+    noise = np.random.default_rng(0).normal(0, 0.05, 64)
+    whole = of_items(original=ORIGINALS, same=ORIGINALS, worse=ORIGINALS + 0.05, noisy=ORIGINALS + noise - noise.mean()
+                     - 0.004, right=ORIGINALS - 0.3, other=ORIGINALS - 0.2)  # fmt: skip
+    ranking = whole.ranking.set_index("variant")
+    for idle in ("same", "worse", "noisy"):
+        assert ranking.loc[idle, [*RANKS, "unranked"]].tolist() == ["", "", "", "erased nothing"], idle
+    assert ranking.loc[["right", "other"], "rank_erasure"].tolist() == ["1", "2"]
+    [shown] = model_tables(whole)
+    notes = {row.variant: (row.note, row.cells[1].mark) for row in shown.best_first}
+    assert notes["same"] == ("erased nothing", ""), "nor is any of its numbers the best"
+    assert (notes["right"], notes["other"]) == (("", "best"), ("", "second"))
+    [(_, sentences)] = outcome(whole)
+    [told] = [sentence for sentence in sentences if "rased nothing" in sentence]
+    assert told.startswith("Erased nothing beyond noise, so shown and not ranked: ")
+    assert whole.said_first[0].startswith("Whether there is anything to erase"), "others erased something"
+
+
+def test_a_small_difference_that_is_certain_is_an_erasure():
+    whole = of_items(original=ORIGINALS, little=ORIGINALS - 0.002 - np.linspace(0, 0.001, 64))
+    assert whole.ranking.loc[0, ["rank_erasure", "unranked"]].tolist() == ["1", ""]
+
+
+def test_where_no_method_erased_anything_that_comes_first():
+    whole = of_items(original=ORIGINALS, same=ORIGINALS, worse=ORIGINALS + 0.05)
+    first = "No method erased anything that chance could not have: nothing is ranked."
+    assert whole.said_first[0] == first
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(ranking_table(whole))
+    assert " ".join(console.export_text().split()).startswith(first)
+    assert "Average rank" not in str(outcome(whole))
+
+
+def test_copies_make_no_erasure_surer_and_of_few_texts_any_improvement_counts():
+    given = {"original": ORIGINALS, "some": ORIGINALS - 0.4 * (np.arange(64) < 16)}
+    copies = tuple("copy" if row < 16 else f"t{row}" for row in range(64))
+    assert of_items(**given).ranking.loc[0, "unranked"] == ""
+    assert of_items(**given, clusters=copies).ranking.loc[0, "unranked"] == "erased nothing", "it is one text of 49"
+    few = {"texts": 3, "original": np.ones(3)}
+    assert of_items(**few, some=[1.0, 0.9, 1.0]).ranking.loc[0, "unranked"] == ""
+    assert of_items(**few, same=[1.0, 1.0, 1.0]).ranking.loc[0, "unranked"] == "erased nothing"
+
+
+def test_where_nothing_tells_whether_a_row_erased_it_keeps_its_rank():
+    same = {"original": ORIGINALS, "same": ORIGINALS}
+    for lacking in (("original",), ("same",), ("original", "same")):
+        assert of_items(**same, lacking=lacking).ranking.loc[0, ["rank_erasure", "unranked"]].tolist() == ["1", ""]
+
+
+def test_seeds_that_differ_among_themselves_all_erase():
+    frames = []
+    by_point = {}
+    ids = tuple(f"t{row}" for row in range(64))
+    for seed, less in enumerate((0.1, 0.4)):
+        values = {"original": ORIGINALS, "emso": ORIGINALS - less, "idle": ORIGINALS}
+        rows = points(*((name, of_row.mean(), of_row.mean(), 9, 0.5) for name, of_row in values.items()), seed=seed)
+        rows = rows.assign(point_id=rows["variant"] + str(seed), ranked=rows["method"] != "original")
+        frames.append(rows)
+        for name, of_row in values.items():
+            by_point[f"{name}{seed}"] = dict.fromkeys(("ma", "el_3"), MetricItems(ids, ids, of_row, np.ones(64)))
+    table = pd.concat(frames, ignore_index=True)
+    ranking = rank(table, known(table), Evidence(by_point)).ranking.set_index("variant")
+    assert ranking["unranked"].to_dict() == {"emso": "", "idle": "erased nothing"}

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from io import StringIO
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -14,6 +15,9 @@ from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness import collate
 from harness.contracts import Checkpoint
+from harness.records.items import MetricItems
+from harness.reporting.evidence import Evidence
+from harness.reporting.limits import limits
 from harness.reporting.metric_info import declarations, in_column_order
 from harness.reporting.recitation import is_beyond, recitations, said_first
 from harness.reporting.report import page
@@ -89,6 +93,7 @@ def test_the_sentence_says_against_what_and_how_much():
     assert stand_in.by_stand_in
     assert "validation texts, which are of another kind" in stand_in.said_first
     assert "as data.holdout in the sweep file to be surer." in stand_in.said_first
+    assert "Whether it recites single texts word for word is not known" in alone, "means were all there is"
     both = of(("original", 0.95, 0.01), ("holdout", 0.31, 0.01), ("retrained", 0.94, 0.01)).said_first
     assert "It does recite it more than unseen texts of its kind: one of the two comparisons is with the wrong" in both
 
@@ -260,3 +265,170 @@ def test_ones_own_table_tells_the_same_as_the_journal(sweep, shown, tmp_path, ca
     shown(*sweep(), tmp_path)
     assert collate.main([str(tmp_path / "table.csv")]) == 0
     assert "is anything to erase" not in capsys.readouterr().out
+
+
+LENGTH = 64
+
+
+def texts(recited, others, *, said=64, copies=1, prefix="f"):
+    """What each of some texts has: an id, its cluster, how many tokens are recited, how long it is, and its MA."""
+    return [
+        (
+            f"{prefix}{row}",
+            f"{prefix}{row // copies}",
+            said if row < recited else 1,
+            LENGTH,
+            1.0 if row < recited else 0.5,
+        )
+        for row in range(recited + others)
+    ]
+
+
+def shorter(of_texts, length):
+    return [(id, cluster, min(said, length), length, ma) for id, cluster, said, _, ma in of_texts]
+
+
+@pytest.fixture
+def of_items(make_row, make_plan, make_point, make_measurement, make_ranked):
+    """Return a maker of a ranked table: what each text has in each row; a method halves MA unless it is given."""
+
+    def make(lacking=(), **given):
+        trials, records, by_point = [], {}, {}
+        for name, of_row in given.items():
+            strengths = () if name in ("original", "retrained", "holdout", "stand_in") else (1,)
+            spec = make_row(name, strengths, evaluators={"all": "k"})
+            ids, clusters, said, lengths, ma = zip(*of_row, strict=True)
+            values = {"ma": ma, "el_3": ma, "exact_match": said, "exact_match_original": lengths}
+            values = {metric: np.array(numbers, float) for metric, numbers in values.items()}
+            values |= {metric: np.full(len(ids), np.nan) for metric in lacking}
+            numbers = {metric: float(np.mean(of_metric)) for metric, of_metric in values.items()}
+            errors = {metric: float(np.std(values[metric], ddof=1) / len(ids) ** 0.5) for metric in ("ma", "el_3")}
+            strength = strengths[0] if strengths else None
+            records[spec.trial_id] = [
+                make_point(spec, strength),
+                make_measurement(
+                    spec, strength, "all", numbers={"mauve": 0.8, "perplexity": 9.0} | numbers,
+                    notes={"standard_errors": errors},
+                ),
+            ]  # fmt: skip
+            by_point[spec.point_id(strength)] = {
+                metric: MetricItems(ids, clusters, of_metric, np.ones(len(ids))) for metric, of_metric in values.items()
+            }
+            trials.append(spec)
+        return make_ranked(make_plan(*trials), records, Evidence(by_point))[1]
+
+    return make
+
+
+UNSEEN = texts(0, 64, prefix="u")
+FEW = texts(4, 60)
+
+
+@pytest.mark.parametrize(
+    ("given", "recites", "count"),
+    [
+        ({"original": FEW, "holdout": UNSEEN}, True, 4),
+        ({"original": FEW, "stand_in": UNSEEN}, True, 4),
+        ({"original": texts(1, 63), "holdout": UNSEEN}, True, 1),
+        ({"original": texts(1, 63, said=50), "holdout": UNSEEN}, True, 1),
+        ({"original": texts(1, 63, said=49), "holdout": UNSEEN}, False, 0),
+        ({"original": texts(0, 64), "holdout": UNSEEN}, False, 0),
+        ({"original": FEW, "holdout": texts(1, 63, prefix="u")}, False, 0),
+        ({"original": FEW, "holdout": texts(4, 60, prefix="u")}, False, 0),
+        ({"original": FEW, "retrained": texts(0, 64)}, True, 4),
+        ({"original": FEW, "retrained": texts(3, 61)}, True, 1),  # of the same texts: what both recite can be guessed
+        ({"original": FEW, "retrained": FEW}, False, 0),
+        ({"original": FEW, "retrained": texts(0, 64), "holdout": UNSEEN}, True, 4),
+        ({"original": FEW, "retrained": FEW, "holdout": UNSEEN}, False, 0),
+        ({"original": FEW, "retrained": texts(0, 64), "holdout": texts(4, 60, prefix="u")}, False, 0),
+        ({"original": FEW, "holdout": UNSEEN, "stand_in": texts(9, 50, prefix="v")}, True, 4),
+        ({"original": FEW}, None, 0),
+        ({"original": shorter(texts(1, 63), 32), "holdout": shorter(UNSEEN, 32)}, True, 1),
+        ({"original": shorter(texts(1, 63), 31), "holdout": shorter(UNSEEN, 31)}, False, 0),
+        ({"original": texts(12, 52), "holdout": UNSEEN}, True, 0),  # means show it: ranked on all
+    ],
+)
+def test_one_text_that_is_recited_where_no_unseen_one_is_is_enough(given, recites, count, of_items):
+    [known] = of_items(**given).recitations.values()
+    assert known.recites is recites
+    assert len(known.ranked_on) == count
+    assert known.by_stand_in == (recites is True and "stand_in" in given and "holdout" not in given)
+
+
+def test_the_sentence_says_how_many_texts_and_which(of_items):
+    [known] = of_items(original=FEW, holdout=UNSEEN).recitations.values()
+    against = "word for word for 50 tokens or more, against unseen texts of its kind (0 of 64): f0, f1, f2, f3."
+    assert known.answer == f"Yes: the original recites 4 of 64 texts {against} Means over all texts do not show it."
+    assert known.said_first.startswith(f"Ranked on the 4 of 64 texts that the original recites {against} Erasure is")
+    [many] = of_items(original=texts(20, 400), holdout=UNSEEN).recitations.values()
+    assert "f0, f1, f10, f11, f12, f13, f14, f15 and 12 more." in many.answer
+    [both] = of_items(original=FEW, holdout=texts(1, 63, prefix="u")).recitations.values()
+    assert both.answer.endswith(
+        "It recites 4 of the 64 texts word for word for 50 tokens or more, which is not measurably more than unseen "
+        "texts of its kind (1 of 64)."
+    )
+    [unknown] = of_items(original=FEW).recitations.values()
+    assert unknown.answer.endswith("; it recites 4 of the 64 texts word for word for 50 tokens or more.")
+    [nothing] = of_items(original=texts(0, 64), holdout=UNSEEN).recitations.values()
+    assert nothing.answer.endswith("It recites none of the 64 texts word for word for 50 tokens or more.")
+
+
+@pytest.mark.parametrize(
+    ("given", "recites", "count"),
+    [
+        ({"original": texts(64, 0), "holdout": texts(0, 12, copies=12, prefix="u")}, None, 0),
+        ({"original": texts(64, 0), "holdout": texts(0, 12, copies=6, prefix="u")}, True, 0),
+        ({"original": texts(12, 0, copies=12), "holdout": UNSEEN}, True, 1),  # one text is no mean, but is recited
+        ({"original": texts(0, 12, copies=12), "holdout": UNSEEN}, None, 0),
+        ({"original": texts(6, 58, copies=6), "holdout": UNSEEN}, True, 1),
+    ],
+)
+def test_copies_are_one_text_and_one_text_is_no_evidence(given, recites, count, of_items):
+    [known] = of_items(**given).recitations.values()
+    assert known.recites is recites
+    if recites is None:
+        assert "copies of a text count as one, and one text has none" in known.answer
+    assert bool(known.ranked_on) == bool(count)
+    if count:
+        assert f"recites {count} of " in known.answer
+
+
+def test_the_standard_error_of_a_table_counts_copies_once(of_items):
+    frame = of_items(original=FEW, holdout=texts(0, 12, copies=12, prefix="u")).table.set_index("method")
+    plain = np.std([1.0] * 4 + [0.5] * 60, ddof=1) / 8
+    assert frame.loc["original", "ma_stderr"] == plain, "what was noted stands where there are no copies"
+    assert math.isnan(frame.loc["holdout", "ma_stderr"])
+    twice = of_items(original=[*FEW, *((f"{id}-2", *rest) for id, *rest in FEW)]).table
+    assert twice["ma_stderr"].iloc[0] == pytest.approx(plain)
+
+
+def test_a_sweep_of_few_recited_texts_ranks_on_them_alone(of_items):
+    """One method erases the four texts that are recited, another the sixty that are not."""
+    on_four = [(*row[:4], 0.6 if row[0] in ("f0", "f1", "f2", "f3") else 0.5) for row in FEW]
+    on_others = [(*row[:4], 1.0 if row[0] in ("f0", "f1", "f2", "f3") else 0.01) for row in FEW]
+    ranked = of_items(original=FEW, holdout=UNSEEN, right=on_four, wrong=on_others)
+    assert ranked.table.set_index("method")["ma"]["wrong"] < ranked.table.set_index("method")["ma"]["right"]
+    ranks = ranked.ranking.set_index("method")
+    assert ranks["rank_erasure"].to_dict() == {"right": "1", "wrong": ""}
+    assert ranks.loc["wrong", "unranked"] == "erased nothing"
+    shown = ranked.on_recited.table.set_index("method")
+    assert shown["ma"].to_dict() == {"original": 1.0, "holdout": 0.5, "right": 0.6, "wrong": 1.0}
+    assert shown.loc["right", ["ma_low", "ma_high"]].tolist() == [0.6, 0.6]
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(ranking_table(ranked))
+    terminal = " ".join(console.export_text().split())
+    assert terminal.startswith("Ranked on the 4 of 64 texts that the original recites word for word")
+    assert "ORIGINAL 1.000" in terminal
+
+
+def test_where_means_show_it_all_texts_are_ranked(of_items):
+    ranked = of_items(original=texts(64, 0), holdout=UNSEEN, emso=texts(30, 34))
+    assert ranked.on_recited is ranked
+    assert ranked.said_first == []
+
+
+def test_a_metric_that_is_not_known_of_the_recited_texts_ranks_nothing_and_that_is_said(of_items):
+    half = [(*row[:4], row[4] / 2) for row in FEW]
+    ranked = of_items(lacking=("el_3",), original=FEW, holdout=UNSEEN, emso=half)
+    assert ranked.ranking["rank_erasure"].tolist() == ["1"]
+    assert "Nothing on miniature-m is ranked by EL_3: it is not known of what is recited." in limits((), ranked)
