@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import DataError, LetheError
+from harness.errors import DataError, LetheError, ModelError
 from harness.execution.threads import leave
 from harness.paths import folder_argument
 from harness.terminal import tell
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         exit_code = run(rest)
     except LetheError as error:
         tell(f"{type(error).__name__}: {error}", is_error=True)
-        exit_code = 1
+        exit_code = 2 if isinstance(error, DataError | ModelError) else 1
     if argv is None:  # The command itself: a plugin may have left a thread that would go on for ever.
         leave(exit_code)
     return exit_code
