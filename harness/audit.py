@@ -22,7 +22,7 @@ from harness.execution.command import run_command
 from harness.execution.interruption import INTERRUPTION, Interrupted
 from harness.files import write_whole
 from harness.messages import printable, shown
-from harness.paths import folder_argument, path_argument
+from harness.paths import folder_argument, named_argument, path_argument
 from harness.storage import writing
 from harness.terminal import tell
 
@@ -65,13 +65,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lethe audit", description="Measure whether a model recites texts; nothing is erased."
     )
-    parser.add_argument("model", help="a miniature's name, a folder or a hub id")
+    parser.add_argument("model", type=named_argument, help="a miniature's name, a folder or a hub id")
     parser.add_argument(
-        "texts", help='JSON lines ({"text": ...}), token ids (.npy), or "miniature" for the embedded forget set'
+        "texts",
+        type=named_argument,
+        help='JSON lines ({"text": ...}), token ids (.npy), or "miniature" for the embedded forget set',
     )
-    parser.add_argument("--unseen", help="texts of the same kind that the model never saw, to compare with")
+    parser.add_argument(
+        "--unseen", type=named_argument, help="texts of the same kind that the model never saw, to compare with"
+    )
     parser.add_argument("--field", default="text", help="of each line of JSON (%(default)s)")
-    parser.add_argument("--tokenizer", help="the model's tokenizer folder, if it is not with the model")
+    parser.add_argument(
+        "--tokenizer", type=named_argument, help="the model's tokenizer folder, if it is not with the model"
+    )
     parser.add_argument("--prefix-tokens", type=int, help="how long a beginning the model is given")
     parser.add_argument("--sequence-tokens", type=int, help="where longer texts are cut")
     parser.add_argument("--sequences", type=int, help="how many texts, drawn at random (256, or all there are)")

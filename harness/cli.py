@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import DataError, LetheError, StorageError
+from harness.errors import DataError, LetheError, ModelError, StorageError
 from harness.execution.command import run_command
 from harness.paths import folder_argument
 from harness.terminal import lost_output, tell
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(rest)
     except LetheError as error:
         tell(f"{type(error).__name__}: {error}", is_error=True)
-        return 1
+        return 2 if isinstance(error, DataError | ModelError) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

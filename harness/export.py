@@ -26,7 +26,7 @@ from harness.digests import file_digest
 from harness.errors import DataError, LetheError, StorageError
 from harness.execution.command import run_command
 from harness.files import folder_whole, write_whole
-from harness.paths import folder_argument, path_argument
+from harness.paths import folder_argument, named_argument, path_argument
 from harness.storage import writing
 from harness.terminal import tell
 
@@ -46,8 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results, or of one"
     )
-    parser.add_argument("--model", help="where the original is now, if not where it was: a name, a folder or a hub id")
-    parser.add_argument("--tokenizer", help="its tokenizer's folder, if that is not with the model")
+    parser.add_argument(
+        "--model",
+        type=named_argument,
+        help="where the original is now, if not where it was: a name, a folder or a hub id",
+    )
+    parser.add_argument(
+        "--tokenizer", type=named_argument, help="its tokenizer's folder, if that is not with the model"
+    )
     parser.add_argument("--adapter", action="store_true", help="write what LoRA trained alone, for peft, unmerged")
     arguments = parser.parse_args(argv)
     from harness.library import load_results

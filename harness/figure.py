@@ -4,7 +4,7 @@
     lethe figure attention --model miniature-m --block L0.W_v.H3 --text "The form was signed by"
     lethe figure attention --model miniature-m --block L0.W_v.H3 --text-file letter.txt --patch ERASED
 
-Exit codes: 0 drawn, 1 the input cannot be drawn, 2 the arguments are wrong.
+Exit codes: 0 drawn, 1 it cannot be written, 2 the arguments are wrong or the input cannot be drawn.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from harness.errors import DataError, ModelError
-from harness.files import write_whole
-from harness.paths import path_argument
+from harness.files import read_regular, write_whole
+from harness.paths import named_argument, path_argument
 from harness.terminal import tell
 
 if TYPE_CHECKING:
@@ -65,8 +65,10 @@ def _add_attention(parser: argparse.ArgumentParser) -> None:
         "model itself computes it. With an erased model: before, after, and the difference. The picture holds the "
         "text, and no log does; --text-file keeps it out of the shell's history too."
     )
-    parser.add_argument("--model", required=True, help="a miniature's name, a folder or a hub id")
-    parser.add_argument("--tokenizer", help="the model's tokenizer folder, if it is not with the model")
+    parser.add_argument("--model", type=named_argument, required=True, help="a miniature's name, a folder or a hub id")
+    parser.add_argument(
+        "--tokenizer", type=named_argument, help="the model's tokenizer folder, if it is not with the model"
+    )
     parser.add_argument("--block", required=True, help="W_q, W_k, W_v or W_o of the head: L0.W_v.H3, counted from 0")
     text = parser.add_mutually_exclusive_group(required=True)
     text.add_argument("--text", help="drawn token by token in the picture")
@@ -126,9 +128,9 @@ def _text(arguments: argparse.Namespace) -> str:
         return str(arguments.text)
     file: Path = arguments.text_file
     try:
-        return file.read_text(encoding="utf-8").removesuffix("\n")
-    except OSError as error:
-        raise DataError(f"the text file {file} cannot be read: {error.strerror}.") from error
+        return read_regular(file, "the text").decode().removesuffix("\n")
+    except FileNotFoundError as error:
+        raise DataError(f"no text file at {file}.") from error
     except UnicodeDecodeError:
         # Without its cause, which holds the bytes.
         raise DataError(f"the text file {file} is not UTF-8: save it as UTF-8.") from None

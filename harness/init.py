@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import ConfigError, DataError, LetheError, StorageError
 from harness.files import write_whole
 from harness.messages import printable
-from harness.paths import path_argument
+from harness.paths import named_argument, path_argument
 from harness.specs import REFERENCE_ROWS
 from harness.terminal import tell
 
@@ -58,15 +58,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lethe init", description="Write a sweep file for a model and texts.")
-    parser.add_argument("model", help="a miniature's name, a folder or a hub id")
+    parser.add_argument("model", type=named_argument, help="a miniature's name, a folder or a hub id")
     parser.add_argument(
-        "texts", help='what to erase: JSON lines ({"text": ...}), token ids (.npy), or "miniature" for the embedded set'
+        "texts",
+        type=named_argument,
+        help='what to erase: JSON lines ({"text": ...}), token ids (.npy), or "miniature" for the embedded set',
     )
-    parser.add_argument("--unseen", help="texts of the same kind that the model never saw")
-    parser.add_argument("--retain", help="general texts that the model is to keep")
-    parser.add_argument("--utility", help="general texts that it has not read, to be continued")
+    parser.add_argument("--unseen", type=named_argument, help="texts of the same kind that the model never saw")
+    parser.add_argument("--retain", type=named_argument, help="general texts that the model is to keep")
+    parser.add_argument("--utility", type=named_argument, help="general texts that it has not read, to be continued")
     parser.add_argument("--field", default="text", help="of each line of JSON (%(default)s)")
-    parser.add_argument("--tokenizer", help="the model's tokenizer folder, if it is not with the model")
+    parser.add_argument(
+        "--tokenizer", type=named_argument, help="the model's tokenizer folder, if it is not with the model"
+    )
     parser.add_argument("--prefix-tokens", type=int, help="how long a beginning the model is given")
     parser.add_argument("--out", type=path_argument, help="the file to write (TEXTS.yaml in this folder)")
     return parser

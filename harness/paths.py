@@ -79,6 +79,16 @@ def path_argument(text: str) -> Path:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def named_argument(text: str) -> str:
+    """Return an argument that names a model or texts: a path, or a name of another kind, which must be fit for one.
+
+    Raises:
+        argparse.ArgumentTypeError: It can name nothing.
+    """
+    path_argument(text)
+    return text
+
+
 def folder_argument(text: str) -> Path:
     """Return the folder that an argument names; it need not be there yet.
 

@@ -6,7 +6,7 @@ All of it is plain data. A worker gets a `TrialSpec` and loads plugins, models a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness.contracts import Checkpoint, Json, MoreTexts, Number, Training
@@ -183,6 +183,14 @@ class TrialSpec(PlainData):
     def is_reference(self) -> bool:
         """Return whether this is a model measured as it is: nothing is erased from it."""
         return self.method in REFERENCE_ROWS
+
+    @property
+    def memorized_training(self) -> Training:
+        """Return how the memorised model is trained: all of it, whatever the trial trains then."""
+        made = self.memorization
+        return replace(
+            self.training, learning_rate=made.learning_rate, global_batch=made.global_batch, early_stop=None, lora=None
+        )
 
     def points(self) -> tuple[Number | None, ...]:
         """Return the strengths to be measured; a reference row's single point has none."""

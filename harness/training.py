@@ -95,6 +95,15 @@ class Training:
         settings = asdict(self)
         return settings if self.lora else {name: value for name, value in settings.items() if name != "lora"}
 
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that decide numbers: all but how a batch is cut.
+
+        Example:
+            >>> Training(micro_batch=1).identity() == Training().identity()
+            True
+        """
+        return {name: value for name, value in self.plain().items() if name != "micro_batch"}
+
     def in_words(self) -> dict[str, Any]:
         """Return the settings as a report shows them, each of one line."""
         return {**self.plain(), "lora": str(self.lora)} if self.lora else self.plain()

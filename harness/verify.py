@@ -2,8 +2,9 @@
 
     lethe verify results/paper_main_table
 
-Exit codes: 0 every cell that can be compared lies within its tolerance, 1 one does not or none can be compared, 2 there
-is nothing to verify: no results, no published table, or rows that are missing.
+Exit codes: 0 every cell is compared and lies within its tolerance, 1 one lies outside, or cannot be compared because
+the sweep measured something else, 2 there is nothing to verify: no results, no published table, or rows are missing.
+Set aside are published figures that nothing can be held against: those of a collapsed model, whose flag is compared.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from harness.terminal import tell
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print each cell of a published table beside ours, and whether it lies within its tolerance."""
-    parser = argparse.ArgumentParser(prog="lethe verify", description=(__doc__ or "").split("\n")[0])
+    about, _, exit_codes = (__doc__ or "").partition("\n\n    lethe verify results/paper_main_table\n\n")
+    parser = argparse.ArgumentParser(prog="lethe verify", description=about, epilog=exit_codes)
     parser.add_argument("folder", type=path_argument, help="a sweep's results: results/paper_main_table")
     folder = parser.parse_args(argv).folder
     try:
@@ -38,12 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         console().print()
     cells = [cell for table in tables for cell in table.cells]
     inside, outside = (sum(cell.is_inside is which for cell in cells) for which in (True, False))
+    set_aside = sum(cell.is_set_aside for cell in cells)
+    unlike = len(cells) - inside - outside - set_aside
     tell(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
+    if set_aside:
+        tell(f"{set_aside} are set aside: the published figures say nothing there.")
     if not inside + outside:
         tell("Nothing is verified: no cell can be compared, for the reasons above.")
-    elif inside + outside < len(cells):
-        tell("A cell that cannot be compared is not verified.")
-    return 0 if inside and not outside else 1
+    elif unlike:
+        tell(f"The table is not verified: {unlike} of its cells cannot be compared, for the reasons above.")
+    return 0 if inside and not outside + unlike else 1
 
 
 def _whole_tables(folder: Path) -> list[ComparedTable]:

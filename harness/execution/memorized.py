@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,8 @@ SEED = 0
 
 def memorized_key(spec: TrialSpec) -> str:
     """Return the artifact key of the memorised model that a trial needs."""
-    training = _training(spec).plain()
-    del training["micro_batch"]
-    engine = str(spec.engine)
+    training, engine = spec.memorized_training.identity(), str(spec.engine)
     return digest_of([VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine])
-
-
-def _training(spec: TrialSpec) -> Training:
-    """Return how a memorised model is trained: all of it, whatever its trial trains then."""
-    settings, rate = spec.memorization, spec.memorization.learning_rate
-    return replace(spec.training, learning_rate=rate, global_batch=settings.global_batch, early_stop=None, lora=None)
 
 
 def build_memorized(
@@ -100,7 +92,7 @@ def accuracy(model: Model, sequences: Sequences) -> float:
 
 
 def _train(spec: TrialSpec, model: Model, forget: Sequences, progress: Callable[[str], None]) -> None:
-    task = _MemorizingTask(SEED, forget, _training(spec), spec.engine, progress)
+    task = _MemorizingTask(SEED, forget, spec.memorized_training, spec.engine, progress)
     with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
         for _ in train(task, model, nll_loss, spec.memorization.epochs):
             pass

@@ -135,10 +135,13 @@ def _refuse_missing_shards(folder: Path) -> None:
 
 
 def _refuse_odd_files(folder: Path) -> None:
-    """Refuse what nobody can read to its end: a pipe waits for ever, a loop of links leads nowhere."""
+    """Refuse what cannot be read: a pipe waits for ever, a loop of links leads nowhere, a folder has a file's name."""
     try:
-        odd = [file.name for file in folder.iterdir() if not file.is_file() and not file.is_dir()]
-        odd += [file.name for file in folder.glob("*.safetensors") if not file.is_file()]
+        odd = [
+            file.name
+            for file in folder.iterdir()
+            if not file.is_file() and (not file.is_dir() or any(map(file.match, (*hub.DESCRIPTION, "*.safetensors"))))
+        ]
     except OSError as error:
         raise ModelError(f"the checkpoint folder {folder} cannot be read: {error.strerror}.") from error
     if odd:

@@ -247,12 +247,10 @@ def _identity(
     method: str, version: int, settings: Mapping[str, Json], strength: float | None, training: Training
 ) -> dict[str, Any]:
     """Return a template's part in the identity of its trials: two with the same would be the same trials."""
-    of_training = training.plain()
-    del of_training["micro_batch"]
     return {
         "method": method,
         "version": version,
         "settings": dict(settings),
         "strength": strength,
-        "training": of_training,
+        "training": training.identity(),
     }

@@ -37,7 +37,11 @@ class PublishedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What a published table was measured on, as far as its source says; what is empty is not stated there."""
+    """What a published table was measured on.
+
+    Texts and judges that are left out may be any. A setting of training that is left out has its default, so that one
+    which is added later is compared too.
+    """
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
@@ -52,10 +56,13 @@ class Conditions:
     measured_as: Mapping[str, str] = field(default_factory=dict)
     """The table's columns that are called otherwise here, and what they are called."""
     forget: Mapping[str, Json] = field(default_factory=dict)
-    """Fields of `harness.specs.Source`, as `utility`."""
+    """Fields of `harness.specs.Source`: its digest alone, which names the texts as they are cut."""
     about_forget: str = ""
     """The forget set in words."""
     utility: Mapping[str, Json] = field(default_factory=dict)
+    """Fields of `harness.specs.Source` but its defaults, as in the next two."""
+    retain: Mapping[str, Json] = field(default_factory=dict)
+    validation: Mapping[str, Json] = field(default_factory=dict)
     judges: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Role to the names under which a sweep may have that judge."""
     training: Mapping[str, Json] = field(default_factory=dict)

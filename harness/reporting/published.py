@@ -25,7 +25,7 @@ from harness.specs import REFERENCE_ROWS
 
 COLLAPSED_THERE = "the published model has collapsed: its flag is compared, not its numbers"
 WIDEST = 2.0
-"""Times the stated tolerance: a figure of ours whose own interval reaches further would agree with anything."""
+"""Times the tolerance: where our own interval reaches further, agreement says nothing. It excuses no disagreement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +38,10 @@ class ComparedCell:
     ours: float
     published: float
     tolerance: float
-    is_own_interval: bool = False
-    """Whether the tolerance is half of our own 95 % interval, wider than the stated one."""
     obstacles: tuple[str, ...] = ()
     """Why the two cannot be compared."""
+    is_set_aside: bool = False
+    """Whether nothing that is wrong with ours keeps them from being compared, but the published figure alone."""
 
     @property
     def difference(self) -> float:
@@ -51,7 +51,7 @@ class ComparedCell:
     @property
     def is_inside(self) -> bool | None:
         """Return whether ours lies within the tolerance, which NaN never does; None where nothing can be compared."""
-        return None if self.obstacles else round(abs(self.difference), 9) <= round(self.tolerance, 9)
+        return None if self.obstacles else _is_within(self.difference, self.tolerance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +89,10 @@ class ComparedTable:
         """Return each obstacle with the letter that stands for it."""
         told = dict.fromkeys(obstacle for cell in self.cells for obstacle in cell.obstacles)
         return {obstacle: _letter(number) for number, obstacle in enumerate(told)}
+
+
+def _is_within(difference: float, tolerance: float) -> bool:
+    return round(abs(difference), 9) <= round(tolerance, 9)
 
 
 def _letter(number: int) -> str:
@@ -192,18 +196,21 @@ class _RowComparison:
             return ComparedCell(**about, ours=math.nan, tolerance=math.nan, obstacles=(why,))
         ours = float(self.rows[name].mean(skipna=False))
         low, high = self.ranked.evidence.interval(self.rows, metric)
-        own = max(high - ours, ours - low)
-        stated = published_tolerances()[name].at(published) if name in published_tolerances() else math.nan
-        tolerance = own if own > stated else stated
-        obstacles = [*self._obstacles(metric), *([COLLAPSED_THERE] if has_collapsed else [])]
-        if math.isnan(stated):
-            obstacles.append(f"no tolerance is stated for {declared.title}")
-        elif own > WIDEST * stated:
+        tolerance = published_tolerances()[name].at(published) if name in published_tolerances() else math.nan
+        obstacles = self._obstacles(metric)
+        if max(high - ours, ours - low) > WIDEST * tolerance and _is_within(ours - published, tolerance):
             obstacles.append(
                 f"our own figure of {declared.title} is not sure enough to tell, its 95 % interval is too wide"
             )
+        theirs = [COLLAPSED_THERE] if has_collapsed else []
+        if math.isnan(tolerance):
+            theirs.append(f"no tolerance is stated for {declared.title}")
         return ComparedCell(
-            **about, ours=ours, tolerance=tolerance, is_own_interval=own > stated, obstacles=tuple(obstacles)
+            **about,
+            ours=ours,
+            tolerance=tolerance,
+            obstacles=(*obstacles, *theirs),
+            is_set_aside=bool(theirs) and not obstacles,
         )
 
     def flag(self, published: bool) -> ComparedCell:

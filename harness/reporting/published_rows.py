@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
 
-from harness.contracts import Json, Metric
+from harness.contracts import Checkpoint, Definition, Json, Metric, Training
 from harness.planning.validation import plain_settings
-from harness.plugins import METHODS
+from harness.plugins import EVALUATORS, METHODS
 from harness.records.published import Conditions, PublishedRow
 from harness.records.results import PointResults, Results, TrialResults
-from harness.specs import REFERENCE_ROWS, TrialSpec
+from harness.specs import REFERENCE_ROWS, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
+
+COMPARED = frozenset(
+    {
+        *("method", "reference", "settings", "strength_name", "strengths"),  # by these the row is found
+        *("model", "training", "memorization", "forget", "measured", "retain", "utility", "validation"),
+        *("evaluators", "judges"),
+    }
+)
+"""Fields of a trial that are held against what a table states."""
+FIXED_BY_NO_TABLE = frozenset(
+    {
+        *("trial_id", "sweep", "variant", "label", "replicate_of"),  # names
+        *("cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading"),  # decide no number
+        *("method_version", "engine", "seed"),  # how it is computed, of which no source says anything
+        *("targets", "searched", "retrained"),  # how settings were chosen, which are compared; of reference rows
+    }
+)
+"""Fields that may be anything. One in neither set, which is added later, must have its default."""
+_FOLLOWS = ("digest", "rows", "longest")
+"""Fields of a source that its others and the texts decide."""
 
 
 def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[PointResults], str]:
@@ -65,34 +87,106 @@ def _is_row(spec: TrialSpec, row: PublishedRow, settings: Mapping[str, Json]) ->
 def differences(
     point: PointResults, metric: Metric, row: PublishedRow, conditions: Conditions, model_id: str
 ) -> Iterator[str]:
-    """Yield in what a point's number was measured otherwise than the published one, as far as that is stated."""
+    """Yield in what a point's number was measured otherwise than the published one."""
     spec = point.spec
-    if spec.model.id.lower() != model_id.lower() or spec.model.revision is None:
-        yield f"another model ({spec.model.id}, not {model_id})"
-    definitions = {made.definition for made in point.measurements if metric.name in made.numbers}
-    for definition in definitions - {conditions.definition}:
+    if other := _unlike_checkpoint(spec.model, [model_id]):
+        yield f"another model ({other})"
+    made = [measurement for measurement in point.measurements if metric.name in measurement.numbers]
+    for definition in sorted({measurement.definition for measurement in made} - {conditions.definition}):
         yield f"another definition ({definition}, not {conditions.definition})"
-    forget = spec.measured or spec.forget
-    if _unlike(forget, conditions.forget) and not (spec.is_reference and metric.group == "generation"):
-        yield f"another forget set ({forget.rows} sequences of {forget.source}, not {conditions.about_forget})"
-    if metric.group == "generation" and (unlike := _unlike(spec.utility, conditions.utility)):
-        yield f"other utility texts ({unlike})"
+    for evaluator in spec.evaluators:
+        if evaluator.name in {measurement.evaluator for measurement in made}:
+            yield from _evaluator_differences(evaluator, conditions.definition)
     known = conditions.judges.get(metric.judge or "", ())
-    if metric.judge and known and spec.judges[metric.judge].id.lower() not in map(str.lower, known):
-        yield f"another judge ({spec.judges[metric.judge].id}, not {known[0]})"
-    if spec.is_reference:
+    if metric.judge and known and (other := _unlike_checkpoint(spec.judges[metric.judge], known)):
+        yield f"another judge ({other})"
+    yield from _text_differences(spec, metric, conditions)
+    if not spec.is_reference:
+        yield from _erasing_differences(spec, conditions)
+        if point.strength != row.strength and not point.stop_reason:
+            yield f"another strength ({spec.strength_name} {point.strength:g}, not {row.strength:g})"
+    for field in fields(spec):
+        if field.name not in COMPARED | FIXED_BY_NO_TABLE and getattr(spec, field.name) != field.default:
+            yield f"other settings ({_unlike({field.name: getattr(spec, field.name)}, {field.name: field.default})})"
+
+
+def _unlike_checkpoint(ours: Checkpoint, known: Sequence[str]) -> str:
+    """Return in what a model is not the hub's of one of these names; a local folder may have such a name too."""
+    if ours.id.lower() not in map(str.lower, known):
+        return f"{ours.id}, not {known[0]}"
+    if ours.revision is None and "/" in ours.id:
+        return f"a folder of the name {ours.id}, not the hub's"
+    return "" if ours.tokenizer == ours.location else f"{ours.id} with a tokenizer that is not its own"
+
+
+def _evaluator_differences(evaluator: EvaluatorSpec, definition: Definition) -> Iterator[str]:
+    """Yield the settings of an evaluator that are not its defaults, but for those that metrics are named after."""
+    if evaluator.name not in EVALUATORS.names():
+        yield f"an evaluator that is not installed ({evaluator.name}), so that its settings cannot be compared"
         return
-    trained = (spec.memorization, conditions.memorized_model), (spec.training, conditions.training)
-    if unlike := _unlike(*trained[0 if spec.reference == "memorized_model" else 1]):
+    usual = plain_settings(EVALUATORS.configure(evaluator.name, {"definition": definition}))
+
+    def names(settings: Mapping[str, Json]) -> list[str]:
+        return [metric.name for metric in EVALUATORS.configure(evaluator.name, dict(settings)).metrics]
+
+    ours = {
+        name: value
+        for name, value in evaluator.settings.items()
+        if name != "definition" and (name not in usual or names({**usual, name: value}) == names(usual))
+    }
+    if unlike := _unlike({**usual, **ours}, usual):
+        yield f"other settings of {evaluator.name} ({unlike})"
+
+
+def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -> Iterator[str]:
+    """Yield which texts a number was measured on, or its model was erased with, that are not the table's."""
+    is_of_utility = metric.group == "generation"
+    if conditions.forget and not (spec.is_reference and is_of_utility):
+        for source in filter(None, (spec.measured, spec.forget)):
+            if _unlike(asdict(source), conditions.forget, all_of_ours=False):
+                yield f"another forget set ({source.rows} sequences of {source.source}, not {conditions.about_forget})"
+                break
+    compared = {"utility": (spec.utility, conditions.utility)} if is_of_utility else {}
+    if spec.reference == "retain_data":
+        compared["retain"] = spec.retain, conditions.retain
+    if not spec.is_reference and spec.reference != "memorized_model":
+        compared["validation"] = spec.validation, conditions.validation
+    for role, (ours, stated) in compared.items():
+        if stated and (unlike := _unlike(_identity(ours), _identity(Source(**stated)))):
+            yield f"other {role} texts ({unlike})"
+
+
+def _identity(source: Source | None) -> dict[str, Any]:
+    whole = asdict(source) if source else {}
+    return {name: value for name, value in whole.items() if name not in _FOLLOWS}
+
+
+def _erasing_differences(spec: TrialSpec, conditions: Conditions) -> Iterator[str]:
+    """Yield in what a model was trained otherwise: the erased one itself, or the memorised one that it is made of."""
+    memorization = MemorizedTraining(**{**asdict(spec.memorization), **conditions.memorized_model})
+    stated = replace(spec, training=Training(**conditions.training), memorization=memorization)
+    if spec.reference == "memorized_model":
+        if unlike := _unlike(_memorizing(spec), _memorizing(stated)):
+            yield f"other training of the memorized model ({unlike})"
+    elif unlike := _unlike(_in_words(spec.training), _in_words(stated.training)):
         yield f"other training ({unlike})"
-    if point.strength != row.strength and not point.stop_reason:
-        yield f"another strength ({spec.strength_name} {point.strength:g}, not {row.strength:g})"
 
 
-def _unlike(ours: object, stated: Mapping[str, Json]) -> str:
-    """Return each stated field that differs: `learning_rate 4e-05, not 1e-05`."""
-    differing = {name: getattr(ours, name) for name, value in stated.items() if getattr(ours, name) != value}
-    return ", ".join(
-        f"{'no ' if it is None else ''}{name}{'' if it is None else f' {it}'}, not {stated[name]}"
-        for name, it in differing.items()
+def _memorizing(spec: TrialSpec) -> dict[str, Any]:
+    return {**asdict(spec.memorization), **_in_words(spec.memorized_training)}
+
+
+def _in_words(training: Training) -> dict[str, Any]:
+    """Return what of a training decides numbers; LoRA in one line."""
+    return {name: value for name, value in training.in_words().items() if name in training.identity()}
+
+
+def _unlike(ours: Mapping[str, Any], stated: Mapping[str, Any], *, all_of_ours: bool = True) -> str:
+    """Return each setting that differs: `learning_rate 4e-05, not 1e-05; no early_stop, not 1.03`."""
+    names = dict.fromkeys([*stated, *(ours if all_of_ours else ())])
+    return "; ".join(
+        f"{f'no {name}' if ours.get(name) is None else f'{name} {ours[name]}'}, "
+        f"not {'none' if stated.get(name) is None else stated[name]}"
+        for name in names
+        if ours.get(name) != stated.get(name)
     )

@@ -32,10 +32,10 @@ def difference_text(cell: ComparedCell) -> str:
 
 
 def tolerance_text(cell: ComparedCell) -> str:
-    """Return the tolerance; our own interval is marked."""
+    """Return the tolerance."""
     if cell.metric is None or math.isnan(cell.tolerance):
         return NOTHING
-    return f"±{number(cell.tolerance, cell.metric)}{' *' if cell.is_own_interval else ''}"
+    return f"±{number(cell.tolerance, cell.metric)}"
 
 
 def marks(cell: ComparedCell, table: ComparedTable) -> str:
@@ -87,8 +87,7 @@ def published_table(table: ComparedTable) -> Table:
 
 def verified_table(table: ComparedTable) -> Table:
     """Return a table for the terminal with a line for each cell: both figures, the tolerance, and the verdict."""
-    has_own = any(cell.is_own_interval for cell in table.cells)
-    terminal = _terminal(table, "* half of our own 95 % interval, where that is wider" if has_own else "")
+    terminal = _terminal(table)
     for title in ("Row", "Metric"):
         terminal.add_column(title)
     for title in ("Ours", "Published", "Difference", "Tolerance"):
@@ -105,9 +104,9 @@ def verified_table(table: ComparedTable) -> Table:
     return terminal
 
 
-def _terminal(table: ComparedTable, about: str) -> Table:
+def _terminal(table: ComparedTable, *about: str) -> Table:
     notes = [f"{letter}: {obstacle}" for obstacle, letter in table.notes.items()]
-    below = "\n".join([*filter(None, [about]), *(["Not to be compared:", *notes] if notes else [])])
+    below = "\n".join([*about, *(["Not to be compared:", *notes] if notes else [])])
     return Table(
         box=SIMPLE_HEAD,
         show_edge=False,

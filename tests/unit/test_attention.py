@@ -298,14 +298,14 @@ def test_what_cannot_be_drawn_is_said_without_the_text(run, world, tmp_path):
         "kind": (run("--out", tmp_path / "a.gif"), "name it FILE.png, FILE.pdf or FILE.svg"),
     }
     for (code, out, err), words in faults.values():
-        assert (code, out) == (1, "")
+        assert (code, out) == (2, "")
         assert words in err
 
 
 def test_an_erased_model_of_another_shape_is_refused(run, make_model, tokenizer, tmp_path):
     make_model(0, layers=4, hidden=8, heads=2, vocabulary=256, positions=512).save_pretrained(tmp_path / "deep")
     code, _, err = run("--erased", tmp_path / "deep")
-    assert code == 1
+    assert code == 2
     assert "differs in num_hidden_layers (4 there, 2 here), attention_layers" in err
 
 
@@ -314,7 +314,7 @@ def test_a_damaged_patch_is_refused(run, world, tmp_path):
     about = {"kind": "erased", "key": ["k"], "files": {"patch.safetensors": "0" * 64}}
     (patch / "about.json").write_text(json.dumps(about))
     code, _, err = run("--patch", patch)
-    assert code == 1
+    assert code == 2
     assert "is damaged (patch.safetensors is not what was written): erase again" in err
 
 
@@ -323,7 +323,7 @@ def test_a_model_without_heads_is_refused(run, world, tokenizer, tmp_path):
     MambaForCausalLM(mamba).save_pretrained(tmp_path / "mamba")
     tokenizer.save_pretrained(tmp_path / "mamba")
     code, _, err = run(model=tmp_path / "mamba")
-    assert code == 1
+    assert code == 2
     assert "blocks are defined for models of the types " in err
     assert "and this is a 'mamba'." in err
 
@@ -331,5 +331,5 @@ def test_a_model_without_heads_is_refused(run, world, tokenizer, tmp_path):
 def test_a_tokenizer_of_another_model_is_named(run, world, make_model, tokenizer, tmp_path):
     make_model(0, layers=2, hidden=8, heads=2, vocabulary=40).save_pretrained(tmp_path / "small")
     code, _, err = run("--tokenizer", world / "MODEL", model=tmp_path / "small")
-    assert code == 1
+    assert code == 2
     assert "knows 0 to 39: the tokenizer is another model's." in err

@@ -297,7 +297,7 @@ def test_lethe_plugins_lists_a_broken_plugin_with_its_reason(capsys, monkeypatch
 
 
 def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
-    assert cli.main(["dashboard", "--results", str(tmp_path)]) == 1
+    assert cli.main(["dashboard", "--results", str(tmp_path)]) == 2
     assert "Run a sweep first" in capsys.readouterr().err
 
 

@@ -123,11 +123,11 @@ def test_what_cannot_be_drawn_is_said(tmp_path, capsys):
         curves.loss_curves(1)
     (tmp_path / "file").write_text("")
     faults = {
-        ("--vocabulary", "0", "--out", str(tmp_path / "l.png")): "give --vocabulary 2 or more",
-        ("--out", str(tmp_path / "l.jpeg")): "'l.jpeg': name it FILE.png, FILE.pdf or FILE.svg",
-        ("--out", str(tmp_path / "file" / "l.png")): "cannot be written",
+        ("--vocabulary", "0", "--out", str(tmp_path / "l.png")): (2, "give --vocabulary 2 or more"),
+        ("--out", str(tmp_path / "l.jpeg")): (2, "'l.jpeg': name it FILE.png, FILE.pdf or FILE.svg"),
+        ("--out", str(tmp_path / "file" / "l.png")): (1, "cannot be written"),
     }
-    for arguments, words in faults.items():
-        assert cli.main(["figure", "losses", *arguments]) == 1
+    for arguments, (code, words) in faults.items():
+        assert cli.main(["figure", "losses", *arguments]) == code
         assert words in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -7,9 +7,14 @@ import pytest
 import yaml
 
 from evaluators.reasoning import Reasoning
+from harness.contracts import Training
 from harness.errors import ConfigError
+from harness.planning.data_block import Data
 from harness.planning.plan import plan
+from harness.planning.texts import _source as text_source
+from harness.planning.trainings import training_of
 from harness.records.published import published_conditions
+from harness.specs import Source
 
 PAPER = Path(__file__).resolve().parents[2] / "sweeps" / "paper"
 BOTH = {
@@ -135,11 +140,17 @@ def test_what_reproduces_a_table_is_measured_by_its_definition_and_on_its_forget
     definitions = [content["evaluators"][evaluator]["definition"] for evaluator in ("memorization", "generation")]
     assert definitions == [conditions.definition] * 2
     assert [model["id"] for model in content["models"]] == list(conditions.models.values())
-    assert {name: content["training"][name] for name in conditions.training} == conditions.training
+    for model in content["models"]:
+        ours = training_of({**content["training"], **model["training"]}).identity()
+        stated = Training(**conditions.training).identity()
+        differing = {setting for setting in stated if ours[setting] != stated[setting]}
+        # In fp32 KL on 2.7B needs more than the paper's 80 GB, so verify does not compare what is trained of it.
+        assert differing == ({"precision"} if model["id"].endswith(("1.3B", "2.7B")) else set()), model["id"]
     assert all(content["judges"][role] in known for role, known in conditions.judges.items())
-    stated = {"prompts": "sequences", "prompt_tokens": "prefix_tokens"}
-    utility = {stated.get(name, name): value for name, value in content["data"]["utility"].items()}
-    assert {name: utility[name] for name in conditions.utility} == conditions.utility
+    data = Data.model_validate(content["data"])
+    for role in ("utility", "retain", "validation"):
+        section = getattr(data, role)
+        assert section is None or text_source(section, role) == Source(**getattr(conditions, role)), role
 
 
 def test_task_arithmetic_stands_beside_its_control():
