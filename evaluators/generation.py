@@ -49,7 +49,7 @@ class Generation(Evaluator):
         """Return the five metrics, all of them ranked."""
         fraction = partial(Metric, unit="fraction", low=0.0, high=1.0, group="generation")
         of_prompts = partial(fraction, items="prompt")
-        by_token = partial(Metric, items="prompt", aggregate="exp_mean", weights="tokens")
+        by_token = partial(Metric, items="prompt", weights="tokens")
         # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
         perplexity_metric = Metric if self.definition == "table" else by_token
         su = "Su et al., arXiv:2202.06417"
@@ -68,6 +68,7 @@ class Generation(Evaluator):
                 headline=True,
                 noise=PERPLEXITY_NOISE,
                 judge="perplexity",
+                aggregate="exp_mean",
                 collapse="perplexity",
                 meaning="how unlikely a judge model finds what the model writes: 1 is certain",
             ),
