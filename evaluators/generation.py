@@ -49,7 +49,7 @@ class Generation(Evaluator):
         """Return the five metrics, all of them ranked."""
         fraction = partial(Metric, unit="fraction", low=0.0, high=1.0, group="generation")
         of_prompts = partial(fraction, items="prompt")
-        by_token = partial(Metric, items="prompt", aggregate="exp_mean", weights="tokens")
+        by_token = partial(Metric, items="prompt", weights="tokens")
         # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
         perplexity_metric = Metric if self.definition == "table" else by_token
         su = "Su et al., arXiv:2202.06417"
@@ -68,6 +68,7 @@ class Generation(Evaluator):
                 headline=True,
                 noise=PERPLEXITY_NOISE,
                 judge="perplexity",
+                aggregate="exp_mean",
                 collapse="perplexity",
                 meaning="how unlikely a judge model finds what the model writes: 1 is certain",
             ),
@@ -155,7 +156,8 @@ class Generation(Evaluator):
     def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
         """Score each text after its prompt; `table` joins the two before they are tokenised."""
         if self.definition == "table":
-            return judge.score([""] * len(texts), [prompt + text for prompt, text in zip(prompts, texts, strict=True)])
+            joined = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
+            return judge.score([""] * len(texts), joined, names=True)
         return judge.score(prompts, texts)
 
     def _coherences(self, task: EvaluationTask, written: Generations) -> np.ndarray:
@@ -174,7 +176,7 @@ class Generation(Evaluator):
             scores = self._score(judge, written.prompts, written.references)
             return {"features": self._features(scores), "perplexity": np.array([perplexity(scores.nll)])}
 
-        return task.cached(("human", str(self.version), self.definition, judge.digest, written.digest), make)
+        return task.cached(("human", str(self.version), self._reading, judge.digest, written.digest), make)
 
     def _human_perplexity(self, task: EvaluationTask, written: Generations, judge: CausalJudge) -> float:
         """Return the perplexity of the human continuations, by the formula that the generations get."""
@@ -183,9 +185,14 @@ class Generation(Evaluator):
             return {"perplexity": np.array([table_perplexity(judge, written.prompts, written.references)])}
 
         if self.definition == "table":
-            key = "human_table_perplexity", str(self.version), judge.digest, written.digest
+            key = "human_perplexity", str(self.version), self._reading, judge.digest, written.digest
             return float(task.cached(key, make)["perplexity"][0])
         return float(self._human(task, written, judge)["perplexity"][0])
+
+    @property
+    def _reading(self) -> str:
+        """Return what decides, besides the judge, how texts are read."""
+        return "table, names are tokens" if self.definition == "table" else self.definition
 
     def _features(self, scores: Scores) -> np.ndarray:
         """Return the hidden states that are MAUVE's features."""

@@ -76,7 +76,8 @@ class Metric:
     items: ItemKind | None = None
     """What it is an aggregate of: each has its value in `Evaluation.per_item`. None: of nothing that has one."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
-    """How the number follows from its items' values: `exp_mean` is the exponential of their mean."""
+    """How the number follows from values of parts: `exp_mean` is the exponential of their mean, and what lies between
+    two such numbers is found by their logarithms. It says so of a metric without items too."""
     agrees_with: Literal["text", "original"] | None = None
     """Of exact match: it counts tokens up to the first that is not as in the sequence's own text, or not what the
     original model says there. A sequence of which the original has as much of both is recited wholly: memorised."""

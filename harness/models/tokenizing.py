@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _ANY_TEXT = "a"
 
 
-def token_lists(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, starts: bool = True) -> list[list[int]]:
+def token_lists(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, starts: bool = True, names: bool = False
+) -> list[list[int]]:
     """Return the token ids of whole texts, as every model here reads them.
 
     Before each stands what the tokenizer itself puts there (Llama's and Gemma's BOS; of GPT-2's nothing). Nothing
@@ -27,6 +29,7 @@ def token_lists(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, sta
         tokenizer: Of the model or the judge that reads them.
         texts: Any.
         starts: False for what follows another text: nothing is put before it.
+        names: True where `definition: table` reads: there the name of a special token in a text is that token.
 
     Raises:
         ModelError: The tokenizer fails at them; its own message is withheld, since it may quote a text.
@@ -38,7 +41,7 @@ def token_lists(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], *, sta
         encoded = tokenizer(
             list(texts),
             add_special_tokens=False,
-            split_special_tokens=True,
+            split_special_tokens=not names,
             return_attention_mask=False,
             verbose=False,  # No warning about texts longer than the model's context, since they are cut.
         )

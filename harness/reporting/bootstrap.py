@@ -104,12 +104,12 @@ def draws(item_values: ItemValues) -> Floats:
 def _drawn_item_means(item_values: ItemValues) -> Floats:
     """Return draws (D, R) of `item_means`, clusters resampled."""
     values_RN, weights_RN = item_values.known
-    means_R = item_values.item_means()
+    means_R = item_values.row_means()
     with np.errstate(invalid="ignore"):
         sums_RC = item_values.in_clusters(np.vstack([weights_RN * (values_RN - means_R[:, None]), weights_RN]))
         drawn_DR = cluster_draws(item_values.clusters_N, item_values.items) @ sums_RC.T.astype(np.float32)
         deviations_DR, drawn_weights_DR = np.hsplit(drawn_DR.astype(np.float64), 2)
-        return np.asarray(means_R + deviations_DR / drawn_weights_DR, dtype=np.float64)
+        return item_values.of_replicates((means_R + deviations_DR / drawn_weights_DR).T).T
 
 
 def _corrected(deviations_D: Floats, influences_C: Floats, clusters: int) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
@@ -37,25 +38,29 @@ class Evidence:
     def of(self, rows: pd.DataFrame, metric: Metric) -> ItemValues | None:
         """Return what each item has of a metric in the rows of a table: seeds, or replicates, of one variant.
 
-        Items that not every row knows are left out. None where a row keeps none, or no two know the same.
+        An item that a row does not list is not known there. None where a row keeps none.
         """
         return self.of_points(list(rows["point_id"]), metric, pd.factorize(rows[REPLICATE])[0])
 
     def of_points(
-        self, point_ids: Sequence[str], metric: Metric, models_R: NDArray[np.int64] | None = None
+        self,
+        point_ids: Sequence[str],
+        metric: Metric,
+        models_R: NDArray[np.int64] | None = None,
+        shares: tuple[tuple[float, ...], ...] | None = None,
     ) -> ItemValues | None:
-        """Return the same of points; `models_R` says which of them are of one model, if not all are."""
+        """Return the same of points; `models_R` and `shares` as of `ItemValues`."""
         kept = [self.by_point.get(point_id, {}).get(metric.name) for point_id in point_ids]
         known = [items for items in kept if items is not None]
         if not known or len(known) < len(kept):
             return None
         first = known[0]
         if any(items.ids != first.ids for items in known):
-            shared = set(first.ids).intersection(*(items.ids for items in known[1:]))
-            known = [chosen_items(items, shared) for items in known]
+            clusters = {id: cluster for items in known for id, cluster in zip(items.ids, items.clusters, strict=True)}
+            known = [_listing(items, clusters) for items in known]
             first = known[0]
-            if not first.ids:
-                return None
+        if not first.ids:
+            return None
         _, clusters_N = np.unique(first.clusters, return_inverse=True)
         return ItemValues(
             values_RN=np.stack([items.values_N for items in known]),
@@ -63,6 +68,7 @@ class Evidence:
             clusters_N=clusters_N,
             items=self._name(first.ids),
             models_R=models_R,
+            shares=shares,
             aggregate=metric.aggregate,
             low=metric.low,
             high=metric.high,
@@ -95,6 +101,15 @@ def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
         values_N=items.values_N[rows],
         weights_N=items.weights_N[rows],
     )
+
+
+def _listing(items: MetricItems, clusters: Mapping[str, str]) -> MetricItems:
+    """Return the items with all that have a cluster here, in the order of their ids; others are not known."""
+    rows = {id: row for row, id in enumerate(items.ids)}
+    ids = sorted(clusters)
+    values_N, weights_N = (np.append(of_items, math.nan) for of_items in (items.values_N, items.weights_N))
+    at = [rows.get(id, -1) for id in ids]
+    return MetricItems(tuple(ids), tuple(clusters[id] for id in ids), values_N[at], weights_N[at])
 
 
 def read_evidence(results: Results) -> Evidence:

@@ -1,5 +1,8 @@
 """What one metric has for each item: weighted means of it, and what each cluster of items adds to them.
 
+A replicate is a row, or lies between measured points that are rows each: its mean is the mixture of theirs, each over
+the items that are known there, so that it is the mixture of the numbers that tables have.
+
 Array letters: R replicates (rows: seeds, or models pretrained from several), M models, N items, C clusters.
 """
 
@@ -31,6 +34,8 @@ class ItemValues:
     """Names the items: values on the same items share their draws, those on others have independent ones."""
     models_R: Integers | None = None
     """A code for each replicate: seeds of the same model share one. None: all are of one model."""
+    shares: tuple[tuple[float, ...], ...] | None = None
+    """Of each replicate what it has of each of its rows, if it lies between measured points. None: a row is one."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
     """As `Metric.aggregate`."""
     low: float = -math.inf
@@ -40,11 +45,13 @@ class ItemValues:
     def __post_init__(self) -> None:
         """Refuse arrays that do not fit together."""
         shape = np.shape(self.values_RN)
-        rows = shape[:1] if self.models_R is None else np.shape(self.models_R)
-        if len(shape) != 2 or np.shape(self.weights_RN) != shape or (*rows, *np.shape(self.clusters_N)) != shape:
+        replicates = self.replicates if self.models_R is None else len(self.models_R)
+        rows = replicates if self.shares is None else sum(map(len, self.shares))
+        fits = np.shape(self.weights_RN) == shape == (rows, *np.shape(self.clusters_N))
+        if len(shape) != 2 or not fits or replicates != self.replicates:
             raise ValueError(
                 f"values have the shape {shape}, weights {np.shape(self.weights_RN)}, clusters "
-                f"{np.shape(self.clusters_N)}, models {rows}; give values and weights as (replicates, items)"
+                f"{np.shape(self.clusters_N)}, models ({replicates},); give values and weights as (replicates, items)"
             )
         if 0 in shape:
             raise ValueError(f"there is no value of '{self.items}' (shape {shape}); give a row for each replicate")
@@ -60,14 +67,43 @@ class ItemValues:
         """The clusters as 0, 1, ... in the order of their own codes."""
         return np.asarray(np.unique(self.clusters_N, return_inverse=True)[1], dtype=np.int64)
 
-    def item_means(self) -> Floats:
-        """Return the weighted mean over the known items of each replicate (R,); NaN where none is known.
+    @property
+    def replicates(self) -> int:
+        """Return how many there are."""
+        return len(self.values_RN if self.shares is None else self.shares)
 
-        Of an `exp_mean` it is the logarithm of the estimate.
-        """
+    @cached_property
+    def _first_rows_R(self) -> Integers:
+        rows_R = np.array([1] * len(self.values_RN) if self.shares is None else list(map(len, self.shares)))
+        return np.cumsum(rows_R) - rows_R
+
+    def of_replicates(self, of_rows: Floats) -> Floats:
+        """Return what each replicate has of what each row has (rows, ...): the mixture of its rows."""
+        if self.shares is None:
+            return of_rows
+        return np.add.reduceat((of_rows.T * np.concatenate(self.shares)).T, self._first_rows_R)
+
+    def known_in_all(self) -> NDArray[np.bool_]:
+        """Return which items (R, N) each replicate knows in all of its rows."""
+        return np.logical_and.reduceat(self.known[1] > 0, self._first_rows_R)
+
+    def only(self, kept_RN: NDArray[np.bool_]) -> ItemValues:
+        """Return the same with no other items (R, N) known than these."""
+        rows_R = np.diff(self._first_rows_R, append=len(self.values_RN))
+        return replace(self, values_RN=np.where(np.repeat(kept_RN, rows_R, axis=0), self.values_RN, np.nan))
+
+    def row_means(self) -> Floats:
+        """Return the weighted mean over the known items of each row; NaN where none is known."""
         values_RN, weights_RN = self.known
         with np.errstate(invalid="ignore"):
             return np.asarray((weights_RN * values_RN).sum(axis=1) / weights_RN.sum(axis=1), dtype=np.float64)
+
+    def item_means(self) -> Floats:
+        """Return the mean of each replicate (R,); NaN where a row of it knows no item.
+
+        Of an `exp_mean` it is the logarithm of the estimate.
+        """
+        return self.of_replicates(self.row_means())
 
     def estimates(self, means: Floats) -> Floats:
         """Return what the metric makes of such means."""
@@ -82,7 +118,7 @@ class ItemValues:
         return np.stack([np.bincount(codes_N, weights=amounts_N) for amounts_N in amounts_RN])
 
     def known_clusters(self) -> int:
-        """Return how many clusters hold a known item, of the replicate that has fewest."""
+        """Return how many clusters hold a known item, of the row that has fewest."""
         return int((self.in_clusters(self.known[1]) > 0).sum(axis=1).min())
 
     def influences(self) -> Floats:
@@ -90,7 +126,7 @@ class ItemValues:
         values_RN, weights_RN = self.known
         with np.errstate(invalid="ignore"):
             shares_RN = weights_RN / weights_RN.sum(axis=1, keepdims=True)
-            return self.in_clusters(shares_RN * (values_RN - self.item_means()[:, None]))
+            return self.of_replicates(self.in_clusters(shares_RN * (values_RN - self.row_means()[:, None])))
 
     def standard_errors(self) -> Floats:
         """Return the standard error (R,) of `item_means` over clusters; NaN where fewer than two hold a known item.

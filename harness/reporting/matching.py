@@ -9,11 +9,10 @@ import numpy as np
 
 from harness.contracts import CloserTo, Metric
 from harness.records.studies import StudyResults
-from harness.reporting.direction import Aims, costs
+from harness.reporting.direction import Aims, costs, deviations
 from harness.reporting.frontier import crossing
-from harness.reporting.item_values import Floats
 from harness.reporting.limit import Limit
-from harness.reporting.mixture import Mixture
+from harness.reporting.mixture import Mixture, mixed_number, mixing_scale
 from harness.reporting.trajectories import Columns, Trajectory
 from harness.specs import TrialSpec
 
@@ -43,8 +42,8 @@ def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], 
     reaching = [mixtures for one in variant.trajectories if (mixtures := _crossings(one, limit, aims))]
 
     def cost(mixtures: Sequence[Mixture]) -> float:
-        numbers = [np.dot(mixture.weights, aims.deviations(mixture.rows, reported)) for mixture in mixtures]
-        return float(costs(np.mean(numbers), reported))
+        number = np.mean([mixed_number(mixture, reported) for mixture in mixtures])
+        return float(costs(deviations(number, reported, mean_aim(mixtures, reported, aims)), reported))
 
     return min(reaching, key=cost, default=[])
 
@@ -73,9 +72,9 @@ def _crossings(trajectory: Trajectory, limit: Limit, aims: Aims) -> list[Mixture
     mixtures = []
     for rows in trajectory.replicates:
         sign = _side_of_original(rows, limit)
-        by_P = sign * _mixing_scale(rows[limit.metric.name], limit.metric)
+        by_P = sign * mixing_scale(rows[limit.metric.name], limit.metric)
         of_P = costs(aims.deviations(rows, limit.reported[0]), limit.reported[0])
-        at_limit = sign * float(_mixing_scale(np.array(limit.of(rows)), limit.metric))
+        at_limit = sign * float(mixing_scale(np.array(limit.of(rows)), limit.metric))
         at = crossing(at_limit, by_P, of_P, "down" if limit.is_erasure else "up")
         if at is None and not limit.is_erasure and (known := np.flatnonzero(~np.isnan(by_P) & ~np.isnan(of_P))).size:
             # It never costs that much: what it erases at the most is within the limit.
@@ -94,11 +93,6 @@ def _side_of_original(rows: Columns, limit: Limit) -> float:
     if isinstance(limit.metric.better, CloserTo):
         return 1.0 if rows[limit.metric.name][0] > limit.of(rows) else -1.0
     return 1.0 if limit.metric.better == "lower" else -1.0
-
-
-def _mixing_scale(values: Floats, metric: Metric) -> Floats:
-    """Return values on the scale on which they are mixed: of an `exp_mean` the logarithm is a mean over items."""
-    return np.log(values) if metric.aggregate == "exp_mean" else values
 
 
 def mean_aim(mixtures: Sequence[Mixture], metric: Metric, aims: Aims) -> float:

@@ -5,6 +5,7 @@ A journal carries the declarations in each measurement. A table.csv has them bes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -55,6 +56,9 @@ def metric_info(results: Results) -> dict[str, Metric]:
 
 def _metric(declared: Mapping[str, Json], evaluator: EvaluatorSpec) -> Metric:
     """Return a journal's declaration; what an older version left out is taken from the evaluator as it is now."""
+    if declared.get("high") == math.inf and not declared.get("items") and declared.get("aggregate") == "mean":
+        # Older versions said this of every metric without items, a perplexity of whole batches included.
+        declared = {name: value for name, value in declared.items() if name != "aggregate"}
     if _DEFAULTS.keys() <= declared.keys():
         return metric_of(declared)
     try:

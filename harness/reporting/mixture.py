@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pandas as pd
 from harness.contracts import Metric
 from harness.reporting.bootstrap import draws, interval, replicate_draws
 from harness.reporting.evidence import REPLICATE, Evidence
-from harness.reporting.item_values import Floats, ItemValues, estimate
+from harness.reporting.item_values import Floats, Integers, ItemValues, by_model
 from harness.reporting.trajectories import Columns
 
 
@@ -35,15 +36,18 @@ class Mixed:
     replicates: tuple[tuple[str, int], ...]
     """Model and seed of each."""
 
+    @property
+    def _models_R(self) -> Integers:
+        return np.asarray(pd.factorize(pd.Series([model for model, _ in self.replicates]))[0], dtype=np.int64)
+
     def number(self) -> float:
-        """Return the mean over the replicates."""
-        return float(self.numbers_R.mean()) if self.items is None else estimate(self.items)
+        """Return the mean over the replicates, of numbers that the tables have or that lie between them."""
+        return float(by_model(self.numbers_R, self._models_R).mean())
 
     def number_and_interval(self) -> tuple[float, float, float]:
         """Return the mean over the replicates, and the ends of its 95 % interval; NaN where nothing tells it."""
-        models_R = pd.factorize(pd.Series([model for model, _ in self.replicates]))[0]
         drawn_D = (
-            replicate_draws(self.numbers_R, models_R, self.metric.low, self.metric.high)
+            replicate_draws(self.numbers_R, self._models_R, self.metric.low, self.metric.high)
             if self.items is None
             else draws(self.items)
         )
@@ -51,43 +55,30 @@ class Mixed:
 
 
 def mix(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence) -> Mixed:
-    """Return what a metric has at the mixtures, one for each replicate.
-
-    Between two points an item has the mixture of its pseudo-values there: how much it moves the number of either,
-    about that number. Their mean is the mixture of both numbers (of an `exp_mean`, of the logarithms).
-    """
-    numbers_R = np.array([np.dot(mixture.weights, mixture.rows[metric.name]) for mixture in mixtures])
+    """Return what a metric has at the mixtures, one for each replicate."""
     replicates = tuple(
         (str(mixture.rows[REPLICATE][-1]), int(mixture.rows["replicate_seed"][-1])) for mixture in mixtures
     )
-    point_ids, models = (
-        np.concatenate([mixture.rows[name] for mixture in mixtures]) for name in ("point_id", REPLICATE)
-    )
-    values = evidence.of_points(point_ids.tolist(), metric, pd.factorize(models)[0])
-    counts = [len(mixture.weights) for mixture in mixtures]
-    if values is not None and max(counts) > 1:
-        starts = np.cumsum([0, *counts[:-1]])
-        parts = np.split(pseudo_values(values), starts[1:])
-        mixed_RN = np.stack([np.dot(mixture.weights, part) for mixture, part in zip(mixtures, parts, strict=True)])
-        models_R = None if values.models_R is None else values.models_R[starts]
-        values = replace(values, values_RN=mixed_RN, weights_RN=np.ones_like(mixed_RN), models_R=models_R)
-    return Mixed(metric, numbers_R, values, replicates)
+    point_ids = [str(point_id) for mixture in mixtures for point_id in mixture.rows["point_id"]]
+    models_R = pd.factorize(pd.Series([model for model, _ in replicates]))[0]
+    shares = tuple(mixture.weights for mixture in mixtures)
+    values = evidence.of_points(point_ids, metric, models_R, shares)
+    return Mixed(metric, np.array([mixed_number(mixture, metric) for mixture in mixtures]), values, replicates)
 
 
-def pseudo_values(values: ItemValues) -> Floats:
-    """Return for each item (R, N) the mean plus what the item adds to it; their plain mean is the weighted mean.
+def mixed_number(mixture: Mixture, metric: Metric) -> float:
+    """Return the number between a mixture's rows: on a straight line, and of an `exp_mean` on that of the logarithms.
 
     Example:
-        >>> from harness.reporting.item_values import ItemValues
-        >>> two = ItemValues(
-        ...     values_RN=np.array([[1.0, 4.0]]), weights_RN=np.array([[2.0, 1.0]]), clusters_N=np.arange(2), items=""
-        ... )
-        >>> pseudo_values(two).tolist()
-        [[0.6666666666666667, 3.333333333333333]]
+        >>> about = dict(name="p", better="lower", unit="", low=1.0, high=9e9, group="", source="", title="")
+        >>> halfway = Mixture({"p": np.array([4.0, 9.0])}, (0.5, 0.5))
+        >>> [round(mixed_number(halfway, Metric(**about, aggregate=how)), 6) for how in ("mean", "exp_mean")]
+        [6.5, 6.0]
     """
-    values_RN, weights_RN = values.known
-    means_R1 = values.item_means()[:, None]
-    count_R1 = (weights_RN > 0).sum(axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        pseudo_RN = means_R1 + count_R1 * weights_RN * (values_RN - means_R1) / weights_RN.sum(axis=1, keepdims=True)
-    return np.where(weights_RN > 0, pseudo_RN, np.nan)
+    mixed = float(np.dot(mixture.weights, mixing_scale(mixture.rows[metric.name], metric)))
+    return math.exp(mixed) if metric.aggregate == "exp_mean" else mixed
+
+
+def mixing_scale(values: Floats, metric: Metric) -> Floats:
+    """Return values on the scale on which they are mixed: of an `exp_mean` the logarithm."""
+    return np.log(values) if metric.aggregate == "exp_mean" else values

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import combinations
 from string import ascii_letters
 
@@ -24,9 +23,10 @@ _STEP = 0.1
 def paired_p(a: ItemValues, b: ItemValues) -> float:
     """Return the two-sided p-value of a difference of two estimates on the same items.
 
-    Only items that both know count, in each replicate. The variance of the difference has two parts: over items
-    (linearised weighted means, summed within clusters; averaged over replicates) and, with several replicates, that of
-    the replicates' differences. What is compared of an `exp_mean` are the logarithms of the replicates' estimates.
+    Only items that both know count, in each replicate (between points: at all of them). The variance of the difference
+    has two parts: over items (linearised weighted means, summed within clusters; averaged over replicates) and, with
+    several replicates, that of the replicates' differences. What is compared of an `exp_mean` are the logarithms of the
+    replicates' estimates.
 
     p is 1 where the estimates are equal. Where all are the same and not 0 there is no variance, and p is that of
     a sign test over the clusters. NaN where it cannot be told: a replicate with fewer than two
@@ -52,8 +52,8 @@ def paired_p(a: ItemValues, b: ItemValues) -> float:
         0.0138
     """
     _refuse_unpaired(a, b)
-    known_RN = (a.known[1] > 0) & (b.known[1] > 0)
-    a, b = (replace(one, values_RN=np.where(known_RN, one.values_RN, np.nan)) for one in (a, b))
+    known_RN = a.known_in_all() & b.known_in_all()
+    a, b = a.only(known_RN), b.only(known_RN)
     known_clusters = a.known_clusters()
     with np.errstate(invalid="ignore"):
         difference_M = by_model(a.item_means() - b.item_means(), a.models_R)
@@ -75,7 +75,7 @@ def _refuse_unpaired(a: ItemValues, b: ItemValues) -> None:
     same_models = a.models_R is b.models_R or np.array_equal(_codes(a.models_R), _codes(b.models_R))
     faults = {
         "items": a.items != b.items or not np.array_equal(a.clusters_N, b.clusters_N),
-        "replicates": len(a.values_RN) != len(b.values_RN) or not same_models,
+        "replicates": a.replicates != b.replicates or not same_models,
         "aggregate": a.aggregate != b.aggregate,
     }
     if any(faults.values()):

@@ -50,9 +50,15 @@ class CausalJudge:
         self._model = load_model(checkpoint).to(computing_device())
         self._longest = positions(checkpoint)
 
-    def score(self, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
-        """Read each prompt with its text, in one forward pass, and return what the judge made of them."""
-        read = (token_lists(self._tokenizer, each, starts=False) for each in (prompts, texts))
+    def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
+        """Read each prompt with its text, in one forward pass, and return what the judge made of them.
+
+        Args:
+            prompts: What stands before each text.
+            texts: As many.
+            names: As of `token_lists`.
+        """
+        read = (token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts))
         pairs = [([*self._start, *prompt], text) for prompt, text in zip(*read, strict=True)]
         cut = [(prompt, text[: max(0, self._longest - len(prompt))]) for prompt, text in pairs]
         before = len(self._start)
@@ -79,7 +85,8 @@ class CausalJudge:
         """Return the mean NLL over a padded batch of texts: over every position but the first, padding included.
 
         Rows are padded on the right with ends of text. Those count as tokens to be predicted and are masked
-        from what is attended to, so that a row's padding is predicted from its text alone.
+        from what is attended to, so that a row's padding is predicted from its text alone. The name of a special
+        token in a text is that token.
 
         Args:
             texts: Of the batch; each is cut at `tokens`.
@@ -97,7 +104,7 @@ class CausalJudge:
                 f"the judge '{self._id}' has a tokenizer without an end of text, with which `definition: table` pads "
                 "what it reads. Take another judge for perplexity (judges.perplexity), or `definition: exact`."
             )
-        rows = [row[: min(tokens, self._longest)] for row in token_lists(self._tokenizer, texts)]
+        rows = [row[: min(tokens, self._longest)] for row in token_lists(self._tokenizer, texts, names=True)]
         padded_BT, lengths_B = self._padded(rows, end)
         width = padded_BT.shape[1]
         mask_BT = (torch.arange(width, device=self._model.device) < lengths_B[:, None]).long()

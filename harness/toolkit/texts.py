@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from harness.contracts import Sequences
+from harness.models.tokenizing import token_lists
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,11 +47,7 @@ def tokenized(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
 
     So what `decoded` gave with `special` becomes the same ids again. Texts from outside are read by `token_lists`.
     """
-    if not texts:
-        return []
-    # verbose: no warning about texts longer than the model's context; what is read of them is the caller's choice.
-    encoded = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
-    return [list(row) for row in encoded["input_ids"]]
+    return token_lists(tokenizer, texts, starts=False, names=True)
 
 
 def before_end(tokens: Sequence[int], end: int | Collection[int] | None) -> list[int]:

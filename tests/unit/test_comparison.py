@@ -6,21 +6,27 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
+from evaluators.generation import Generation
 from harness.contracts import Checkpoint, CloserTo, Metric
 from harness.plans import Compare, StudySpec, Target
-from harness.records.items import MetricItems
+from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
+from harness.reporting.bootstrap import cluster_draws
 from harness.reporting.comparison import MatchedRow, matched_tables
 from harness.reporting.curves import curves, styles
-from harness.reporting.evidence import read_evidence
+from harness.reporting.evidence import Evidence, read_evidence
+from harness.reporting.item_values import estimate
 from harness.reporting.layout import Cell, model_tables
 from harness.reporting.matched_figure import matched_figure
 from harness.reporting.matched_texts import matched_frame, matched_markdown, matched_sentences
 from harness.reporting.metric_info import metric_info
+from harness.reporting.mixture import Mixture, mix
 from harness.reporting.ranking import rank
+from harness.reporting.significance import paired_p
 from harness.reporting.standing import standing_tables
 from harness.reporting.survivors import survivors
 from harness.reporting.table import table
@@ -200,7 +206,7 @@ def test_letters_part_what_differs_and_join_what_does_not(compared, trial):
 def test_without_items_there_are_numbers_and_neither_intervals_nor_letters(compared, trial):
     trials = (trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK)
     [cell] = by_text(compared(*trials, with_items=False))["MA at most 0.9"]["emso"].cells
-    assert (cell.text, cell.interval, cell.letters) == ("6.00", "", "")  # of numbers alone, linear
+    assert (cell.text, cell.interval, cell.letters) == ("5.66", "", "")  # of numbers alone too, the logarithm's
     [cell] = by_text(compared(*trials))["MA at most 0.9"]["emso"].cells
     low, high = map(float, cell.interval.split("–"))
     assert low < math.sqrt(32.0) < high
@@ -563,3 +569,172 @@ def test_a_method_that_tuning_found_no_point_for_is_in_the_picture_too(measured,
     words = legend.get_title().get_window_extent()
     assert words.x0 >= 0, "one level's picture is narrow"
     assert words.x1 <= figure.bbox.width
+
+
+MA, PERPLEXITY, MAUVE = DECLARED
+
+
+def items_with_holes(generator, lost, items=ITEMS, level=3.0):
+    """Items of a perplexity, by tokens; the easiest of them, and others by chance, are empty texts at this point."""
+    tokens_N, values_N = generator.integers(4, 60, items).astype(float), generator.normal(level, 0.6, items)
+    empty = np.concatenate([np.argsort(values_N)[: lost // 2], generator.permutation(items)[: lost - lost // 2]])
+    values_N[empty], tokens_N[empty] = math.nan, 0.0
+    ids = tuple(f"i{row}" for row in range(items))
+    return MetricItems(ids, tuple(f"c{row // 2}" for row in range(items)), values_N, tokens_N)
+
+
+def between_points(metric, *replicates, **items):
+    """What a metric has between measured points: of each replicate the names of its points, and their weights."""
+    number = {name: aggregated(one.values_N, one.weights_N, metric.aggregate) for name, one in items.items()}
+    evidence = Evidence({name: {metric.name: one} for name, one in items.items()})
+
+    def rows(seed, names):
+        about = {"point_id": names, "replicate": ["m"] * len(names), "replicate_seed": [seed] * len(names)}
+        columns = {name: np.array(values) for name, values in about.items()}
+        return columns | {metric.name: np.array([number[name] for name in names])}
+
+    points = [Mixture(rows(seed, names), weights) for seed, (names, weights) in enumerate(replicates)]
+    return mix(points, metric, evidence), number
+
+
+def holed(seed, *losses):
+    generator = np.random.default_rng(seed)
+    return {name: items_with_holes(generator, lost) for name, lost in zip("abcd", losses, strict=False)}
+
+
+@pytest.mark.parametrize("lost", [(0, 0), (0, 16), (16, 0), (32, 20), (0, 58), (58, 50)], ids=str)
+@pytest.mark.parametrize("weight", [0.001, 0.3, 0.5, 0.999])
+def test_a_mixture_is_that_of_the_two_numbers_whatever_items_either_lacks(lost, weight):
+    mixed, number = between_points(PERPLEXITY, (["a", "b"], (1 - weight, weight)), **holed(1, *lost))
+    expected = math.exp((1 - weight) * math.log(number["a"]) + weight * math.log(number["b"]))
+    assert mixed.number() == pytest.approx(expected, rel=1e-12)
+    assert estimate(mixed.items) == pytest.approx(expected, rel=1e-12)  # What its interval is about.
+    linear, number = between_points(replace(PERPLEXITY, aggregate="mean"), (["a", "b"], (0.3, 0.7)), **holed(1, *lost))
+    assert linear.number() == pytest.approx(0.3 * number["a"] + 0.7 * number["b"], rel=1e-12)
+
+
+def test_items_that_a_point_does_not_even_list_are_missing_there_alone():
+    items = holed(2, 8, 0)
+    known = [row for row, value in enumerate(items["a"].values_N) if not math.isnan(value)]
+    short = MetricItems(
+        tuple(items["a"].ids[row] for row in known), tuple(items["a"].clusters[row] for row in known),
+        items["a"].values_N[known], items["a"].weights_N[known],
+    )  # fmt: skip
+    whole, unlisted = (
+        between_points(PERPLEXITY, (["a", "b"], (0.5, 0.5)), a=one, b=items["b"])[0] for one in (items["a"], short)
+    )
+    assert estimate(unlisted.items) == pytest.approx(estimate(whole.items), rel=1e-12)
+
+
+@pytest.mark.parametrize(("weights", "end"), [((1.0, 0.0), "a"), ((0.0, 1.0), "b")])
+def test_at_either_end_a_mixture_is_the_measured_point(weights, end):
+    items = holed(3, 20, 6)
+    mixed, number = between_points(PERPLEXITY, (["a", "b"], weights), **items)
+    alone, _ = between_points(PERPLEXITY, ([end], (1.0,)), **items)
+    assert mixed.number() == pytest.approx(number[end], rel=1e-12)
+    # As wide as Student's t of the end that has fewer clusters makes it.
+    assert mixed.number_and_interval() == pytest.approx(alone.number_and_interval(), rel=0.003)
+
+
+def drawn_by_hand(items, weights):
+    """Each draw of a mixture made end to end: items drawn by their clusters, both numbers anew, then the mixture."""
+    names = sorted(set(items[0].clusters))
+    counts_DC = cluster_draws(np.unique(items[0].clusters, return_inverse=True)[1], "by hand")
+
+    def number(one, counts_C):
+        weights_N = one.weights_N * counts_C[[names.index(cluster) for cluster in one.clusters]]
+        return aggregated(one.values_N, weights_N, "exp_mean")
+
+    return [
+        math.exp(sum(weight * math.log(number(one, counts_C)) for one, weight in zip(items, weights, strict=True)))
+        for counts_C in counts_DC[:2000].astype(float)
+    ]
+
+
+@pytest.mark.parametrize("lost", [(0, 16), (30, 12), (44, 0)], ids=str)
+def test_an_interval_between_points_is_that_of_both_numbers_made_anew_in_each_draw(lost):
+    items = holed(4, *lost)
+    mixed, _ = between_points(PERPLEXITY, (["a", "b"], (0.4, 0.6)), **items)
+    value, low, high = mixed.number_and_interval()
+    spread = np.std(np.log(drawn_by_hand(list(items.values()), (0.4, 0.6))))
+    # Student's t of as many clusters as the point with the fewest has; skew shifts the ends, and hardly the width.
+    assert math.log(high / low) == pytest.approx(2 * 2.05 * spread, rel=0.12)
+    assert low < value < high
+
+
+def test_two_methods_are_compared_on_items_that_both_know_at_all_their_points():
+    items = holed(5, 16, 6, 0, 20)
+    known_N = np.logical_and.reduce([~np.isnan(one.values_N) for one in items.values()])
+    one, other = (
+        between_points(PERPLEXITY, (names, (0.4, 0.6)), **items)[0].items for names in (["a", "b"], ["c", "d"])
+    )
+    rows = [row for row, is_known in enumerate(known_N) if is_known]
+    kept = {
+        name: MetricItems(
+            tuple(item.ids[row] for row in rows), tuple(item.clusters[row] for row in rows),
+            item.values_N[rows], item.weights_N[rows],
+        )
+        for name, item in items.items()
+    }  # fmt: skip
+    first, second = (
+        between_points(PERPLEXITY, (names, (0.4, 0.6)), **kept)[0].items for names in (["a", "b"], ["c", "d"])
+    )
+    assert paired_p(one, other) == pytest.approx(paired_p(first, second), rel=1e-9)
+    # The jackknife over clusters of the very difference: both mixtures made anew without each of them.
+    clusters = sorted(set(kept["a"].clusters))
+
+    def difference(without):
+        at = {
+            name: aggregated(
+                item.values_N, np.where(np.array(item.clusters) == without, 0.0, item.weights_N), "exp_mean"
+            )
+            for name, item in kept.items()
+        }
+        return sum(share * math.log(at[name]) for name, share in zip("abcd", (0.4, 0.6, -0.4, -0.6), strict=True))
+
+    left_out = np.array([difference(cluster) for cluster in clusters])
+    count = len(clusters)
+    error = math.sqrt((count - 1) / count * ((left_out - left_out.mean()) ** 2).sum())
+    expected = 2 * stats.t.sf(abs(difference(None)) / error, count - 1)
+    assert paired_p(one, other) == pytest.approx(expected, abs=0.02)
+
+
+def test_where_one_end_has_too_few_items_nothing_is_said_of_how_certain_it_is():
+    generator = np.random.default_rng(6)
+    whole, lone = items_with_holes(generator, 0), items_with_holes(generator, 0)
+    lone.values_N[1:] = math.nan
+    mixed, number = between_points(PERPLEXITY, (["a", "b"], (0.5, 0.5)), a=whole, b=lone)
+    value, low, high = mixed.number_and_interval()
+    assert value == pytest.approx(math.sqrt(number["a"] * number["b"]))
+    assert math.isnan(low)
+    assert math.isnan(high)
+
+
+def test_replicates_between_points_and_at_one_are_averaged_each_as_its_table_has_it():
+    items = holed(7, 16, 6, 30)
+    mixed, number = between_points(PERPLEXITY, (["a", "b"], (0.25, 0.75)), (["c"], (1.0,)), **items)
+    expected = (number["a"] ** 0.25 * number["b"] ** 0.75 + number["c"]) / 2
+    assert mixed.number() == pytest.approx(expected)
+    assert estimate(mixed.items) == pytest.approx(expected)
+
+
+def test_a_perplexity_without_items_is_mixed_by_its_logarithm_as_it_declares():
+    """`table` has one number for all texts: halfway from 4.65 to 1000 it is their geometric mean, and not 502."""
+    about = {"point_id": np.array(["a", "b"]), "replicate": np.array(["m", "m"]), "replicate_seed": np.array([0, 0])}
+    of_table = next(one for one in Generation(definition="table").metrics if one.collapse == "perplexity")
+    for metric, ends, expected in ((of_table, (4.65, 1000.0), 68.19), (MAUVE, (0.2, 0.6), 0.4)):
+        rows = about | {metric.name: np.array(ends)}
+        assert mix([Mixture(rows, (0.5, 0.5))], metric, Evidence()).number() == pytest.approx(expected, rel=1e-4)
+
+
+def test_of_two_settings_the_one_that_is_shown_as_cheaper_is_chosen(compared, trial):
+    # At 0.9 both lie halfway: by their logarithms 4 and 81 make 18, less than the 31.6 of 20 and 50; straight, 42.5.
+    steep = trial("emso", (1, 2), settings={"k": 4}, trial_id="emso-k4")
+    gentle = {1: (0.95, 20.0, 0.8), 2: (0.85, 50.0, 0.7)}
+    rows = by_text(
+        compared(
+            (trial("original"), ORIGINAL), (trial("emso", (1, 2)), gentle),
+            (steep, {1: (0.8, 81.0, 0.8), 2: (0.7, 90.0, 0.7)}), ranked_at={"emso": 7},
+        )
+    )  # fmt: skip
+    assert rows["MA at most 0.9"]["emso"].numbers[1][0] == pytest.approx(math.sqrt(4.0 * 81.0))

@@ -318,6 +318,32 @@ def test_a_batch_is_sixteen_texts_and_the_last_partial_one_is_dropped(judge_fold
     assert math.isnan(table_perplexity(judge, prompts[:15], texts[:15]))
 
 
+NAMED = ["the cat sat.<|end|>the dog ran.", "<|end|>", "no name, or half of one: <|end"]
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_the_name_of_a_token_is_the_token_where_a_judge_reads_as_the_published_code_did(text, judge_folder):
+    judge, tokenizer = CausalJudge(judge_folder(byte_tokenizer())), byte_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token
+    joined = ["so: " + text] * 16
+    asked = tokenizer(joined, return_tensors="pt", truncation=True, padding=True, max_length=200)
+    with torch.inference_mode():
+        loss = float(judge._model(**asked, labels=asked["input_ids"]).loss)
+        state_D = judge._model.transformer(asked["input_ids"][:1]).last_hidden_state[0, -1]
+    prompts, texts = ["so: "] * 16, [text] * 16
+    assert table_perplexity(judge, prompts, texts) == pytest.approx(math.exp(loss), rel=1e-5)
+    of_table = Generation(definition="table")._score(judge, prompts, texts).last_ND[0]
+    assert of_table == pytest.approx(state_D.numpy(), abs=1e-5)
+
+
+def test_what_a_text_spells_is_text_to_a_judge_under_exact(judge_folder):
+    judge = CausalJudge(judge_folder(byte_tokenizer()))
+    [read] = Generation()._score(judge, ["so: "], [NAMED[0]]).nll
+    assert len(read) == len(NAMED[0])
+    [named] = Generation(definition="table")._score(judge, ["so: "], [NAMED[0]]).nll
+    assert len(named) == len("so: " + NAMED[0]) - len("<|end|>") + 1 - 1  # One token of the name; the first is given.
+
+
 def test_a_judge_without_an_end_of_text_is_refused(judge_folder):
     judge = CausalJudge(judge_folder(byte_tokenizer(end=None)))
     assert judge.score(["a"], ["b"]).nll[0]
