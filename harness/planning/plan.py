@@ -35,6 +35,7 @@ from harness.planning.tuning import (
     tuning_faults,
     without_early_stop,
 )
+from harness.planning.twins import twin_faults
 from harness.planning.validation import Checking, collected, validated
 from harness.plans import Compare, Plan, StudySpec
 from harness.records.published import published_conditions
@@ -174,6 +175,7 @@ def _substance(
     judges = yield from resolve_judges(sweep, evaluators)
     texts = yield from resolve_texts(sweep.data, models, are_halved=sweep.tune is not None)
     yield from unread_faults(evaluators, texts.values())
+    yield from twin_faults(models, texts)
     models = grouped_replicates(models)
     if len(models) == len(sweep.models):
         yield from replicate_faults(sweep, models, texts)

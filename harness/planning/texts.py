@@ -84,7 +84,7 @@ def resolve_texts(
             continue
         cut = known[key]
         if cut is not None:
-            yield from _overlong(cut, checkpoint)
+            yield from overlong(cut, checkpoint)
             texts[model.path] = cut
     return texts
 
@@ -132,10 +132,10 @@ def _read(data: Data, model: Checkpoint, are_halved: bool) -> Checking[Texts | N
         if role == "retain":
             source = replace(source, sequences=source.sequences or forget.rows or None)
         try:
-            loaded[role] = _load(source, role, model)
+            loaded[role] = load_texts(source, role, model)
             if role == "holdout" and source.sequences is None:
                 source = replace(source, sequences=min(len(loaded[role]), forget.rows or MOST_UNSEEN, MOST_UNSEEN))
-                loaded[role] = _load(source, role, model)
+                loaded[role] = load_texts(source, role, model)
         except DataError as error:
             yield Fault(f"data.{role}", str(error))
             is_whole = False
@@ -167,7 +167,12 @@ def _halves(source: Source, forget: Sequences | Utility) -> Checking[dict[str, S
     return {half: _counted(replace(source, half=half), half_of(forget, half)) for half in halves}
 
 
-def _load(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
+def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
+    """Return a role's texts as a model's tokenizer cuts them.
+
+    Raises:
+        DataError: They cannot be read, or are not what the source's digest says.
+    """
     tokenizer = load_tokenizer(model)
     if role == "utility":
         return load_utility(source, tokenizer, vocabulary(model))
@@ -253,7 +258,8 @@ def _source(section: TextSource, role: Role, forget: Source | None = None) -> So
     return source if other is None else replace(source, not_memorized=_source(other, "holdout", source))
 
 
-def _overlong(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
+def overlong(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
+    """Yield the roles whose texts are longer than what a model reads."""
     most = positions(model)
     for role, setting in LENGTHS.items():
         if role in texts and texts[role].longest > most:
