@@ -173,7 +173,8 @@ def _substance(
     yield from method_faults(models, templates)
     yield from training_faults([(model.checkpoint, model.training) for model in models], templates)
     judges = yield from resolve_judges(sweep, evaluators)
-    texts = yield from resolve_texts(sweep.data, models, are_halved=sweep.tune is not None)
+    erases, are_halved = bool(sweep.methods), sweep.tune is not None
+    texts = yield from resolve_texts(sweep.data, models, erases=erases, are_halved=are_halved)
     yield from unread_faults(evaluators, texts.values())
     yield from twin_faults(models, texts)
     models = grouped_replicates(models)

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from harness.contracts import Checkpoint, Sequences
 from harness.data.paths import TOKEN_SOURCES
-from harness.data.sequences import Utility
+from harness.data.sequences import Utility, token_rows
 from harness.digests import digest_of
 from harness.errors import DataError, Fault, ModelError
 from harness.models.loading import load_tokenizer, vocabulary
@@ -53,8 +53,9 @@ def _difference(model: Checkpoint, twin: Checkpoint, sources: Texts) -> str:
         theirs = load_texts(replace(source, digest=""), role, twin)
         if theirs.digest != source.digest:
             ours = load_texts(source, role, model)
-            number = _first(_rows(ours), _rows(theirs))
-            at = _first(*((_rows(texts) + [[]])[number] for texts in (ours, theirs)))
+            rows = token_rows(ours), token_rows(theirs)
+            number = _first(*rows)
+            at = _first(*(dict(enumerate(of_one)).get(number, []) for of_one in rows))
             return f"{_item(role, ours, number)} becomes other tokens, from the {at + 1}. on"
         # Ids that are given are the same to every tokenizer; what they spell may not be.
         spelt = [_decoded(each, theirs) for each in (model, twin)] if source.source in TOKEN_SOURCES else [[], []]
@@ -69,18 +70,10 @@ def _first(ours: Sequence[object], theirs: Sequence[object]) -> int:
 
 def _item(role: str, texts: Sequences | Utility, number: int) -> str:
     """Return what names a text: its number, and the id that its values have in the files of items."""
-    rows = _rows(texts) if isinstance(texts, Sequences) else texts.prompts_NT.tolist()
+    rows = token_rows(texts) if isinstance(texts, Sequences) else texts.prompts_NT.tolist()
     return f"text {number + 1} of data.{role}" + (f" (item {digest_of(rows[number])})" if number < len(rows) else "")
-
-
-def _rows(texts: Sequences | Utility) -> list[list[int]]:
-    if isinstance(texts, Sequences):
-        pairs = zip(texts.tokens_NT.tolist(), texts.lengths_N.tolist(), strict=True)
-        return [tokens[:length] for tokens, length in pairs]
-    pairs = zip(texts.prompts_NT.tolist(), texts.references_NT.tolist(), strict=True)
-    return [prompt + reference for prompt, reference in pairs]
 
 
 def _decoded(model: Checkpoint, texts: Sequences | Utility) -> list[str]:
     decode = load_tokenizer(model).batch_decode
-    return list(decode(_rows(texts), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+    return list(decode(token_rows(texts), skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -18,7 +18,7 @@ from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.plans import Plan
 from harness.plugins import METHODS
-from harness.reporting.plan_table import trials_table
+from harness.reporting.plan_table import one_step_epochs, trials_table
 from harness.specs import TimeLimit
 
 FILE = """# What is asked?
@@ -475,3 +475,50 @@ def test_a_retrained_model_that_cannot_hold_the_texts_is_refused(planned, twin, 
         planned(f"models.0.retrained={folder}", given_ids, "methods={emso: {epochs: 1}}")
     [fault] = refused.value.faults
     assert (fault.path, "cannot read the sweep's texts: " in fault.reason) == ("models.0.retrained", True)
+
+
+def test_a_retrained_model_with_the_models_own_weights_is_refused(planned):
+    with pytest.raises(ConfigError) as refused:
+        planned("models.0.retrained=MODEL")
+    [fault] = refused.value.faults
+    assert fault.path == "models.0.retrained"
+    assert "has the same weights as the model itself" in fault.reason
+
+
+def test_more_blocks_than_a_model_has_are_refused(planned):
+    """MODEL has two layers of two heads: 2 x (2 x 4 + 2) blocks."""
+    with pytest.raises(ConfigError) as refused:
+        planned("methods.emso={k: [2, 20, 21], epochs: [1, 2]}")
+    [fault] = refused.value.faults
+    assert fault.path == "methods.emso"
+    assert "it has 20 blocks, and k asks for 21. Say 20 at most. Or use selection: all" in fault.reason
+    assert planned("methods.emso={k: [2, 20]}").trials
+    assert planned("methods.emso={k: 21, selection: all}").trials
+
+
+@pytest.mark.parametrize(("dial", "given"), [("emso.epochs", "0"), ("task_arithmetic.gamma", "[0.0]")])
+def test_a_row_that_erases_nothing_at_all_is_refused(planned, dial, given):
+    with pytest.raises(ConfigError) as refused:
+        planned(f"methods.{dial}={given}")
+    [fault] = refused.value.faults
+    assert fault.path == f"methods.{dial}"
+    assert fault.reason.startswith("0 alone erases nothing, and the original is measured in every sweep.")
+    assert planned(f"methods.{dial}=[0, 1]", f"ranking.at={{{dial.partition('.')[0]}: 1}}").trials
+
+
+def test_a_batch_above_the_forget_set_is_told_in_the_plan(planned):
+    """A sentence and no fault: the default is 64, and of few texts a step on all of them may be meant."""
+
+    def told(*changes):
+        return one_step_epochs(planned(*changes))
+
+    whole = "is above the number of forget sequences (4): every epoch is one step on all of them."
+    both = [f"{name}.global_batch (5) {whole}" for name in ("training", "memorized_model")]
+    assert told("training.global_batch=5") == both
+    assert told("training.global_batch=4") == []
+    assert told("training.global_batch=5", "methods={emso: {epochs: 1}}") == both[:1]
+    assert told("training.global_batch=5", "methods={task_arithmetic: }", "memorized_model.global_batch=4") == []
+    found = planned("training.global_batch=5")
+    console = Console(file=io.StringIO(), width=200)
+    console.print(trials_table(found, dict.fromkeys((spec.trial_id for spec in found.trials), "missing"), 0))
+    assert both[0] in console.file.getvalue()
