@@ -126,12 +126,14 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tr
     from harness.execution.ray_settings import IS_LOCAL
     from harness.execution.tuned import largest_candidate, read_tuned, unfinished_studies
     from harness.records.journal import Journal
-    from harness.reporting.plan_table import refuse_unfit
+    from harness.reporting.plan_table import one_step_epochs, refuse_unfit
 
     before = read_tuned(planned, Journal(folders.results / "journal"))
     left = [trial.spec for trial in before.unfinished]
     left += [largest_candidate(study.spec) for study in unfinished_studies(before)]
     refuse_unfit(file, left)
+    for sentence in one_step_epochs(planned) if left else ():
+        tell(sentence, is_error=True)
     if not left or executor == "inline" or IS_LOCAL:
         return _run_missing(planned, before, executor, folders, tracking)
     from harness.execution.ray_cluster import cluster_checked

@@ -21,7 +21,7 @@ from harness.contracts import (
     Strength,
     Training,
 )
-from harness.models.blocks import Block, blocks, counts_by_kind, lacks_blocks
+from harness.models.blocks import Block, block_count, blocks, counts_by_kind, lacks_blocks
 from harness.toolkit import Batch, token_negative_entropy, token_nll, train_and_yield
 
 
@@ -64,8 +64,12 @@ class EMSO(Method):
     """Leave out chosen blocks whose M is not negative, down to one."""
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
-        """Return why a model has no blocks to choose from; the whole of any model can be trained."""
-        reason = lacks_blocks(str(config.get("model_type"))) if self.selection != "all" else None
+        """Return why a model has no blocks to choose from, or not so many; the whole of any model can be trained."""
+        if self.selection == "all":
+            return None
+        reason = lacks_blocks(str(config.get("model_type")))
+        if reason is None and self.k > (count := block_count(config)):
+            reason = f"it has {count} blocks, and k asks for {self.k}. Say {count} at most."
         return f"{reason} Or use selection: all, which trains the whole model." if reason else None
 
     def refuses_training(self, training: Training) -> str | None:

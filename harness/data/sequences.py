@@ -127,21 +127,26 @@ def load_stand_in(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary
     return _packed(rows, source.prefix_tokens, source, "validation")
 
 
-def in_both(one: Sequences, other: Sequences) -> int:
-    """Return how many sequences of `one` are in `other` too, where the longest of either may have been cut.
+def token_rows(texts: Sequences | Utility) -> list[list[int]]:
+    """Return each text's token ids, whole and without padding."""
+    if isinstance(texts, Sequences):
+        pairs = zip(texts.tokens_NT.tolist(), texts.lengths_N.tolist(), strict=True)
+        return [tokens[:length] for tokens, length in pairs]
+    return torch.cat([texts.prompts_NT, texts.references_NT], dim=1).tolist()
+
+
+def in_both(one: Sequences | Utility, other: Sequences) -> int:
+    """Return how many texts of `one` are in `other` too, where the longest of either may have been cut.
 
     Example:
         >>> letters = Sequences(torch.tensor([[5, 6, 7], [5, 8, 9]]), torch.tensor([3, 3]), 1, "")
         >>> in_both(Sequences(torch.tensor([[5, 6], [6, 5]]), torch.tensor([2, 2]), 1, ""), letters)
         1
     """
-    width = min(one.tokens_NT.shape[1], other.tokens_NT.shape[1])
-    rows, others = (
-        [tuple(row[:length]) for row, length in zip(texts.tokens_NT[:, :width].tolist(), texts.lengths_N, strict=True)]
-        for texts in (one, other)
-    )
-    known = set(others)
-    return sum(row in known for row in rows)
+    rows, others = token_rows(one), token_rows(other)
+    width = min(max(map(len, rows)), max(map(len, others)))
+    known = {tuple(row[:width]) for row in others}
+    return sum(tuple(row[:width]) in known for row in rows)
 
 
 def load_retain(

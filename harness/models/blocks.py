@@ -96,6 +96,15 @@ def blocks(model: Model) -> tuple[Block, ...]:
     )
 
 
+def block_count(config: Mapping[str, Any]) -> int:
+    """Return how many blocks a model of a known family has, by its `config.json`: as many as `blocks` finds in it."""
+    from transformers import AutoConfig
+
+    read = AutoConfig.for_model(**config)
+    heads = _heads(read)
+    return int(read.num_hidden_layers) * sum(len(heads.names(kind)) for kind in FAMILIES[read.model_type].matrices)
+
+
 @dataclass(frozen=True)
 class _Heads:
     """What the configuration says of the attention heads."""

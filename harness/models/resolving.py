@@ -104,14 +104,26 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
             f"the checkpoint folder {folder} lacks {' and '.join(missing)}. Weights are read from safetensors only."
         )
     _refuse_missing_shards(folder)
-    if not any(
-        (tokenizer / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt")
-    ):
+    if not _has_tokenizer(tokenizer):
         raise ModelError(
             f"no tokenizer in {tokenizer}: looked for tokenizer.json, vocab.json with merges.txt, tokenizer.model, "
             "vocab.txt. Name its folder: models: [{id: ..., tokenizer: FOLDER}]."
         )
     return Checkpoint(id, str(folder), str(tokenizer), _weights_digest(folder))
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model", "vocab.txt"))
+
+
+def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
+    """Return the checkpoint with the tokenizer that lies beside its weights, if one does, whatever the file names.
+
+    Raises:
+        ModelError: It is on the hub, and cannot be fetched.
+    """
+    own = replace(checkpoint, tokenizer=checkpoint.location)
+    return own if _has_tokenizer(Path(ensure_local(own, weights=False).tokenizer)) else checkpoint
 
 
 def _refuse_missing_shards(folder: Path) -> None:

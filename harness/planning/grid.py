@@ -95,7 +95,11 @@ def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
         grid[plugin.strength.field] = [default]
     combinations = yield from _combinations(plugin, grid, block, path)
     apart = [name for name, values in grid.items() if len(values) > 1 and name != plugin.strength.field]
-    templates = _templates(key, str(method), plugin, combinations, apart, trainings)
+    templates = list(_templates(key, str(method), plugin, combinations, apart, trainings))
+    dial = plugin.strength
+    if templates and {strength for template in templates for strength in template.strengths} == {dial.off}:
+        reason = f"{dial.off:g} alone erases nothing, and the original is measured in every sweep. "
+        yield Fault(f"{path}.{dial.field}", f"{reason}Give a value above it, or remove the row.")
     set_limits = limits.model_dump(exclude_unset=True) if limits else {}
     return [dataclasses.replace(template, limits=set_limits) for template in templates]
 

@@ -35,6 +35,7 @@ from harness.planning.tuning import (
     tuning_faults,
     without_early_stop,
 )
+from harness.planning.twins import twin_faults
 from harness.planning.validation import Checking, collected, validated
 from harness.plans import Compare, Plan, StudySpec
 from harness.records.published import published_conditions
@@ -172,8 +173,10 @@ def _substance(
     yield from method_faults(models, templates)
     yield from training_faults([(model.checkpoint, model.training) for model in models], templates)
     judges = yield from resolve_judges(sweep, evaluators)
-    texts = yield from resolve_texts(sweep.data, models, are_halved=sweep.tune is not None)
+    erases, are_halved = bool(sweep.methods), sweep.tune is not None
+    texts = yield from resolve_texts(sweep.data, models, erases=erases, are_halved=are_halved)
     yield from unread_faults(evaluators, texts.values())
+    yield from twin_faults(models, texts)
     models = grouped_replicates(models)
     if len(models) == len(sweep.models):
         yield from replicate_faults(sweep, models, texts)

@@ -80,6 +80,9 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
             retrained = yield from _checkpoint(f"{path}.retrained", resolve, check_model, twin, miniature.names())
             if retrained is None:
                 continue
+            if retrained.digest == checkpoint.digest:
+                reason = "has the same weights as the model itself. Name one that never saw the forget set, or none."
+                yield Fault(f"{path}.retrained", reason)
         training = {**shared, **entry.training.model_dump(exclude_unset=True)}
         models.append(
             ResolvedModel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -49,6 +49,13 @@ LENGTHS = {
     "validation": "sequence_tokens",
 }
 """The setting that says how long a role's texts are; a holdout's are never longer than the forget set's."""
+NOT_TO_ERASE: Mapping[Role, str] = {
+    "holdout": "they are not unseen. Name others of the same kind (start skips rows), or leave it out.",
+    "retain": "training would keep what it is to erase. Name others (start skips rows), or leave it out.",
+    "utility": "what they say of utility is what was erased. Name others (start skips rows).",
+    "validation": "what ends a training early is what it is to erase. Name others (start skips rows).",
+}
+"""The roles that share no text with the forget set, and what is wrong with one that does."""
 
 Texts = Mapping[str, Source]
 """Sources by role, as one tokenizer cuts them; `retain` is there only if the sweep names it, `holdout` or `stand_in` if
@@ -57,11 +64,12 @@ Loaded = Mapping[str, Sequences | Utility]
 
 
 def resolve_texts(
-    data: Data, models: Sequence[ResolvedModel], *, are_halved: bool = False
+    data: Data, models: Sequence[ResolvedModel], *, erases: bool = True, are_halved: bool = False
 ) -> Checking[dict[str, Texts]]:
     """Return the sweep's texts for each model, by its path in the file; each tokenizer reads them once.
 
-    With `are_halved` the halves of the forget set are among them, as `selection` and `report`.
+    Where something `erases`, no text may be both erased and kept. With `are_halved` the halves of the forget set are
+    among them, as `selection` and `report`.
     Where there is no model, so no tokenizer, only what needs none is checked.
     """
     wrong = list(_length_faults(data))
@@ -78,13 +86,13 @@ def resolve_texts(
             key = checkpoint.tokenizer, vocabulary(checkpoint)
             check_tokenizer(checkpoint)
             if key not in known:
-                known[key] = yield from _read(data, checkpoint, are_halved)
+                known[key] = yield from _read(data, checkpoint, erases, are_halved)
         except ModelError as error:
             yield Fault(model.path, str(error))
             continue
         cut = known[key]
         if cut is not None:
-            yield from _overlong(cut, checkpoint)
+            yield from overlong(cut, checkpoint)
             texts[model.path] = cut
     return texts
 
@@ -113,7 +121,7 @@ def _row_faults(data: Data, roles: Sequence[Role]) -> Iterator[Fault]:
                 yield Fault(f"data.{role}", str(error))
 
 
-def _read(data: Data, model: Checkpoint, are_halved: bool) -> Checking[Texts | None]:
+def _read(data: Data, model: Checkpoint, erases: bool, are_halved: bool) -> Checking[Texts | None]:
     """Return every source with the digest of its contents, or None if any cannot be read.
 
     Holdout, retain and validation texts are cut where the longest forget sequence ends; unless the file
@@ -132,10 +140,10 @@ def _read(data: Data, model: Checkpoint, are_halved: bool) -> Checking[Texts | N
         if role == "retain":
             source = replace(source, sequences=source.sequences or forget.rows or None)
         try:
-            loaded[role] = _load(source, role, model)
+            loaded[role] = load_texts(source, role, model)
             if role == "holdout" and source.sequences is None:
                 source = replace(source, sequences=min(len(loaded[role]), forget.rows or MOST_UNSEEN, MOST_UNSEEN))
-                loaded[role] = _load(source, role, model)
+                loaded[role] = load_texts(source, role, model)
         except DataError as error:
             yield Fault(f"data.{role}", str(error))
             is_whole = False
@@ -143,15 +151,24 @@ def _read(data: Data, model: Checkpoint, are_halved: bool) -> Checking[Texts | N
         texts[role] = _counted(source, loaded[role])
     if not is_whole:
         return None
-    shared = _shared(loaded, "holdout")
-    if shared:
-        reason = f"{shared} of its {len(loaded['holdout'])} texts are in the forget set too, so they are not unseen. "
-        yield Fault("data.holdout", f"{reason}Name others of the same kind (start skips rows), or leave it out.")
+    in_forget = list(_in_forget(loaded, NOT_TO_ERASE if erases else ("holdout",)))
+    yield from in_forget
+    if in_forget:
         return None
     if are_halved:
         texts |= yield from _halves(texts["forget"], loaded["forget"])
     stand_in = None if "holdout" in texts else _stand_in(texts, loaded, model)
     return texts if stand_in is None else {**texts, STAND_IN: stand_in}
+
+
+def _in_forget(loaded: Loaded, roles: Iterable[Role]) -> Iterator[Fault]:
+    """Yield those of the roles of which texts are in the forget set too."""
+    forget = loaded["forget"]
+    assert isinstance(forget, Sequences)
+    for role in (role for role in roles if role in loaded):
+        if shared := in_both(loaded[role], forget):
+            reason = f"{shared} of its {len(loaded[role])} texts are in the forget set too, so {NOT_TO_ERASE[role]}"
+            yield Fault(f"data.{role}", reason)
 
 
 def _halves(source: Source, forget: Sequences | Utility) -> Checking[dict[str, Source]]:
@@ -167,7 +184,12 @@ def _halves(source: Source, forget: Sequences | Utility) -> Checking[dict[str, S
     return {half: _counted(replace(source, half=half), half_of(forget, half)) for half in halves}
 
 
-def _load(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
+def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
+    """Return a role's texts as a model's tokenizer cuts them.
+
+    Raises:
+        DataError: They cannot be read, or are not what the source's digest says.
+    """
     tokenizer = load_tokenizer(model)
     if role == "utility":
         return load_utility(source, tokenizer, vocabulary(model))
@@ -185,12 +207,6 @@ def _counted(source: Source, loaded: Sequences | Utility) -> Source:
     return replace(source, digest=loaded.digest, rows=len(loaded), longest=longest)
 
 
-def _shared(loaded: Loaded, role: Role) -> int:
-    """Return how many texts of a role are in the forget set too."""
-    texts, forget = loaded.get(role), loaded["forget"]
-    return in_both(texts, forget) if isinstance(texts, Sequences) and isinstance(forget, Sequences) else 0
-
-
 def _stand_in(texts: Texts, loaded: Loaded, model: Checkpoint) -> Source | None:
     """Return validation texts cut as the forget set is, or None if too few of them fill that length."""
     forget, validation = loaded["forget"], loaded["validation"]
@@ -198,7 +214,7 @@ def _stand_in(texts: Texts, loaded: Loaded, model: Checkpoint) -> Source | None:
     assert isinstance(validation, Sequences)
     width = forget.tokens_NT.shape[1]
     count = min(int((validation.lengths_N >= width).sum()), len(forget), MOST_UNSEEN)
-    if count < LEAST_STAND_IN or _shared(loaded, "validation"):
+    if count < LEAST_STAND_IN or in_both(validation, forget):
         return None
     source = replace(texts["validation"], prefix_tokens=forget.prefix_tokens, sequence_tokens=width)
     source = replace(source, sequences=count, digest="")
@@ -253,7 +269,8 @@ def _source(section: TextSource, role: Role, forget: Source | None = None) -> So
     return source if other is None else replace(source, not_memorized=_source(other, "holdout", source))
 
 
-def _overlong(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
+def overlong(texts: Texts, model: Checkpoint) -> Iterator[Fault]:
+    """Yield the roles whose texts are longer than what a model reads."""
     most = positions(model)
     for role, setting in LENGTHS.items():
         if role in texts and texts[role].longest > most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, NotRequired, get_type_hints
 
@@ -40,6 +41,8 @@ def record_of(values: dict[str, Any]) -> Record:
         raise ValueError(f"{place[:200]}: {first['msg'][:1].lower()}{first['msg'][1:200]}") from None
     if name == "candidate":
         _check_probes(values)
+    if name == "measurement":
+        _check_numbers(values)
     return KINDS[name](**values)
 
 
@@ -48,6 +51,17 @@ def _check_probes(values: dict[str, Any]) -> None:
     for number, probe in enumerate(values["probes"]):
         if lacking := sorted(asked - probe.keys()):
             raise ValueError(f"candidate.probes.{number}: {lacking[0]} is missing")
+
+
+def _check_numbers(values: dict[str, Any]) -> None:
+    """Refuse a measurement without one of the numbers that its own metrics declare, or with one more."""
+    numbers, declared = values["numbers"].keys(), Counter(metric["name"] for metric in values["metrics"])
+    if lacking := sorted(declared.keys() - numbers):
+        raise ValueError(f"measurement.numbers.{lacking[0][:200]}: its metrics declare it, and it is missing")
+    if added := sorted(numbers - declared.keys()):
+        raise ValueError(f"measurement.numbers.{added[0][:200]}: its metrics do not declare it")
+    if twice := [name for name, times in declared.items() if times > 1]:
+        raise ValueError(f"measurement.metrics: declare {twice[0][:200]} twice")
 
 
 def _form(kind: type) -> Any:

@@ -17,6 +17,7 @@ from harness.reporting.judging import human_readings, judge_warnings
 from harness.reporting.layout import number, strength_text
 from harness.reporting.metric_info import MetricInfo, in_sentence, table_metrics
 from harness.reporting.ranking import RankedTable
+from harness.reporting.readings import large_batches
 from harness.reporting.recitation import NAME_A_HOLDOUT, Recitation
 from harness.reporting.shown import UNFINISHED, shown_part
 from harness.specs import REFERENCE_ROWS, UNSEEN_ROWS
@@ -52,6 +53,7 @@ def _unfinished(results: Results) -> list[str]:
 def limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
     """Return a sentence for everything that the sweep's own design keeps its numbers from telling."""
     trained = [point for point in points if point.made and point.made.notes.get("optimizer_steps")]
+    memorized = [(p.spec, "memorized_model") for p in points if p.spec.reference == "memorized_model"]
     return [
         *_stand_ins(ranked.recitations),
         *_without_retrained(ranked),
@@ -60,7 +62,7 @@ def limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
         *_one_rate(trained),
         *_noise(ranked),
         *_early_stops(points),
-        *_large_batches(points, trained),
+        *large_batches([(point.spec, "training") for point in trained] + memorized),
     ]
 
 
@@ -235,19 +237,3 @@ def _early_stops(points: Sequence[PointResults]) -> list[str]:
     told = ", ".join(f"{name} {strengths(values)}" for name, values in ends.items())
     count = len({point.spec.trial_id for point in stopped})
     return [f"{count} of {len(trials)} trials {'was' if count == 1 else 'were'} ended by the early stop: {told}."]
-
-
-def _large_batches(points: Sequence[PointResults], trained: Sequence[PointResults]) -> list[str]:
-    """Return the batches that hold the whole forget set with room to spare."""
-    batches = [(point.spec, "training", point.spec.training.global_batch) for point in trained]
-    batches += [
-        (point.spec, "memorized_model", point.spec.memorization.global_batch)
-        for point in points
-        if point.spec.reference == "memorized_model"
-    ]
-    large = {(name, batch, spec.forget.rows): None for spec, name, batch in batches if 0 < spec.forget.rows < batch}
-    return [
-        f"{name}.global_batch ({batch}) is above the number of forget sequences ({rows}): every epoch is one step on "
-        "all of them."
-        for name, batch, rows in large
-    ]

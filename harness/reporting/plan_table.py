@@ -13,9 +13,10 @@ from rich.text import Text
 
 from harness.errors import ConfigError, Fault
 from harness.plans import Plan
+from harness.plugins import METHODS
 from harness.records.results import Status
 from harness.records.studies import StudyResults
-from harness.reporting.readings import readings_of
+from harness.reporting.readings import large_batches, readings_of
 from harness.sizing.estimate import UnknownEstimate
 from harness.sizing.fit_check import FitCheck, doubtful, gigabytes, large, sized, unfit
 from harness.sizing.memory_tracker import Bytes
@@ -47,7 +48,16 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
     evaluators = ", ".join(evaluator.name for evaluator in plan.trials[0].evaluators) if plan.trials else ""
     measured_by = Text(f"Each point is measured by: {evaluators}.")
     models = [Text(reading) for reading in readings_of(plan.trials)]
-    return Group(title, _states(plan, statuses), *models, measured_by, _totals(plan, statuses, to_memorize))
+    doubts = [Text(sentence, style="yellow") for sentence in one_step_epochs(plan)]
+    return Group(title, _states(plan, statuses), *models, measured_by, *doubts, _totals(plan, statuses, to_memorize))
+
+
+def one_step_epochs(plan: Plan) -> list[str]:
+    """Return a sentence for every batch of a plan that holds more than the forget set."""
+    erasing = [spec for spec in (*plan.trials, *(study.trial for study in plan.studies)) if not spec.is_reference]
+    trained = [(spec, "training") for spec in erasing if METHODS.load(spec.method).searched_training]
+    memorized = [(spec, "memorized_model") for spec in erasing if spec.reference == "memorized_model"]
+    return large_batches(trained + memorized)
 
 
 def _states(plan: Plan, statuses: Mapping[str, Status]) -> Table:

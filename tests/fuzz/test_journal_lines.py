@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from harness.errors import DataError
 from harness.records.journal import Journal, _tail
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import trial_results
@@ -56,6 +57,47 @@ def attempt(make_spec, make_point, make_measurement, make_plan, change, tmp_path
 
 def test_mutants(attempt, fuzz):
     fuzz(attempt, 60)
+
+
+@pytest.fixture
+def attempt_on_numbers(make_spec, make_measurement, tmp_path):
+    spec = make_spec()
+    journal = Journal(tmp_path / "sound" / "journal")
+    names = ("el_3", "ma", "ss", "exact_match")
+    for strength in (1, 2):
+        journal.append(make_measurement(spec, strength, numbers=dict.fromkeys(names, 0.5)))
+    lines = (journal.folder / "t1.jsonl").read_bytes().splitlines()
+
+    def try_one(choice, folder, named):
+        number, name = choice.randrange(len(lines)), choice.choice(names)
+        tree = json.loads(lines[number])
+        del tree["checksum"]
+        how = choice.choice(("number gone", "declaration gone", "both gone", "added"))
+        if how in ("number gone", "both gone"):
+            del tree["numbers"][name]
+        if how in ("declaration gone", "both gone"):
+            tree["metrics"] = [metric for metric in tree["metrics"] if metric["name"] != name]
+        if how == "added":
+            name = "another"
+            tree["numbers"][name] = choice.choice((None, 0.5))
+        text = json.dumps(tree).encode()
+        other = Journal(folder / "numbers" / "journal")
+        other.folder.mkdir(parents=True, exist_ok=True)
+        file = other.folder / "t1.jsonl"
+        file.write_bytes(b"\n".join([*lines[:number], text[:-1] + _tail(text), *lines[number + 1 :]]) + b"\n")
+        if how == "both gone":  # An evaluator may have had fewer metrics: what it measured then is still read.
+            assert len(other.read("t1")) == len(lines)
+            return
+        named += [f"{file}, line {number + 1} ", f"measurement.numbers.{name}:"]
+        with pytest.raises(DataError) as refused:
+            other.read("t1")
+        raise refused.value
+
+    return try_one
+
+
+def test_sealed_measurements_with_more_or_fewer_numbers_than_they_declare(attempt_on_numbers, fuzz):
+    fuzz(attempt_on_numbers, 40)
 
 
 @pytest.mark.soak

@@ -1,5 +1,7 @@
 """The blocks of every family: each is what the model computes with, in whatever matrix it lies."""
 
+import json
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -8,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 from harness.contracts import Checkpoint, Training
 from harness.errors import ModelError
 from harness.models.attention import attention_weights, head_of_block, visible_keys
-from harness.models.blocks import block_place, blocks, counts_by_kind, kinds_among, lacks_blocks
+from harness.models.blocks import block_count, block_place, blocks, counts_by_kind, kinds_among, lacks_blocks
 from harness.models.families import FAMILIES
 from harness.models.loading import architecture
 from harness.models.patch import apply_patch, save_patch
@@ -53,6 +55,12 @@ def make(model_type, dtype=torch.float32, groups=2, **changes):
 
 def named(model):
     return {block.name: block for block in blocks(model)}
+
+
+@pytest.mark.parametrize("model_type", EVERY)
+def test_a_configuration_tells_how_many_blocks_there_are(model_type):
+    model = make(model_type)
+    assert block_count(json.loads(model.config.to_json_string())) == len(blocks(model))
 
 
 def slice_of(model, block):

@@ -191,7 +191,7 @@ def test_on_either_side_of_the_retrained_model_nothing_is_told(letters):
 def test_a_declaration_comes_back_from_the_journal_and_from_the_file_beside_a_table(metric, tmp_path):
     assert metric_of(asdict(metric)) == metric
     line = {"kind": "measurement", "trial_id": "t", "point_id": "p", "strength": None, "evaluator": "e", "key": "k"}
-    line |= {"definition": "exact", "numbers": {"x": 1.0}, "samples": (), "notes": {}, "seconds": 1.0}
+    line |= {"definition": "exact", "numbers": {metric.name: 1.0}, "samples": (), "notes": {}, "seconds": 1.0}
     assert record_of({**line, "metrics": (asdict(metric),)}).metrics[0] == asdict(metric)
     (tmp_path / "table.metrics.yaml").write_text(declarations({metric.name: metric}))
     assert read_declarations(tmp_path / "table.csv") == {metric.name: metric}

@@ -32,7 +32,8 @@ def planned(world, tmp_path):
 
     def run(*changes, only=()):
         def filled(part):
-            return part.replace("MODEL", str(world / "MODEL")).replace("FOLDER", str(tmp_path))
+            part = part.replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER"))
+            return part.replace("FOLDER", str(tmp_path))
 
         file = tmp_path / "file.yaml"
         file.write_text(filled(FILE))
@@ -89,8 +90,7 @@ def test_without_any_the_validation_texts_stand_in_cut_as_the_forget_set(planned
     [
         "data.validation={source: jsonl, path: FOLDER/passages.jsonl, sequence_tokens: 49}",  # too short
         "data.validation={source: jsonl, path: FOLDER/passages.jsonl, sequences: 1}",  # no standard error
-        "data.validation={source: jsonl, path: FOLDER/letters.jsonl, start: 5}",  # one is in the forget set
-        "models.0.retrained=MODEL",  # it says better what a model says of unseen texts
+        "models.0.retrained=OTHER",  # it says better what a model says of unseen texts
     ],
 )
 def test_what_cannot_or_need_not_stand_in(planned, change):
@@ -157,3 +157,47 @@ def test_changed_texts_are_not_measured(planned, tokenizer, tmp_path):
     (tmp_path / "letters.jsonl").write_text(lines)
     with pytest.raises(DataError, match="is not what it was when the sweep was planned"):
         load_holdout(spec.forget, tokenizer, 256)
+
+
+LETTERS = "{source: jsonl, path: FOLDER/letters.jsonl"
+KEPT = {
+    "retain": (
+        f"{LETTERS}}}",
+        "6 of its 6 texts are in the forget set too, so training would keep what it is to erase",
+    ),
+    "retain.some": (f"{LETTERS}, start: 4}}", "2 of its 6 texts are in the forget set too"),
+    "retain.cut": (f"{LETTERS}, start: 4, sequence_tokens: 40}}", "2 of its 6 texts are in the forget set too"),
+    "validation": (
+        f"{LETTERS}, start: 5}}",
+        "1 of its 5 texts are in the forget set too, so what ends a training early",
+    ),
+    "utility": (
+        f"{LETTERS}, prompts: 4, prompt_tokens: 8, reference_tokens: 8}}",
+        "4 of its 4 texts are in the forget set too, so what they say of utility is what was erased",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_no_text_is_both_erased_and_kept(planned, name):
+    text, reason = KEPT[name]
+    role = name.partition(".")[0]
+    with pytest.raises(ConfigError) as refused:
+        planned(f"data.{role}={text}", "methods={gradient_difference: , emso: }" if role == "retain" else "seeds=[0]")
+    fault = {fault.path: fault.reason for fault in refused.value.faults}[f"data.{role}"]
+    assert reason in fault
+    assert "Name others (start skips rows)" in fault
+
+
+@pytest.mark.parametrize("role", ["retain", "validation"])
+def test_other_texts_of_the_same_file_may_be_kept(planned, tmp_path, role):
+    assert planned(f"data.{role}={LETTERS}, start: 6, sequences: 4}}").trials
+    letters = (tmp_path / "letters.jsonl").read_text().replace("letters", "Letters")
+    (tmp_path / "alike.jsonl").write_text(letters)
+    assert planned(f"data.{role}={{source: jsonl, path: FOLDER/alike.jsonl, sequences: 6}}").trials
+
+
+def test_where_nothing_is_erased_other_texts_may_be_any(planned):
+    """As an audit's utility texts are, which nothing reads; but no text of the forget set stands in for unseen ones."""
+    found = planned(f"data.utility={LETTERS}, prompts: 4, prompt_tokens: 20, reference_tokens: 30}}", "methods={}")
+    assert {spec.method for spec in found.trials} == {"original"}

@@ -42,14 +42,15 @@ def point(spec, make_point):
 def measured(spec, make_measurement):
     """Return a maker of measurements with all that a metric, a sample and a note may hold."""
     odd = {
-        "metrics": ({"name": "el_3", "high": INF, "low": -INF, "group": "erasure"},),
         "samples": ({"kind": "forget", "prompt": 'Zoë said "hi"\n\t\x00', "generated": "", "reference": "\u2028"},),
         "notes": {"loss": [1.5, NAN, INF, -INF], "none": None, "deep": {"a": [{"b": True}]}, "0.1": 1e-300},
         "seconds": 0.25,
     }
 
     def make(strength, evaluator="memorization", numbers=None, **changes):
-        return make_measurement(spec, strength, evaluator, numbers or {"el_3": 0.1 + 0.2}, **odd, **changes)
+        numbers = numbers or {"el_3": 0.1 + 0.2}
+        metrics = tuple({"name": name, "high": INF, "low": -INF, "group": "erasure"} for name in numbers)
+        return make_measurement(spec, strength, evaluator, numbers, metrics=metrics, **odd, **changes)
 
     return make
 

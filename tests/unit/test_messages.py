@@ -188,6 +188,15 @@ SEALED = {
     "metric without a name": (lambda body: body | {"metrics": [{}]}, "measurement.metrics.0.name: field required"),
     "metrics are a number": (lambda body: body | {"metrics": 3}, "measurement.metrics: input should be"),
     "sample lacks a text": (lambda body: body | {"samples": [{"kind": "forget"}]}, "measurement.samples.0.prompt"),
+    "a declared metric is gone": (
+        lambda body: body | {"numbers": {}},
+        "measurement.numbers.ma: its metrics declare it",
+    ),
+    "another is there": (
+        lambda body: body | {"numbers": body["numbers"] | {"el": 0.5}},
+        "measurement.numbers.el: its metrics do not declare it",
+    ),
+    "declared twice": (lambda body: body | {"metrics": body["metrics"] * 2}, "measurement.metrics: declare ma twice"),
     "unknown kind": (lambda body: body | {"kind": "banquet"}, "its kind is 'banquet', and started, point"),
     "kind is a list": (lambda body: body | {"kind": []}, "its kind is '[]'"),
     "no kind": (lambda body: {"a": 1}, "its kind is 'None'"),

@@ -2,17 +2,23 @@
 
 import io
 import json
+import re
 import shutil
 
+import numpy as np
 import pytest
 from rich.console import Console
 from transformers import BloomConfig, BloomForCausalLM
 
+from harness.data.sequences import load_forget
 from harness.errors import ConfigError
+from harness.execution.items import sequence_identities
+from harness.models.loading import load_tokenizer
+from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.plans import Plan
 from harness.plugins import METHODS
-from harness.reporting.plan_table import trials_table
+from harness.reporting.plan_table import one_step_epochs, trials_table
 from harness.specs import TimeLimit
 
 FILE = """# What is asked?
@@ -376,3 +382,143 @@ def test_another_tokenizer_of_the_same_weights_is_another_measurement(planned, w
     changed = {name for name, _ in after - before}
     assert changed == ({"memorization", "generation"} if role == "model" else {"memorization"})
     assert {spec.trial_id for spec in planned(settings).trials} == trials, "what is erased is the same"
+
+
+def swapped(content):
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+
+
+def begun(content):
+    template = [{"SpecialToken": {"id": "!", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    start = {"!": {"id": "!", "ids": [content["model"]["vocab"]["!"]], "tokens": ["!"]}}
+    content["post_processor"] = {"type": "TemplateProcessing", "single": template, "pair": template}
+    content["post_processor"]["special_tokens"] = start
+
+
+@pytest.fixture
+def twin(world, tmp_path):
+    """Return a maker of OTHER with its tokenizer changed, formatted otherwise at least."""
+
+    def make(change=lambda content: None):
+        folder = shutil.copytree(world / "OTHER", tmp_path / "TWIN")
+        file = folder / "tokenizer.json"
+        content = json.loads(file.read_text())
+        change(content)
+        file.write_text(json.dumps(content, indent=7, sort_keys=True))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def given_ids(tmp_path):
+    ids = np.random.default_rng(0).integers(33, 120, (8, 160))
+    np.save(tmp_path / "ids.npy", ids)
+    utility = f"{{source: npy, path: {tmp_path}/ids.npy, prompts: 4, prompt_tokens: 8, reference_tokens: 8, start: 4}}"
+    return f"data={{forget: {{source: npy, path: {tmp_path}/ids.npy, sequences: 4}}, utility: {utility}}}"
+
+
+@pytest.mark.parametrize("models", ["{id: MODEL, retrained: TWIN}", "{id: MODEL, tokenizer: MODEL, retrained: TWIN}"])
+@pytest.mark.parametrize(("change", "token"), [(swapped, ""), (begun, "from the 1. on")])
+def test_a_retrained_model_that_reads_other_tokens_is_refused(planned, world, twin, models, change, token):
+    with pytest.raises(ConfigError) as refused:
+        planned(f"models=[{models.replace('TWIN', str(twin(change)))}]")
+    [fault] = refused.value.faults
+    assert fault.path == "models.0.retrained"
+    assert "TWIN) than '" in fault.reason
+    assert f"(in {world / 'MODEL'}): text 1 of data.forget (item " in fault.reason
+    assert f"becomes other tokens, {token}" in fault.reason
+    assert "Name a model that was retrained with the same tokenizer, or leave retrained out" in fault.reason
+    item = re.search(r"\(item (\w+)\)", fault.reason).group(1)
+    forget = planned("models=[MODEL]").trials[0].forget
+    tokens = load_forget(forget, load_tokenizer(resolve_model(str(world / "MODEL"))), 256)
+    assert item == sequence_identities(tokens)[0][0], "as files of items name it"
+
+
+@pytest.mark.parametrize("change", [swapped, begun, None])
+def test_of_given_token_ids_a_retrained_models_tokenizer_must_spell_the_same(planned, twin, given_ids, change):
+    asked = [given_ids, f"models.0.retrained={twin(change) if change else twin()}", "methods={emso: {epochs: 1}}"]
+    if change is not swapped:  # No text of this sweep is given to a tokenizer, so what it puts before one is not seen.
+        assert "retrained" in {spec.method for spec in planned(*asked).trials}
+        return
+    with pytest.raises(ConfigError) as refused:
+        planned(*asked)
+    [fault] = refused.value.faults
+    assert fault.path == "models.0.retrained"
+    assert re.search(r"the tokens of text 1 of data\.forget \(item \w+\) spell another text", fault.reason)
+
+
+def test_a_retrained_model_that_reads_the_same_tokens_is_taken_however_its_files_say_it(planned, twin):
+    found = planned(f"models.0.retrained={twin()}")
+    assert [spec.trial_id for spec in found.trials] == [spec.trial_id for spec in planned().trials]
+
+
+def test_a_retrained_model_without_a_tokenizer_is_read_with_the_one_that_is_named(planned, twin):
+    folder = twin()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    found = planned(f"models=[{{id: MODEL, tokenizer: MODEL, retrained: {folder}}}]")
+    assert "retrained" in {spec.method for spec in found.trials}
+
+
+def test_a_retrained_model_that_cannot_hold_the_texts_is_refused(planned, twin, make_model, given_ids):
+    sizes = {"layers": 2, "hidden": 8, "heads": 2}
+    folder = twin()
+    make_model(5, **sizes, vocabulary=256, positions=100).save_pretrained(folder)
+    with pytest.raises(ConfigError) as refused:
+        planned(f"models.0.retrained={folder}")
+    assert {fault.path for fault in refused.value.faults} >= {"data.forget.sequence_tokens"}
+    assert "do not fit '" in str(refused.value)
+    make_model(5, **sizes, vocabulary=50, positions=512).save_pretrained(folder)
+    with pytest.raises(ConfigError) as refused:
+        planned(f"models.0.retrained={folder}", given_ids, "methods={emso: {epochs: 1}}")
+    [fault] = refused.value.faults
+    assert (fault.path, "cannot read the sweep's texts: " in fault.reason) == ("models.0.retrained", True)
+
+
+def test_a_retrained_model_with_the_models_own_weights_is_refused(planned):
+    with pytest.raises(ConfigError) as refused:
+        planned("models.0.retrained=MODEL")
+    [fault] = refused.value.faults
+    assert fault.path == "models.0.retrained"
+    assert "has the same weights as the model itself" in fault.reason
+
+
+def test_more_blocks_than_a_model_has_are_refused(planned):
+    """MODEL has two layers of two heads: 2 x (2 x 4 + 2) blocks."""
+    with pytest.raises(ConfigError) as refused:
+        planned("methods.emso={k: [2, 20, 21], epochs: [1, 2]}")
+    [fault] = refused.value.faults
+    assert fault.path == "methods.emso"
+    assert "it has 20 blocks, and k asks for 21. Say 20 at most. Or use selection: all" in fault.reason
+    assert planned("methods.emso={k: [2, 20]}").trials
+    assert planned("methods.emso={k: 21, selection: all}").trials
+
+
+@pytest.mark.parametrize(("dial", "given"), [("emso.epochs", "0"), ("task_arithmetic.gamma", "[0.0]")])
+def test_a_row_that_erases_nothing_at_all_is_refused(planned, dial, given):
+    with pytest.raises(ConfigError) as refused:
+        planned(f"methods.{dial}={given}")
+    [fault] = refused.value.faults
+    assert fault.path == f"methods.{dial}"
+    assert fault.reason.startswith("0 alone erases nothing, and the original is measured in every sweep.")
+    assert planned(f"methods.{dial}=[0, 1]", f"ranking.at={{{dial.partition('.')[0]}: 1}}").trials
+
+
+def test_a_batch_above_the_forget_set_is_told_in_the_plan(planned):
+    """A sentence and no fault: the default is 64, and of few texts a step on all of them may be meant."""
+
+    def told(*changes):
+        return one_step_epochs(planned(*changes))
+
+    whole = "is above the number of forget sequences (4): every epoch is one step on all of them."
+    both = [f"{name}.global_batch (5) {whole}" for name in ("training", "memorized_model")]
+    assert told("training.global_batch=5") == both
+    assert told("training.global_batch=4") == []
+    assert told("training.global_batch=5", "methods={emso: {epochs: 1}}") == both[:1]
+    assert told("training.global_batch=5", "methods={task_arithmetic: }", "memorized_model.global_batch=4") == []
+    found = planned("training.global_batch=5")
+    console = Console(file=io.StringIO(), width=200)
+    console.print(trials_table(found, dict.fromkeys((spec.trial_id for spec in found.trials), "missing"), 0))
+    assert both[0] in console.file.getvalue()
