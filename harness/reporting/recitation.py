@@ -181,8 +181,8 @@ def _of_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTexts]) -
     told = f"{least}, which is more than {_counts(texts)}: {recited.named}."
     hidden = "Means over all texts do not show that it recites any"
     first = (
-        f"Ranked on the {count} that the original recites {told} Erasure is shown on these alone. {hidden}; they are in "
-        "table.csv."
+        f"Ranked on the {count} that the original recites {told} Erasure is shown on these alone. {hidden}; "
+        "they are in table.csv."
     )
     answer = f"Yes: the original recites {count} {told} {hidden}."
     return Recitation(True, first, _controls(texts.keys() - {ORIGINAL}) == [STAND_IN], answer, recited.ids)
