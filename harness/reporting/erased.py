@@ -62,4 +62,5 @@ def _starts(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
             return None
         of_seed = of_model[of_model["seed"] == seed]
         starts.append((of_seed if len(of_seed) else of_model).head(1))
-    return pd.concat(starts)
+    of_rows: pd.DataFrame = pd.concat(starts)
+    return of_rows

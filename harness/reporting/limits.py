@@ -153,9 +153,7 @@ def _not_of_recited(ranked: RankedTable) -> Iterator[str]:
     """Yield which metrics of erasure rank nothing on a model whose single texts are ranked on."""
     for model in ranked.recitations:
         if titles := [metric.title for metric in ranked.unknown_of_recited(model)]:
-            yield (
-                f"Nothing on {model} is ranked by {' and '.join(titles)}: it is not known of what is recited."
-            )
+            yield (f"Nothing on {model} is ranked by {' and '.join(titles)}: it is not known of what is recited.")
 
 
 def _few_seeds(table: pd.DataFrame) -> list[str]:

@@ -127,15 +127,7 @@ def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str,
         told = f"Yes: the original recites the forget set measurably more than {' and '.join(against.values())}."
         return Recitation(True, "", by_stand_in, told)
     if recited := _single_texts(texts, {kind for kind in controls if passed[kind]}, set(controls)):
-        told = f"word for word for {recited.least:g} tokens or more"
-        against = f"{_counts(texts)}: {recited.named}"
-        count = f"{recited.recited} of {recited.texts} texts"
-        first = (
-            f"Ranked on the {count} that the original recites {told}, against {against}. Erasure is shown on these "
-            "alone; means over all texts, which do not show that it recites any, are in table.csv."
-        )
-        answer = f"Yes: the original recites {count} {told}, against {against}. Means over all texts do not show it."
-        return Recitation(True, first, _controls(texts.keys() - {ORIGINAL}) == [STAND_IN], answer, recited.ids)
+        return _of_single_texts(recited, texts)
     if not controls:
         reason = _reason_unknown(set(rows["method"]))
         if ORIGINAL in texts and texts[ORIGINAL].ids:
@@ -182,6 +174,18 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Se
         if not is_clean and not (kind in telling and is_beyond(own.share, texts[kind].share)):
             return None
     return own if own.ids else None
+
+
+def _of_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTexts]) -> Recitation:
+    count, least = f"{recited.recited} of {recited.texts} texts", f"word for word for {recited.least:g} tokens or more"
+    told = f"{least}, which is more than {_counts(texts)}: {recited.named}."
+    hidden = "Means over all texts do not show that it recites any"
+    first = (
+        f"Ranked on the {count} that the original recites {told} Erasure is shown on these alone. {hidden}; "
+        "they are in table.csv."
+    )
+    answer = f"Yes: the original recites {count} {told} {hidden}."
+    return Recitation(True, first, _controls(texts.keys() - {ORIGINAL}) == [STAND_IN], answer, recited.ids)
 
 
 def _not_single_texts(texts: Mapping[str, RecitedTexts]) -> str:

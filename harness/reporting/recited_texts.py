@@ -58,7 +58,7 @@ class RecitedTexts:
     @property
     def named(self) -> str:
         """Return the ids of what it recites: never its text."""
-        firsts = {cluster: id for id, cluster in reversed(self.clusters.items()) if id in self.ids}
+        firsts = {cluster: id for id, cluster in reversed([*self.clusters.items()]) if id in self.ids}
         names = sorted(firsts.values())
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         return ", ".join(names[:NAMED]) + more
@@ -124,10 +124,12 @@ def on_texts(
         for name, metric in metrics.items()
     }
     bounds = interval_columns(list(chosen["point_id"]), metrics, restricted)
-    table = table.copy()
-    for name, values in {**columns, **bounds}.items():
-        table.loc[is_chosen, name] = values
-    return table, restricted
+    shown = {
+        name: table[name].where(~is_chosen, pd.Series(values, chosen.index, dtype=float))
+        for name, values in {**columns, **bounds}.items()
+        if name in table.columns
+    }
+    return table.assign(**shown), restricted
 
 
 def _number(items: MetricItems | None, metric: Metric) -> float:

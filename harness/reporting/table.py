@@ -59,10 +59,8 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
         ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant), results.plan.first_target)
         is_control = trial.spec.variant in results.plan.controls
         rows += [_row(point, point is ranked, is_control) for point in trial.measured]
-    for row in rows if evidence else ():
-        for name in [name for name in info if STANDARD_ERROR.format(name) in row]:
-            error = error_over_texts(row["point_id"], info[name], evidence)
-            row[STANDARD_ERROR.format(name)] = row[STANDARD_ERROR.format(name)] if error is None else error
+    if evidence:
+        _count_copies_once(rows, info, evidence)
     errors = [
         name for name in map(STANDARD_ERROR.format, info) if name not in info and any(name in row for row in rows)
     ]
@@ -72,6 +70,15 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     flagged = flag(_typed(frame, numbers), info, results.plan.collapse)
     flagged.loc[flagged["method"].isin(UNSEEN_ROWS), ["collapse_class", "collapse_reason"]] = ""
     return flagged.assign(frontier=_on_frontier(flagged, info, results.plan.compare))
+
+
+def _count_copies_once(rows: Iterable[dict[str, Any]], info: MetricInfo, evidence: Evidence) -> None:
+    """Set the standard errors that evaluators noted of texts of which some are copies."""
+    for row in rows:
+        for name, metric in info.items():
+            error = error_over_texts(row["point_id"], metric, evidence)
+            if error is not None and STANDARD_ERROR.format(name) in row:
+                row[STANDARD_ERROR.format(name)] = error
 
 
 def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:

@@ -357,9 +357,13 @@ def test_one_text_that_is_recited_where_no_unseen_one_is_is_enough(given, recite
 
 def test_the_sentence_says_how_many_texts_and_which(of_items):
     [known] = of_items(original=FEW, holdout=UNSEEN).recitations.values()
-    against = "word for word for 50 tokens or more, against unseen texts of its kind (0 of 64): f0, f1, f2, f3."
-    assert known.answer == f"Yes: the original recites 4 of 64 texts {against} Means over all texts do not show it."
-    assert known.said_first.startswith(f"Ranked on the 4 of 64 texts that the original recites {against} Erasure is")
+    against = (
+        "word for word for 50 tokens or more, which is more than unseen texts of its kind (0 of 64): f0, f1, f2, f3. "
+    )
+    hidden = "Means over all texts do not show that it recites any"
+    assert known.answer == f"Yes: the original recites 4 of 64 texts {against}{hidden}."
+    first = f"Ranked on the 4 of 64 texts that the original recites {against}Erasure is shown on these alone. {hidden};"
+    assert known.said_first.startswith(first)
     [many] = of_items(original=texts(20, 400), holdout=UNSEEN).recitations.values()
     assert "f0, f1, f10, f11, f12, f13, f14, f15 and 12 more." in many.answer
     [both] = of_items(original=FEW, holdout=texts(1, 63, prefix="u")).recitations.values()
@@ -390,7 +394,7 @@ def test_copies_are_one_text_and_one_text_is_no_evidence(given, recites, count, 
         assert "copies of a text count as one, and one text has none" in known.answer
     assert bool(known.ranked_on) == bool(count)
     if count:
-        assert f"recites {count} of " in known.answer
+        assert known.answer.startswith(f"Yes: the original recites {count} of ")
 
 
 def test_the_standard_error_of_a_table_counts_copies_once(of_items):
