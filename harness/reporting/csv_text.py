@@ -20,7 +20,8 @@ def csv_text(table: pd.DataFrame) -> str:
         values = [*table[name]]
         if name in _TRUTHS:
             values = [{True: "true", False: "false"}.get(value, "") for value in values]
-        if name in _TRUTHS or not is_numeric_dtype(table[name]):
+        is_text = not (is_numeric_dtype(table[name]) or str(name).startswith("rank_"))  # A rank is `=2` in a tie.
+        if name in _TRUTHS or is_text:
             # As objects: a column of another type would have 7 beside an empty cell as 7.0.
             columns[name] = pd.Series([escape(value) for value in values], dtype=object, index=table.index)
     return table.assign(**columns).to_csv(index=False, lineterminator="\n")
