@@ -119,6 +119,7 @@ def items(argv: Sequence[str]) -> int:
     parser.add_argument("--point", required=True, help="the point's id, as table.csv has it (point_id)")
     arguments = parser.parse_args(argv)
     from harness.library import load_results
+    from harness.reporting.csv_text import csv_text
 
     of_point = load_results(arguments.folder).items(arguments.point)
     if of_point.empty:
@@ -130,7 +131,7 @@ def items(argv: Sequence[str]) -> int:
     for metric, rows in of_point.groupby("metric", sort=False):
         table = tables.setdefault(tuple(rows["item"]), rows[["item", "cluster"]].reset_index(drop=True))
         table[str(metric)] = rows["value"].to_numpy()
-    tell("\n".join(table.to_csv(index=False) for table in tables.values()), end="")
+    tell("\n".join(map(csv_text, tables.values())), end="")
     if why := lost_output():
         raise StorageError(f"the items could not be printed whole: {why}. Print them to another place.")
     return 0

@@ -28,6 +28,7 @@ from harness.messages import printable
 from harness.paths import folder_argument, path_argument
 from harness.records.journal import Journal
 from harness.records.results import Results, read_results
+from harness.reporting.csv_text import csv_text
 from harness.reporting.differences import Difference, Differences, NumberPair, differences
 from harness.reporting.texts import console
 from harness.terminal import tell
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         found = differences(_results(arguments.a), _results(arguments.b))
         if arguments.csv:
-            write_whole(arguments.csv, pd.DataFrame(_lines(found)).to_csv(index=False), "the differences")
+            write_whole(arguments.csv, csv_text(pd.DataFrame(_lines(found))), "the differences")
     except LetheError as error:
         tell(error, is_error=True)
         return 1 if isinstance(error, StorageError) else 2

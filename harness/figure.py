@@ -85,12 +85,13 @@ def losses(arguments: argparse.Namespace) -> int:
     """Draw the losses, write their numbers beside the picture, and print what is larger where."""
     kind = _picture_kind(arguments.out)
     from harness.reporting import loss_curves, loss_figure
+    from harness.reporting.csv_text import csv_text
 
     curves = loss_curves.loss_curves(arguments.vocabulary)
     statements = loss_curves.statements(arguments.vocabulary)
     _write(loss_figure.losses(curves, arguments.vocabulary, statements), arguments.out, kind)
     numbers = arguments.out.with_suffix(".csv")
-    write_whole(numbers, curves.to_csv(index=False, lineterminator="\n"), "the numbers of a figure")
+    write_whole(numbers, csv_text(curves), "the numbers of a figure")
     tell(*statements, arguments.out, numbers)
     return 0
 
@@ -130,7 +131,7 @@ def _text(arguments: argparse.Namespace) -> str:
     try:
         return read_regular(file, "the text").decode().removesuffix("\n")
     except FileNotFoundError as error:
-        raise DataError(f"no text file at {file}.") from error
+        raise DataError(f"the text file {file} cannot be read: No such file.") from error
     except UnicodeDecodeError:
         # Without its cause, which holds the bytes.
         raise DataError(f"the text file {file} is not UTF-8: save it as UTF-8.") from None

@@ -14,7 +14,11 @@
 
   const add = (parent, name, attributes = {}, text = "", namespace = parent.namespaceURI) => {
     const element = document.createElementNS(namespace, name);
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    for (const [key, value] of Object.entries(attributes)) {
+      // The page's policy takes no style attribute, which a text could bring too.
+      if (key === "colour") element.style.setProperty("--colour", value);
+      else element.setAttribute(key, value);
+    }
     if (text !== "") element.textContent = text;
     return parent.appendChild(element);
   };
@@ -100,7 +104,7 @@
     for (const point of shown.filter(isReference)) {
       const { label, colour } = data.variants[point.variant];
       const [x, y] = [point.numbers[chosen.x], point.numbers[chosen.y]];
-      const guides = add(svg, "g", { class: "guide", style: `--colour: ${colour}` });
+      const guides = add(svg, "g", { class: "guide", colour });
       if (x !== null && scaleOf(chosen.x)) add(guides, "path", { d: `M${at.x(x)} ${box.top}V${box.bottom}` });
       if (y !== null && scaleOf(chosen.y)) add(guides, "path", { d: `M${box.left} ${at.y(y)}H${box.right}` });
       if (places.has(point)) continue;
@@ -121,7 +125,7 @@
       });
       const { colour } = data.variants[points[0].variant];
       const dash = chosen.model === 0 ? DASHES[points[0].model % DASHES.length] : "";
-      add(svg, "path", { class: "line", d: path.join(""), style: `--colour: ${colour}`, "stroke-dasharray": dash });
+      add(svg, "path", { class: "line", d: path.join(""), colour, "stroke-dasharray": dash });
     }
   }
 
@@ -132,7 +136,7 @@
       const across = acrossEnds && acrossEnds.map((value) => inside(at.x(value), box.left, box.right));
       const up = upEnds && upEnds.map((value) => inside(at.y(value), box.top, box.bottom));
       const d = (across ? `M${across[0]} ${y}H${across[1]}` : "") + (up ? `M${x} ${up[0]}V${up[1]}` : "");
-      if (d) add(svg, "path", { class: "interval", d, style: `--colour: ${data.variants[point.variant].colour}` });
+      if (d) add(svg, "path", { class: "interval", d, colour: data.variants[point.variant].colour });
     }
   }
 
@@ -145,7 +149,7 @@
         href: `#point-${point.id}`,
         class: point.is_collapsed ? "point collapsed" : "point",
         transform: `translate(${x} ${y})`,
-        style: `--colour: ${point.is_collapsed ? data.collapsed_colour : colour}`,
+        colour: point.is_collapsed ? data.collapsed_colour : colour,
         "aria-label": [name(point), ...point.words, ...numbers].join(", "),
       });
       add(link, "circle", { class: "ring", r: 11 });
@@ -217,7 +221,7 @@
 
   function fillLegend() {
     const buttons = data.variants.map(({ label, colour, marker, is_reference }, variant) => {
-      const button = add(legend, "button", { type: "button", style: `--colour: ${colour}` });
+      const button = add(legend, "button", { type: "button", colour });
       const paths = [{ class: "marker", d: marker }];
       if (!is_reference) paths.unshift({ class: "line", d: "M-14 0H14" });
       swatch(button, { width: 28, height: 20, viewBox: "-14 -10 28 20" }, paths);

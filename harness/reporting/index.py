@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.records.results import Results
+from harness.reporting.content_policy import content_policy
 
 
 @dataclass(frozen=True)
@@ -68,4 +69,4 @@ def index_page(entries: Sequence[IndexEntry]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("index.html.j2").render(entries=entries)
+    return environment.get_template("index.html.j2").render(entries=entries, content_policy=content_policy)

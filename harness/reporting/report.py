@@ -20,6 +20,7 @@ from harness.reporting.choosable_figure import choosable_figure, embedded
 from harness.reporting.collapse import rules_in_words, verdict
 from harness.reporting.collapse_onset import onset_tables
 from harness.reporting.comparison import MatchedTable
+from harness.reporting.content_policy import content_policy
 from harness.reporting.direction import arrow
 from harness.reporting.exact_match_groups import agreements
 from harness.reporting.exact_match_table import GROUP_NAMES, agreement_rows, group_text, why_no_groups
@@ -76,6 +77,7 @@ def page(
 
     environment.globals.update(
         arrow=arrow,
+        content_policy=content_policy,
         difference_text=difference_text,
         figure_text=figure_text,
         heading=heading,

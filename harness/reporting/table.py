@@ -18,6 +18,7 @@ from harness.messages import storable
 from harness.plans import Compare
 from harness.records.results import PointResults, Results, TrialResults
 from harness.reporting.collapse import flag
+from harness.reporting.csv_text import unescape
 from harness.reporting.direction import Aims, costs
 from harness.reporting.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.reporting.frontier import non_dominated
@@ -173,7 +174,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     """
     try:
         content = BytesIO(read_regular(path, "a table"))
-        frame = pd.read_csv(content, dtype=str, keep_default_na=False, encoding="utf-8")
+        frame = pd.read_csv(content, dtype=str, keep_default_na=False, encoding="utf-8").map(unescape)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
     except ValueError as error:  # pandas' own errors are of that kind.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
-
 from harness.errors import LetheError
 from harness.execution.tuned import read_tuned
 from harness.files import write_whole
@@ -18,6 +16,7 @@ from harness.reporting.block_shares import selection_frame
 from harness.reporting.collapse_onset import onset_markdown, onset_tables
 from harness.reporting.colours import with_dark_colours
 from harness.reporting.comparison import matched_tables
+from harness.reporting.csv_text import csv_text
 from harness.reporting.curves import styles
 from harness.reporting.evidence import read_evidence
 from harness.reporting.exact_match_figure import agreement_figure
@@ -57,7 +56,7 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
     evidence = read_evidence(results)
     table = make_table(results, info, evidence)
     written = [
-        write_whole(folder / "table.csv", table_csv(table)),
+        write_whole(folder / "table.csv", csv_text(table)),
         write_whole(folder / "table.metrics.yaml", declarations(info)),
     ]
     ranked = rank(table, info, evidence)
@@ -80,18 +79,18 @@ def write(results: Results, folder: Path) -> tuple[RankedTable, list[Path]]:
         write_whole(folder / "figures" / f"{name}.png", rendered(figure, "png")) for name, figure in maps.items()
     ]
     if selections:
-        written.append(write_whole(folder / "selected_blocks.csv", table_csv(selection_frame(selections))))
+        written.append(write_whole(folder / "selected_blocks.csv", csv_text(selection_frame(selections))))
     if accuracies := answers(shown, info):
         text = reasoning_markdown(accuracies, metrics_in(info, "reasoning"))
         written.append(write_whole(folder / "reasoning.md", text))
     if onsets := onset_tables(shown, info, results.plan.compare):
         written.append(write_whole(folder / "collapse.md", onset_markdown(onsets, results.plan.question)))
     if of_groups:
-        written.append(write_whole(folder / "exact_match_groups.csv", table_csv(agreement_frame(of_groups))))
+        written.append(write_whole(folder / "exact_match_groups.csv", csv_text(agreement_frame(of_groups))))
     if compared:
         written += [
             write_whole(folder / "matched.md", matched_markdown(compared, results.plan.question)),
-            write_whole(folder / "matched.csv", table_csv(matched_frame(compared))),
+            write_whole(folder / "matched.csv", csv_text(matched_frame(compared))),
         ]
     beside = compared_tables(results, ranked)
     if beside:
@@ -134,14 +133,7 @@ def write_tables(ranked: RankedTable, question: str, folder: Path) -> list[Path]
     flags = ["collapsed", "collapse_class", "collapse_reason"]
     names = ["model", "method", "variant", "strength", *rank_names(ranked.info), *bounds, *flags, "recited", "unranked"]
     return [
-        write_whole(folder / "ranking.csv", table_csv(ranked.ranking[names])),
+        write_whole(folder / "ranking.csv", csv_text(ranked.ranking[names])),
         write_whole(folder / "table.md", markdown(tables, question, " ".join([*first, words]))),
         write_whole(folder / "table.tex", latex(tables, " ".join([*first, question, words]))),
     ]
-
-
-def table_csv(table: pd.DataFrame) -> str:
-    """Return a table as CSV: full precision, `true` and `false`, an empty cell for what is missing."""
-    truths = [name for name in ("collapsed", "ranked", "control", "frontier", "recited") if name in table.columns]
-    words = {name: [{True: "true", False: "false"}.get(value, "") for value in table[name]] for name in truths}
-    return table.assign(**words).to_csv(index=False, lineterminator="\n")

@@ -36,6 +36,11 @@ def test_no_path_is_edited_and_nothing_is_unpickled():
     assert "pickle.load" not in texts["fetching.py"]
 
 
+def test_csv_is_written_in_one_place_where_no_text_becomes_a_formula():
+    writers = [path.name for path in (ROOT / "harness").rglob("*.py") if ".to_csv(" in path.read_text()]
+    assert writers == ["csv_text.py"]
+
+
 def test_the_readme_shows_every_folder():
     readme = (ROOT / "README.md").read_text()
     folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]

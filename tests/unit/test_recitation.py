@@ -16,13 +16,14 @@ from evaluators.memorization import Memorization
 from harness import collate
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
+from harness.reporting.csv_text import csv_text
 from harness.reporting.evidence import Evidence
 from harness.reporting.limits import limits
 from harness.reporting.metric_info import declarations, in_column_order
 from harness.reporting.recitation import is_beyond, recitations, said_first
 from harness.reporting.report import page
 from harness.reporting.texts import ranking_table
-from harness.reporting.write import table_csv, write_tables
+from harness.reporting.write import write_tables
 
 SHIPPED = in_column_order([*Memorization().metrics, *Generation().metrics])
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
@@ -156,7 +157,7 @@ def shown(make_ranked):
 
     def make(plan, records, folder):
         results, ranked = make_ranked(plan, records)
-        (folder / "table.csv").write_text(table_csv(ranked.table))
+        (folder / "table.csv").write_text(csv_text(ranked.table))
         (folder / "table.metrics.yaml").write_text(declarations(ranked.info))
         write_tables(ranked, plan.question, folder)
         report = page(results, ranked, {"tradeoff": b""})

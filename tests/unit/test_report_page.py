@@ -4,13 +4,16 @@ import json
 import re
 import shutil
 import subprocess
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import sha256
 from html.parser import HTMLParser
 
 import pytest
 from pydantic import ValidationError
 
 from harness.planning.schema import MOST_SAMPLES, Report
+from harness.reporting.index import IndexEntry, index_page
 from harness.reporting.report import page
 from harness.reporting.samples import why_fewer
 
@@ -114,6 +117,86 @@ def test_so_many_samples_and_no_more():
             Report(sample_count=count)
 
 
+class Inline(HTMLParser):
+    """The inline styles and scripts of a page, its policy, and the attributes that a policy would have to allow."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.texts, self.policies, self.refused, self.inside = [], [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.refused += [(tag, name) for name in values if name == "style" or name.startswith("on")]
+        if values.get("http-equiv") == "Content-Security-Policy":
+            self.policies.append(values["content"])
+        if tag in ("style", "script") and values.get("type") != "application/json":
+            self.inside = tag
+
+    def handle_data(self, data):
+        if self.inside:
+            self.texts.append(data)
+        self.inside = ""
+
+
+@pytest.fixture(params=["report", "index"])
+def written(request, shown):
+    """Every page that is written."""
+    entry = IndexEntry("s", None, "it is damaged", searches_left=0, has_report=True, has_picture=True)
+    return shown if request.param == "report" else index_page([entry])
+
+
+def test_a_pages_policy_takes_its_own_styles_and_scripts_and_no_other(written):
+    inline = Inline(written)
+    [policy] = inline.policies
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert inline.refused == []
+    hashes = {f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in inline.texts}
+    assert hashes == set(re.findall(r"'sha256-[^']+'", policy)), "nor one more"
+    assert written.index("Content-Security-Policy") < written.index("<style>"), "what comes before it is not under it"
+
+
+def test_a_text_in_the_page_adds_nothing_to_its_policy(sweep, shown):
+    results, ranked = sweep(4, 4)
+    plan = replace(results.plan, question="</title><script>alert(1)</script><style>p {}</style>")
+    page_of_evil = page(replace(results, plan=plan), ranked, {"tradeoff": b""})
+    assert Inline(page_of_evil).policies == Inline(shown).policies
+
+
+def without_policy(text):
+    """Return a page that takes a test's own script."""
+    return re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+
+
+@pytest.fixture
+def browse(tmp_path):
+    """Return an opener of a page in a real browser: its document, and what it refused."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if not browser:
+        pytest.skip("there is no chromium here to open the page in")
+
+    def go(text, *options):
+        (tmp_path / "page.html").write_text(text)
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+        command += [*options, "--enable-logging=stderr", "--dump-dom", (tmp_path / "page.html").as_uri()]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        return done.stdout, [line for line in done.stderr.splitlines() if "Content Security Policy" in line]
+
+    return go
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("options", [[], ["--blink-settings=preferredColorScheme=0"], ["--window-size=390,844"]])
+def test_a_real_browser_refuses_nothing_of_the_page_and_all_that_is_added(browse, shown, options):
+    document, told = browse(shown, *options)
+    assert told == []
+    assert "<button" in document, "its scripts ran"
+    document, told = browse(shown.replace("</body>", "<script>document.title = 'taken'</script></body>"), *options)
+    assert "<title>taken" not in document
+    assert len(told) == 1
+
+
 SORTED = """
 const told = [];
 const table = [...document.querySelectorAll("table")].find((each) => each.querySelector("tr[id^=point-]"));
@@ -129,15 +212,10 @@ document.body.replaceChildren(Object.assign(document.createElement("pre"), {text
 
 
 @pytest.mark.soak
-def test_a_real_browser_sorts_numbers_as_numbers_and_what_is_missing_last(tmp_path, shown):
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if not browser:
-        pytest.skip("there is no chromium here to open the page in")
-    (tmp_path / "page.html").write_text(shown.replace("</body>", f"<script>{SORTED}</script></body>"))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
-    command = [browser, *options, (tmp_path / "page.html").as_uri()]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    rising, falling, back, by_strength = json.loads(re.findall(r"<pre>(.*?)</pre>", printed)[-1])
+def test_a_real_browser_sorts_numbers_as_numbers_and_what_is_missing_last(browse, shown):
+    printed, _ = browse(without_policy(shown).replace("</body>", f"<script>{SORTED}</script></body>"))
+    told = json.loads(re.findall(r"<pre>(.*?)</pre>", printed)[-1])
+    rising, falling, back, by_strength = told
     assert rising == ["ascending", ["0.800"] * 4 + ["–"]]
     assert falling == ["descending", ["0.800"] * 4 + ["–"]]
     assert back == [None, ["0.800", "0.800", "–", "0.800", "0.800"]]

@@ -1,5 +1,6 @@
 """The table: which records become rows, and what each holds."""
 
+import csv
 import math
 from dataclasses import asdict, replace
 
@@ -12,10 +13,10 @@ from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.record import Failed, Started, Stopped
 from harness.records.results import Results, trial_results
+from harness.reporting.csv_text import csv_text
 from harness.reporting.metric_info import declarations, metric_info
 from harness.reporting.table import LEADING, TRAILING, read_table
 from harness.reporting.table import table as make_table
-from harness.reporting.write import table_csv
 from harness.specs import CollapseBounds
 
 NUMBERS = {"memorization": {"el_3": 0.3, "ma": 0.9}, "generation": {"perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}}
@@ -238,13 +239,37 @@ def test_reading_gives_back_what_was_written(tmp_path, make_plan, trial, origina
     records[plan.trials[2].trial_id] = [measured(plan.trials[2], 1)]
     written = table(plan, records)
     path = tmp_path / "table.csv"
-    path.write_text(table_csv(written), encoding="utf-8")
+    path.write_text(csv_text(written), encoding="utf-8")
     info = metric_info(results_of(plan, records))
     path.with_suffix(".metrics.yaml").write_text(declarations(info), encoding="utf-8")
     read, declared = read_table(path)
     pd.testing.assert_frame_equal(read, written, check_dtype=False)
     assert read["collapsed"].tolist() == [False, False, None]
     assert list(declared.items()) == list(info.items())
+
+
+FORMULAS = ("=1+1", "+x", "-x", "@x", "\tx", "'=1", "'-1.5", "it's", "-1.5", "a=b")
+
+
+def test_no_text_of_a_csv_is_a_formula_and_each_is_read_as_it_was(tmp_path, make_plan, trial, walked):
+    plan = make_plan(*(replace(trial(f"v{it}", (1,)), label=label) for it, label in enumerate(FORMULAS)))
+    records = {spec.trial_id: walked(spec, memorization={"ma": -1.5}) for spec in plan.trials}
+    written = table(plan, records)
+    path = tmp_path / "table.csv"
+    path.write_text(csv_text(written), encoding="utf-8")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == ["'=1+1", "'+x", "'-x", "'@x", "'\tx", "''=1", "''-1.5", *FORMULAS[7:]]
+    assert {row["ma"] for row in rows} == {"-1.5"}, "a number is one"
+    path.with_suffix(".metrics.yaml").write_text(declarations(metric_info(results_of(plan, records))))
+    assert read_table(path)[0]["label"].tolist() == list(FORMULAS)
+
+
+def test_a_csv_keeps_whole_numbers_beside_empty_cells():
+    frame = pd.DataFrame(
+        {"a": [7, None, "=x"], "b": pd.array([7, None, 2**53 + 1], dtype="Int64"), "c": [0.1, None, -1e-7]}
+    )
+    assert csv_text(frame) == "a,b,c\n7,7,0.1\n,,\n'=x,9007199254740993,-1e-07\n"
 
 
 OLD_FIELDS = ("name", "better", "unit", "low", "high", "group", "source", "title", "ranked")
