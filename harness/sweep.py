@@ -81,7 +81,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="run some trials: method=, model=, variant= or seed= (repeatable)",
     )
-    parser.add_argument("--executor", choices=["ray", "inline"], default="ray", help="inline: in this process")
+    parser.add_argument(
+        "--executor",
+        choices=["ray", "inline"],
+        default="ray",
+        help="inline: in this process, which no trial is isolated from: what a plugin leaves changed is put back, as far "
+        "as docs/sweeps.md lists it",
+    )
     parser.add_argument(
         "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results"
     )
@@ -102,7 +108,7 @@ def run_sweep(
         file: The sweep file.
         overrides: Settings changed, as for `--set`: `seeds=[0,1]`.
         only: Trials chosen, as for `--only`: `method=emso`.
-        executor: `ray`, or `inline`: in this process, one trial after the other.
+        executor: `ray`, or `inline`: in this process, one trial after the other, none isolated from it.
         results: The folder of all sweeps' results.
 
     Raises:

@@ -1,11 +1,13 @@
 """A method that harms what it shares with others, each way a setting."""
 
 import asyncio
+import os
 import random
 import signal
 import sys
 import threading
 import time
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,6 +43,39 @@ def take_signals(task):
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGINT})
 
 
+def zeros(module, inputs, output):
+    return output * 0 if isinstance(output, torch.Tensor) else None
+
+
+def patch(task):
+    forward = torch.nn.LayerNorm.forward
+    torch.nn.LayerNorm.forward = lambda *values: forward(*values) * 0
+    model = type(task.load_original())
+    model.forward = lambda *values, forward=model.forward, **named: zeros_in(forward(*values, **named))
+
+
+def zeros_in(output):
+    output.logits = output.logits * 0
+    return output
+
+
+def have_accidents(task):
+    """What may happen to somebody in a hurry, all at once."""
+    hooks.register_module_forward_hook(zeros)
+    patch(task)
+    if (
+        threading.current_thread() is threading.main_thread()
+    ):  # Ray's trials run beside it, where no handler can be set.
+        take_signals(task)
+    os.umask(0o777)
+    os.environ["PATH"] = "/nowhere"
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    torch.set_flush_denormal(True)
+    warnings.simplefilter("error")
+    sys.setrecursionlimit(300)
+    sys.stdout = sys.stderr = None
+
+
 ENTERED = []
 HARMS = {
     "forget": write_into_forget,
@@ -55,9 +90,10 @@ BEFORE_YIELDING = {
     "inference": enter_inference_mode,
     "dtype": lambda task: torch.set_default_dtype(torch.float64),
     "random": draw,
-    "hooks": lambda task: hooks.register_module_forward_hook(lambda *_: None),
-    "patches": lambda task: setattr(torch.nn.Linear, "forward", None),
+    "hooks": lambda task: hooks.register_module_forward_hook(zeros),
+    "patches": patch,
     "signals": take_signals,
+    "accidents": have_accidents,
 }
 RAN = []
 RELEASED = threading.Event()
