@@ -15,6 +15,8 @@ import math
 import os
 import select
 import signal
+import socket
+import struct
 import sys
 import threading
 import time
@@ -35,7 +37,9 @@ LONGEST_TICK_SECONDS = 10.0
 IMPORT_SECONDS = 15.0
 """For which an import may keep what is due waiting."""
 _TICK_SECONDS = 0.2
-_WAKE = 0
+_WAKE = b"\0"
+_SO_TIMESTAMP = 29
+"""On Linux: a message tells when it was sent. Python has no name for it."""
 _STOPPING = b"\nStopping; what is measured is kept. Once more ends at once.\n"
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -72,6 +76,7 @@ class Interruption:
         self._signal: int | None = None
         self._told: int | None = None
         """The signal of which the terminal was told."""
+        self._told_at = 0.0
         self._raised: type[BaseException] | None = None
         self._limit: _Limit | None = None
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
@@ -91,12 +96,14 @@ class Interruption:
         watched = [signum for signum in SIGNALS if signals and signal.getsignal(signum) is not signal.SIG_IGN]
         self._handlers = {signal.SIGALRM: self._on_alarm, **dict.fromkeys(watched, self._on_signal)}
         before = {signum: signal.getsignal(signum) for signum in self._handlers}
-        reader, writer = os.pipe()
-        os.set_blocking(writer, False)
+        reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        writer.setblocking(False)
+        if sys.platform == "linux":
+            reader.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMP, 1)
         watcher = threading.Thread(target=self._watch, args=(reader,), name="lethe-interruption", daemon=True)
         self.is_watched = True
         watcher.start()
-        pipe_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        pipe_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         hook_before, sys.unraisablehook = sys.unraisablehook, partial(self._on_unraisable, sys.unraisablehook)
         try:
             self.take_signals()
@@ -107,10 +114,11 @@ class Interruption:
             for signum, handler in before.items():
                 signal.signal(signum, handler or signal.SIG_DFL)
             signal.set_wakeup_fd(pipe_before)
-            os.write(writer, bytes([_WAKE]))
+            with suppress(OSError):  # So many signals came that it wakes anyway.
+                writer.send(_WAKE)
             watcher.join()
-            os.close(reader)
-            os.close(writer)
+            reader.close()
+            writer.close()
 
     def take_signals(self) -> None:
         """Put the handlers in place, again where a library put its own there."""
@@ -233,23 +241,24 @@ class Interruption:
     def _wake(self) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
-    def _watch(self, reader: int) -> None:
+    def _watch(self, reader: socket.socket) -> None:
         before = time.monotonic()
         while self.is_watched:
-            if arrived := _signals(reader, _TICK_SECONDS):
-                self._count(arrived, reader)
+            if select.select([reader], [], [], _TICK_SECONDS)[0]:
+                self._count(*_message(reader))
             now = time.monotonic()
             self._tick(now, now - before)
             before = now
 
-    def _count(self, arrived: list[int], reader: int) -> None:
+    def _count(self, signum: int, sent_at: float) -> None:
+        if signum not in SIGNALS:
+            return
         if self._told is None:
-            self._told = arrived[0]
+            self._told, self._told_at = signum, sent_at
             with suppress(OSError):
                 os.write(2, _STOPPING)
-            time.sleep(SAME_SECONDS)
-            _signals(reader, 0)
-        elif {*arrived} != {signal.SIGHUP}:  # One terminal that closes sends several: its shell passes them on.
+        elif sent_at - self._told_at > SAME_SECONDS and signum != signal.SIGHUP:
+            # One terminal that closes sends several of those: its shell passes them on.
             self.end_at_once(128 + self._told)
 
     def _tick(self, now: float, seconds: float) -> None:
@@ -263,10 +272,11 @@ class Interruption:
             self._wake()
 
 
-def _signals(reader: int, seconds: float) -> list[int]:
-    """Return the signals that are told of in a pipe, once there are any or so much time has passed."""
-    ready, _, _ = select.select([reader], [], [], seconds)
-    return [signum for signum in os.read(reader, 64) if signum in SIGNALS] if ready else []
+def _message(reader: socket.socket) -> tuple[int, float]:
+    """Return the number of the next signal and when it came, which under load is not when this thread reads of it."""
+    data, about, _, _ = reader.recvmsg(1, 64)
+    seconds, microseconds = struct.unpack("ll", about[0][2]) if about else (time.time(), 0)
+    return data[0], seconds + microseconds / 1e6
 
 
 def is_importing() -> bool:

@@ -70,9 +70,9 @@ def _removed_in_the_end(folder: Path) -> Iterator[None]:
 @contextmanager
 def _removed_after_a_kill(folder: Path) -> Iterator[None]:
     command = [sys.executable, "-I", "-S", folder_removal.__file__, str(os.getpid()), str(folder)]
-    nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    nothing = subprocess.DEVNULL
     # What ends a whole group of processes, a Ctrl-C say, is not for this one.
-    waiting = subprocess.Popen(command, **nothing, cwd="/", start_new_session=True)
+    waiting = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, cwd="/", start_new_session=True)
     try:
         yield
     finally:
