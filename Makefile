@@ -3,6 +3,7 @@ PAPER := main_table table_definition tradeoff ablation ablation_ta num_blocks en
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+NUMERIC := contract/test_golden.py unit/test_finetune.py unit/test_emso.py unit/test_lora.py unit/test_decoding_families.py
 
 .PHONY: sweep paper test check soak dashboard setup clean
 
@@ -22,6 +23,8 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest harness methods evaluators --doctest-modules
+	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest $(addprefix tests/,$(NUMERIC)) \
+	-m "not soak" -k "not memorization and not generation and not reasoning"
 
 soak: $(READY)
 	$(BIN)/python -m pytest tests -m soak
