@@ -18,8 +18,8 @@ from harness.reporting.bootstrap import draws, interval, replicate_draws, row_in
 from harness.reporting.item_values import ItemValues
 from harness.reporting.metric_info import MetricInfo
 
-ROWS_AT_ONCE = 256
-"""Points whose intervals are drawn together: their draws take a few megabytes."""
+ROWS_AT_ONCE = 64
+"""Points whose intervals are drawn together: their draws take some ten megabytes."""
 REPLICATE = "replicate"
 """The column that says which model a row is of, where `model` names all that were pretrained alike."""
 LOW, HIGH = "{}_low", "{}_high"
