@@ -329,7 +329,9 @@ def check(world, sound, tmp_path):
             assert re.search(pattern, text), name
             text = re.sub(pattern, lambda _: "" if value is None else f"{name}: {value}\n", text)  # noqa: B023
         file = tmp_path / "file.yaml"
-        file.write_text(text.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
+        for name in ("MODEL", "OTHER", "THIRD"):
+            text = text.replace(name, str(world / name))
+        file.write_text(text.lstrip())
         try:
             plan(file, changes, only)
         except ConfigError as error:

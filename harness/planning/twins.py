@@ -11,7 +11,7 @@ from harness.data.paths import TOKEN_SOURCES
 from harness.data.sequences import Utility, token_rows
 from harness.digests import digest_of
 from harness.errors import DataError, Fault, ModelError
-from harness.models.loading import load_tokenizer, vocabulary
+from harness.models.loading import load_tokenizer, positions, vocabulary
 from harness.models.resolving import with_own_tokenizer
 from harness.planning.resolve import ResolvedModel
 from harness.planning.texts import ROLES, Texts, load_texts, overlong
@@ -30,7 +30,8 @@ def twin_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> 
         path, sources = f"{model.path}.retrained", texts[model.path]
         try:
             twin = with_own_tokenizer(model.retrained)
-            yield from overlong(sources, twin)
+            if positions(twin) < positions(model.checkpoint):
+                yield from overlong(sources, twin)
             difference = _difference(model.checkpoint, twin, sources)
         except (DataError, ModelError) as error:
             yield Fault(path, f"cannot read the sweep's texts: {error}")

@@ -34,7 +34,7 @@ def attempt(world, sound, change, tmp_path):
         "".join(json.dumps({"text": f"a text of {number} that is long enough"}) + "\n" for number in range(9))
     )
     (tmp_path / "set").mkdir()
-    (tmp_path / "set" / "train.jsonl").write_text(lines.read_text())
+    (tmp_path / "set" / "train.jsonl").write_text(lines.read_text().replace("a text", "another"))
     names = {"MODEL": world / "MODEL", "OTHER": world / "OTHER", "FILE": lines, "FOLDER": tmp_path / "set"}
     texts = []
     for text in (sound, TUNED, LINES):

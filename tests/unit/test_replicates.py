@@ -281,7 +281,7 @@ def test_the_name_decides_no_number(planned):
             "'NONE' is not a folder, nor a hub id",
         ),
         (
-            "[{id: MODEL, replicate_of: b, retrained: OTHER}, {id: OTHER, replicate_of: b, retrained: OTHER}]",
+            "[{id: MODEL, replicate_of: b, retrained: THIRD}, {id: OTHER, replicate_of: b, retrained: THIRD}]",
             "models.1",
             "its retrained model is that of models.0, which would count twice.",
         ),
