@@ -177,7 +177,7 @@ def row_intervals(item_values: ItemValues) -> Floats:
                 deviations_22 = _width(int(clusters)) * np.quantile(raw_D, levels)
                 before_2, after_2 = point * np.exp(deviations_22) if is_log else point + deviations_22
                 ends_R2[row] = before_2 + (ranks_2 - first_2) * (after_2 - before_2)
-        return np.clip(ends_R2, item_values.low, item_values.high)
+        return np.asarray(np.clip(ends_R2, item_values.low, item_values.high), dtype=np.float64)
 
 
 def replicate_draws(

@@ -75,7 +75,7 @@ class ItemValues:
     @cached_property
     def _first_rows_R(self) -> Integers:
         rows_R = np.array([1] * len(self.values_RN) if self.shares is None else list(map(len, self.shares)))
-        return np.cumsum(rows_R) - rows_R
+        return np.asarray(np.cumsum(rows_R) - rows_R, dtype=np.int64)
 
     def of_replicates(self, of_rows: Floats) -> Floats:
         """Return what each replicate has of what each row has (rows, ...): the mixture of its rows."""

@@ -42,8 +42,10 @@ def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], 
     reaching = [mixtures for one in variant.trajectories if (mixtures := _crossings(one, limit, aims))]
 
     def cost(mixtures: Sequence[Mixture]) -> float:
-        number = np.mean([mixed_number(mixture, reported) for mixture in mixtures])
-        return float(costs(deviations(number, reported, mean_aim(mixtures, reported, aims)), reported))
+        numbers_R = np.array([mixed_number(mixture, reported) for mixture in mixtures])
+        return float(
+            costs(deviations(numbers_R.mean(keepdims=True), reported, mean_aim(mixtures, reported, aims)), reported)[0]
+        )
 
     return min(reaching, key=cost, default=[])
 
