@@ -146,7 +146,9 @@ def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -
             if _unlike(asdict(source), conditions.forget, all_of_ours=False):
                 yield f"another forget set ({source.rows} sequences of {source.source}, not {conditions.about_forget})"
                 break
-    compared = {"utility": (spec.utility, conditions.utility)} if is_of_utility else {}
+    compared: dict[str, tuple[Source | None, Mapping[str, Json]]] = {}
+    if is_of_utility:
+        compared["utility"] = spec.utility, conditions.utility
     if spec.reference == "retain_data":
         compared["retain"] = spec.retain, conditions.retain
     if not spec.is_reference and spec.reference != "memorized_model":
