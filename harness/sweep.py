@@ -85,8 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         "--executor",
         choices=["ray", "inline"],
         default="ray",
-        help="inline: in this process, which no trial is isolated from: what a plugin leaves changed is put back, as far "
-        "as docs/sweeps.md lists it",
+        help="inline: in this process, one after the other and not isolated from each other (docs/sweeps.md)",
     )
     parser.add_argument(
         "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results"

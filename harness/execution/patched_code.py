@@ -79,7 +79,7 @@ def _namespaces() -> Iterator[Namespace]:
     waiting: list[type] = list(_ROOTS)
     derived = set(waiting)
     while waiting:
-        new = set(type.__subclasses__(waiting.pop())) - derived
+        new: set[type] = set(type.__subclasses__(waiting.pop())) - derived
         derived |= new
         waiting += new
     classes = {base for one in derived for base in one.__mro__}

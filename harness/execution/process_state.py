@@ -146,7 +146,7 @@ _PRECISIONS = (  # Parents first: to set one sets those below it.
     torch.backends.cuda.matmul,
     torch.backends.cudnn,
     torch.backends.cudnn.conv,  # type: ignore[attr-defined]
-    torch.backends.cudnn.rnn,  # type: ignore[attr-defined]
+    torch.backends.cudnn.rnn,
     torch.backends.mkldnn,
     torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
     torch.backends.mkldnn.conv,  # type: ignore[attr-defined]
@@ -171,7 +171,7 @@ def _set_precisions(values: tuple[Any, ...]) -> None:
     if cudnn is not None:
         torch.backends.cudnn.allow_tf32 = cudnn
     for backend, value in zip(_PRECISIONS, newer, strict=True):
-        backend.fp32_precision = value  # type: ignore[union-attr]
+        backend.fp32_precision = value
 
 
 _REDUCTIONS = (
@@ -369,7 +369,7 @@ _SHARED: Mapping[str, _Setting] = {
     "timers": _Setting(_timers, _set_timers),
     "reports of crashes": _Setting(
         faulthandler.is_enabled,
-        lambda are_on: faulthandler.enable(sys.__stderr__) if are_on else faulthandler.disable(),
+        lambda are_on: faulthandler.enable(sys.__stderr__ or 2) if are_on else faulthandler.disable(),
     ),
     "Python's streams and hooks": _Setting(_streams, _set_streams),
     "Python's tracing": _Setting(sys.gettrace, sys.settrace),
