@@ -49,7 +49,14 @@ def run(tmp_path, hostile, leak, samples, *options):
 
 @pytest.mark.parametrize(
     ("leak", "options"),
-    [("segfault", ()), ("what is printed", ()), ("group", ("--executor", "inline")), ("the type's name", ())],
+    [
+        ("segfault", ()),
+        ("what is printed", ()),
+        ("group", ("--executor", "inline")),
+        ("the type's name", ()),
+        ("exit", ("--executor", "inline")),
+        ("an exception of its own", ()),
+    ],
 )
 def test_no_byte_of_the_results_folder_holds_the_text(tmp_path, hostile, leak, options):
     left, done = run(tmp_path, hostile, leak, "redacted", *options)
