@@ -239,7 +239,7 @@ def test_a_driver_that_is_killed_at_any_moment_leaves_nothing_for_long(start, ba
     assert running(base) == []
     assert list(base.iterdir()) == []
     assert ended(start(0.1), base) == (0, "")
-    assert records() == WORKED
+    assert [journaled[-1:] for journaled in records()] == WORKED  # This driver does all of its jobs again.
 
 
 def test_a_driver_that_was_stopped_goes_on(start, base, records):
