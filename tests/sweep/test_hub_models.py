@@ -12,10 +12,10 @@ from harness.planning.plan import plan
 from harness.records.journal import Journal
 from harness.records.record import Point, Started
 from harness.sizing.estimate import MemoryEstimate, estimate_memory
-from harness.sizing.size_cache import SizeCache
 from harness.sweep import main
 
-COMMIT = "c0ffee" * 6 + "c0de"
+COMMITS = {2: "c0ffee02" * 5, 12: "c0ffee12" * 5}
+"""What is known of a model is kept by its commit."""
 SWEEP = """# Does a model of the paper's smallest size run, from the hub's cache, offline?
 name: hub
 models: [owner/gpt-neo-125m]
@@ -49,14 +49,14 @@ def sweep_file(request, hub_cache, neo_tokenizer, tmp_path):
         )
     ).save_pretrained(folder)
     neo_tokenizer.save_pretrained(folder)
-    hub_cache("owner/gpt-neo-125m", folder)
+    hub_cache("owner/gpt-neo-125m", folder, commit=COMMITS[request.param])
     np.save(tmp_path / "forget.npy", np.random.default_rng(0).integers(0, 50257, (4, 24)))
     file = tmp_path / "hub.yaml"
     file.write_text(SWEEP.replace("FORGET", str(tmp_path / "forget.npy")))
     return file
 
 
-def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, tmp_path):
+def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, tmp_path, request):
     assert main([str(sweep_file), "--executor", "inline", "--results", str(tmp_path / "results")]) == 0
     table = pd.read_csv(tmp_path / "results" / "hub" / "table.csv").set_index("variant")
     assert list(table.index) == ["original", "stand_in", "gradient_ascent", "emso", "ascent_in_bf16"]
@@ -70,7 +70,8 @@ def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, 
     }
     journal = Journal(tmp_path / "results" / "hub" / "journal")
     records = [record for trial in journal.trial_ids() for record in journal.read(trial)]
-    assert {record.spec["model"]["digest"] for record in records if isinstance(record, Started)} == {COMMIT}
+    commit = COMMITS[request.node.callspec.params["sweep_file"]]
+    assert {record.spec["model"]["digest"] for record in records if isinstance(record, Started)} == {commit}
     points = [record.notes for record in records if isinstance(record, Point) and record.strength]
     assert {notes["optimizer_steps"] for notes in points} == {1}
     # Random weights know nothing: ascent starts from the surprise of a guess, and half of the logits' variance.
@@ -82,6 +83,6 @@ def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, 
 @pytest.mark.parametrize("variant", ["gradient_ascent", "emso", pytest.param("ascent_in_bf16", marks=pytest.mark.soak)])
 def test_its_need_is_told_to_within_a_seventh(sweep_file, measured, run_whole, variant):
     [spec] = [spec for spec in plan(sweep_file).trials if spec.variant == variant]
-    need = estimate_memory(spec, SizeCache())  # Models of one commit are one model, except in these tests.
+    need = estimate_memory(spec)
     assert isinstance(need, MemoryEstimate), need
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
