@@ -86,7 +86,8 @@ def _namespaces() -> Iterator[Namespace]:
     for name, module in list(sys.modules.items()):
         if _is_ours(name) and isinstance(module, ModuleType):
             yield module
-            classes |= {held for held in vars(module).values() if isinstance(held, type) and _is_ours(held.__module__)}
+            held = vars(module).copy().values()  # Another thread may be importing.
+            classes |= {one for one in held if isinstance(one, type) and _is_ours(one.__module__)}
     for one in classes:
         # A class that a function made is nobody else's, and goes when that is over.
         if vars(sys.modules.get(one.__module__, torch)).get(one.__name__) is one:

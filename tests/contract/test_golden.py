@@ -27,7 +27,7 @@ ELSEWHERE = 1e-4
 """Another kind sums in another order, 1e-7 of a gradient off; where a gradient is less than that, AdamW makes of it a
 whole step up or down. One weight in some 1e5 has such a gradient, so that the numbers of trained models move by 1e-5:
 by 1.1e-5 at most between AVX-512, no AVX, and the CPU that wrote the file before. A learning rate 1 % higher moves
-them by 4e-3 and more, a β2 of 0.99 by 7e-4."""
+them by 3.8e-3 and more, a β2 of 0.99 by 7e-4."""
 BF16 = 2**-8
 """One unit in bf16's last place: the encoder of sentences computes in it. Similarity and coherence, means of cosines,
 moved by 6.5e-4 at most between the same kinds."""

@@ -49,10 +49,11 @@ def table(tmp_path, hostile, harm, executor):
     assert all(stat.S_IMODE(file.stat().st_mode) & stat.S_IRUSR for file in journal)
     with (folder / "r" / "accidents" / "table.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["method"] != "harmful_method"]
-    assert {row["method"] for row in rows} == {"original", "gradient_difference", "retrained"}
+    assert {row["method"] for row in rows} == {"original", "gradient_difference", "retrained", "holdout"}
     return [{name: value for name, value in row.items() if not any(word in name for word in UNLIKE)} for row in rows]
 
 
-@pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_the_other_methods_have_the_numbers_that_they_have_alone(tmp_path, hostile, executor):
     assert table(tmp_path, hostile, "accidents", executor) == table(tmp_path, hostile, "none", "inline")

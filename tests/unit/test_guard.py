@@ -16,6 +16,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import psutil
@@ -491,3 +492,18 @@ def test_an_autocast_that_is_never_left_keeps_rounded_weights_unless_it_is_put_b
     finally:
         ours.restore()
     assert outputs[1] == outputs[0] * (2 if is_put_back else 1)
+
+
+def test_a_module_may_get_further_names_while_the_process_is_looked_at(monkeypatch):
+    module = ModuleType("methods.being_imported")
+
+    class Importing(type):
+        @property
+        def __module__(cls):  # Read while the module is looked at, as another thread would go on with its import.
+            vars(module)[f"further_{len(vars(module))}"] = None
+            return "methods.being_imported"
+
+    module.Held = Importing("Held", (), {})
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    ProcessState.capture()
+    assert any(name.startswith("further_") for name in vars(module))
