@@ -75,7 +75,7 @@ class Interruption:
         """When an import first kept what is due waiting."""
         self._signal: int | None = None
         self._told: int | None = None
-        """The signal of which the terminal was told."""
+        """The signal that the terminal knows of."""
         self._told_at = 0.0
         self._raised: type[BaseException] | None = None
         self._limit: _Limit | None = None

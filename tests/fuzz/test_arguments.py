@@ -36,7 +36,7 @@ ODD = (
 
 @pytest.fixture
 def call(world, sound, tmp_path, monkeypatch):
-    """Return a caller of a verb with its usual arguments, some of them replaced: the exit code, and what is told."""
+    """Return a caller of a verb with its usual arguments, some of them replaced: the exit code, and what it prints."""
     for name, kind in (("texts", "a text"), ("more", "another")):
         lines = [json.dumps({"text": f"{kind} of {number} that is long enough " * 4}) + "\n" for number in range(9)]
         (tmp_path / f"{name}.jsonl").write_text("".join(lines))

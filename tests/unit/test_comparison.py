@@ -637,7 +637,7 @@ def test_at_either_end_a_mixture_is_the_measured_point(weights, end):
 
 
 def drawn_by_hand(items, weights):
-    """Each draw of a mixture made end to end: items drawn by their clusters, both numbers anew, then the mixture."""
+    """Each draw of a mixture made end to end: items drawn by their clusters, both numbers again, then their mixture."""
     names = sorted(set(items[0].clusters))
     counts_DC = cluster_draws(np.unique(items[0].clusters, return_inverse=True)[1], "by hand")
 
@@ -680,7 +680,7 @@ def test_two_methods_are_compared_on_items_that_both_know_at_all_their_points():
         between_points(PERPLEXITY, (names, (0.4, 0.6)), **kept)[0].items for names in (["a", "b"], ["c", "d"])
     )
     assert paired_p(one, other) == pytest.approx(paired_p(first, second), rel=1e-9)
-    # The jackknife over clusters of the very difference: both mixtures made anew without each of them.
+    # The jackknife over clusters of the very difference: both mixtures computed again without each of them.
     clusters = sorted(set(kept["a"].clusters))
 
     def difference(without):
