@@ -15,8 +15,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from harness import load_results, run_sweep
+from harness import cli, load_results, run_sweep
 from harness.errors import DataError
+from harness.plugins import EVALUATORS, METHODS
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Started, Stopped
 from harness.sweep import main
@@ -38,7 +39,7 @@ methods:
   task_arithmetic: {gamma: [0.05]}
   gradient_ascent: {epochs: [1]}
 evaluators:
-  memorization: {el_sequences: 4}
+  memorization: {el_sequences: 4, el_prefixes: 4}
 """
 NUMBERS = ["variant", "strength", "seed", "el_3", "ma", "ss", "exact_match"]
 
@@ -128,7 +129,7 @@ def test_letters_that_no_model_ever_saw_are_not_ranked_and_that_is_said_first(sw
     assert not any(word in report for word in words), "no text of the forget set"
 
 
-def test_killed_at_any_moment_and_run_again_it_does_only_what_was_missing(sweep_file, tmp_path, undisturbed):
+def test_killed_and_run_again_it_does_only_what_was_missing(sweep_file, tmp_path, undisturbed):
     command = [
         sys.executable,
         "-m",
@@ -139,12 +140,11 @@ def test_killed_at_any_moment_and_run_again_it_does_only_what_was_missing(sweep_
         "--results",
         str(tmp_path),
     ]
-    for moment in (1, 3):
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(_lines(tmp_path)) < moment:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and len(_lines(tmp_path)) < 2:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "before its end"
     before = _lines(tmp_path)
     assert run(sweep_file, tmp_path) == 0
     assert set(before) <= set(_lines(tmp_path))
@@ -313,31 +313,37 @@ def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_r
 
 
 @pytest.fixture
-def beside_another_package(tmp_path):
-    """Install the package of plugins into a folder of its own; return a runner of modules that see it."""
+def another_package(tmp_path):
+    """Install the package of plugins into a folder of its own, and return the folder."""
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*install, "--target", str(site), str(PLUGIN_PACKAGE)], check=True)
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-
-    def run_module(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-        )
-
-    return run_module
+    return site
 
 
-def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path, beside_another_package):
-    listed = beside_another_package("harness.cli", "plugins").stdout
+@pytest.fixture
+def forgotten_entry_points():
+    """Let plugins be looked for anew, now and after the test."""
+
+    def forget():
+        for shelf in (METHODS, EVALUATORS):
+            vars(shelf).pop("_entry_points", None)
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.usefixtures("forgotten_entry_points")
+def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path, another_package, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(another_package)
+    assert cli.main(["plugins"]) == 0
+    listed = capsys.readouterr().out
     assert "npo" in listed
     assert "version 1; reads data.holdout" in listed
     assert "closer to 0.5 is better; fraction, 0 to 1; membership; Yeom" in listed
-    ran = beside_another_package(
-        "harness.sweep", str(sweep_file), "--executor", "inline", "--results", str(tmp_path),
-        "--set", "methods={npo: {epochs: [1, 2]}}", "--set", "evaluators.loss_attack={}",
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    asked = ["--set", "methods={npo: {epochs: [1, 2]}}", "--set", "evaluators.loss_attack={}"]
+    assert run(sweep_file, tmp_path, *asked) == 0
     assert (table(tmp_path).variant == "npo").sum() == 2
     measured = pd.read_csv(tmp_path / "tiny" / "table.csv").set_index("variant")["loss_auc"]
     assert measured["original"] > 0.9
@@ -345,6 +351,8 @@ def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path, be
 
 
 @pytest.mark.soak
-def test_a_plugin_of_another_package_is_held_to_the_contract_by_its_own_test(beside_another_package):
-    ran = beside_another_package("pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN_PACKAGE / "test_npo.py"))
+def test_a_plugin_of_another_package_is_held_to_the_contract_by_its_own_test(another_package):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN_PACKAGE / "test_npo.py")]
+    environment = {**os.environ, "PYTHONPATH": str(another_package)}
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout
