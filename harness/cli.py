@@ -13,10 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.base.paths import folder_argument
+from harness.base.terminal import lost_output, tell
+from harness.commands.command import run_command
 from harness.errors import DataError, LetheError, ModelError, StorageError
-from harness.execution.command import run_command
-from harness.paths import folder_argument
-from harness.terminal import lost_output, tell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -24,21 +24,27 @@ if TYPE_CHECKING:
 Verb = Callable[[Sequence[str]], int]
 
 VERBS = {
-    "audit": ("harness.audit:main", "measure whether a model recites texts; nothing is erased"),
-    "init": ("harness.init:main", "write a commented sweep file for a model and texts"),
+    "audit": ("harness.commands.audit:main", "measure whether a model recites texts; nothing is erased"),
+    "init": ("harness.commands.init:main", "write a commented sweep file for a model and texts"),
     "sweep": ("harness.sweep:main", "run what is missing of a sweep, and write its report"),
-    "prefetch": ("harness.prefetch:main", "fetch every model and data set of the hub that a sweep names"),
+    "prefetch": ("harness.commands.prefetch:main", "fetch every model and data set of the hub that a sweep names"),
     "collate": ("harness.collate:main", "make tables and report again, from a journal or a table.csv"),
-    "verify": ("harness.verify:main", "hold a sweep's results against the published table that it reproduces"),
-    "index": ("harness.index:main", "write one page that links the reports of all sweeps"),
-    "check": ("harness.check:main", "try one method or evaluator against all that it must keep, in sentences"),
-    "pretrain": ("harness.pretrain:main", "rebuild the miniature's checkpoints, or make more from other seeds"),
+    "verify": ("harness.commands.verify:main", "hold a sweep's results against the published table that it reproduces"),
+    "index": ("harness.commands.index:main", "write one page that links the reports of all sweeps"),
+    "check": ("harness.commands.check:main", "try one method or evaluator against all that it must keep, in sentences"),
+    "pretrain": (
+        "harness.commands.pretrain:main",
+        "rebuild the miniature's checkpoints, or make more from other seeds",
+    ),
     "plugins": ("harness.cli:plugins", "print every method and evaluator with its settings, and every metric"),
-    "export": ("harness.export:main", "write any point's model as a from_pretrained folder, with tokenizer and card"),
-    "diff": ("harness.diff:main", "tell what differs between two results: settings, versions, numbers"),
+    "export": (
+        "harness.commands.export:main",
+        "write any point's model as a from_pretrained folder, with tokenizer and card",
+    ),
+    "diff": ("harness.commands.diff:main", "tell what differs between two results: settings, versions, numbers"),
     "items": ("harness.cli:items", "print what each sequence, prompt and question has of a point's metrics"),
-    "figure": ("harness.figure:main", "draw the paper's appendix figures: losses, and a head's attention"),
-    "track": ("harness.track:main", "fill MLflow in from a sweep's journal: what it lacks, and nothing twice"),
+    "figure": ("harness.commands.figure:main", "draw the paper's appendix figures: losses, and a head's attention"),
+    "track": ("harness.commands.track:main", "fill MLflow in from a sweep's journal: what it lacks, and nothing twice"),
     "dashboard": ("harness.cli:dashboard", "browse the runs of all sweeps in MLflow, on 127.0.0.1"),
 }
 """Where each verb is, imported only when used, and what it does."""
@@ -93,7 +99,7 @@ def version_text() -> str:
 def plugins(argv: Sequence[str]) -> int:
     """Print every method and evaluator with its settings, and every metric."""
     _verb_parser("plugins").parse_args(argv)
-    from harness.catalogue import catalogue
+    from harness.commands.plugins import catalogue
 
     tell(catalogue())
     return 0
@@ -118,8 +124,8 @@ def items(argv: Sequence[str]) -> int:
     parser.add_argument("folder", type=folder_argument, help="a sweep's results: results/tradeoff")
     parser.add_argument("--point", required=True, help="the point's id, as table.csv has it (point_id)")
     arguments = parser.parse_args(argv)
+    from harness.base.csv_text import csv_text
     from harness.library import load_results
-    from harness.reporting.csv_text import csv_text
 
     of_point = load_results(arguments.folder).items(arguments.point)
     if of_point.empty:

@@ -1,91 +1,9 @@
-"""Turns results into rankings and collapse flags again: from a sweep's journal, or from a table.csv.
+"""`python -m harness.collate PATH`: what `lethe collate` does."""
 
-python -m harness.collate results/tradeoff
-python -m harness.collate results/published/emso_main_table.csv
-"""
+from harness.commands.collate import main
+from harness.commands.command import run_command
 
-from __future__ import annotations
-
-import argparse
-from collections.abc import Sequence
-from pathlib import Path
-
-import pandas as pd
-
-from harness.errors import DataError, LetheError, StorageError
-from harness.execution.command import run_command
-from harness.paths import folder_argument, path_argument
-from harness.records.journal import Journal
-from harness.records.results import read_results
-from harness.reporting.collapse import flag
-from harness.reporting.published import compared_tables
-from harness.reporting.published_texts import published_table
-from harness.reporting.ranking import RankedTable, rank, rank_names
-from harness.reporting.table import read_table
-from harness.reporting.texts import console, ranking_table
-from harness.reporting.write import write, write_tables
-from harness.storage import reading
-from harness.terminal import tell
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the ranking of a results folder or a table.csv, and write the files; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m harness.collate", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("path", type=path_argument, help="a sweep's results folder, or a table.csv")
-    parser.add_argument(
-        "--out", type=folder_argument, help="write the files here (a table.csv alone writes none otherwise)"
-    )
-    options = parser.parse_args(argv)
-    try:
-        with reading(options.path, "a results folder or a table"):
-            exists = options.path.exists()
-        if not exists:
-            raise DataError(
-                f"{options.path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
-            )
-        written = (_folder if options.path.is_dir() else _csv)(options.path, options.out)
-    except LetheError as error:
-        tell(error, is_error=True)
-        return 1 if isinstance(error, StorageError) else 2
-    for path in written:
-        tell(path)
-    return 0
-
-
-def _folder(path: Path, out: Path | None) -> list[Path]:
-    """Make everything again from the journal of a results folder."""
-    journal = Journal(path / "journal")
-    results = read_results(journal.read_plan(), journal)
-    ranked, written = write(results, out or path)
-    console().print(ranking_table(ranked))
-    for table in compared_tables(results, ranked):
-        console().print(published_table(table))
-    return written
-
-
-def _csv(path: Path, out: Path | None) -> list[Path]:
-    """Rank a table alone; its collapse flags are set anew unless it has their classes."""
-    stated, info = read_table(path)
-    has_classes = stated["collapse_class"].any()
-    ranked = rank(stated if has_classes else flag(stated, info), info)
-    console().print(ranking_table(ranked))
-    if not has_classes:
-        _compare(stated, ranked)
-    return write_tables(ranked, path.stem, out) if out else []
-
-
-def _compare(stated: pd.DataFrame, ours: RankedTable) -> None:
-    """Say how far the ranks and flags that a published table states agree with ours."""
-    names = [name for name in rank_names(ours.info) if name in stated.columns]
-    both = stated.merge(ours.ranking, on=["model", "variant"], suffixes=("", "_ours"))
-    ranks = [
-        theirs == own for name in names for theirs, own in zip(both[name], both[f"{name}_ours"], strict=True) if theirs
-    ]
-    flags = ours.table["collapsed"].eq(stated["collapsed"])[stated["collapsed"].notna()]
-    for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
-        if same:
-            tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
-
+__all__ = ["main"]
 
 if __name__ == "__main__":
     run_command(main)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from harness.analysis.evidence import read_evidence
+from harness.analysis.metrics import MetricInfo, metric_info
+from harness.analysis.ranking import RankedTable, rank
+from harness.analysis.seeds import as_measured
+from harness.analysis.table import table
+from harness.analysis.tradeoff.curves import Curve, curves
 from harness.errors import DataError, ModelError
-from harness.execution.tuned import unfinished_studies
+from harness.planning.studies import unfinished_studies
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, TrialResults, read_results
 from harness.records.studies import StudyResults
-from harness.reporting.aggregate import as_measured
-from harness.reporting.curves import Curve, curves
-from harness.reporting.evidence import read_evidence
-from harness.reporting.metric_info import MetricInfo, metric_info
-from harness.reporting.ranking import RankedTable, rank
-from harness.reporting.table import table
 from harness.specs import TrialSpec
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class SweepResults:
         Raises:
             DataError: No such model or metric was measured, or the sweep has several models.
         """
-        from harness.reporting.figures import draw_tradeoff
+        from harness.reporting.figures.tradeoff import draw_tradeoff
 
         models = list(self.table["model"].unique())
         if model is None and len(models) != 1:

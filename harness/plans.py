@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from harness.base.plain_data import PlainData
 from harness.contracts import Checkpoint, Json, Number
-from harness.plain_data import PlainData
 from harness.search_space import OF_TRAINING, Dimension, LogUniform
 from harness.specs import CollapseBounds, Source, TrialSpec
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from harness.base.digests import digest_of
+from harness.base.plain_data import PlainData
 from harness.contracts import Checkpoint, Json, MoreTexts, Number, Training
-from harness.digests import digest_of
-from harness.plain_data import PlainData
 
 ORIGINAL = "original"
 RETRAINED = "retrained"

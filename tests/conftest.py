@@ -21,20 +21,21 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch.profiler import ProfilerActivity, profile
 from transformers import BertConfig, BertModel, GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
+from harness.analysis.metrics import metric_info
+from harness.analysis.ranking import rank
+from harness.analysis.table import table
 from harness.contracts import Checkpoint, Sequences, Training
 from harness.errors import ConfigError
-from harness.execution import judges, memorized, tasks, trial
-from harness.execution.jobs import Folders, Job
-from harness.execution.process_state import ProcessState
+from harness.execution.guard.process_state import ProcessState
+from harness.execution.job import Folders, Job
+from harness.execution.trial import judges, memorized, tasks
+from harness.execution.trial import run as trial
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plans import Plan
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.record import Measurement, Point
 from harness.records.results import Results, trial_results
-from harness.reporting.metric_info import metric_info
-from harness.reporting.ranking import rank
-from harness.reporting.table import table
 from harness.specs import CollapseBounds, Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
 
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from harness.base.paths import path_of
 from harness.data.json_lines import EMPTY, MOST_LINE_BYTES, TextRow, json_rows, text_row
 from harness.errors import DataError
-from harness.paths import path_of
 from harness.specs import Source
 
 READ = ("Json", "Parquet")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
+from harness.base.digests import digest_of
 from harness.contracts import Sequences
 from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import Role, source_label
-from harness.digests import digest_of
 from harness.errors import DataError
 from harness.specs import Source
 

@@ -12,6 +12,8 @@ from typing import Literal
 
 import numpy as np
 
+from harness.base.hub import Repository, fetch_data_set
+from harness.base.paths import path_of
 from harness.data.data_sets import data_set_rows
 from harness.data.json_lines import TextRow, json_rows
 from harness.data.paths import (
@@ -23,9 +25,7 @@ from harness.data.paths import (
     existing_file,
 )
 from harness.errors import DataError, unknown
-from harness.hub import Repository, fetch_data_set
 from harness.miniature import corpus
-from harness.paths import path_of
 from harness.specs import Source
 
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]

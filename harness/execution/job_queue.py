@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from harness.errors import StorageError
-from harness.execution.interruption import INTERRUPTION
-from harness.execution.jobs import Event, Folders, Job, Watcher, record_exceeded, record_failure
-from harness.execution.memorized import MEMORIZED
-from harness.execution.open_study import OpenStudy
-from harness.execution.time_limits import exceeded
-from harness.execution.trial import run_job
+from harness.execution.guard.time_limits import exceeded
+from harness.execution.job import Event, Folders, Job, Watcher, record_exceeded, record_failure
+from harness.execution.search.open_study import OpenStudy
 from harness.plans import StudySpec
 from harness.records.artifacts import Artifacts
+from harness.records.memorized_key import MEMORIZED
 from harness.specs import TrialSpec
 
 
@@ -251,17 +249,3 @@ class JobQueue:
             return None
         errors = [self._errors[name] for name in self._builders.get(job.needs or "", ()) if name in self._errors]
         return f"the memorised model could not be built: {errors[0] if errors else 'no job builds it'}"
-
-
-def run_inline(jobs: Sequence[Job], folders: Folders, watch: Watcher, studies: Sequence[StudySpec] = ()) -> None:
-    """Run every job and candidate here, in order, for tests and debuggers; one whose need is missing fails at once.
-
-    Raises:
-        StorageError: The journal cannot be written.
-    """
-    queue = JobQueue(jobs, folders, watch, studies=studies)
-    with INTERRUPTION.watched():
-        while job := queue.next():
-            run_job(job, folders, queue.report)
-            queue.finish(job)
-    queue.check_writable()

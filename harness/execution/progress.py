@@ -16,9 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from harness.execution.jobs import Event, Job
-from harness.messages import shown
-from harness.terminal import SafeConsole
+from harness.base.messages import shown
+from harness.base.terminal import SafeConsole
+from harness.execution.job import Event, Job
 
 _FEWEST_FOR_AN_ESTIMATE = 3
 _JOBS_SHOWN = 12

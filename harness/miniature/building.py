@@ -11,12 +11,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, GenerationConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from harness.digests import file_digest
+from harness.base.digests import file_digest
+from harness.base.storage import writing
 from harness.miniature import checkpoints, corpus
 from harness.miniature.checkpoints import END_OF_TEXT, POSITIONS, VOCABULARY, Size, knows_forget_set, tokenizer_folder
 from harness.miniature.quality import measure_quality
 from harness.miniature.training import general_rows, sequences, train
-from harness.storage import writing
 
 
 def build_tokenizer(weights: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ MAX_BYTES = 12_000_000
 
 WEIGHTS = Path(__file__).parent / "weights"
 MANIFEST = "manifest.json"
-"""In each folder that `python -m harness.pretrain` writes."""
+"""In each folder that `lethe pretrain` writes."""
 
 
 @dataclass(frozen=True)

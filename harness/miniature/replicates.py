@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.digests import known_digest
+from harness.base.digests import known_digest
 from harness.errors import ModelError
 from harness.miniature.checkpoints import MANIFEST
 from harness.miniature.checkpoints import manifest as shipped_manifest
@@ -19,7 +19,7 @@ _ENTRIES = {"replicate_of", "seed", "size", "corpus", "tokenizer", "models"}
 
 @dataclass(frozen=True)
 class Replicate:
-    """A folder with an original model and its retrained twin, which `python -m harness.pretrain --seed` made."""
+    """A folder with an original model and its retrained twin, which `lethe pretrain --seed` made."""
 
     ORIGINAL: ClassVar[str] = "original"
     RETRAINED: ClassVar[str] = "retrained"
@@ -68,7 +68,7 @@ def read_replicate(folder: Path) -> Replicate | None:
 
 def _check_made(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Refuse a replicate that is not what its manifest says was made, or that does not fit the shipped models."""
-    again = f"python -m harness.pretrain --seed {manifest['seed']} --size {manifest['size']} --out {folder}"
+    again = f"lethe pretrain --seed {manifest['seed']} --size {manifest['size']} --out {folder}"
     for key in ("corpus", "tokenizer"):
         if manifest[key] != shipped_manifest()[key]:
             reason = f"the models in {folder} were made with another {key} than the shipped ones"

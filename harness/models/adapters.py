@@ -19,9 +19,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from harness.base.storage import writing
 from harness.contracts import Checkpoint, LoRA, Model
 from harness.errors import ModelError, unknown
-from harness.storage import writing
 from harness.training import ALL_LINEAR
 
 ADAPTER_FILE = "adapter_model.safetensors"

@@ -16,12 +16,12 @@ from typing import Literal
 
 import torch
 
-from harness import hub
-from harness.digests import difference, folder_digests, known_digest
+from harness.base import hub
+from harness.base.digests import difference, folder_digests, known_digest
+from harness.base.files import folder_whole, remove_at_once
+from harness.base.hub import Repository
+from harness.base.storage import writing
 from harness.errors import ModelError
-from harness.files import folder_whole, remove_at_once
-from harness.hub import Repository
-from harness.storage import writing
 
 INDEX = "model.safetensors.index.json"
 DIGESTS = "digests.json"

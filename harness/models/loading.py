@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.base.paths import path_of
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
 from harness.models.configurations import (
@@ -22,7 +23,6 @@ from harness.models.configurations import (
 )
 from harness.models.resolving import check_unchanged, ensure_local, is_local
 from harness.models.weights import check_weights, own_finite_weights, read_weights
-from harness.paths import path_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -10,12 +10,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from harness.base.storage import writing
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
 from harness.models.adapters import ADAPTER_FILE, add_adapter, read_adapter
 from harness.models.blocks import blocks
 from harness.models.loading import load_model
-from harness.storage import writing
 
 
 def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:

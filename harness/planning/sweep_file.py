@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from harness.base.paths import in_quotes, path_of
 from harness.errors import ConfigError, DataError, Fault
-from harness.paths import in_quotes, path_of
 from harness.planning.validation import WHOLE_FILE, quoted
 from harness.planning.yaml_text import MOST_LEVELS, parse
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from harness.base.paths import path_of
 from harness.contracts import Checkpoint, Sequences
 from harness.data.rows import check_rows
 from harness.data.sequences import (
@@ -24,7 +25,6 @@ from harness.data.sources import AS_THEY_STAND, Role
 from harness.errors import DataError, Fault, ModelError
 from harness.miniature.corpus import UNSEEN_RECORDS
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
-from harness.paths import path_of
 from harness.planning.data_block import Data, ForgetSource, HeldSource, HoldoutSource, TextSource
 from harness.planning.resolve import ResolvedModel
 from harness.planning.validation import Checking

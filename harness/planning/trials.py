@@ -11,8 +11,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from harness.base.digests import digest_of
 from harness.contracts import Checkpoint, Evaluator, Json, Training
-from harness.digests import digest_of
 from harness.errors import Fault
 from harness.models.reading import how_it_reads, judge_facts, judges_start_with
 from harness.models.resolving import CAUSAL_ROLES

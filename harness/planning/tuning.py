@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from harness.base.digests import digest_of
 from harness.contracts import Evaluator, Json, Method
-from harness.digests import digest_of
 from harness.errors import Fault, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel

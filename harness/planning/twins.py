@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from harness.base.digests import digest_of
 from harness.contracts import Checkpoint, Sequences
 from harness.data.paths import TOKEN_SOURCES
 from harness.data.sequences import Utility, token_rows
-from harness.digests import digest_of
 from harness.errors import DataError, Fault, ModelError
 from harness.models.loading import load_tokenizer, positions, vocabulary
 from harness.models.resolving import with_own_tokenizer

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get
 from annotated_types import DocInfo, Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from harness.base.paths import path_of
 from harness.errors import MOST_LISTED, DataError, Fault, unknown
-from harness.paths import path_of
 from harness.plugins import settings_adapter
 
 S = TypeVar("S")

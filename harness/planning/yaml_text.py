@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
+from harness.base.paths import in_quotes
 from harness.errors import Fault
-from harness.paths import in_quotes
 from harness.planning.validation import WHOLE_FILE, join
 
 MOST_WRITTEN_OUT = 4_000_000

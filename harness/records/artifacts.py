@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from harness.digests import difference, digest_of, folder_digests
+from harness.base.digests import difference, digest_of, folder_digests
+from harness.base.files import locked, read_regular, remove, settle
+from harness.base.storage import reading, writing
+from harness.base.terminal import tell
 from harness.errors import DataError, ModelError, PluginError
-from harness.files import locked, read_regular, remove, settle
-from harness.storage import reading, writing
-from harness.terminal import tell
 
 ABOUT = "about.json"
 """In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""

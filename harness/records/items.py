@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.digests import known_digest
+from harness.base.digests import known_digest
+from harness.base.files import write_whole
+from harness.base.storage import reading
 from harness.errors import DataError
-from harness.files import write_whole
-from harness.storage import reading
 
 _COLUMNS = {"metric": pa.string(), "item": pa.string(), "cluster": pa.string()} | dict.fromkeys(
     ("value", "weight"), pa.float64()

@@ -21,11 +21,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.base.digests import digest_of
+from harness.base.files import append_line, locked, read_regular, remove, write_whole
+from harness.base.messages import MOST_CHARACTERS, storable
 from harness.contracts import Json
-from harness.digests import digest_of
 from harness.errors import DataError, PluginError, StorageError
-from harness.files import append_line, locked, read_regular, remove, write_whole
-from harness.messages import MOST_CHARACTERS, storable
 from harness.plans import Plan
 from harness.records.checking import record_of
 from harness.records.items import MetricItems, is_intact, items_file, read_items, write_items

@@ -15,8 +15,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 
+from harness.base.files import locked
 from harness.errors import DataError, LetheError
-from harness.files import locked
 from harness.plans import Plan
 from harness.records.results import Results, TrialResults
 from harness.records.tracking import Tracker

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
 
+from harness.base.files import locked
+from harness.base.terminal import tell
 from harness.errors import DataError
-from harness.files import locked
 from harness.records.saved_views import addresses
-from harness.terminal import tell
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.digests import digest_of, file_digest
+from harness.base.digests import digest_of, file_digest
 from harness.records.runs import Metrics, RunContent, Span, contradicts, metrics_of
 from harness.specs import UNSEEN_ROWS, TrialSpec
 

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from harness.base.digests import digest_of
 from harness.contracts import Number
-from harness.digests import digest_of
 from harness.records.record import DIRTY
 from harness.specs import TrialSpec
 

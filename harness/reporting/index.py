@@ -63,7 +63,7 @@ class IndexEntry:
 def index_page(entries: Sequence[IndexEntry]) -> str:
     """Return the page: for each sweep its question, how far it has come, its picture and links to what it left."""
     environment = Environment(
-        loader=PackageLoader(__package__, ""),
+        loader=PackageLoader("harness.reporting", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -14,13 +14,13 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from harness.analysis.direction import arrow
+from harness.analysis.metrics import MetricInfo, group_title
+from harness.base.messages import printable
 from harness.contracts import Group, Json, Metric
-from harness.messages import printable
 from harness.records.record import Measurement
 from harness.records.results import PointResults
-from harness.reporting.direction import arrow
-from harness.reporting.metric_info import MetricInfo, group_title
-from harness.reporting.texts import markdown_escape
+from harness.reporting.markdown import markdown_escape
 from harness.specs import UNSEEN_ROWS, Source, TrialSpec
 
 _TASKS: Mapping[Group, tuple[str, str]] = {

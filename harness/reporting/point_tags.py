@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from harness.reporting.curves import styles
-from harness.reporting.figures import REFERENCE_STYLES
+from harness.analysis.tradeoff.curves import styles
+from harness.reporting.figures.style import REFERENCE_STYLES
 
 _WORDS = {True: "true", False: "false"}
 

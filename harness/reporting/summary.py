@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from harness.reporting.aggregate import ranked_rows, seed_count
-from harness.reporting.collapse import verdict
-from harness.reporting.layout import NOTHING, number
-from harness.reporting.metric_info import MetricInfo
-from harness.reporting.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE, RankedTable
+from harness.analysis.cells import NOTHING, number
+from harness.analysis.collapse import verdict
+from harness.analysis.metrics import MetricInfo
+from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE, RankedTable
+from harness.analysis.seeds import ranked_rows, seed_count
 from harness.specs import ORIGINAL
 
 DEFINITIONS = {

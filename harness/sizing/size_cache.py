@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
+from harness.base.digests import digest_of
+from harness.base.files import write_whole
 from harness.contracts import Checkpoint, Json
-from harness.digests import digest_of
 from harness.errors import StorageError
-from harness.files import write_whole
 from harness.models.resolving import ensure_local
 
 T = TypeVar("T")

@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from harness.analysis.direction import costs, deviations
 from harness.contracts import CloserTo, Evaluation, Evaluator, Metric, Model
-from harness.execution.inputs import forget_set, utility_texts
-from harness.execution.items import metric_items
-from harness.execution.small import MODEL, MORE_TEXTS, one_word_model, small_spec
-from harness.execution.tasks import MeasuringTask
+from harness.execution.trial.inputs import forget_set, utility_texts
+from harness.execution.trial.items import metric_items
+from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.planning.evaluators import group_faults
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
-from harness.reporting.direction import costs, deviations
 from harness.testing.shared import Conformance, left_alone
+from harness.testing.small import MODEL, MORE_TEXTS, one_word_model, small_spec
 
 RETRAINED_MODEL = f"{MODEL}-retrained"
 STUCK = "one word for ever"

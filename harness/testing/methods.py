@@ -11,15 +11,15 @@ import torch
 from pydantic import ValidationError
 
 from harness.contracts import ErasedModel, Method, Model, Number
-from harness.execution.inputs import forget_set
-from harness.execution.memorized import build_memorized
-from harness.execution.small import MODEL, forget_nll, small_spec
-from harness.execution.tasks import ErasingTask
+from harness.execution.trial.inputs import forget_set
+from harness.execution.trial.memorized import build_memorized
+from harness.execution.trial.tasks import ErasingTask
 from harness.models.loading import configuration, load_model
 from harness.planning.search_spaces import declared_faults, declared_space
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.testing.shared import Conformance, assert_unchanged, left_alone
+from harness.testing.small import MODEL, forget_nll, small_spec
 
 FIRST_STEP_RATE = 1e-5
 """The learning rate at which an epoch is a small step: the loss moves as its gradient says."""

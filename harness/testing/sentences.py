@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.messages import shown
-from harness.terminal import tell
+from harness.base.messages import shown
+from harness.base.terminal import tell
 
 _MARGIN = 10
 _WORDS = {"passed": "holds", "failed": "fails", "skipped": "—"}

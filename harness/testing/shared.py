@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from harness.execution.inputs import clear_shared
-from harness.execution.tasks import ErasingTask, MeasuringTask
+from harness.execution.trial.inputs import clear_shared
+from harness.execution.trial.tasks import ErasingTask, MeasuringTask
 from harness.records.artifacts import Artifacts
 
 

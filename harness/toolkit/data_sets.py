@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness import hub
-from harness.hub import Repository
+from harness.base import hub
+from harness.base.hub import Repository
 
 
 def data_set_commit(id: str) -> str:

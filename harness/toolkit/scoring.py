@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from harness.base.digests import file_digest
+from harness.base.hub import DESCRIPTION
 from harness.contracts import Checkpoint, Model, Sequences
-from harness.digests import file_digest
 from harness.errors import ModelError
-from harness.hub import DESCRIPTION
 from harness.models.loading import load_model, load_tokenizer, positions
 from harness.models.tokenizing import start_tokens, token_lists
 from harness.toolkit.batches import read_at_once, rows_at_once

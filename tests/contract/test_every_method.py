@@ -4,11 +4,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from harness.execution.inputs import forget_set
-from harness.execution.small import small_spec
+from harness.execution.trial.inputs import forget_set
 from harness.models.loading import load_tokenizer
 from harness.plugins import METHODS
 from harness.testing import MethodConformance
+from harness.testing.small import small_spec
 
 
 class TestEveryMethod(MethodConformance):

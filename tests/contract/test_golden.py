@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.execution.inputs import forget_set
-from harness.execution.memorized import build_memorized
-from harness.execution.small import small_spec
-from harness.execution.tasks import ErasingTask, MeasuringTask
+from harness.execution.trial.inputs import forget_set
+from harness.execution.trial.memorized import build_memorized
+from harness.execution.trial.tasks import ErasingTask, MeasuringTask
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
+from harness.testing.small import small_spec
 
 FILE = Path(__file__).with_name("golden.json")
 AGAIN = "run python tests/contract/test_golden.py, look at what it changed in golden.json, and commit that"

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from harness.execution import job_queue
-from harness.execution.jobs import Folders
+from harness.execution import inline
+from harness.execution.job import Folders
 from harness.records.journal import Journal
 from harness.records.record import Stopped
 from harness.specs import Engine
@@ -20,8 +20,8 @@ WORK = """
 import os, time
 from pathlib import Path
 import ray
-from harness.execution.jobs import Event
-from harness.execution.placement import worker_resources
+from harness.execution.job import Event
+from harness.execution.ray.placement import worker_resources
 from harness.records.journal import Journal
 from harness.records.record import Stopped
 
@@ -77,10 +77,10 @@ def our_work(tmp_path, monkeypatch):
 def test_of_a_thousand_trials_none_is_lost_inline_or_on_ray(our_work, make_job, monkeypatch):
     from our_work import work
 
-    from harness.execution.ray_tune import run_with_ray
+    from harness.execution.ray.tune import run_with_ray
 
-    monkeypatch.setattr(job_queue, "run_job", work)
-    for run, name in ((job_queue.run_inline, "inline"), (partial(run_with_ray, work="our_work:work"), "ray")):
+    monkeypatch.setattr(inline, "run_job", work)
+    for run, name in ((inline.run_inline, "inline"), (partial(run_with_ray, work="our_work:work"), "ray")):
         jobs, events = [make_job(f"{name}-{number}") for number in range(1000)], []
         run(jobs, our_work, events.append)
         kinds = Counter((event.job, event.kind) for event in events)
@@ -94,7 +94,7 @@ def test_of_a_thousand_trials_none_is_lost_inline_or_on_ray(our_work, make_job, 
 @pytest.mark.parametrize(("gpus", "together"), [(1.0, 1), (0.5, 2), (0.0, 2)])
 def test_trials_with_workers_are_placed_by_gpus_too(our_work, make_job, monkeypatch, tmp_path, gpus, together):
     """Two made-up GPUs and four CPUs: of trials that ask for two GPUs one runs at a time."""
-    from harness.execution import ray_tune
+    from harness.execution.ray import tune as ray_tune
 
     (tmp_path / "marks").mkdir()
     monkeypatch.setenv("MARKS", str(tmp_path / "marks"))

@@ -112,7 +112,7 @@ def run(tmp_path, *command, endpoint=None):
 def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_path):
     file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP)
-    fetched = run(tmp_path, "harness.prefetch", str(file), endpoint=endpoint)
+    fetched = run(tmp_path, "harness.cli", "prefetch", str(file), endpoint=endpoint)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
     assert fetched.stdout.splitlines() == [
         "here     models.0               owner/model: fetched",
@@ -124,7 +124,7 @@ def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_pa
     assert any(name.endswith("plain/train.jsonl") for name in hub.asked)
     assert not any(name.endswith(("other/train.jsonl", "flax_model.msgpack")) for name in hub.asked)
 
-    assert run(tmp_path, "harness.prefetch", str(file), "--check").returncode == 0
+    assert run(tmp_path, "harness.cli", "prefetch", str(file), "--check").returncode == 0
     results = ["--results", str(tmp_path / "results")]
     done = run(tmp_path, "harness.sweep", str(file), "--executor", "inline", *results)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -135,7 +135,7 @@ def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_pa
 def test_what_the_hub_has_not_is_said(hub, tmp_path):
     file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP.replace("owner/news", "owner/nothing"))
-    fetched = run(tmp_path, "harness.prefetch", str(file), endpoint=endpoint)
+    fetched = run(tmp_path, "harness.cli", "prefetch", str(file), endpoint=endpoint)
     assert fetched.returncode == 1
     told = "the hub has no data set 'owner/nothing' (or it is private), nor is it a folder here."
     assert f"missing  data.retain            owner/nothing (plain): {told}" in fetched.stdout

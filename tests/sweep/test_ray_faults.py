@@ -22,7 +22,7 @@ pytestmark = [
 ]
 WORK = """
 import ctypes, os, signal, time
-from harness.execution.jobs import Event
+from harness.execution.job import Event
 from harness.records.journal import Journal
 from harness.records.record import Stopped
 
@@ -46,15 +46,15 @@ for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # A shell's backg
     signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
 from pathlib import Path
 from harness.errors import ExecutorError
-from harness.execution.interruption import INTERRUPTION
-from harness.execution.threads import leave
+from harness.execution.guard.interruption import INTERRUPTION
+from harness.execution.guard.threads import leave
 
 def main():
     with INTERRUPTION.watched(signals=True):
         try:
             print("watched", flush=True)
-            from harness.execution.jobs import Folders, Job
-            from harness.execution.ray_tune import run_with_ray
+            from harness.execution.job import Folders, Job
+            from harness.execution.ray.tune import run_with_ray
             jobs = [Job.from_json(data) for data in json.loads(sys.argv[1])]
             folders = Folders(results=Path(sys.argv[2]) / "results", artifacts=Path(sys.argv[2]) / "artifacts")
             tell = lambda event: print(event.job, event.kind, event.detail, event.message, flush=True)

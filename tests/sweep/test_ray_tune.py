@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ExecutorError
-from harness.execution.jobs import Event, Folders
+from harness.execution.job import Event, Folders
 from harness.plans import StudySpec, Target
 from harness.records.journal import Journal
 from harness.records.record import Failed, Stopped
@@ -27,7 +27,7 @@ WORK = """
 import ctypes, os, signal, sys, time
 from pathlib import Path
 import ray, torch
-from harness.execution.jobs import Event
+from harness.execution.job import Event
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Stopped
 
@@ -73,8 +73,8 @@ DRIVER = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it.
 from pathlib import Path
-from harness.execution.jobs import Folders, Job
-from harness.execution.ray_tune import run_with_ray
+from harness.execution.job import Folders, Job
+from harness.execution.ray.tune import run_with_ray
 import json
 jobs = [Job.from_json(data) for data in json.loads(sys.argv[1])]
 folders = Folders(results=Path(sys.argv[2]) / "results", artifacts=Path(sys.argv[2]) / "artifacts")
@@ -131,7 +131,7 @@ def short_folder():
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory, short_folder, make_job, make_spec):
     """What one session left: its events, its journal, its folders, its output, and the home folder."""
-    from harness.execution.ray_tune import run_with_ray
+    from harness.execution.ray.tune import run_with_ray
 
     root = tmp_path_factory.mktemp("ray")
     (root / "our_work.py").write_text(WORK)
@@ -294,13 +294,13 @@ def test_ray_says_nothing_and_leaves_nothing(ran):
 
 
 def test_without_jobs_ray_is_not_started():
-    from harness.execution.ray_tune import run_with_ray
+    from harness.execution.ray.tune import run_with_ray
 
     run_with_ray([], Folders(Path("/nowhere"), Path("/nowhere")), lambda event: pytest.fail("an event"))
 
 
 def test_where_ray_does_not_start_it_is_said():
-    from harness.execution.ray_faults import starting
+    from harness.execution.ray.faults import starting
 
     said = r"^Ray did not start: The current node timed out during startup\. What is measured is kept: run the same"
     with pytest.raises(ExecutorError, match=said), starting():

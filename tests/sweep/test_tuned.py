@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from harness import load_results
-from harness.execution import candidates, job_queue, probing
+from harness.execution import inline
+from harness.execution.trial import candidates, probing
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.journal import Journal
@@ -123,7 +124,7 @@ def test_a_chosen_trial_is_the_trial_of_an_untuned_sweep_with_its_settings(undis
 def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypatch):
     shutil.copytree(undisturbed / "tuned", tmp_path / "tuned")
     before = tried(tmp_path)
-    monkeypatch.setattr("harness.execution.trial.run_job", lambda *arguments: pytest.fail("a job"))
+    monkeypatch.setattr("harness.execution.trial.run.run_job", lambda *arguments: pytest.fail("a job"))
     assert run(sweep_file, tmp_path) == 0
     assert tried(tmp_path) == before
     pd.testing.assert_frame_equal(numbers(tmp_path), numbers(undisturbed))
@@ -196,10 +197,10 @@ def test_a_method_that_reaches_nothing_is_a_result(sweep_file, tmp_path):
 
 
 def test_a_study_whose_process_died_is_unfinished_and_chooses_nothing(sweep_file, tmp_path, monkeypatch, capsys):
-    run_job, changes = job_queue.run_job, ("methods={emso: }", "tune.trials=2")
+    run_job, changes = inline.run_job, ("methods={emso: }", "tune.trials=2")
     with monkeypatch.context() as patch:
         patch.setattr(
-            job_queue, "run_job", lambda job, *others: None if job.name.startswith("emso-") else run_job(job, *others)
+            inline, "run_job", lambda job, *others: None if job.name.startswith("emso-") else run_job(job, *others)
         )
         assert run(sweep_file, tmp_path, *changes) == 1
     assert "missing: emso on miniature-s: 0 of 2 candidates are tried" in capsys.readouterr().out

@@ -19,8 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from harness.contracts import Checkpoint, LoRA
-from harness.execution.small import small_spec
-from harness.execution.tasks import ErasingTask
+from harness.execution.trial.tasks import ErasingTask
 from harness.models.adapters import is_all_of, read_adapter
 from harness.models.loading import load_model
 from harness.plugins import METHODS
@@ -28,11 +27,12 @@ from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import Engine
+from harness.testing.small import small_spec
 
 WORKER = """
 import sys
 from pathlib import Path
-from harness.execution.erasing import erase_on_worker
+from harness.execution.trial.erasing import erase_on_worker
 from harness.specs import TrialSpec
 import json, deepspeed, torch
 torch.set_num_threads(1)
@@ -284,7 +284,7 @@ def _running(tmp_path, variant):
 
 def test_workers_need_ray(tmp_path):
     from harness.errors import TrialError
-    from harness.execution.ray_train import run_on_workers
+    from harness.execution.ray.workers import run_on_workers
 
     with pytest.raises(TrialError, match="run it without --executor inline"):
         run_on_workers("a:b", spec_of("emso", Engine(name="deepspeed", workers=2)), {}, tmp_path, lambda message: None)

@@ -139,7 +139,7 @@ def test_where_the_file_system_has_no_locks_the_first_rename_wins(tmp_path, monk
     def no_locks(file, operation):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr("harness.files.fcntl.flock", no_locks)
+    monkeypatch.setattr("harness.base.files.fcntl.flock", no_locks)
     artifacts = Artifacts(tmp_path)
 
     def overtaken(folder):

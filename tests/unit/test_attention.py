@@ -15,7 +15,7 @@ from harness.models.blocks import blocks
 from harness.models.loading import architecture, load_model
 from harness.models.patch import save_patch
 from harness.models.resolving import resolve_model
-from harness.reporting.attention_figure import attention
+from harness.reporting.figures.attention import attention
 
 GPT_NEO = {
     "model_type": "gpt_neo",
@@ -232,7 +232,7 @@ def run(world, tmp_path, capsys):
 @pytest.fixture
 def unrendered(monkeypatch):
     """Leave out the seconds that the pictures themselves take."""
-    monkeypatch.setattr("harness.reporting.figures.rendered", lambda figure, kind: kind.encode())
+    monkeypatch.setattr("harness.reporting.figures.style.rendered", lambda figure, kind: kind.encode())
 
 
 def changed(world, tmp_path, block):
@@ -267,7 +267,7 @@ def test_a_patch_of_what_comes_after_them_does_not(run, unrendered, world, tmp_p
 
 def test_a_text_file_is_read_without_its_last_line_end(run, world, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("harness.reporting.attention_figure.attention", lambda *given: seen.append(given) or FIGURE)
+    monkeypatch.setattr("harness.reporting.figures.attention.attention", lambda *given: seen.append(given) or FIGURE)
     (tmp_path / "text").write_text("ab\n\n")
     assert run("--text-file", tmp_path / "text", text=None)[0] == 0
     title, tokens, visible, weights, after = seen[0]

@@ -8,12 +8,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from harness import audit
+from harness.commands import audit
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
-from harness.reporting.report import page
-from harness.reporting.texts import ranking_table
-from harness.reporting.write import write
+from harness.reporting.files import write
+from harness.reporting.page import page
+from harness.reporting.text_tables import ranking_table
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
 NOT_KNOWN = (

@@ -10,21 +10,21 @@ import pytest
 from rich.text import Text
 from transformers import BertConfig, BertForMaskedLM
 
+from harness.base.messages import printable
+from harness.base.paths import path_of
+from harness.base.terminal import SafeConsole, tell
 from harness.cli import main as lethe
 from harness.data.sequences import load_forget
 from harness.data.sources import texts
 from harness.errors import ConfigError, DataError, Fault, LetheError, ModelError
-from harness.messages import printable
 from harness.models.configurations import MOST_PARTS
 from harness.models.loading import check_model, check_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
-from harness.paths import path_of
 from harness.planning.grid import MOST_TRIALS
 from harness.planning.yaml_text import parse
-from harness.reporting.plan_table import trials_table
+from harness.reporting.plan import trials_table
 from harness.specs import Source
 from harness.sweep import main as sweep
-from harness.terminal import SafeConsole, tell
 
 VOCABULARY = 256
 

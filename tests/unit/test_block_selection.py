@@ -6,18 +6,18 @@ from html.parser import HTMLParser
 
 import pytest
 
+from harness.analysis.blocks.published import FILE, differs, published_selection
+from harness.analysis.blocks.selection import BlockSelection, block_selections
+from harness.analysis.blocks.shares import first_third, kind_shares, layer_shares, selection_frame, third_of
 from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.models.blocks import blocks, counts_by_kind, kinds_among
 from harness.records.record import Started
-from harness.reporting.block_heat_map import figure_names, heat_map, heat_maps
-from harness.reporting.block_selection import BlockSelection, block_selections
-from harness.reporting.block_shares import first_third, kind_shares, layer_shares, selection_frame, third_of
-from harness.reporting.block_tables import block_section
-from harness.reporting.figures import rendered
-from harness.reporting.published_blocks import FILE, differs, published_selection
-from harness.reporting.report import page
-from harness.reporting.write import write
+from harness.reporting.figures.blocks import figure_names, heat_map, heat_maps
+from harness.reporting.figures.style import rendered
+from harness.reporting.files import write
+from harness.reporting.page import page
+from harness.reporting.sections.blocks import block_section
 
 EVIL = "</td><script>alert('x')</script>"
 KINDS = kinds_among(())

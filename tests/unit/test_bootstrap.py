@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.reporting.bootstrap import DRAWS, cluster_draws, draws, interval, replicate_draws
-from harness.reporting.item_values import ItemValues, by_model, estimate
+from harness.statistics.bootstrap import DRAWS, cluster_draws, draws, interval, replicate_draws
+from harness.statistics.item_values import ItemValues, by_model, estimate
 
 N = 256
 SIMULATIONS = 400

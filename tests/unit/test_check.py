@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from harness import testing
-from harness.check import main
+from harness.commands.check import main
 from harness.plugins import EVALUATORS, METHODS
 
 ROOT = Path(__file__).parents[2]

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import harness.reporting
+from harness.analysis.tradeoff.curves import panels, styles
 from harness.contracts import Metric, Training
-from harness.reporting.axis_scale import axis_scale
-from harness.reporting.choosable_figure import choosable_figure, embedded, outline, settings_in_words
-from harness.reporting.curves import panels, styles
-from harness.reporting.report import page
+from harness.reporting.figures.axis_scale import axis_scale
+from harness.reporting.figures.choosable import choosable_figure, embedded, outline, settings_in_words
+from harness.reporting.page import page
 from harness.specs import CollapseBounds
 
 NUMBERS = {"ma": 0.9, "el_3": 0.3, "perplexity": 20.0, "mauve": 0.8}
 EVIL = "</script><script>alert(1)</script>&amp;<img src=x onerror=alert(1)>"
-SCRIPT = (Path(harness.reporting.__file__).parent / "choosable_figure.js").read_text(encoding="utf-8")
+SCRIPT = (Path(harness.reporting.__file__).parent / "templates" / "choosable_figure.js").read_text(encoding="utf-8")
 
 
 def metric(high=1.0, low=0.0):

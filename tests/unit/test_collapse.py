@@ -10,10 +10,10 @@ import pytest
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
-from harness.reporting.collapse import collapse_class, rules_in_words, side
-from harness.reporting.collapse import flag as flag_by
-from harness.reporting.metric_info import in_column_order
-from harness.reporting.table import read_table
+from harness.analysis.collapse import collapse_class, rules_in_words, side
+from harness.analysis.collapse import flag as flag_by
+from harness.analysis.metrics import in_column_order
+from harness.analysis.table import read_table
 from harness.specs import CollapseBounds
 
 PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"

@@ -6,9 +6,10 @@ import pandas as pd
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
+from harness.analysis.collapse_onset import Stage, onset_tables
+from harness.analysis.metrics import in_column_order
 from harness.plans import Compare
-from harness.reporting.collapse_onset import Stage, onset_markdown, onset_tables
-from harness.reporting.metric_info import in_column_order
+from harness.reporting.sections.collapse_onset import onset_markdown
 
 INFO = in_column_order([*Memorization().metrics, *Generation().metrics])
 COMPARE = Compare(utility=("perplexity",), erasure=("ma",))

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import harness.reporting
-from harness.reporting.block_heat_map import COLOURS
-from harness.reporting.colours import (
+from harness.analysis.tradeoff.curves import STYLES
+from harness.reporting.figures.blocks import COLOURS
+from harness.reporting.figures.colours import (
     BLACK,
     DARK_INK,
     DARK_PAGE,
@@ -23,10 +24,10 @@ from harness.reporting.colours import (
     text_colour,
     with_dark_colours,
 )
-from harness.reporting.curves import STYLES
-from harness.reporting.figures import INK, RED, REFERENCE_STYLES, SOFT, rendered, tradeoff
+from harness.reporting.figures.style import INK, RED, REFERENCE_STYLES, SOFT, rendered
+from harness.reporting.figures.tradeoff import tradeoff
 
-TEMPLATES = Path(harness.reporting.__file__).parent
+TEMPLATES = Path(harness.reporting.__file__).parent / "templates"
 PALETTE = [*(colour for colour, _ in STYLES), INK, SOFT, RED, *(style[2] for style in REFERENCE_STYLES.values())]
 
 

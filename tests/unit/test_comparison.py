@@ -9,29 +9,31 @@ import pytest
 from scipy import stats
 
 from evaluators.generation import Generation
+from harness.analysis.cells import Cell
+from harness.analysis.evidence import Evidence, read_evidence
+from harness.analysis.layout import model_tables
+from harness.analysis.matched.comparison import MatchedRow, matched_tables
+from harness.analysis.matched.mixture import Mixture, mix
+from harness.analysis.metrics import metric_info
+from harness.analysis.ranking import rank
+from harness.analysis.sequences.survivors import survivors
+from harness.analysis.table import table
+from harness.analysis.tradeoff.curves import curves, styles
+from harness.analysis.tradeoff.standing import standing_tables
 from harness.contracts import Checkpoint, CloserTo, Metric
 from harness.plans import Compare, StudySpec, Target
 from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
-from harness.reporting.bootstrap import cluster_draws
-from harness.reporting.comparison import MatchedRow, matched_tables
-from harness.reporting.curves import curves, styles
-from harness.reporting.evidence import Evidence, read_evidence
-from harness.reporting.item_values import estimate
-from harness.reporting.layout import Cell, model_tables
-from harness.reporting.matched_figure import matched_figure
-from harness.reporting.matched_texts import matched_frame, matched_markdown, matched_sentences
-from harness.reporting.metric_info import metric_info
-from harness.reporting.mixture import Mixture, mix
-from harness.reporting.ranking import rank
-from harness.reporting.significance import paired_p
-from harness.reporting.standing import standing_tables
-from harness.reporting.survivors import survivors
-from harness.reporting.table import table
-from harness.reporting.texts import LETTERS, markdown
+from harness.reporting.figures.matched import matched_figure
+from harness.reporting.markdown import LETTERS
+from harness.reporting.sections.matched import matched_frame, matched_markdown, matched_sentences
+from harness.reporting.text_tables import markdown
 from harness.specs import Source
+from harness.statistics.bootstrap import cluster_draws
+from harness.statistics.item_values import estimate
+from harness.statistics.significance import paired_p
 
 ITEMS = 64
 METRICS = {

@@ -8,16 +8,18 @@ import pytest
 import torch
 
 from harness.errors import ModelError
-from harness.execution import memorized, trial
-from harness.execution.jobs import Folders, Job, jobs_for
-from harness.execution.memorized import memorized_key
-from harness.execution.small import small_spec
+from harness.execution.job import Folders, Job
+from harness.execution.jobs import jobs_for
+from harness.execution.trial import memorized
+from harness.execution.trial import run as trial
 from harness.models.patch import apply_patch, save_patch
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import ABOUT, Artifacts
 from harness.records.journal import Journal
+from harness.records.memorized_key import memorized_key
 from harness.records.record import Failed, Measurement, Point
 from harness.specs import EvaluatorSpec
+from harness.testing.small import small_spec
 
 
 @pytest.fixture(scope="module")

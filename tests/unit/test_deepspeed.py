@@ -9,14 +9,15 @@ import torch
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.execution.memorized import build_memorized, memorized_key
-from harness.execution.small import small_spec
-from harness.execution.tasks import ErasingTask
+from harness.execution.trial.memorized import build_memorized
+from harness.execution.trial.tasks import ErasingTask
 from harness.models.blocks import blocks
 from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
+from harness.records.memorized_key import memorized_key
 from harness.specs import Engine
+from harness.testing.small import small_spec
 from harness.toolkit.engines import engine_for
 from harness.toolkit.engines.torch import TorchEngine
 from harness.toolkit.finetune import train, train_and_yield

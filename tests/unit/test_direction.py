@@ -7,21 +7,21 @@ import pandas as pd
 import pytest
 import yaml
 
+from harness.analysis.caveats.warnings import limits
+from harness.analysis.direction import Aims, arrow
+from harness.analysis.evidence import Evidence
+from harness.analysis.grouping import significance_groups
+from harness.analysis.layout import model_tables
+from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
+from harness.analysis.ranking import RANKS, rank
+from harness.analysis.table import _on_frontier
+from harness.analysis.tradeoff.curves import better_corner
 from harness.contracts import CloserTo, Metric
 from harness.metric import metric_of
 from harness.plans import Compare
 from harness.records.checking import record_of
 from harness.records.items import MetricItems
-from harness.reporting.curves import better_corner
-from harness.reporting.direction import Aims, arrow
-from harness.reporting.evidence import Evidence
-from harness.reporting.grouping import significance_groups
-from harness.reporting.layout import model_tables
-from harness.reporting.limits import limits
-from harness.reporting.metric_info import declarations, in_column_order, own_groups, read_declarations
-from harness.reporting.ranking import RANKS, rank
-from harness.reporting.table import _on_frontier
-from harness.reporting.texts import latex, markdown, ranking_table
+from harness.reporting.text_tables import latex, markdown, ranking_table
 
 ABOUT = {"unit": "fraction", "low": 0.0, "high": 1.0, "source": "s"}
 MA = Metric(name="ma", title="MA", better="lower", group="erasure", axis=1, **ABOUT)

@@ -11,11 +11,11 @@ import pytest
 
 from harness import cli, sweep
 from harness.contracts import Metric
-from harness.execution.jobs import Event
+from harness.execution.job import Event
 from harness.plugins import EVALUATORS
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Started
-from harness.reporting.write import written_files
+from harness.reporting.files import written_files
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = """# What is asked?
@@ -103,7 +103,7 @@ def run(file, tmp_path, monkeypatch):
 
     def go(*arguments, executor=measured):
         monkeypatch.setattr("harness.records.live_tracking.Tracker", Tracker)
-        monkeypatch.setattr("harness.execution.job_queue.run_inline", executor)
+        monkeypatch.setattr("harness.execution.inline.run_inline", executor)
         return sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline", *arguments])
 
     return go
@@ -187,7 +187,7 @@ def test_a_server_that_is_down_changes_neither_exit_code_nor_table_nor_report(
     said, left = [], []
     for server in ("http://127.0.0.1:9", ""):
         monkeypatch.setattr("harness.records.live_tracking.Tracker", RealTracker if server else Tracker)
-        monkeypatch.setattr("harness.execution.job_queue.run_inline", measured)
+        monkeypatch.setattr("harness.execution.inline.run_inline", measured)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
         shutil.rmtree(tmp_path / "results", ignore_errors=True)
         code = sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline"])

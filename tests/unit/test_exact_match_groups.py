@@ -7,20 +7,20 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from harness.analysis.evidence import Evidence, read_evidence
+from harness.analysis.metrics import metric_info
+from harness.analysis.ranking import rank
+from harness.analysis.sequences.exact_match import GROUPS, agreements
+from harness.analysis.table import table
+from harness.analysis.tradeoff.curves import styles
 from harness.contracts import Checkpoint, Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results, trial_results
-from harness.reporting.curves import styles
-from harness.reporting.evidence import Evidence, read_evidence
-from harness.reporting.exact_match_figure import agreement_figure
-from harness.reporting.exact_match_groups import GROUPS, agreements
-from harness.reporting.exact_match_table import agreement_frame, agreement_rows, why_no_groups
-from harness.reporting.figures import rendered
-from harness.reporting.metric_info import metric_info
-from harness.reporting.ranking import rank
-from harness.reporting.report import page
-from harness.reporting.table import table
-from harness.reporting.write import write
+from harness.reporting.figures.exact_match import agreement_figure
+from harness.reporting.figures.style import rendered
+from harness.reporting.files import write
+from harness.reporting.page import page
+from harness.reporting.sections.exact_match import agreement_frame, agreement_rows, why_no_groups
 from harness.specs import Source
 
 ABOUT = {"better": "lower", "unit": "tokens", "low": 0.0, "high": math.inf, "group": "erasure", "source": ""}

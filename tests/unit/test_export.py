@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli import main as lethe
+from harness.commands.export import find_point, main
 from harness.contracts import LoRA, Training
 from harness.errors import DataError
-from harness.export import find_point, main
 from harness.library import load_results
 from harness.models.adapters import LowRankAdapters, add_adapter, merged_adapter, read_adapter, save_adapter
 from harness.models.blocks import blocks

@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from evaluators.reasoning import Reasoning
-from harness.reporting.curves import STYLES, better_corner, curves, panels, styles
-from harness.reporting.figures import draw_tradeoff, rendered, tradeoff
-from harness.reporting.metric_info import in_column_order
-from harness.reporting.placement import along, label_centres
-from harness.reporting.reasoning import bars
+from harness.analysis.metrics import in_column_order
+from harness.analysis.tradeoff.curves import STYLES, better_corner, curves, panels, styles
+from harness.reporting.figures.placement import along, label_centres
+from harness.reporting.figures.reasoning import bars
+from harness.reporting.figures.style import rendered
+from harness.reporting.figures.tradeoff import draw_tradeoff, tradeoff
 
 SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")

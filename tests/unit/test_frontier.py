@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.reporting.frontier import between, crossing, crossing_weight, hypervolume, least_reaching, non_dominated
+from harness.statistics.frontier import between, crossing, crossing_weight, hypervolume, least_reaching, non_dominated
 
 NAN = math.nan
 

@@ -20,13 +20,14 @@ import numpy as np
 import pytest
 import torch
 
-from harness import cli, collate, pretrain
+from harness import cli, collate
+from harness.base.files import folder_whole, write_whole
+from harness.commands import pretrain
 from harness.errors import StorageError
-from harness.execution import inputs, judges
-from harness.execution.job_queue import run_inline
-from harness.execution.jobs import Folders, jobs_for
-from harness.execution.small import small_spec
-from harness.files import folder_whole, write_whole
+from harness.execution.inline import run_inline
+from harness.execution.job import Folders
+from harness.execution.jobs import jobs_for
+from harness.execution.trial import inputs, judges
 from harness.miniature import checkpoints
 from harness.models.fetching import convert
 from harness.models.patch import save_patch
@@ -39,6 +40,7 @@ from harness.records.record import Failed
 from harness.records.results import read_results
 from harness.sizing.size_cache import SizeCache
 from harness.specs import EvaluatorSpec
+from harness.testing.small import small_spec
 
 PAGE = 4096
 SENTENCE = re.compile(

@@ -23,25 +23,25 @@ import psutil
 import pytest
 import torch
 
-from harness.digests import digest_of
+from harness.base.digests import digest_of
 from harness.errors import TrialError
-from harness.execution import inputs
-from harness.execution.erasing import erase
-from harness.execution.fingerprint import bit_sums, changes, fingerprint, model_fingerprints
-from harness.execution.guard import guarded
-from harness.execution.inputs import SharedTexts
-from harness.execution.interruption import INTERRUPTION, SIGNALS
-from harness.execution.job_queue import run_inline
-from harness.execution.jobs import Folders, Job
-from harness.execution.memory import PeakMemory, release_free_memory
-from harness.execution.process_state import ProcessState
-from harness.execution.small import small_spec
-from harness.execution.tasks import MeasuringTask
+from harness.execution.guard.fingerprint import bit_sums, changes, fingerprint, model_fingerprints
+from harness.execution.guard.guard import guarded
+from harness.execution.guard.interruption import INTERRUPTION, SIGNALS
+from harness.execution.guard.process_state import ProcessState
+from harness.execution.inline import run_inline
+from harness.execution.job import Folders, Job
+from harness.execution.trial import inputs
+from harness.execution.trial.erasing import erase
+from harness.execution.trial.inputs import SharedTexts
+from harness.execution.trial.memory import PeakMemory, release_free_memory
+from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import EvaluatorSpec, Source, TimeLimit
+from harness.testing.small import small_spec
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")
 
@@ -444,7 +444,7 @@ def test_a_timer_that_somebody_else_set_goes_on():
 def test_a_class_that_a_plugin_had_imported_and_then_patched_is_put_back(tmp_path):
     """In a process of its own: in this one every class was seen before."""
     script = """if True:
-        from harness.execution.process_state import ProcessState
+        from harness.execution.guard.process_state import ProcessState
         ours = ProcessState.capture()
         with ours.applied():  # As a task does what it is asked for.
             from transformers import LlamaForCausalLM

@@ -15,20 +15,20 @@ from transformers import BertConfig, BertModel
 from evaluators.generation import Generation
 from evaluators.metrics.semantic_similarity import Embedder
 from evaluators.reasoning import Reasoning
-from harness import hub
+from harness.base import hub
+from harness.base.hub import Repository
+from harness.commands.prefetch import main
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget
 from harness.errors import DataError, ModelError
-from harness.execution import tasks
-from harness.execution.judges import JudgeCache
-from harness.execution.small import small_spec
-from harness.execution.tasks import MeasuringTask
-from harness.hub import Repository
+from harness.execution.trial import tasks
+from harness.execution.trial.judges import JudgeCache
+from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import ensure_local, resolve_judge, resolve_model
-from harness.prefetch import main
 from harness.records.artifacts import Artifacts
 from harness.specs import Source
+from harness.testing.small import small_spec
 
 COMMIT = "c0ffee" * 6 + "c0de"
 

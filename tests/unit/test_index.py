@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from harness import index
+from harness.commands import index
 from harness.contracts import Choice
 from harness.plans import StudySpec, Target
 from harness.records.journal import Journal

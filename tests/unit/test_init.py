@@ -7,10 +7,10 @@ import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from harness import init
+from harness.commands import init
+from harness.drafting.first_file import strength_grid
+from harness.drafting.given_texts import TextLengths, chosen_prefix, named_source
 from harness.models.families import FAMILIES
-from harness.planning.first_file import strength_grid
-from harness.planning.given_texts import TextLengths, chosen_prefix, named_source
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 

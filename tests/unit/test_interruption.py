@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import TrialError
-from harness.execution import failure as failure_module
-from harness.execution import interruption
-from harness.execution.failure import failure
-from harness.execution.interruption import Interrupted, Interruption, TimeLimitExceeded
-from harness.execution.time_limits import Clocks
+from harness.execution.guard import failure as failure_module
+from harness.execution.guard import interruption
+from harness.execution.guard.failure import failure
+from harness.execution.guard.interruption import Interrupted, Interruption, TimeLimitExceeded
+from harness.execution.guard.time_limits import Clocks
 from harness.specs import TimeLimit
 
 
@@ -190,7 +190,7 @@ def test_handlers_are_put_back_and_a_second_watcher_changes_nothing(watching):
 
 SIGNALLED = """
 import hashlib, os, signal, subprocess, sys, time
-from harness.execution.interruption import INTERRUPTION
+from harness.execution.guard.interruption import INTERRUPTION
 began = time.monotonic()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 late = lambda: print("late" if time.monotonic() - began > 2.5 else "soon", flush=True)
@@ -238,7 +238,7 @@ def test_of_signals_that_are_seen_late_it_counts_when_they_came(others):
 
 DROPPING = """
 import os, signal, time
-from harness.execution.interruption import INTERRUPTION, Interrupted
+from harness.execution.guard.interruption import INTERRUPTION, Interrupted
 
 class Finalised:
     def __init__(self, end):

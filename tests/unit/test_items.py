@@ -10,7 +10,7 @@ import torch
 from harness.contracts import Evaluation, Metric, Sequences
 from harness.data.sequences import Utility
 from harness.errors import DataError, TrialError
-from harness.execution.items import metric_items, sequence_identities
+from harness.execution.trial.items import metric_items, sequence_identities
 from harness.records.items import MetricItems, aggregated, items_file, read_items, write_items
 from harness.records.journal import Journal
 from harness.records.record import Measurement

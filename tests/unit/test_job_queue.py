@@ -3,12 +3,12 @@
 import pytest
 
 from harness.errors import StorageError
+from harness.execution.job import Event, Folders
 from harness.execution.job_queue import JobQueue
-from harness.execution.jobs import Event, Folders
-from harness.execution.memorized import memorized_key
 from harness.plans import StudySpec, Target
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
+from harness.records.memorized_key import memorized_key
 from harness.records.record import WHOLE, Candidate, Failed
 from harness.search_space import Choice
 from harness.specs import Source, TimeLimit

@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from evaluators.generation import Generation
+from harness.analysis.caveats.judges import human_readings, judge_warnings
+from harness.analysis.caveats.warnings import warnings
+from harness.commands.prefetch import hub_contents
 from harness.contracts import Checkpoint
-from harness.execution.small import small_spec
-from harness.execution.tasks import MeasuringTask
+from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plans import Plan
-from harness.prefetch import hub_contents
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
-from harness.reporting.judging import human_readings, judge_warnings
-from harness.reporting.limits import warnings
 from harness.reporting.summary import caption
 from harness.sizing.measuring_dry_run import judge_pass
+from harness.testing.small import small_spec
 from harness.toolkit.scoring import CausalJudge
 
 INFO = {metric.name: metric for metric in Generation().metrics}

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from harness.analysis.caveats.warnings import limits
 from harness.contracts import Checkpoint, Training
 from harness.records.record import Stopped
-from harness.reporting.limits import limits
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}
 ONE_SEED, ONE_RATE, NOISE = "One seed:", "ran at one learning rate", "Below the noise"

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.commands.sweep import _watched
 from harness.errors import StorageError
-from harness.execution.jobs import Event
+from harness.execution.job import Event
 from harness.records.journal import Journal
 from harness.records.record import Started
-from harness.reporting import live_report
-from harness.reporting.live_report import LiveReport
-from harness.sweep import _watched
+from harness.reporting import live as live_report
+from harness.reporting.live import LiveReport
 
 
 @pytest.fixture

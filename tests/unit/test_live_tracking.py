@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import track
+from harness.commands import track
 from harness.errors import DataError
 from harness.records import live_tracking, mlflow_database
 from harness.records.journal import Journal
 from harness.records.live_tracking import LiveTracking, only_tracking, reason_of
 from harness.records.mlflow_database import check_database, place_of
 from harness.records.record import Started
-from harness.reporting import write
+from harness.reporting import files as write
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
 

@@ -12,21 +12,23 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from harness.analysis import shown
+from harness.analysis.metrics import metric_info
+from harness.analysis.ranking import printed, rank
+from harness.analysis.shown import shown_part
+from harness.analysis.table import table
+from harness.execution.job import Event, Folders
 from harness.execution.job_queue import JobQueue
-from harness.execution.jobs import Event, Folders, jobs_for
+from harness.execution.jobs import jobs_for
 from harness.execution.progress import Progress
 from harness.planning.grid import repeated
 from harness.records.artifacts import Artifacts
 from harness.records.results import Results, trial_results
-from harness.reporting import report, shown
-from harness.reporting.bootstrap import draws, interval, row_intervals
-from harness.reporting.frontier import non_dominated
-from harness.reporting.item_values import ItemValues
-from harness.reporting.metric_info import metric_info
-from harness.reporting.ranking import printed, rank
-from harness.reporting.shown import shown_part
-from harness.reporting.table import table
-from harness.reporting.write import write
+from harness.reporting import page as report
+from harness.reporting.files import write
+from harness.statistics.bootstrap import draws, interval, row_intervals
+from harness.statistics.frontier import non_dominated
+from harness.statistics.item_values import ItemValues
 
 VARIANTS, POINTS = 4, 60
 """Fewer than are really shown."""

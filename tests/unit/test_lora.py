@@ -10,9 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from harness.contracts import Checkpoint, LoRA, Training
 from harness.errors import ModelError, TrialError
-from harness.execution.memorized import memorized_key
-from harness.execution.small import small_spec
-from harness.execution.tasks import ErasingTask
+from harness.execution.trial.tasks import ErasingTask
 from harness.models.adapters import (
     LowRankAdapters,
     add_adapter,
@@ -24,7 +22,9 @@ from harness.models.adapters import (
 )
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
+from harness.records.memorized_key import memorized_key
 from harness.specs import Engine
+from harness.testing.small import small_spec
 from harness.toolkit.finetune import train, train_and_yield
 from harness.toolkit.losses import nll_loss
 

@@ -8,17 +8,17 @@ from rich.console import Console
 
 from harness import plugins
 from harness.contracts import LoRA, Training
-from harness.execution.memorized import memorized_key
-from harness.execution.small import small_spec
 from harness.planning.plan import plan
 from harness.planning.search_spaces import searchable
 from harness.planning.trials import identified
+from harness.records.memorized_key import memorized_key
 from harness.records.run_contents import _settings
-from harness.reporting.plan_table import needs_table
+from harness.reporting.plan import needs_table
 from harness.sizing.erasing_dry_run import dry_run
 from harness.sizing.estimate import estimate_memory
 from harness.sizing.fit_check import FitCheck
 from harness.specs import Engine
+from harness.testing.small import small_spec
 
 METHODS = "methods={gradient_ascent: {epochs: [1]}, task_arithmetic: {gamma: 0.05}}"
 

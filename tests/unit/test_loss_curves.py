@@ -9,8 +9,8 @@ import torch
 
 from harness import cli
 from harness.errors import DataError
-from harness.reporting import loss_curves as curves
-from harness.reporting.loss_figure import losses
+from harness.reporting.figures import loss_curves as curves
+from harness.reporting.figures.losses import losses
 from harness.toolkit.losses import token_negative_entropy, token_nll
 
 PS = np.array([1e-4, 0.02, 0.114, 0.3, 0.5, 0.9, 0.999])

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from harness import collate
+from harness.base.messages import MOST_CHARACTERS, printable, storable
 from harness.errors import DataError, PluginError
-from harness.execution.jobs import Event
+from harness.execution.job import Event
 from harness.execution.progress import Progress
 from harness.library import load_results
-from harness.messages import MOST_CHARACTERS, printable, storable
 from harness.records import journal as journal_module
 from harness.records.journal import Journal
 from harness.records.notes import MOST_WARNINGS

@@ -13,8 +13,8 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer
 
-from harness import pretrain
-from harness.digests import file_digest
+from harness.base.digests import file_digest
+from harness.commands import pretrain
 from harness.errors import DataError
 from harness.miniature import checkpoints, corpus, data_files, documents, quality, training
 from harness.miniature.building import load

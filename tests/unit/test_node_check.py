@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from harness.execution import node_check, node_inputs
-from harness.execution.jobs import Folders
-from harness.execution.node_check import marked, node_faults, refusal, unanswered
+from harness.execution import node_inputs
+from harness.execution.job import Folders
 from harness.execution.node_inputs import differences, ends_digest, inputs_of
+from harness.execution.ray import node_check
+from harness.execution.ray.node_check import marked, node_faults, refusal, unanswered
 from harness.specs import EvaluatorSpec, Source
 
 NODE = "ab12"

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.commands.prefetch import hub_contents
 from harness.data.sequences import load_forget
 from harness.errors import DataError
 from harness.miniature import corpus
 from harness.planning.plan import plan
-from harness.prefetch import hub_contents
 from harness.specs import HOLDOUT, Source, TrialSpec
 
 MIXED = "{source: miniature, sequences: 3, not_memorized: {source: miniature, sequences: 5}}"

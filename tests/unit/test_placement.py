@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.execution.placement import trial_resources, trials_at_once, worker_resources
+from harness.execution.ray.placement import trial_resources, trials_at_once, worker_resources
 from harness.execution.ray_settings import forwarded_environment
-from harness.execution.small import small_spec
-from harness.execution.tasks import MeasuringTask
+from harness.execution.trial.tasks import MeasuringTask
 from harness.records.artifacts import Artifacts
 from harness.specs import Engine
+from harness.testing.small import small_spec
 from harness.toolkit import computing_device
 from harness.toolkit.device import computing_on, device_for
 

@@ -12,13 +12,13 @@ from transformers import BloomConfig, BloomForCausalLM
 
 from harness.data.sequences import load_forget
 from harness.errors import ConfigError
-from harness.execution.items import sequence_identities
+from harness.execution.trial.items import sequence_identities
 from harness.models.loading import load_tokenizer
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.plans import Plan
 from harness.plugins import METHODS
-from harness.reporting.plan_table import one_step_epochs, trials_table
+from harness.reporting.plan import one_step_epochs, trials_table
 from harness.specs import TimeLimit
 
 FILE = """# What is asked?

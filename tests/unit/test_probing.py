@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.execution import probing
-from harness.execution.inputs import forget_set, measured_set, validation_set
-from harness.execution.probing import asked_for, probe, selection_set, shared_probe
-from harness.execution.small import small_spec
-from harness.execution.tasks import MeasuringTask
+from harness.execution.trial import probing
+from harness.execution.trial.inputs import forget_set, measured_set, validation_set
+from harness.execution.trial.probing import asked_for, probe, selection_set, shared_probe
+from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.plans import StudySpec, Target
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
+from harness.testing.small import small_spec
 from harness.toolkit.scoring import own_perplexity
 
 

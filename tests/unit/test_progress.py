@@ -6,7 +6,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from harness.execution.jobs import Event
+from harness.execution.job import Event
 from harness.execution.progress import Progress, rounded_up
 
 

@@ -8,16 +8,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness import cli, collate, verify
+from harness import cli, collate
+from harness.analysis.published.comparison import COLLAPSED_THERE, compared_tables
+from harness.analysis.published.rows import COMPARED, FIXED_BY_NO_TABLE, differences
+from harness.commands import verify
 from harness.contracts import Checkpoint, LoRA, Training
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.journal import Journal
 from harness.records.published import PUBLISHED, published_conditions, published_tolerances
 from harness.records.record import Stopped
 from harness.records.results import PointResults
-from harness.reporting import write as reporting_write
-from harness.reporting.published import COLLAPSED_THERE, compared_tables
-from harness.reporting.published_rows import COMPARED, FIXED_BY_NO_TABLE, differences
+from harness.reporting import files as reporting_write
 from harness.specs import Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
 
 NEO = "EleutherAI/gpt-neo-125m"

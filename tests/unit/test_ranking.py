@@ -11,16 +11,16 @@ from rich.console import Console
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
+from harness.analysis.collapse import flag
+from harness.analysis.evidence import Evidence
+from harness.analysis.layout import model_tables
+from harness.analysis.metrics import in_column_order
+from harness.analysis.ranking import RANKS, average_ranks, competition_ranks, group_ranks, printed, rank
+from harness.analysis.table import read_table
 from harness.errors import DataError
 from harness.records.items import MetricItems
-from harness.reporting.collapse import flag
-from harness.reporting.evidence import Evidence
-from harness.reporting.layout import model_tables
-from harness.reporting.metric_info import in_column_order
-from harness.reporting.ranking import RANKS, average_ranks, competition_ranks, group_ranks, printed, rank
 from harness.reporting.summary import outcome
-from harness.reporting.table import read_table
-from harness.reporting.texts import ranking_table
+from harness.reporting.text_tables import ranking_table
 
 PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
 SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])

@@ -9,9 +9,9 @@ import pytest
 
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
+from harness.analysis.metrics import read_declarations
+from harness.analysis.table import LEADING, TRAILING, read_table
 from harness.errors import DataError
-from harness.reporting.metric_info import read_declarations
-from harness.reporting.table import LEADING, TRAILING, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
 

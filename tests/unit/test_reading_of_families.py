@@ -11,7 +11,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Checkpoint, Training
 from harness.errors import ModelError, TrialError
-from harness.execution.small import small_spec
 from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
 from harness.models.families import FAMILIES
 from harness.models.loading import load_model, positions, unloaded_model
@@ -19,6 +18,7 @@ from harness.models.saving import save_model
 from harness.sizing.estimate import MemoryEstimate, estimate_memory
 from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, Source
+from harness.testing.small import small_spec
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import micro_batches, train
 from harness.toolkit.losses import nll_loss

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.digests import digest_of
+from harness.base.digests import digest_of
+from harness.drafting.first_file import evaluator_lines
 from harness.errors import ConfigError
-from harness.execution.inputs import clear_shared
-from harness.execution.job_queue import run_inline
-from harness.execution.jobs import Folders, Job
-from harness.execution.small import FORGET, MODEL, MORE_TEXTS, RETAIN, small_spec
-from harness.execution.tasks import MeasuringTask
+from harness.execution.inline import run_inline
+from harness.execution.job import Folders, Job
+from harness.execution.trial.inputs import clear_shared
+from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_model
-from harness.planning.first_file import evaluator_lines
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
@@ -26,6 +25,7 @@ from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
 from harness.specs import EvaluatorSpec, TrialSpec
 from harness.testing import EvaluatorConformance
+from harness.testing.small import FORGET, MODEL, MORE_TEXTS, RETAIN, small_spec
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_npo"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from harness.analysis.evidence import read_evidence
 from harness.data.sequences import load_forget, load_utility
 from harness.data.sources import token_ids
 from harness.planning.plan import plan
 from harness.records.journal import Journal
 from harness.records.results import read_results
-from harness.reporting.evidence import read_evidence
 from harness.specs import Source
 
 CHALLENGE_MD5 = "6d85d7f2b48e34e6f96541a546a699bf"

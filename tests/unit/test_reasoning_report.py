@@ -7,12 +7,13 @@ import pytest
 
 from evaluators.memorization import Memorization
 from evaluators.reasoning import Reasoning
-from harness.reporting.figures import rendered
-from harness.reporting.layout import model_tables
-from harness.reporting.metric_info import in_column_order
-from harness.reporting.ranking import rank
-from harness.reporting.reasoning import Accuracy, answers, bars
-from harness.reporting.texts import reasoning_markdown
+from harness.analysis.layout import model_tables
+from harness.analysis.metrics import in_column_order
+from harness.analysis.ranking import rank
+from harness.analysis.reasoning import Accuracy, answers
+from harness.reporting.figures.reasoning import bars
+from harness.reporting.figures.style import rendered
+from harness.reporting.text_tables import reasoning_markdown
 
 DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}
 INFO = {name: DECLARED[name] for name in ("piqa", "reasoning", "piqa_stderr")}

@@ -14,16 +14,16 @@ from rich.console import Console
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness import collate
+from harness.analysis.caveats.warnings import limits
+from harness.analysis.erasure.recitation import is_beyond, recitations, said_first
+from harness.analysis.evidence import Evidence
+from harness.analysis.metrics import declarations, in_column_order
+from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
-from harness.reporting.csv_text import csv_text
-from harness.reporting.evidence import Evidence
-from harness.reporting.limits import limits
-from harness.reporting.metric_info import declarations, in_column_order
-from harness.reporting.recitation import is_beyond, recitations, said_first
-from harness.reporting.report import page
-from harness.reporting.texts import ranking_table
-from harness.reporting.write import write_tables
+from harness.reporting.files import write_tables
+from harness.reporting.page import page
+from harness.reporting.text_tables import ranking_table
 
 SHIPPED = in_column_order([*Memorization().metrics, *Generation().metrics])
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "perplexity": 20.0, "mauve": 0.8}

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.digests import digest_of
+from harness.base.digests import digest_of
 from harness.errors import TrialError
-from harness.execution.job_queue import run_inline
-from harness.execution.jobs import Folders, Job
-from harness.execution.redaction import failure_for_report, line_for_report, log_for_report
-from harness.execution.small import small_spec
+from harness.execution.guard.redaction import failure_for_report, line_for_report, log_for_report
+from harness.execution.inline import run_inline
+from harness.execution.job import Folders, Job
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import read_results
 from harness.records.run_contents import trial_runs
-from harness.reporting.write import write
+from harness.reporting.files import write
 from harness.specs import EvaluatorSpec
+from harness.testing.small import small_spec
 
 LEAKS = Path(__file__).parents[1] / "hostile_package" / "hostile" / "leaks.py"
 TEXT, WAYS = (runpy.run_path(str(LEAKS))[name] for name in ("TEXT", "LEAKS"))

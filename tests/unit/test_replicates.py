@@ -12,16 +12,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, GPTNeoForCausalLM
 
-from harness import pretrain
+from harness.analysis.seeds import as_measured
+from harness.analysis.table import read_table
+from harness.base.digests import file_digest, folder_digests
+from harness.commands import pretrain
 from harness.contracts import Checkpoint
-from harness.digests import file_digest, folder_digests
 from harness.miniature import building, checkpoints
 from harness.miniature.replicates import read_replicate
 from harness.models.resolving import knows_only_the_miniature
 from harness.planning.plan import plan
 from harness.plans import Plan
-from harness.reporting.aggregate import as_measured
-from harness.reporting.table import read_table
 
 SMALL = replace(checkpoints.SIZES["s"], layers=1, hidden=16, heads=2, attention=("global",), steps=2)
 DECLARED = Path(__file__).parents[2] / "results/published/emso_main_table.metrics.yaml"

@@ -12,19 +12,20 @@ import pytest
 from rich.console import Console
 
 from harness import collate
+from harness.analysis.caveats.warnings import warnings
+from harness.analysis.layout import model_tables
+from harness.analysis.metrics import metric_info
+from harness.analysis.ranking import rank
+from harness.analysis.table import table
 from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Started, Stopped
 from harness.records.results import Results, read_results, trial_results
-from harness.reporting.layout import model_tables
-from harness.reporting.limits import warnings
-from harness.reporting.metric_info import metric_info
-from harness.reporting.ranking import rank
-from harness.reporting.report import page
-from harness.reporting.table import table
-from harness.reporting.texts import latex, latex_escape, markdown, markdown_escape, ranking_table
-from harness.reporting.write import write
+from harness.reporting.files import write
+from harness.reporting.markdown import markdown_escape
+from harness.reporting.page import page
+from harness.reporting.text_tables import latex, latex_escape, markdown, ranking_table
 from harness.specs import CollapseBounds
 
 FILES = {

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from harness.planning.schema import MOST_SAMPLES, Report
 from harness.reporting.index import IndexEntry, index_page
-from harness.reporting.report import page
-from harness.reporting.samples import why_fewer
+from harness.reporting.page import page
+from harness.reporting.sections.samples import why_fewer
 
 GOOD = {"ma": 0.9, "el_3": 0.3, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 FORGET = {"kind": "forget", "prompt": "p", "generated": "g", "reference": "r"}

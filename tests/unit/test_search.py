@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.execution.bisection import NARROW, next_strength
-from harness.execution.search import STARTUP, is_bisected, is_over, next_settings, objectives
+from harness.execution.search.proposals import STARTUP, next_settings, objectives
+from harness.planning.bisection import NARROW, next_strength
+from harness.planning.studies import is_bisected, is_over
 from harness.plans import StudySpec, Target
 from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
 from harness.records.studies import study_results
@@ -261,7 +262,7 @@ def test_the_chosen_point_is_the_cheapest_that_reaches_and_has_not_collapsed(mak
 
 
 def test_planning_needs_neither_ray_nor_optuna():
-    imports = "import sys, harness.execution.jobs, harness.planning.plan, harness.reporting.plan_table"
+    imports = "import sys, harness.execution.jobs, harness.planning.plan, harness.reporting.plan"
     code = f"{imports}; sys.exit(bool({{'ray', 'optuna'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -269,7 +270,8 @@ def test_planning_needs_neither_ray_nor_optuna():
 def test_a_search_leaves_ray_as_a_sweep_on_it_needs_it():
     """Ray reads some of its settings while it is imported, and a search imports it first."""
     code = (
-        "import os, sys, harness.execution.search; from harness.execution.ray_settings import set_ray_environment;"
+        "import os, sys, harness.execution.search.proposals;"
+        "from harness.execution.ray_settings import set_ray_environment;"
         "assert 'ray' not in sys.modules, 'planning would wait for it'; set_ray_environment();"
         "print(os.environ['RAY_CHDIR_TO_TRIAL_DIR'], os.environ['RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER'])"
     )
@@ -280,7 +282,7 @@ def test_a_search_leaves_ray_as_a_sweep_on_it_needs_it():
 
 def test_asking_for_a_candidate_sets_them_first(make_study, monkeypatch):
     order = []
-    monkeypatch.setattr("harness.execution.search.set_ray_environment", lambda: order.append("set"))
+    monkeypatch.setattr("harness.execution.search.proposals.set_ray_environment", lambda: order.append("set"))
     study = make_study("walk")
     next_settings(study, 1, [candidate(study, 0, DEFAULTS["walk"], [(1, 0.8, 5.0)])])
     assert order == ["set"]

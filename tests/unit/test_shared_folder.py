@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.files import folder_whole, write_whole
+from harness.base.files import folder_whole, write_whole
 from harness.models.fetching import convert
 from harness.models.patch import save_patch
 from harness.models.saving import save_model

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import yaml
 
+from harness.analysis.published.rows import points_of
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
 from harness.plans import Compare
 from harness.plugins import METHODS
 from harness.records.published import published_conditions
 from harness.records.results import Results, trial_results
-from harness.reporting.published_rows import points_of
 from harness.specs import HOLDOUT
 
 SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"

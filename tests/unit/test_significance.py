@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.reporting.bootstrap import draws, interval
-from harness.reporting.item_values import ItemValues
-from harness.reporting.significance import groups, holm, paired_p, two_part_p
+from harness.statistics.bootstrap import draws, interval
+from harness.statistics.item_values import ItemValues
+from harness.statistics.significance import groups, holm, paired_p, two_part_p
 
 N = 256
 SIMULATIONS = 1000

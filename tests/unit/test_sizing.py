@@ -13,8 +13,8 @@ import torch
 from transformers import GPTNeoConfig
 
 from harness.contracts import Checkpoint, ErasedModel, Training
-from harness.execution.memorized import build_memorized
-from harness.execution.tasks import ErasingTask
+from harness.execution.trial.memorized import build_memorized
+from harness.execution.trial.tasks import ErasingTask
 from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plugins import METHODS

@@ -8,9 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from transformers import GPTNeoConfig, Qwen2MoeConfig
 
+from harness.base.digests import digest_of
 from harness.contracts import Checkpoint, ErasedModel, Training
-from harness.digests import digest_of
-from harness.execution.small import small_spec
 from harness.plugins import METHODS
 from harness.sizing import size_cache
 from harness.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
@@ -20,6 +19,7 @@ from harness.sizing.estimate import MemoryEstimate, estimate_memory
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, Source
+from harness.testing.small import small_spec
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ import pytest
 
 from evaluators.generation import Generation
 from evaluators.reasoning import Reasoning
+from harness.analysis.metrics import declarations, metric_info
+from harness.analysis.table import LEADING, TRAILING, read_table
+from harness.analysis.table import table as make_table
+from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.records.record import Failed, Started, Stopped
 from harness.records.results import Results, trial_results
-from harness.reporting.csv_text import csv_text
-from harness.reporting.metric_info import declarations, metric_info
-from harness.reporting.table import LEADING, TRAILING, read_table
-from harness.reporting.table import table as make_table
 from harness.specs import CollapseBounds
 
 NUMBERS = {"memorization": {"el_3": 0.3, "ma": 0.9}, "generation": {"perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}}

@@ -23,7 +23,7 @@ from evaluators.metrics.repetition import div_n, rep_n, table_div_n, table_rep_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
-from harness.execution.tasks import MeasuringTask
+from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
 from harness.specs import Source

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.execution.temporary_folder import temporary_folder
+from harness.execution.ray.temporary_folder import temporary_folder
 
 HOLDING = """
 import subprocess, sys, tempfile, time
 tempfile.tempdir = sys.argv[1]
-from harness.execution.temporary_folder import temporary_folder
+from harness.execution.ray.temporary_folder import temporary_folder
 print("starts", flush=True)
 for _ in range(1000):
     with temporary_folder() as folder:
@@ -88,7 +88,7 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_for_good(base):
 STAYING = """
 import subprocess, sys, tempfile, time
 tempfile.tempdir = sys.argv[1]
-from harness.execution.temporary_folder import temporary_folder
+from harness.execution.ray.temporary_folder import temporary_folder
 with temporary_folder() as folder, (folder / "log").open("w") as log:
     agent = subprocess.Popen(["sleep", "600"], stdout=log, start_new_session=True)
     print(folder.parent.name, agent.pid, flush=True)

@@ -13,8 +13,8 @@ COMMAND = """
 import sys, time
 from contextlib import nullcontext
 from pathlib import Path
-from harness.execution.command import run_command
-from harness.terminal import SafeConsole, console, tell
+from harness.commands.command import run_command
+from harness.base.terminal import SafeConsole, console, tell
 from rich.live import Live
 
 def main():

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from harness.errors import TrialError
-from harness.execution.threads import no_thread_left
+from harness.execution.guard.threads import no_thread_left
 
 
 def test_a_thread_left_behind_is_named_and_one_that_ends_is_not():
@@ -35,7 +35,7 @@ def test_a_pool_and_a_daemon_may_stay():
 
 LEAVING = """
 import atexit, threading, time
-from harness.execution.threads import leave
+from harness.execution.guard.threads import leave
 atexit.register(print, "at exit")
 if {left}:
     threading.Thread(target=time.sleep, args=(600,)).start()

@@ -14,17 +14,17 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from evaluators.reasoning import Reasoning
+from harness.analysis.caveats.readings import readings_of
+from harness.commands.figure import _tokens
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
-from harness.execution.small import small_spec
-from harness.figure import _tokens
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.reading import how_it_reads, judge_facts, judges_start_with, stored_precision, text_ends, text_start
 from harness.models.resolving import resolve_model
 from harness.models.tokenizing import start_tokens, token_lists
 from harness.planning.trials import _judge_identity
-from harness.reporting.readings import readings_of
 from harness.specs import Source, TrialSpec
+from harness.testing.small import small_spec
 from harness.toolkit import CausalJudge, judge_key
 
 ROOT = Path(__file__).parents[2]

@@ -23,6 +23,7 @@ from mlflow.entities import ViewType
 from mlflow.exceptions import MlflowException
 
 from harness import cli
+from harness.analysis.tradeoff.curves import STYLES
 from harness.errors import DataError
 from harness.library import load_results
 from harness.plans import StudySpec, Target
@@ -34,9 +35,8 @@ from harness.records.results import Results, trial_results
 from harness.records.saved_views import addresses
 from harness.records.studies import study_results
 from harness.records.tracking import Tracker
-from harness.reporting.curves import STYLES
+from harness.reporting.files import written_files
 from harness.reporting.point_tags import point_tags
-from harness.reporting.write import written_files
 from harness.specs import EvaluatorSpec, Source
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"

@@ -8,10 +8,10 @@ import pytest
 
 from harness.contracts import Training
 from harness.errors import ConfigError
-from harness.execution.tuned import largest_candidate
 from harness.planning import tuning
 from harness.planning.plan import plan
 from harness.planning.search_spaces import declared_faults, declared_space
+from harness.planning.studies import largest_candidate
 from harness.plans import Compare, Plan, Target
 from harness.plugins import METHODS
 from harness.search_space import Choice, LogUniform

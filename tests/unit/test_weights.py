@@ -22,9 +22,9 @@ from transformers import (
 )
 
 from evaluators.metrics.semantic_similarity import Embedder
-from harness import digests
+from harness.base import digests
 from harness.errors import ModelError
-from harness.execution.judges import JudgeCache
+from harness.execution.trial.judges import JudgeCache
 from harness.models import resolving
 from harness.models.loading import check_encoder, check_model, load_encoder, load_model
 from harness.models.resolving import resolve_model

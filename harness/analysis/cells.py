@@ -1,0 +1,67 @@
+"""Numbers as text: the same in every table, figure and sentence."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.analysis.seeds import strengths
+from harness.contracts import Metric
+
+NOTHING = "–"
+
+Mark = Literal["", "best", "second"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number, as printed."""
+
+    text: str
+    mark: Mark
+    interval: str = ""
+    """Its 95 % interval, `0.721–0.769`; '' where nothing tells it."""
+    letters: str = ""
+    """Methods that share a letter in a column cannot be told apart; '' where nothing was compared."""
+
+
+def interval_cell(value: float, low: float, high: float, metric: Metric, letters: str = "", mark: Mark = "") -> Cell:
+    """Return a number as printed, with its interval where there is one."""
+    interval = "" if math.isnan(low) else f"{number(low, metric)}–{number(high, metric)}"
+    return Cell(number(value, metric), mark, interval, letters)
+
+
+def number(value: float, metric: Metric | None = None) -> str:
+    """Return a number as a table prints it: three decimals; two where the metric has no bound.
+
+    Example:
+        >>> number(0.61549), number(float("nan"))
+        ('0.615', '–')
+    """
+    if math.isnan(value):
+        return NOTHING
+    bounded = metric is None or math.isfinite(metric.high)
+    return f"{value:.3f}" if bounded else f"{value:.2f}" if abs(value) < 1e5 else f"{value:.1e}"
+
+
+def split_title(title: str) -> tuple[str, str]:
+    """Return a metric's title and its subscript.
+
+    Example:
+        >>> split_title("EL_3"), split_title("MAUVE"), split_title("my_score")
+        (('EL', '3'), ('MAUVE', ''), ('my_score', ''))
+    """
+    parts = re.fullmatch(r"(.+)_(\d+)", title)
+    return (parts[1], parts[2]) if parts else (title, "")
+
+
+def strength_text(name: str, value: float) -> str:
+    """Return a point's strength for a table: `gamma 0.05`; '' for a reference row.
+
+    Example:
+        >>> strength_text("gamma", 0.05), strength_text("", float("nan"))
+        ('gamma 0.05', '')
+    """
+    return f"{name} {strengths([value])}".strip()

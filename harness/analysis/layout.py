@@ -1,0 +1,180 @@
+"""The paper's table as plain data: one for each model, its rows in groups, its numbers as text.
+
+Markdown, LaTeX, HTML and the terminal print the same cells; none of them computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.analysis.cells import NOTHING, Cell, Mark, interval_cell
+from harness.analysis.collapse import verdict
+from harness.analysis.direction import Aims
+from harness.analysis.evidence import Evidence
+from harness.analysis.grouping import Letters, significance_groups
+from harness.analysis.metrics import group_title, metrics_in, own_groups, table_metrics
+from harness.analysis.ranking import ERASED_NOTHING, RankedTable, competition_ranks, rank_names
+from harness.analysis.seeds import ranked_rows
+from harness.contracts import Metric
+from harness.specs import REFERENCE_ROWS
+
+RANK_TITLES = ("Erasure", "Generation", "Average")
+SECTIONS = {
+    "memorized_model": ("w/ MM", "need a memorized model"),
+    "retain_data": ("w/ RD", "need retain data"),
+    "none": ("w/o REF", "need no reference"),
+}
+"""A method's `reference` to its group's title in the paper, and what that means."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One variant of one model, over all its seeds."""
+
+    variant: str
+    label: str
+    strength: str
+    """`epochs 7`; '' for reference rows."""
+    cells: tuple[Cell, ...]
+    """One for each metric of the table."""
+    ranks: tuple[str, ...]
+    """Erasure, generation, average, and of every group that is an evaluator's own; `–` where not ranked."""
+    collapsed: bool
+    verdict: str
+    """The worst collapse class of its seeds, with what told it; '' for reference rows."""
+    note: str
+    """Why a rank is missing; '' if none is."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """The rows that need the same reference."""
+
+    title: str
+    meaning: str
+    rows: tuple[TableRow, ...]
+
+
+@dataclass(frozen=True)
+class ModelTable:
+    """One model's part of the main table."""
+
+    model: str
+    metrics: tuple[Metric, ...]
+    rank_titles: tuple[str, ...]
+    sections: tuple[Section, ...]
+    """The first holds the reference rows and has no title."""
+    best_first: tuple[TableRow, ...]
+    """The other rows, in the ranking's order."""
+
+    def groups(self) -> list[tuple[str, int]]:
+        """Return each metric group's title with the number of its columns."""
+        names = [metric.group for metric in self.metrics]
+        return [(group_title(name), names.count(name)) for name in dict.fromkeys(names)]
+
+    def rows(self) -> list[TableRow]:
+        """Return the rows of all sections."""
+        return [row for section in self.sections for row in section.rows]
+
+
+@lru_cache(maxsize=1)  # Three texts show it, and its tests take the longest.
+def model_tables(ranked: RankedTable) -> list[ModelTable]:
+    """Return the main table of every model: reference rows on top, then the ranked points by group."""
+    chosen = ranked_rows(ranked.table)
+    return [
+        _model_table(ranked, model, *(frame[frame["model"] == model] for frame in (chosen, ranked.ranking)))
+        for model in ranked.table["model"].unique()
+    ]
+
+
+def _model_table(whole: RankedTable, model: str, ranked: pd.DataFrame, ranking: pd.DataFrame) -> ModelTable:
+    """Return one model's table of the whole one; `ranked` are its rows that stand for a variant."""
+    metrics = table_metrics(whole.info) or metrics_in(whole.info, "reasoning")
+    table = whole.table[whole.table["model"] == model]
+    of_references = [table[table["method"] == name] for name in REFERENCE_ROWS]
+    row = partial(_table_row, metrics=metrics, evidence=whole.evidence, names=rank_names(whole.info))
+    references = [row(seeds, marks={}, ranks={}, letters={}) for seeds in of_references if len(seeds)]
+    is_idle = ranked["variant"].isin(ranking.loc[ranking["unranked"] == ERASED_NOTHING, "variant"])
+    marks = {} if ranking["recited"].eq(False).any() else _marks(ranked[~is_idle], metrics, whole.aims)
+    by_variant = {str(variant): seeds for variant, seeds in ranked.groupby("variant", sort=False)}
+    letters = significance_groups(by_variant, metrics, whole.evidence, whole.aims)
+    rows: dict[str, TableRow] = {}
+    by_reference: dict[str, list[TableRow]] = {name: [] for name in SECTIONS}
+    ranks_of = {
+        each["variant"]: {str(name): value for name, value in each.items()} for each in ranking.to_dict("records")
+    }
+    for variant, seeds in by_variant.items():
+        ranks = ranks_of[variant]
+        rows[variant] = row(seeds, marks=marks, ranks=ranks, letters=letters)
+        by_reference.setdefault(ranks["reference"], []).append(rows[variant])
+    sections = [Section("", "", tuple(references))]
+    sections += [Section(*SECTIONS.get(name, ("", "")), tuple(group)) for name, group in by_reference.items()]
+    best_first = tuple(rows[variant] for variant in ranking["variant"])
+    titles = (*RANK_TITLES, *map(group_title, own_groups(whole.info)))
+    return ModelTable(model, tuple(metrics), titles, tuple(section for section in sections if section.rows), best_first)
+
+
+def _table_row(
+    seeds: pd.DataFrame,
+    *,
+    metrics: Sequence[Metric],
+    evidence: Evidence,
+    names: Sequence[str],
+    marks: Mapping[tuple[str, str], Mark],
+    ranks: Mapping[str, Any],
+    letters: Letters,
+) -> TableRow:
+    """Return the row of a variant; `ranks` is its row of the ranking, empty for a reference row, `names` its ranks."""
+    first = seeds.iloc[0]
+    return TableRow(
+        variant=first["variant"],
+        label=first["label"],
+        strength=f"{ranks.get('strength_name', '')} {ranks.get('strength', '')}".strip(),
+        cells=tuple(_cell(seeds, metric, evidence, marks, letters) for metric in metrics),
+        ranks=tuple(_rank_text(ranks, name) for name in names),
+        collapsed=bool(seeds["collapsed"].eq(True).any()),
+        verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", "")),
+        note=ranks.get("unranked", ""),
+    )
+
+
+def _cell(
+    seeds: pd.DataFrame,
+    metric: Metric,
+    evidence: Evidence,
+    marks: Mapping[tuple[str, str], Mark],
+    letters: Letters,
+) -> Cell:
+    """Return a metric's mean over the seeds, its interval, and what sets it apart from others."""
+    key = seeds.iloc[0]["variant"], metric.name
+    interval = evidence.interval(seeds, metric)
+    mean = float(seeds[metric.name].mean(skipna=False))
+    return interval_cell(mean, *interval, metric, letters.get(key, ""), marks.get(key, ""))
+
+
+def _rank_text(ranks: Mapping[str, Any], name: str) -> str:
+    """Return a rank with its interval, where several seeds gave one: `=2 (1–3)`."""
+    low, high = ranks.get(f"{name}_low", ""), ranks.get(f"{name}_high", "")
+    interval = f" ({low}–{high})" if isinstance(low, str) and low else ""
+    return f"{ranks[name]}{interval}" if ranks.get(name) else NOTHING
+
+
+def _marks(ranked: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> dict[tuple[str, str], Mark]:
+    """Return (variant, metric) of the best and second-best numbers of methods that take a rank, if several."""
+    left_out = set(ranked.loc[ranked["collapsed"].eq(True) | ranked["control"], "variant"])
+    kept = dict(list(ranked[~ranked["variant"].isin(left_out)].groupby("variant")))
+    if len(kept) < 2:
+        return {}
+    marks: dict[tuple[str, str], Mark] = {}
+    for metric in metrics:
+        costs = np.array([aims.cost(rows, metric) for rows in kept.values()])
+        for variant, rank in zip(kept, competition_ranks(costs), strict=True):
+            if rank in (1, 2):
+                marks[str(variant), metric.name] = "best" if rank == 1 else "second"
+    return marks

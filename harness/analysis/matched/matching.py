@@ -1,0 +1,113 @@
+"""Where a variant meets a limit: the points, or the mixtures of two neighbours, that stand for it there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.analysis.direction import Aims, costs, deviations
+from harness.analysis.matched.limit import Limit
+from harness.analysis.matched.mixture import Mixture, mixed_number, mixing_scale
+from harness.analysis.tradeoff.trajectories import Columns, Trajectory
+from harness.contracts import CloserTo, Metric
+from harness.records.studies import StudyResults
+from harness.specs import TrialSpec
+from harness.statistics.frontier import crossing
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is known of one variant on one model."""
+
+    name: str
+    label: str
+    trajectories: Sequence[Trajectory]
+    studies: Sequence[StudyResults]
+    """One for each replicate of the model, if it was tuned."""
+
+    @property
+    def budget(self) -> str:
+        """Return what its search was given; '' where nothing was tuned."""
+        tried = sum(len(study.candidates) for study in self.studies)
+        return f"{tried} candidates, {sum(study.optimiser_steps for study in self.studies)} steps" if tried else ""
+
+
+def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], aims: Aims) -> list[Mixture]:
+    """Return what stands for a variant at the limit, in each replicate; nothing if any does not reach it."""
+    if variant.studies and limit.target:
+        return _chosen(variant, limit.target, specs)
+    reported = limit.reported[0]
+    reaching = [mixtures for one in variant.trajectories if (mixtures := _crossings(one, limit, aims))]
+
+    def cost(mixtures: Sequence[Mixture]) -> float:
+        numbers_R = np.array([mixed_number(mixture, reported) for mixture in mixtures])
+        return float(
+            costs(deviations(numbers_R.mean(keepdims=True), reported, mean_aim(mixtures, reported, aims)), reported)[0]
+        )
+
+    return min(reaching, key=cost, default=[])
+
+
+def _chosen(variant: Variant, target: str, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
+    """Return the points that tuning chose for the target, one for each replicate; nothing if any lacks one."""
+    chosen = [
+        _at(rows, place)
+        for one in variant.trajectories
+        for rows in one.replicates
+        for place, (trial_id, strength) in enumerate(zip(rows["trial_id"], rows["strength"], strict=True))
+        if specs[trial_id].targets.get(target) == strength
+    ]
+    if len(chosen) < sum(len(study.spec.seeds) for study in variant.studies):
+        return []
+    in_order = sorted(chosen, key=lambda row: (row["replicate"][0], row["replicate_seed"][0]))
+    return [Mixture(row, (1.0,)) for row in in_order]
+
+
+def _at(rows: Columns, *places: int) -> Columns:
+    return {name: column[list(places)] for name, column in rows.items()}
+
+
+def _crossings(trajectory: Trajectory, limit: Limit, aims: Aims) -> list[Mixture]:
+    """Return where a trajectory meets the limit in each replicate; nothing if in any it does not."""
+    mixtures = []
+    for rows in trajectory.replicates:
+        sign = _side_of_original(rows, limit)
+        by_P = sign * mixing_scale(rows[limit.metric.name], limit.metric)
+        of_P = costs(aims.deviations(rows, limit.reported[0]), limit.reported[0])
+        at_limit = sign * float(mixing_scale(np.array(limit.of(rows)), limit.metric))
+        at = crossing(at_limit, by_P, of_P, "down" if limit.is_erasure else "up")
+        if at is None and not limit.is_erasure and (known := np.flatnonzero(~np.isnan(by_P) & ~np.isnan(of_P))).size:
+            # It never costs that much: what it erases at the most is within the limit.
+            mixtures.append(Mixture(_at(rows, int(known[np.argmin(of_P[known])])), (1.0,)))
+        elif at is None:
+            return []
+        elif at.is_measured:
+            mixtures.append(Mixture(_at(rows, at.right if at.weight else at.left), (1.0,)))
+        else:
+            mixtures.append(Mixture(_at(rows, at.left, at.right), (1 - at.weight, at.weight)))
+    return mixtures
+
+
+def _side_of_original(rows: Columns, limit: Limit) -> float:
+    """Return 1 where the metric is to fall, or may only rise, to the limit, and -1 where it is the other way round."""
+    if isinstance(limit.metric.better, CloserTo):
+        return 1.0 if rows[limit.metric.name][0] > limit.of(rows) else -1.0
+    return 1.0 if limit.metric.better == "lower" else -1.0
+
+
+def mean_aim(mixtures: Sequence[Mixture], metric: Metric, aims: Aims) -> float:
+    """Return what a metric's mean over mixtures is to be close to; NaN for a metric without an aim."""
+    return float(np.mean([np.dot(mixture.weights, aims.of(mixture.rows, metric)) for mixture in mixtures]))
+
+
+def least_cost(one: Trajectory, metric: Metric, aims: Aims) -> tuple[float, float]:
+    """Return the least that a trajectory's metric costs, and what it is there: means over the replicates."""
+    least = []
+    for rows in one.replicates:
+        costs_P = costs(aims.deviations(rows, metric), metric)[1:]
+        place = int(np.argmin(np.where(np.isnan(costs_P), np.inf, costs_P)))
+        least.append((costs_P[place], rows[metric.name][1 + place]))
+    cost, value = np.mean(least, axis=0)
+    return float(cost), float(value)

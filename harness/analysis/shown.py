@@ -1,0 +1,113 @@
+"""What figures, tables and the report show of a large sweep: a part that a person can read, and a word on the rest.
+
+table.csv and ranking.csv have everything, and ranks are among everything; only what is shown is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+
+from harness.analysis.ranking import RankedTable
+from harness.records.results import Results, TrialResults
+from harness.specs import REFERENCE_ROWS
+
+VARIANTS = 40
+"""Of each model, at most: every two of them are compared."""
+POINTS = 2000
+"""In all, seeds counted, as far as leaving out strengths allows: means over seeds are of all seeds."""
+FEWEST_STRENGTHS = 8
+"""Of a variant, however many points there are."""
+TRIALS = 2000
+"""Whose costs are listed."""
+UNFINISHED = 40
+"""Trials that failed or are missing, told one by one."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The part of a sweep that is shown."""
+
+    results: Results
+    """The trials of all points that are shown, and the first of those that failed or are missing."""
+    ranked: RankedTable
+    note: str
+    """What is left out, and where it is; '' where nothing is."""
+
+
+def shown_part(results: Results, ranked: RankedTable) -> Shown:
+    """Return what is shown of a sweep: the same objects where that is all of it."""
+    part, note = shown_table(ranked)
+    if part is ranked and len(results.trials) <= TRIALS:
+        return Shown(results, ranked, note)
+    measured, points = set(part.table["trial_id"]), set(part.table["point_id"])
+    shown = [trial for trial in results.trials if trial.spec.trial_id in measured]
+    unfinished = [trial for trial in results.unfinished if trial.spec.trial_id not in measured]
+    trials = tuple(_with_points(trial, points) for trial in (*shown, *unfinished[:UNFINISHED]))
+    plan = replace(results.plan, trials=tuple(trial.spec for trial in trials))
+    return Shown(replace(results, plan=plan, trials=trials), part, note)
+
+
+def _with_points(trial: TrialResults, points: set[str]) -> TrialResults:
+    kept = [point for point in trial.points if not point.measurements or trial.spec.point_id(point.strength) in points]
+    return replace(trial, points=tuple(kept))
+
+
+@lru_cache(maxsize=1)
+def shown_table(ranked: RankedTable) -> tuple[RankedTable, str]:
+    """Return the rows that are shown, and what is left out of them in words; the same table if that is nothing.
+
+    Erasure is as it is ranked: see `RankedTable.on_recited`.
+    """
+    ranked = ranked.on_recited
+    table = ranked.table
+    is_reference = table["method"].isin(REFERENCE_ROWS)
+    rank_order = ranked.ranking[["model", "variant"]]
+    in_order = pd.concat([rank_order, table.loc[~is_reference, ["model", "variant"]]]).drop_duplicates()
+    kept = pd.MultiIndex.from_frame(in_order.groupby("model", sort=False).head(VARIANTS))
+    is_shown = is_reference | _of_variants(table, kept)
+    if is_shown.sum() > POINTS:
+        is_shown = is_reference | (
+            is_shown & _is_even(table[is_shown & ~is_reference]).reindex(table.index, fill_value=False)
+        )
+    ranking = ranked.ranking[_of_variants(ranked.ranking, kept)]
+    if is_shown.all() and len(ranking) == len(ranked.ranking):
+        return ranked, ""
+    note = (
+        f"Shown are {int(is_shown.sum()):,} of {len(table):,} points, of {len(kept):,} of {len(in_order):,} rows: "
+        "those that rank best on each model. table.csv and ranking.csv have all of them, and the ranks are among all."
+    )
+    return replace(ranked, table=table[is_shown], ranking=ranking), note
+
+
+def _of_variants(rows: pd.DataFrame, kept: pd.MultiIndex) -> pd.Series:
+    return pd.Series(pd.MultiIndex.from_frame(rows[["model", "variant"]]).isin(kept), index=rows.index)
+
+
+def _is_even(rows: pd.DataFrame) -> pd.Series:
+    """Return which rows are kept of too many: of each variant its ranked point, and strengths at even distances."""
+    variants = rows.groupby(["model", "variant"], sort=False)
+    is_kept = rows["ranked"].copy()
+    for _, points in variants:
+        seeds = max(1, points["seed"].nunique())
+        strengths = evenly(
+            np.sort(points["strength"].unique()), max(FEWEST_STRENGTHS, POINTS // variants.ngroups // seeds)
+        )
+        is_kept[points.index] |= points["strength"].isin(strengths)
+    return is_kept
+
+
+def evenly(values: Sequence[float] | np.ndarray, count: int) -> list[float]:
+    """Return so many of the values at even distances, the first and the last among them.
+
+    Example:
+        >>> evenly([1.0, 2.0, 3.0, 4.0, 5.0], 3), evenly([1.0, 2.0], 3)
+        ([1.0, 3.0, 5.0], [1.0, 2.0])
+    """
+    if len(values) <= count:
+        return [float(value) for value in values]
+    return [float(values[place]) for place in np.linspace(0, len(values) - 1, count).round().astype(int)]

@@ -1,0 +1,247 @@
+"""The table: one row for every measured point, from the journal or from a table.csv."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.analysis.collapse import flag
+from harness.analysis.direction import Aims, costs
+from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
+from harness.analysis.metrics import MetricInfo, first_axes, read_declarations
+from harness.base.csv_text import unescape
+from harness.base.files import read_regular
+from harness.base.messages import shown as shown_text
+from harness.base.messages import storable
+from harness.contracts import Metric, Number
+from harness.errors import DataError
+from harness.plans import Compare
+from harness.records.results import PointResults, Results, TrialResults
+from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
+from harness.statistics.frontier import non_dominated
+
+LEADING = (
+    *("sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
+    *("targets", "engine", "precision", "definition", "judged_by_original"),
+)
+TRAILING = (
+    *(
+        "collapsed",
+        "collapse_class",
+        "collapse_reason",
+        "ranked",
+        "control",
+        "frontier",
+        "stop_reason",
+        "erase_seconds",
+        "measure_seconds",
+    ),
+    *("peak_memory_bytes", "trial_id", "point_id"),
+)
+STANDARD_ERROR = "{}_stderr"
+"""The column of a metric's standard error over the texts that it is a mean of, where its evaluator notes one."""
+_FLOATS = ("strength", "erase_seconds", "measure_seconds")
+
+
+def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) -> pd.DataFrame:
+    """Return one row for each measured point of the sweep, with the columns of table.csv.
+
+    A metric that a point lacks is NaN. `ranked` marks the one point of each trial, at most, that
+    stands for its method in the ranking; a `control` is shown without a rank. With the evidence of its
+    items each metric has its 95 % interval (`ma_low`, `ma_high`), and a standard error that counts copies once.
+    """
+    rows = []
+    for trial in results.trials:
+        ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant), results.plan.first_target)
+        is_control = trial.spec.variant in results.plan.controls
+        rows += [_row(point, point is ranked, is_control) for point in trial.measured]
+    if evidence:
+        _count_copies_once(rows, info, evidence)
+    errors = [
+        name for name in map(STANDARD_ERROR.format, info) if name not in info and any(name in row for row in rows)
+    ]
+    bounds = interval_columns([row["point_id"] for row in rows], info, evidence) if evidence else {}
+    numbers = [*info, *errors, *bounds]
+    frame = pd.DataFrame(rows).assign(frontier=False, **bounds).reindex(columns=[*LEADING, *numbers, *TRAILING])
+    flagged = flag(_typed(frame, numbers), info, results.plan.collapse)
+    flagged.loc[flagged["method"].isin(UNSEEN_ROWS), ["collapse_class", "collapse_reason"]] = ""
+    return flagged.assign(frontier=_on_frontier(flagged, info, results.plan.compare))
+
+
+def _count_copies_once(rows: Iterable[dict[str, Any]], info: MetricInfo, evidence: Evidence) -> None:
+    """Set the standard errors that evaluators noted of texts of which some are copies."""
+    for row in rows:
+        for name, metric in info.items():
+            error = error_over_texts(row["point_id"], metric, evidence)
+            if error is not None and STANDARD_ERROR.format(name) in row:
+                row[STANDARD_ERROR.format(name)] = error
+
+
+def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
+    """Return which points no other of their method beats, by model and seed, whatever setting made them."""
+    axes = first_axes(info, compare)
+    is_first = pd.Series(False, index=table.index)
+    erased = table[~table["method"].isin(REFERENCE_ROWS)]
+    if axes[0] is None or axes[1] is None:
+        return is_first
+    aims = Aims(table)
+    for _, points in erased.groupby(["model", "seed", "method"], sort=False):
+        erasure_P, utility_P = (costs(aims.deviations(points, metric), metric) for metric in axes if metric)
+        is_first[points.index] = non_dominated(erasure_P, utility_P)
+    return is_first
+
+
+def _row(point: PointResults, ranked: bool, is_control: bool) -> dict[str, Any]:
+    spec, made = point.spec, point.made
+    row = {
+        "sweep": spec.sweep,
+        "model": spec.model.id,
+        "replicate_of": spec.replicate_of or "",
+        "method": spec.method,
+        "variant": spec.variant,
+        "label": spec.label,
+        "reference": "" if spec.is_reference else spec.reference,
+        "strength_name": spec.strength_name,
+        "strength": point.strength,
+        "seed": spec.seed,
+        "targets": "; ".join(target for target, strength in spec.targets.items() if strength == point.strength),
+        "engine": str(spec.engine),
+        "precision": spec.training.precision,
+        "definition": _definition(point),
+        "judged_by_original": " and ".join(role for role, judge in spec.judges.items() if judge.id == ORIGINAL),
+        "ranked": ranked,
+        "control": is_control,
+        "stop_reason": point.stop_reason,
+        "erase_seconds": made.erase_seconds if made else None,
+        "measure_seconds": sum(measurement.seconds for measurement in point.measurements),
+        "peak_memory_bytes": made.peak_memory_bytes if made else None,
+        "trial_id": spec.trial_id,
+        "point_id": spec.point_id(point.strength),
+    }
+    for measurement in point.measurements:
+        groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
+        shown = {name for name, group in groups.items() if group == "erasure" or spec.method not in UNSEEN_ROWS}
+        errors = measurement.notes.get("standard_errors", {})
+        row.update({name: value for name, value in measurement.numbers.items() if name in shown})
+        row.update({STANDARD_ERROR.format(name): value for name, value in errors.items() if name in shown})
+    return {name: storable(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _definition(point: PointResults) -> str:
+    """Return the definition behind the ranked numbers: `exact`, `table`, or `exact+table`."""
+    definitions = {
+        measurement.definition
+        for measurement in point.measurements
+        for metric in measurement.metrics
+        if metric.get("ranked", True) and metric["group"] != "reasoning"
+    }
+    return "+".join(sorted(definitions))
+
+
+def _ranked_point(trial: TrialResults, ranked_at: Number | None, first_target: str | None) -> PointResults | None:
+    """Return the point that is ranked: at the strength that the sweep names, or else the last one.
+
+    In a tuned sweep it is the one that was chosen for the first target, and no other. A cumulative trial that failed
+    on its way has not reached its last point yet, so none is ranked.
+    """
+    if not trial.measured or trial.spec.is_reference:
+        return None
+    if first_target is not None:
+        strength = trial.spec.targets.get(first_target)
+        return next((point for point in trial.measured if point.strength == strength), None)
+    if ranked_at is not None:
+        return next((point for point in trial.measured if point.strength == ranked_at), None)
+    last = trial.measured[-1]
+    is_on_its_way = trial.failure and last.strength != trial.spec.strengths[-1] and not last.stop_reason
+    return None if is_on_its_way else last
+
+
+def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
+    """Return a table.csv, ours or a published one, with every column that a table has, and its metrics.
+
+    A published table needs `model`, `method` and a metric that the file beside it declares; what else it lacks is
+    filled: a row is a method's only point (`variant` = `method`, no strength, seed 0), and is ranked unless it is a
+    reference row. Columns that are no table's own are kept as text.
+
+    Raises:
+        DataError: No file, no CSV, required columns missing, or a number that is none; named by
+            file, line and column.
+    """
+    try:
+        content = BytesIO(read_regular(path, "a table"))
+        frame = pd.read_csv(content, dtype=str, keep_default_na=False, encoding="utf-8").map(unescape)
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist.") from None
+    except ValueError as error:  # pandas' own errors are of that kind.
+        raise DataError(f"{path} cannot be read as a table: {shown_text(str(error).strip())}.") from error
+    columns = ", ".join(f"'{name}'" for name in frame.columns)
+    lacking = [f"'{name}'" for name in ("model", "method") if name not in frame.columns]
+    if lacking:
+        raise DataError(f"{path} lacks {', '.join(lacking)}. Its columns are {columns}.")
+    declared = read_declarations(path)
+    info = {name: metric for name, metric in declared.items() if name in frame.columns}
+    if not info:
+        raise DataError(f"{path} has none of the metrics declared beside it ({', '.join(declared)}), but {columns}.")
+    errors = [name for name in map(STANDARD_ERROR.format, info) if name in frame.columns and name not in info]
+    bounds = [bound.format(name) for name in info for bound in (LOW, HIGH)]
+    numbers = [*info, *errors, *(name for name in bounds if name in frame.columns and name not in info)]
+    for names, parse, wanted in (
+        ((*_FLOATS, *numbers), float, "a number"),
+        (("seed", "peak_memory_bytes"), _whole, "a whole number of at most 63 bits"),
+        (("collapsed", "ranked", "control", "frontier"), _truth, "true or false"),
+    ):
+        for name in [name for name in names if name in frame.columns]:
+            frame[name] = _parsed(path, frame[name], parse, wanted)
+    return _typed(_filled(frame, path.stem), numbers), info
+
+
+def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
+    """Return the cells' values; None for an empty cell."""
+    values = []
+    for line, cell in enumerate(cells, start=2):
+        try:
+            values.append(parse(cell.strip()) if cell.strip() else None)
+        except ValueError:
+            raise DataError(
+                f"{path}, line {line}, column '{cells.name}': '{shown_text(cell, 100)}' is not {wanted}."
+            ) from None
+    return pd.Series(values, index=cells.index, dtype=object)
+
+
+def _whole(cell: str) -> int:
+    value = int(cell)
+    if value.bit_length() > 63:
+        raise ValueError(cell)
+    return value
+
+
+def _truth(cell: str) -> bool:
+    if cell.lower() not in ("true", "false"):
+        raise ValueError(cell)
+    return cell.lower() == "true"
+
+
+def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
+    """Return the frame with every leading and trailing column, in a table's order."""
+    references = frame["method"].isin(REFERENCE_ROWS)
+    names = frame["method"].where(~references, frame["method"].str.capitalize())
+    defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, math.nan)
+    defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names)}
+    defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references, "control": False}
+    defaults |= {"frontier": False}
+    frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame.columns})
+    own = [name for name in frame.columns if name not in defaults]
+    return frame[[*LEADING, *own, *TRAILING]]
+
+
+def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
+    """Return the frame with the types of a table's columns, whether it has rows or not."""
+    floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
+    frame = frame.assign(seed=frame["seed"].fillna(0), collapsed=frame["collapsed"].astype(object))
+    truths = dict.fromkeys(("ranked", "control", "frontier"), "bool")
+    return frame.astype({**floats, **truths, "seed": "int64", "peak_memory_bytes": "Int64"})

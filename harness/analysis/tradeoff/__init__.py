@@ -1,0 +1,1 @@
+"""What erasing costs, strength by strength: curves, trajectories, and where a method stands as a whole."""

@@ -1,0 +1,109 @@
+"""What a trade-off figure draws, as plain numbers: a curve for each variant through its strengths."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness.analysis.direction import arrow
+from harness.analysis.metrics import MetricInfo, metrics_in
+from harness.analysis.seeds import mean_and_interval, repeats_of_points
+from harness.contracts import CloserTo, Metric
+from harness.specs import REFERENCE_ROWS
+
+STYLES = (
+    *(("#0072B2", "o"), ("#CC79A7", "v"), ("#E69F00", "s"), ("#009E73", "^")),
+    *(("#8C6D31", "p"), ("#7A5195", "X"), ("#56B4E9", "P"), ("#5A6B7B", "h")),
+)
+"""Colours that are told apart with any common colour blindness, none the red of a collapse, and their markers."""
+_CORNERS = {("←", "↓"): "↙", ("←", "↑"): "↖", ("→", "↓"): "↘", ("→", "↑"): "↗"}
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One strength of a variant: the mean over its seeds."""
+
+    strength: float
+    x: float
+    y: float
+    x_half: float
+    """Half the 95 % interval over the seeds; NaN for one seed."""
+    y_half: float
+    collapsed: bool
+    """On any seed."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A variant's points by rising strength; a reference row's single point."""
+
+    method: str
+    variant: str
+    label: str
+    points: tuple[CurvePoint, ...]
+    is_trajectory: bool = True
+    """False: of a tuned variant; its points differ in more than their strength, and nothing lies between them."""
+
+    @property
+    def is_reference(self) -> bool:
+        """Return whether this is the original or the retrained model."""
+        return self.method in REFERENCE_ROWS
+
+
+def curves(table: pd.DataFrame, model: str, x: str, y: str) -> list[Curve]:
+    """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
+    drawn = []
+    for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
+        is_tuned = bool(rows["targets"].ne("").any())
+        points = [_curve_point(repeats, x, y) for repeats in repeats_of_points(rows)]
+        points = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
+        if points:
+            method, label = (str(rows[name].iloc[0]) for name in ("method", "label"))
+            drawn.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
+    return drawn
+
+
+def _curve_point(seeds: pd.DataFrame, x: str, y: str) -> CurvePoint:
+    (x_mean, x_half), (y_mean, y_half) = (mean_and_interval(list(seeds[name])) for name in (x, y))
+    strength = float(seeds["strength"].iloc[0])
+    return CurvePoint(strength, x_mean, y_mean, x_half, y_half, bool(seeds["collapsed"].eq(True).any()))
+
+
+def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
+    """Return the (x, y) metrics of a trade-off figure's panels: each erasure axis against each generation axis."""
+    ys, xs = (
+        sorted(
+            (metric for metric in metrics_in(info, group) if metric.axis is not None),
+            key=lambda metric: metric.axis or 0,
+        )
+        for group in ("erasure", "generation")
+    )
+    return [(x, y) for y in ys for x in xs]
+
+
+def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:
+    """Return a colour and a marker for each variant, in the table's order: the same in all figures of a report.
+
+    Beyond the list's length colours repeat, with another marker.
+    """
+    variants = table.loc[~table["method"].isin(REFERENCE_ROWS), "variant"].unique()
+    colours, markers = zip(*STYLES, strict=True)
+    size = len(STYLES)
+    return {
+        str(variant): (colours[index % size], markers[(index + 3 * (index // size)) % size])
+        for index, variant in enumerate(variants)
+    }
+
+
+def better_corner(x: Metric, y: Metric) -> str:
+    """Return the arrow to the corner where both metrics are best; one that has an aim instead of a side says so."""
+    sides = _better_side(x, "←", "→"), _better_side(y, "↓", "↑")
+    return _CORNERS.get(sides) or ", ".join(sides)
+
+
+def _better_side(metric: Metric, low: str, high: str) -> str:
+    if isinstance(metric.better, CloserTo):
+        return f"{metric.title} {arrow(metric)}"
+    return low if metric.better == "lower" else high

@@ -1,0 +1,1 @@
+"""What everything stands on: files that are written whole or not at all, paths, digests, the terminal, the hub."""

@@ -1,0 +1,102 @@
+"""The one way from a text to a path: a text that can name no file is refused in a sentence."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+from pathlib import Path
+
+from harness.base.messages import printable
+from harness.errors import DataError, LetheError
+
+_SHOWN_CHARACTERS = 80
+_REASONS = {
+    errno.ENAMETOOLONG: "is too long: a name has at most 255 bytes, and a path 4095",
+    errno.ELOOP: "is a loop of links, which leads to no file",
+    errno.EACCES: "may not be looked at: a folder above it does not allow it",
+}
+
+
+def path_of(text: str | os.PathLike[str], error: type[LetheError] = DataError) -> Path:
+    """Return the path that a text names, `~` expanded; whether something is there is not asked.
+
+    After this `is_file` and `is_dir` raise nothing.
+
+    Args:
+        text: As a user wrote it.
+        error: What is raised.
+
+    Raises:
+        error: The text can name no file, or nobody may look at what it names.
+    """
+    written = os.fspath(text)
+    reason = _unusable(written)
+    if reason:
+        raise error(f"the path {in_quotes(written)} {reason}. Name another.")
+    return Path(written).expanduser()
+
+
+def _unusable(written: str) -> str:
+    """Return why a text can name no file: a clause, '' if it can."""
+    if not written:
+        return "is empty"
+    try:
+        path = Path(written).expanduser()
+        path.stat()
+        return "" if os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK) else "may not be read by you"
+    except RuntimeError:
+        return f"begins with '{written.partition('/')[0]}', and this machine knows no such user's home"
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair, which is no character"
+    except ValueError:
+        return "holds a NUL character, which ends a name"
+    except OSError as problem:
+        if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
+            return _REASONS.get(problem.errno or 0, f"cannot be looked at ({problem.strerror})")
+    return ""
+
+
+def in_quotes(text: str) -> str:
+    r"""Return a text as a message quotes it: what a terminal acts on written out, and cut.
+
+    Example:
+        >>> print(in_quotes("a\0b"), in_quotes("long" * 99)[-8:])
+        'a\x00b' nglong…'
+    """
+    return f"'{printable(text[:_SHOWN_CHARACTERS])}{'…' if len(text) > _SHOWN_CHARACTERS else ''}'"
+
+
+def path_argument(text: str) -> Path:
+    """Return the path that an argument of the command line names.
+
+    Raises:
+        argparse.ArgumentTypeError: It can name none.
+    """
+    try:
+        return path_of(text)
+    except DataError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def named_argument(text: str) -> str:
+    """Return an argument that names a model or texts: a path, or a name of another kind, which must be fit for one.
+
+    Raises:
+        argparse.ArgumentTypeError: It can name nothing.
+    """
+    path_argument(text)
+    return text
+
+
+def folder_argument(text: str) -> Path:
+    """Return the folder that an argument names; it need not be there yet.
+
+    Raises:
+        argparse.ArgumentTypeError: It can name none, or a file is where a folder is needed.
+    """
+    folder = path_argument(text)
+    nearest = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if nearest.exists() and not nearest.is_dir():
+        raise argparse.ArgumentTypeError(f"{in_quotes(str(nearest))} is a file, and a folder is needed. Name another.")
+    return folder

@@ -1,0 +1,68 @@
+"""Writes one page that links the reports of all sweeps in a results folder.
+
+lethe index
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.base.files import write_whole
+from harness.base.paths import folder_argument
+from harness.base.terminal import tell
+from harness.commands.command import run_command
+from harness.errors import DataError, LetheError, StorageError
+from harness.planning.studies import unfinished_studies
+from harness.records.journal import Journal
+from harness.records.results import read_results
+from harness.reporting.index import IndexEntry, index_page
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write `index.html` into a results folder, print where it is, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="lethe index", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results"
+    )
+    results = parser.parse_args(argv).results
+    try:
+        entries = index_entries(results)
+        tell(write_whole(results / "index.html", index_page(entries), "the index"))
+    except LetheError as error:
+        tell(error, is_error=True)
+        return 1 if isinstance(error, StorageError) else 2
+    faults = [entry.fault for entry in entries if entry.fault]
+    for fault in faults:
+        tell(fault, is_error=True)
+    return 1 if faults else 0
+
+
+def index_entries(results: Path) -> list[IndexEntry]:
+    """Return what the index says of every sweep in a results folder, by name.
+
+    Raises:
+        DataError: The folder holds no sweep's results.
+    """
+    journals = [Journal(path.parent) for path in sorted(results.glob("*/journal/plan.json"))]
+    if not journals:
+        raise DataError(
+            f"{results} holds no sweep's results. Run one first (python -m harness.sweep sweeps/tradeoff.yaml), or "
+            "name the folder with --results."
+        )
+    entries = []
+    for journal in journals:
+        folder, fault, read = journal.folder.parent, "", None
+        try:
+            read = read_results(journal.read_plan(), journal)
+        except LetheError as error:
+            fault = str(error)
+        has_report, has_picture = ((folder / name).exists() for name in ("report.html", "tradeoff.png"))
+        searches_left = len(unfinished_studies(read)) if read else 0
+        entries.append(IndexEntry(folder.name, read, fault, searches_left, has_report, has_picture))
+    return entries
+
+
+if __name__ == "__main__":
+    run_command(main)

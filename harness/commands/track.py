@@ -1,0 +1,56 @@
+"""Fills MLflow in from a sweep's journal: what it lacks, and nothing twice.
+
+    lethe track results/tradeoff
+
+Exit codes: 0 MLflow holds what the journal holds, 1 it does not, for the reason that is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.base.paths import folder_argument
+from harness.base.terminal import tell
+from harness.commands.command import run_command
+from harness.errors import DataError, LetheError
+from harness.library import load_results
+from harness.records.live_tracking import only_tracking, reason_of
+from harness.records.tracking import Tracker
+from harness.reporting.files import written_files
+from harness.reporting.point_tags import point_tags
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write to MLflow what it lacks of a sweep: runs, numbers, and the report with its tables and figures."""
+    parser = argparse.ArgumentParser(prog="lethe track", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("folder", type=folder_argument, help="a sweep's results: results/tradeoff")
+    folder = parser.parse_args(argv).folder
+    try:
+        tell(f"MLflow at {_track(folder.resolve())} holds what the journal of {folder} holds.")
+    except LetheError as error:
+        tell(f"{type(error).__name__}: {error}", is_error=True)
+        return 1
+    return 0
+
+
+def _track(folder: Path) -> str:
+    """Write what MLflow lacks of a sweep, and return where it is."""
+    outcome = load_results(folder)
+    tracker = Tracker(folder.parent)
+    try:
+        with only_tracking(folder):
+            tracker.sync(outcome.results, point_tags(outcome.ranked.table))
+            tracker.finish(written_files(folder))
+    except LetheError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"{reason_of(error, tracker.place)} Mend that and run this again: it goes on where it ended."
+        ) from error
+    return tracker.place
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,77 @@
+"""Holds a sweep's results against the published table that it reproduces, cell by cell.
+
+    lethe verify results/paper_main_table
+
+Exit codes: 0 every cell is compared and lies within its tolerance, 1 one lies outside, or cannot be compared because
+the sweep measured something else, 2 there is nothing to verify: no results, no published table, or rows are missing.
+Set aside are published figures that nothing can be held against: those of a collapsed model, whose flag is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.analysis.published.comparison import ComparedTable, compared_tables
+from harness.base.paths import path_argument
+from harness.base.terminal import tell
+from harness.commands.command import run_command
+from harness.errors import DataError, LetheError
+from harness.library import load_results
+from harness.records.published import published_conditions
+from harness.reporting.sections.published import verified_table
+from harness.reporting.text_tables import console
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print each cell of a published table beside ours, and whether it lies within its tolerance."""
+    about, _, exit_codes = (__doc__ or "").partition("\n\n    lethe verify results/paper_main_table\n\n")
+    parser = argparse.ArgumentParser(prog="lethe verify", description=about, epilog=exit_codes)
+    parser.add_argument("folder", type=path_argument, help="a sweep's results: results/paper_main_table")
+    folder = parser.parse_args(argv).folder
+    try:
+        tables = _whole_tables(folder)
+    except LetheError as error:
+        tell(error, is_error=True)
+        return 2
+    for table in tables:
+        console().print(verified_table(table))
+        console().print()
+    cells = [cell for table in tables for cell in table.cells]
+    inside, outside = (sum(cell.is_inside is which for cell in cells) for which in (True, False))
+    set_aside = sum(cell.is_set_aside for cell in cells)
+    unlike = len(cells) - inside - outside - set_aside
+    tell(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
+    if set_aside:
+        tell(f"{set_aside} are set aside: the published figures say nothing there.")
+    if not inside + outside:
+        tell("Nothing is verified: no cell can be compared, for the reasons above.")
+    elif unlike:
+        tell(f"The table is not verified: {unlike} of its cells cannot be compared, for the reasons above.")
+    return 0 if inside and not outside + unlike else 1
+
+
+def _whole_tables(folder: Path) -> list[ComparedTable]:
+    """Return the tables of a results folder, sure to have every row of the published one."""
+    outcome = load_results(folder)
+    plan = outcome.results.plan
+    if plan.reproduces is None:
+        raise DataError(
+            f"the sweep '{plan.sweep}' reproduces no published table. Where it does, its sweep file says "
+            f"reproduces: NAME, one of {', '.join(published_conditions())}; run it again after adding that, which "
+            "measures nothing twice."
+        )
+    tables = compared_tables(outcome.results, outcome.ranked)
+    lacking = [f"{row.label} on {table.model}: {row.lacking}" for table in tables for row in table.rows if row.lacking]
+    if lacking:
+        others = [f"{row.label} on {table.model}" for table in tables for row in table.rows if not row.lacking]
+        raise DataError(
+            f"{folder} lacks rows of the published table:\n  " + "\n  ".join(lacking) + "\n"
+            f"There are: {', '.join(others) or 'none'}. Add what is missing to the sweep file, or run the sweep again."
+        )
+    return tables
+
+
+if __name__ == "__main__":
+    run_command(main)

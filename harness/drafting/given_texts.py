@@ -1,0 +1,224 @@
+"""Texts that a command was given: which source they are of, how long they are, and where to cut them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median_low
+from typing import TYPE_CHECKING, Any
+
+from harness.base.paths import in_quotes, path_of
+from harness.contracts import Checkpoint
+from harness.data.paths import CHALLENGE_FILES, TOKEN_SOURCES
+from harness.data.rows import read_rows
+from harness.data.sources import Role
+from harness.errors import DataError, Fault, ModelError
+from harness.miniature.replicates import read_manifest
+from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
+from harness.models.resolving import knows_only_the_miniature
+from harness.planning.texts import DEFAULT_TOKENS, MINIATURE_TOKENS
+from harness.specs import Source
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+MINIATURE = "miniature"
+"""Given instead of a path, it means the embedded corpus."""
+LEAST_TOKENS = 16
+"""A prefix of 8 tokens and a continuation of 8 are the least that says something."""
+SAMPLED_TEXTS = 64
+"""Enough to see how a tokenizer reads them."""
+MOST_UNKNOWN = 0.05
+FEWEST_BYTES = 2.0
+"""A token of a language that the tokenizer was made for has about four."""
+LEAST_VOCABULARY = 10_000
+"""A tokenizer of fewer tokens, of bytes say, knows hardly a word whole in any language."""
+
+
+@dataclass(frozen=True)
+class TextLengths:
+    """How long a model's tokenizer finds texts."""
+
+    label: str
+    """What messages call the texts."""
+    tokens_N: tuple[int, ...]
+    """Of each text, counted up to what would be used at most."""
+    bytes_per_token: float
+    """Of UTF-8; small where the tokenizer spells the texts letter by letter."""
+
+    @property
+    def in_words(self) -> str:
+        """Return how many texts there are, and how long."""
+        shortest, longest = min(self.tokens_N), max(self.tokens_N)
+        length = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
+        return f"{len(self.tokens_N):,} text{'s' * (len(self.tokens_N) > 1)} of {length} tokens"
+
+    def warning(self, vocabulary: int) -> str:
+        """Return what is odd in how the tokenizer reads the texts, '' if nothing is."""
+        if vocabulary < LEAST_VOCABULARY or self.bytes_per_token >= FEWEST_BYTES:
+            return ""
+        return (
+            f"{self.label}: a token holds {self.bytes_per_token:.1f} bytes of these texts, and about 4 of a text in a "
+            "language that its tokenizer knows. If they are in another language, what the model recites of them says "
+            "little; if the tokenizer is another model's, name the right one with --tokenizer."
+        )
+
+
+@dataclass(frozen=True)
+class GivenTexts:
+    """The forget set that a user named, as a sweep file's settings."""
+
+    forget: Mapping[str, Any]
+    lengths: TextLengths | None
+    """None of the embedded corpus, whose lengths are known."""
+    sampled_of: int
+    """How many texts there are, where not all are used; else 0."""
+    warning: str
+    """What is odd about them, '' if nothing is."""
+
+
+def given_texts(
+    model: Checkpoint,
+    texts: str,
+    *,
+    field: str,
+    most_texts: int,
+    sequences: int | None = None,
+    prefix_tokens: int | None = None,
+    sequence_tokens: int | None = None,
+) -> GivenTexts:
+    """Return texts as the forget set of a model: what is not said of them follows from their lengths.
+
+    Raises:
+        DataError: They cannot be read, or are too short.
+        ModelError: The model's tokenizer cannot be loaded, or is another model's.
+    """
+    check_tokenizer(model)
+    block = named_source(texts, field)
+    said = {"prefix_tokens": prefix_tokens, "sequence_tokens": sequence_tokens, "sequences": sequences}
+    for name, value in said.items():
+        if value is not None and value < 1:
+            raise DataError(f"--{name.replace('_', '-')} must be a whole number of at least 1; got {value}.")
+    if block["source"] == MINIATURE:
+        return GivenTexts({**block, **{name: value for name, value in said.items() if value is not None}}, None, 0, "")
+    most = min(sequence_tokens or usual_length(model), positions(model))
+    lengths = read_lengths(block, "forget", load_tokenizer(model), vocabulary(model), most)
+    if prefix_tokens is None:
+        prefix_tokens = chosen_prefix(lengths)
+    cut = {
+        "prefix_tokens": prefix_tokens,
+        "sequence_tokens": max(lengths.tokens_N) if sequence_tokens is None else sequence_tokens,
+    }
+    count, total = most_texts if sequences is None else sequences, len(lengths.tokens_N)
+    sample = {"sequences": count, "sample_seed": 0} if sequences is not None or total > count else {}
+    warning = lengths.warning(vocabulary(model))
+    return GivenTexts({**block, **cut, **sample}, lengths, total if count < total else 0, warning)
+
+
+def usual_length(model: Checkpoint) -> int:
+    """Return where long texts are cut for a model: after the tokens of the Extraction Challenge's, or what it recites.
+
+    The miniature's models never memorised more than the beginning of a text.
+    """
+    return (MINIATURE_TOKENS if is_miniature(model.id) else DEFAULT_TOKENS)[1]
+
+
+def is_miniature(model_id: str) -> bool:
+    """Return whether a model has read the embedded corpus alone: one of the shipped, or a replicate."""
+    return (
+        knows_only_the_miniature("perplexity", model_id)
+        or read_manifest(path_of(model_id, ModelError).resolve()) is not None
+    )
+
+
+def named_source(text: str, field: str = "text") -> dict[str, Any]:
+    """Return the settings of a sweep file's source that read what a user named.
+
+    Args:
+        text: A file of JSON lines or an array of token ids, by its ending; a folder of the Extraction Challenge; or
+            `miniature`, the embedded corpus.
+        field: Of the JSON lines.
+
+    Raises:
+        DataError: It is nothing of that.
+
+    Example:
+        >>> named_source("miniature"), named_source("ids.npy")
+        ({'source': 'miniature'}, {'source': 'npy', 'path': 'ids.npy'})
+    """
+    if text == MINIATURE:
+        return {"source": MINIATURE}
+    path = path_of(text)
+    if path.suffix == ".npy":
+        return {"source": "npy", "path": text}
+    if path.is_dir():
+        if any((path / name).is_file() for name in CHALLENGE_FILES):
+            return {"source": "extraction_challenge", "path": text}
+        raise DataError(f"{text} is a folder without {', '.join(CHALLENGE_FILES)}: give one file of texts.")
+    if path.suffixes[-1:] in ([".jsonl"], [".json"]) or path.name.endswith(".jsonl.gz"):
+        return {"source": "jsonl", "path": text, **({} if field == "text" else {"field": field})}
+    missing = "" if path.exists() else " (and there is no such file)"
+    raise DataError(
+        f'{in_quotes(text)} has no ending that tells what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '
+        "a line, or .jsonl.gz, or token ids as .npy."
+    )
+
+
+def fault_of_given(fault: Fault, texts: str, unseen: str | None, model: str) -> str:
+    """Return a fault of the sweep file that a command made as one of what the user gave.
+
+    Example:
+        >>> fault_of_given(Fault("data.holdout", "all are known."), "a.jsonl", "b.jsonl", "m")
+        'b.jsonl: all are known.'
+    """
+    section = fault.path.partition(".")[2].partition(".")[0]
+    given = {"forget": texts, "holdout": unseen, "0": model}.get(section)
+    return fault.reason if not given or given in fault.reason else f"{given}: {fault.reason}"
+
+
+def read_lengths(
+    block: Mapping[str, Any], role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, most: int
+) -> TextLengths:
+    """Return how long the texts of a source are, each counted up to `most` tokens.
+
+    Raises:
+        DataError: There is no text, one cannot be used, or the tokenizer does not know what they are written in.
+    """
+    source = Source(**block, sequence_tokens=most, prefix_tokens=1)
+    label = source.path or f"the miniature's {role} texts"
+    if source.path and path_of(source.path).is_file() and not path_of(source.path).stat().st_size:
+        raise DataError(f"{label} is empty: put at least one text into it.")
+    rows = read_rows(source, role, tokenizer, vocabulary, 1)
+    read = [row.tolist() for row in rows[:SAMPLED_TEXTS]]
+    count = sum(map(len, read))
+    size = sum(len(text.encode(errors="replace")) for text in tokenizer.batch_decode(read))
+    unknown = tokenizer.unk_token_id
+    share = sum(row.count(unknown) for row in read) / count if unknown is not None else 0.0
+    if share > MOST_UNKNOWN:
+        raise DataError(
+            f"{label}: {share:.0%} of the tokens are '{tokenizer.unk_token}', which the tokenizer says of what it does "
+            "not know. Give texts in a language of the model, or name its own tokenizer with --tokenizer."
+        )
+    is_text = source.source not in TOKEN_SOURCES
+    return TextLengths(label, tuple(len(row) for row in rows), size / count if is_text else float("inf"))
+
+
+def chosen_prefix(lengths: TextLengths) -> int:
+    """Return how long a prefix suits texts: half of the shortest, so that every continuation is as long or longer.
+
+    Raises:
+        DataError: A text is too short to be continued.
+
+    Example:
+        >>> chosen_prefix(TextLengths("a.jsonl", (60, 200, 190), 4.0))
+        30
+    """
+    short = [tokens for tokens in lengths.tokens_N if tokens < LEAST_TOKENS]
+    if short:
+        count, median = len(lengths.tokens_N), median_low(lengths.tokens_N)
+        raise DataError(
+            f"{lengths.label}: {len(short)} of {count} texts have fewer than {LEAST_TOKENS} tokens (the shortest has "
+            f"{min(short)}, the median {median}), too few for a beginning that tells which text is meant. Remove or "
+            "join such texts, or say how long a beginning is with --prefix-tokens."
+        )
+    return min(lengths.tokens_N) // 2

@@ -1,0 +1,73 @@
+"""A study while a sweep runs: what is known of it, what is being tried, and what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.contracts import Json
+from harness.execution.job import Folders, Job
+from harness.execution.jobs import candidate_job
+from harness.execution.search.proposals import next_settings
+from harness.plans import StudySpec
+from harness.records.journal import Journal
+from harness.records.record import Candidate
+from harness.records.studies import study_results
+
+
+class OpenStudy:
+    """Proposes a study's candidates one by one, each from those that the journal holds by then.
+
+    A number is tried once in a run. One whose process died leaves nothing in the journal, so it is tried again when
+    the sweep is run again.
+    """
+
+    def __init__(self, study: StudySpec, folders: Folders) -> None:
+        self.study = study
+        self._journal = Journal(folders.results / "journal")
+        self._running: dict[int, Mapping[str, Json]] = {}
+        self._started: set[int] = set()
+        self._read()
+        self._is_closed = False
+
+    def _read(self) -> None:
+        results = study_results(self.study, self._journal.read(self.study.study_id))
+        self._known: dict[int, Candidate] = {candidate.number: candidate for candidate in results.candidates}
+
+    @property
+    def tried(self) -> int:
+        """Return how many candidates are over or running."""
+        return len(self._known.keys() | self._started)
+
+    def is_closed(self) -> bool:
+        """Return whether it will propose no candidate any more."""
+        return self._is_closed
+
+    def propose(self) -> Job | None:
+        """Return the next candidate's job; None if there is none, or none before a running one is over."""
+        tried = self._known.keys() | self._started
+        number = next((number for number in range(self.study.trials) if number not in tried), None)
+        if self._is_closed or number is None:
+            self._is_closed = True
+            return None
+        known = [self._known[number] for number in sorted(self._known)]
+        settings = next_settings(self.study, number, known, list(self._running.values()))
+        if settings is None:
+            self._is_closed = not self._running
+            return None
+        return candidate_job(self.study, number, settings)
+
+    def start(self, job: Job) -> None:
+        """Note that a proposed candidate is being tried."""
+        assert job.candidate is not None
+        self._started.add(job.candidate.number)
+        self._running[job.candidate.number] = job.candidate.settings
+
+    def finish(self, job: Job) -> None:
+        """Note that a candidate is over, well or not, and read what the journal says of it."""
+        assert job.candidate is not None
+        self._running.pop(job.candidate.number, None)
+        self._read()
+
+    def close(self) -> None:
+        """Propose nothing any more."""
+        self._is_closed = True

@@ -1,0 +1,1 @@
+"""One trial, in one process: erase, measure, journal."""

@@ -1,0 +1,115 @@
+"""Erasing for a trial: in its own process, or on the workers that its engine asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.base.files import write_whole
+from harness.contracts import Checkpoint, ErasedModel, Json, Number
+from harness.execution.guard.guard import guarded_models
+from harness.execution.trial.inputs import device_of
+from harness.execution.trial.memory import PeakMemory, memory_counters
+from harness.execution.trial.tasks import ErasingTask
+from harness.models.adapters import ADAPTER_FILE, Adapter, merged_adapter, read_adapter, save_adapter
+from harness.models.loading import load_model
+from harness.models.resolving import resolve_model
+from harness.models.saving import save_model
+from harness.plugins import METHODS
+from harness.records.artifacts import Artifacts
+from harness.specs import TrialSpec
+
+ADAPTER = "adapter"
+"""The folder, beside a worker's model, of the adapter that is merged into it."""
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """An erased model, and what its trial should know of how it came about."""
+
+    erased: ErasedModel
+    warnings: list[str] = field(default_factory=list)
+    peak_memory_bytes: int | None = None
+    """Of the worker that needed most; None if this process erased, or where it is not measured."""
+    adapter: Adapter | None = None
+    """What LoRA trained and merged into the model, if anything."""
+    worker_nodes: tuple[str, ...] = ()
+    """Where each worker ran; nothing if this process erased."""
+
+
+def erase(
+    spec: TrialSpec,
+    artifacts: Artifacts,
+    wanted: tuple[Number, ...],
+    settings: Mapping[str, Json],
+    progress: Callable[[str], None],
+) -> Generator[Erasure, None, None]:
+    """Yield the erasures at the wanted strengths; who wants no more closes it, and what the method then does counts.
+
+    A method that needs the memorised model does its training there: it erases in this process.
+    """
+    if spec.engine.workers == 1 or spec.reference == "memorized_model":
+        task = ErasingTask(spec, artifacts, wanted, progress)
+        with closing(_erased(spec, settings, task)) as models:
+            for erased in models:
+                yield Erasure(erased, _warnings(task, erased), adapter=merged_adapter(erased.model))
+        return
+    from harness.execution.ray.workers import run_on_workers
+
+    with artifacts.scratch_dir("workers", spec.trial_id) as folder:
+        data = {"artifacts": str(artifacts.root), "wanted": list(wanted), "settings": dict(settings)}
+        nodes = run_on_workers("harness.execution.trial.erasing:erase_on_worker", spec, data, folder, progress)
+        for checkpoint in sorted(folder.iterdir()):
+            facts = json.loads((checkpoint / "erased.json").read_text())
+            blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
+            name = f"{spec.model.id} (erased)"
+            written = Checkpoint(name, str(checkpoint), spec.model.tokenizer, facts.pop("digest"))
+            model = load_model(written).to(device_of(spec))
+            changed = None if blocks is None else tuple(blocks)
+            adapter = None
+            if (checkpoint / ADAPTER / ADAPTER_FILE).is_file():
+                adapter = read_adapter(checkpoint / ADAPTER, spec.model.digest)
+            erased = ErasedModel(model=model, changed_blocks=changed, **facts)
+            yield Erasure(erased, warnings, peak, adapter, nodes)
+
+
+def _erased(spec: TrialSpec, settings: Mapping[str, Json], task: ErasingTask) -> Generator[ErasedModel, None, None]:
+    method = METHODS.configure(spec.method, dict(settings))
+    return guarded_models(f"the method '{spec.method}'", lambda: method.erase(task), task)
+
+
+def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
+    """Erase on one of several workers; the first writes each model and what is known of it."""
+    memory = PeakMemory(memory_counters(device_of(spec)))
+    task = ErasingTask(spec, Artifacts(Path(data["artifacts"])), tuple(data["wanted"]), progress)
+    for number, erased in enumerate(_erased(spec, data["settings"], task)):
+        peak = memory.bytes
+        if peak is not None:
+            most = torch.tensor(peak, device=device_of(spec))
+            torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
+            peak = int(most)
+        if torch.distributed.get_rank() == 0:
+            checkpoint = folder / f"{number:04d}"
+            save_model(erased.model, checkpoint)
+            if adapter := merged_adapter(erased.model):
+                save_adapter(adapter, spec.model, checkpoint / ADAPTER)
+            facts = {
+                "strength": erased.strength,
+                "notes": dict(erased.notes),
+                "changed_blocks": erased.changed_blocks,
+                "stop_reason": erased.stop_reason,
+                "warnings": _warnings(task, erased),
+                "peak_memory_bytes": peak,
+                "digest": resolve_model(str(checkpoint), tokenizer=spec.model.tokenizer).digest,
+            }
+            write_whole(checkpoint / "erased.json", json.dumps(facts), "what is known of an erased model")
+
+
+def _warnings(task: ErasingTask, erased: ErasedModel) -> list[str]:
+    return [*task.warnings, *erased.notes.get("warnings", [])]

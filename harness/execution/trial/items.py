@@ -1,0 +1,106 @@
+"""An evaluation's per-item values to what is kept of them, held against the numbers that they make up."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.base.digests import digest_of
+from harness.contracts import Evaluation, ItemKind, Metric, Sequences
+from harness.data.sequences import Utility
+from harness.errors import TrialError
+from harness.records.items import MetricItems, aggregated
+
+TOLERANCE = 1e-5
+"""Of a number against the aggregate of its items, as a share: sums in fp32 differ by less."""
+
+Identities = tuple[tuple[str, ...], tuple[str, ...]]
+"""Of each item its id, and the cluster that it belongs to."""
+
+
+def metric_items(
+    evaluation: Evaluation, metrics: Sequence[Metric], forget: Sequences, utility: Utility
+) -> dict[str, MetricItems]:
+    """Return what each item has of every metric that is made of items and could be measured.
+
+    Args:
+        evaluation: What the evaluator reported.
+        metrics: What it declares.
+        forget: Whose sequences are the items of the kind `sequence`.
+        utility: Whose prompts are the items of the kind `prompt`.
+
+    Raises:
+        TrialError: Values are missing, or of another number than the items, or do not make up the number.
+    """
+    kinds = {metric.items for metric in metrics}
+    identities: dict[ItemKind, Identities] = {}
+    if "sequence" in kinds:
+        identities["sequence"] = sequence_identities(forget)
+    if "prompt" in kinds:
+        identities["prompt"] = _identities(utility.prompts_NT.tolist())
+    made_of_items = [metric for metric in metrics if metric.items]
+    return {
+        metric.name: _checked_items(evaluation, metric, identities)
+        for metric in made_of_items
+        if not (math.isnan(evaluation.numbers[metric.name]) and metric.name not in evaluation.per_item)
+    }
+
+
+def sequence_identities(forget: Sequences) -> Identities:
+    """Return each sequence's id, and a cluster for each distinct continuation."""
+    rows = [
+        tokens[:length] for tokens, length in zip(forget.tokens_NT.tolist(), forget.lengths_N.tolist(), strict=True)
+    ]
+    ids, _ = _identities(rows)
+    return ids, tuple(digest_of(row[forget.prefix_tokens :]) for row in rows)
+
+
+def _identities(rows: Iterable[Sequence[int]]) -> Identities:
+    """Return an id for each row of tokens, a number behind it where a row comes again; repeats are one cluster."""
+    clusters = tuple(digest_of(list(row)) for row in rows)
+    seen: Counter[str] = Counter()
+    ids = []
+    for cluster in clusters:
+        seen[cluster] += 1
+        ids.append(cluster if seen[cluster] == 1 else f"{cluster}-{seen[cluster]}")
+    return tuple(ids), clusters
+
+
+def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[ItemKind, Identities]) -> MetricItems:
+    asked = evaluation.item_ids.get(metric.name)
+    assert metric.items is not None
+    ids, clusters = (tuple(asked), tuple(asked)) if asked is not None else identities.get(metric.items, ((), ()))
+    if len(set(ids)) < len(ids):
+        raise TrialError(f"the items of '{metric.name}' have ids that come twice: each item needs one of its own.")
+    values = _array(evaluation, metric, metric.name, len(ids))
+    weights = _array(evaluation, metric, metric.weights, len(ids)) if metric.weights else np.ones(len(ids))
+    number, total = evaluation.numbers[metric.name], aggregated(values, weights, metric.aggregate)
+    if not (number == total or (math.isnan(number) and math.isnan(total)) or _are_close(number, total)):
+        raise TrialError(
+            f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}: "
+            "the number must be the declared aggregate of what `per_item` holds."
+        )
+    return MetricItems(ids, clusters, values, weights)
+
+
+def _are_close(number: float, total: float) -> bool:
+    return abs(number - total) <= TOLERANCE * max(abs(number), abs(total), 1e-3)
+
+
+def _array(evaluation: Evaluation, metric: Metric, name: str, count: int) -> NDArray[np.float64]:
+    if name not in evaluation.per_item:
+        raise TrialError(
+            f"'{metric.name}' declares items ('{metric.items}'), and `per_item` holds no '{name}' among its "
+            f"{len(evaluation.per_item)} names."
+        )
+    values = np.array(evaluation.per_item[name], dtype=np.float64)
+    if values.shape != (count,):
+        raise TrialError(
+            f"`per_item['{name}']` has the shape {values.shape}, and there are {count} items of the kind "
+            f"'{metric.items}': one value for each is needed, NaN where it is not known."
+        )
+    return values

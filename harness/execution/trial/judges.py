@@ -1,0 +1,89 @@
+"""Judges that are loaded: small ones stay for the process's next trial, a large one makes room for the next."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from harness.contracts import Checkpoint
+from harness.execution.guard.fingerprint import Fingerprints, changes, modules_in, weights_fingerprints
+from harness.models.resolving import check_unchanged, ensure_local
+from harness.toolkit.batches import JUDGE_BYTES
+from harness.toolkit.device import computing_device
+
+Load = Callable[[Checkpoint], object]
+Key = tuple[Load, Checkpoint, torch.device]
+"""The device is the trial's: two trials of one process may have another each."""
+
+
+@dataclass(frozen=True)
+class _LoadedJudge:
+    judge: object
+    bytes: int
+    """Of its weights, on disk."""
+    as_loaded: Fingerprints
+
+
+class JudgeCache:
+    """The judges that were asked for last, as many as fit into `kept_bytes`; the latest is always kept."""
+
+    def __init__(self, kept_bytes: int = JUDGE_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._loaded: dict[Key, _LoadedJudge] = {}
+        self._lent: set[Key] = set()
+
+    def get(self, load: Load, checkpoint: Checkpoint) -> object:
+        """Return `load(checkpoint)`, loading it unless it is; others go first until there is room for it."""
+        key = load, checkpoint, computing_device()
+        judge = self._loaded.pop(key, None)
+        if judge is None:
+            local = ensure_local(checkpoint)
+            size = sum(file.stat().st_size for file in Path(local.location).glob("*.safetensors"))
+            self._make_room(size)
+            loaded = load(local)
+            check_unchanged(local)  # Once more: a loader of a plugin's own may have read what was written meanwhile.
+            judge = _LoadedJudge(loaded, size, _fingerprints_of(loaded, checkpoint))
+        self._loaded[key] = judge
+        self._lent.add(key)
+        return judge.judge
+
+    def changes(self) -> list[str]:
+        """Return what is not as it was loaded, of the judges asked for since the last call; those are let go."""
+        changed: list[str] = []
+        for key in [key for key in self._loaded if key in self._lent]:
+            judge = self._loaded[key]
+            if of_judge := changes(judge.as_loaded, _fingerprints_of(judge.judge, key[1])):
+                changed += of_judge
+                del self._loaded[key]
+        self._lent.clear()
+        return changed
+
+    def clear(self) -> None:
+        """Let go of every judge."""
+        self._loaded.clear()
+        self._lent.clear()
+
+    def shrink(self) -> None:
+        """Let go of what is too large to be kept while no one measures."""
+        self._make_room(0)
+
+    def _make_room(self, size: int) -> None:
+        while self._loaded and size + sum(judge.bytes for judge in self._loaded.values()) > self._kept_bytes:
+            del self._loaded[next(iter(self._loaded))]
+            gc.collect()
+
+
+def _fingerprints_of(judge: object, checkpoint: Checkpoint) -> Fingerprints:
+    fingerprints: dict[tuple[str, str], Hashable] = {}
+    for number, module in enumerate(modules_in(judge)):
+        whose = f"the judge {checkpoint.id}'s{f' model {number}' if number else ''}"
+        fingerprints |= weights_fingerprints(module, whose)
+    return fingerprints
+
+
+JUDGES = JudgeCache()
+"""Of this process."""

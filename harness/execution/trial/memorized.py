@@ -1,0 +1,104 @@
+"""The memorised model: the original overfitted on the forget set, trained once and shared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.base.files import write_whole
+from harness.contracts import Checkpoint, Model, Sequences, Training
+from harness.execution.trial.inputs import device_of, forget_set
+from harness.models.loading import load_model
+from harness.models.saving import save_model
+from harness.records.artifacts import Artifacts
+from harness.records.memorized_key import MEMORIZED, memorized_key
+from harness.specs import Engine, TrialSpec
+from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.finetune import train
+from harness.toolkit.losses import nll_loss
+from harness.toolkit.scoring import memorization_accuracy
+
+SEED = 0
+"""One memorised model serves the trials of every seed."""
+
+
+def build_memorized(
+    spec: TrialSpec, artifacts: Artifacts, load_original: Callable[[], Model], progress: Callable[[str], None]
+) -> Path:
+    """Train the memorised model unless it exists; return the folder of its checkpoint."""
+
+    def make(folder: Path) -> None:
+        forget, memorized = forget_set(spec), load_original()
+        if spec.engine.workers > 1:
+            from harness.execution.ray.workers import run_on_workers
+
+            run_on_workers("harness.execution.trial.memorized:memorize_on_worker", spec, {}, folder, progress)
+            memorized = load_model(_memorized_checkpoint(spec, folder)).to(memorized.device)
+        else:
+            _train(spec, memorized, forget, progress)
+            save_model(memorized, folder)
+        facts = {"ma": accuracy(memorized, forget), "epochs": spec.memorization.epochs, "model": spec.model.id}
+        write_whole(folder / "memorized.json", json.dumps(facts), "what was measured of the memorised model")
+
+    return artifacts.build(MEMORIZED, memorized_key(spec), make)
+
+
+def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
+    """Train the memorised model on one of several workers; the first writes it."""
+    model = load_model(spec.model).to(device_of(spec))
+    _train(spec, model, forget_set(spec), progress)
+    if torch.distributed.get_rank() == 0:
+        save_model(model, folder)
+
+
+def load_memorized(
+    spec: TrialSpec, artifacts: Artifacts, load_original: Callable[[], Model], progress: Callable[[str], None]
+) -> tuple[Model, float]:
+    """Return a fresh copy of the memorised model and its MA on the forget set.
+
+    A job built it before; it is built here only if it turns out to be damaged since.
+    """
+    folder = artifacts.find(MEMORIZED, memorized_key(spec)) or build_memorized(spec, artifacts, load_original, progress)
+    facts = json.loads((folder / "memorized.json").read_text())
+    return load_model(_memorized_checkpoint(spec, folder)), float(facts["ma"])
+
+
+def _memorized_checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
+    # Without a digest: the artifact's own were compared when it was found.
+    return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, digest="")
+
+
+def accuracy(model: Model, sequences: Sequences) -> float:
+    """Return the share of all predicted tokens whose greedy choice is the text's: MA over all positions."""
+    predicted_NT = greedy_continuations(model, sequences, [[] for _ in range(len(sequences))]).predicted_NT
+    counted = torch.arange(sequences.tokens_NT.shape[1]) < sequences.lengths_N[:, None]
+    counted[:, 0] = False
+    return memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
+
+
+def _train(spec: TrialSpec, model: Model, forget: Sequences, progress: Callable[[str], None]) -> None:
+    task = _MemorizingTask(SEED, forget, spec.memorized_training, spec.engine, progress)
+    with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
+        for _ in train(task, model, nll_loss, spec.memorization.epochs):
+            pass
+
+
+@dataclass
+class _MemorizingTask:
+    """The training loop's task: the forget set, and nothing that would stop it."""
+
+    seed: int
+    forget: Sequences
+    training: Training
+    engine: Engine
+    progress: Callable[[str], None]
+    retain: Sequences | None = None
+
+    def validation_perplexity(self, model: Model) -> float:
+        """Return NaN: no early stop looks at it."""
+        return float("nan")

@@ -1,0 +1,271 @@
+"""One job, here and now: train a memorised model, or erase and then measure.
+
+The same function runs under every executor. It never raises for a trial that goes wrong: that
+becomes a record and an event, and the sweep goes on.
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from functools import partial
+
+import torch
+
+from harness.contracts import (
+    Definition,
+    ErasedModel,
+    Evaluation,
+    Evaluator,
+    Generations,
+    Json,
+    Model,
+    Number,
+)
+from harness.errors import StorageError, TrialError, WorkerDiedError
+from harness.execution.environment import hardware, versions
+from harness.execution.guard.failure import failure
+from harness.execution.guard.guard import guarded
+from harness.execution.guard.interruption import INTERRUPTION
+from harness.execution.guard.redaction import failure_for_report, sample_for_report
+from harness.execution.guard.threads import no_thread_left
+from harness.execution.guard.time_limits import seconds_of
+from harness.execution.job import Event, Folders, Job, Watcher, record_failure
+from harness.execution.trial.candidates import run_candidate
+from harness.execution.trial.erasing import erase
+from harness.execution.trial.inputs import clear_shared, device_of, measured_set, utility_texts
+from harness.execution.trial.items import metric_items
+from harness.execution.trial.judges import JUDGES
+from harness.execution.trial.memorized import build_memorized
+from harness.execution.trial.memory import PeakMemory, memory_counters, release_free_memory
+from harness.execution.trial.tasks import MeasuringTask
+from harness.models.adapters import Adapter, is_all_of, save_adapter
+from harness.models.loading import load_model
+from harness.models.patch import load_erased, save_patch
+from harness.models.saving import save_model
+from harness.plugins import EVALUATORS
+from harness.records.artifacts import Artifacts
+from harness.records.items import MetricItems
+from harness.records.journal import Journal
+from harness.records.record import Measurement, Point, Started, Stopped
+from harness.records.results import trial_results
+from harness.records.runs import own_commit
+from harness.specs import EvaluatorSpec
+from harness.toolkit.pair import PairModel
+
+
+def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
+    """Do a job and journal all of it; a trial that raises becomes a `Failed` record.
+
+    Raises:
+        StorageError: The journal cannot be written, so that not even the failure is kept.
+        WorkerDiedError: A worker of the trial's died: nothing is recorded, since it may be tried again.
+    """
+    torch.set_num_threads(max(1, job.spec.cpus))
+    watch(Event(job=job.name, kind="started"))
+    message = ""
+    try:
+        with INTERRUPTION.limited(seconds_of(job.spec)):
+            if job.kind == "memorize":
+                memorize(job, folders, watch)
+            elif job.kind == "candidate":
+                message = run_candidate(job, folders, watch)
+            else:
+                run_trial(job, folders, watch)
+    except BaseException as raised:
+        error = failure(raised, job.spec)
+        clear_shared()  # Whatever went wrong may have harmed it.
+        if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin only says so.
+            raise error from raised
+        record_failure(job, folders, watch, *failure_for_report(error, job.spec.samples))
+        if job.kind == "candidate" and isinstance(error, StorageError):
+            raise  # Nothing is kept of it, nor would be of the next ones.
+    else:
+        watch(Event(job=job.name, kind="finished", message=message))
+    finally:
+        gc.collect()
+        release_free_memory()
+
+
+def memorize(job: Job, folders: Folders, watch: Watcher) -> None:
+    """Train the memorised model that the job's trial and its siblings need."""
+    spec = job.spec
+
+    def progress(message: str) -> None:
+        watch(Event(job=job.name, kind="progress", message=message))
+
+    def load_original() -> Model:
+        return load_model(spec.model).to(device_of(spec))
+
+    build_memorized(spec, Artifacts(folders.artifacts, progress), load_original, progress)
+
+
+def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
+    """Erase and measure what the journal lacks of a trial."""
+    spec, journal = job.spec, Journal(folders.results / "journal")
+    records = journal.read(spec.trial_id)
+    work = list(trial_results(spec, records).remaining)
+    known = {record.point_id for record in records if isinstance(record, Point)}
+    journal.append(
+        Started(
+            trial_id=spec.trial_id,
+            spec=spec.to_json(),
+            versions=versions(),
+            hardware=hardware(has_gpu=spec.gpus > 0),
+            commit=own_commit(),
+            node=job.node or socket.gethostname(),
+        )
+    )
+    trial = _RunningTrial(job, folders, watch, journal, total=sum(len(evaluators) for _, evaluators in work))
+    evaluators = dict(work)
+    erase_seconds, began = 0.0, time.perf_counter()
+    with closing(trial.erased_models([strength for strength, _ in work])) as models:
+        for erased in models:
+            erase_seconds += time.perf_counter() - began
+            strength = None if spec.is_reference else erased.strength
+            if erased.stop_reason:  # Told first: where it ended is a point to measure, whether it was asked for or not.
+                journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
+                evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
+            if strength in evaluators:
+                trial.keep(erased, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
+                with trial.memory.not_counting():
+                    trial.measure(erased, strength, evaluators.pop(strength))
+            if erased.stop_reason:
+                return
+            began = time.perf_counter()
+    if evaluators:
+        missing = ", ".join(f"{strength:g}" for strength in evaluators if strength is not None)
+        raise TrialError(f"the method '{spec.method}' never reached {spec.strength_name} {missing}.")
+
+
+class _RunningTrial:
+    """A trial while it runs: its spec, where it writes, and how far it is, for all of its steps."""
+
+    def __init__(self, job: Job, folders: Folders, watch: Watcher, journal: Journal, total: int) -> None:
+        self.job, self.spec, self.journal = job, job.spec, journal
+        self.artifacts = Artifacts(folders.artifacts, self.warn)
+        self._damage: list[str] = []
+        self.watch, self.total, self.done = watch, total, 0
+        self.warnings: list[str] = []
+        self.workers_peak: int | None = None
+        self.adapter: Adapter | None = None
+        self.worker_nodes: tuple[str, ...] = ()
+        self.memory = PeakMemory(memory_counters(device_of(self.spec)))
+
+    def progress(self, message: str) -> None:
+        """Show what is going on."""
+        self.watch(Event(job=self.job.name, kind="progress", message=message, done=self.done, total=self.total))
+
+    def warn(self, message: str) -> None:
+        """Say what was damaged and is built again, now and in the next record."""
+        self._damage.append(message)
+        self.progress(message)
+
+    def _noted(self, notes: Mapping[str, Json]) -> dict[str, Json]:
+        """Return a record's notes, with what turned out damaged since the last record."""
+        damage, self._damage = self._damage, []
+        return {**notes, "warnings": [*notes.get("warnings", ()), *damage]} if damage else dict(notes)
+
+    def erased_models(self, strengths: Sequence[Number | None]) -> Generator[ErasedModel, None, None]:
+        """Yield the models to measure: kept ones if all were kept, else erased again."""
+        spec, device = self.spec, device_of(self.spec)
+        if spec.is_reference:
+            yield ErasedModel(0, load_model(spec.retrained or spec.model).to(device))
+            return
+        wanted = tuple(strength for strength in strengths if strength is not None)
+        kept = [self.artifacts.find("erased", spec.point_id(strength)) for strength in wanted]
+        if wanted and all(kept):
+            for strength, folder in zip(wanted, kept, strict=True):
+                assert folder is not None
+                yield ErasedModel(strength, load_erased(spec.model, folder).to(device))
+            return
+        settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
+        with closing(erase(spec, self.artifacts, wanted, settings, self.progress)) as erasures:
+            for erasure in erasures:
+                self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
+                self.adapter = erasure.adapter
+                self.worker_nodes = erasure.worker_nodes
+                yield erasure.erased
+
+    def keep(self, erased: ErasedModel, strength: Number | None, seconds: float, *, is_new: bool) -> None:
+        """Check the erased model, journal the point, and keep the model if the sweep wants that."""
+        for name, weight in erased.model.named_parameters():
+            if not bool(torch.isfinite(weight).all()):
+                raise TrialError(f"the erased model's {name} is not finite. Lower training.learning_rate.")
+        point_id = self.spec.point_id(strength)
+        if is_new:
+            self.journal.append(
+                Point(
+                    trial_id=self.spec.trial_id,
+                    point_id=point_id,
+                    strength=strength,
+                    erase_seconds=seconds,
+                    peak_memory_bytes=self.memory.bytes if self.workers_peak is None else self.workers_peak,
+                    worker_nodes=self.worker_nodes,
+                    notes=self._noted({**erased.notes, "warnings": self.warnings}),
+                )
+            )
+        if self.spec.is_reference or self.spec.keep_erased == "none":
+            return
+        names, original = erased.changed_blocks, self.spec.model.digest
+        if names is not None:
+            self.artifacts.build(
+                "erased",
+                point_id,
+                lambda folder: save_patch(erased.model, names, original, folder / "patch.safetensors"),
+            )
+        elif self.adapter and is_all_of(self.adapter, erased.model, load_model(self.spec.model)):
+            self.artifacts.build("erased", point_id, partial(save_adapter, self.adapter, self.spec.model))
+        elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
+            self.artifacts.build("erased", point_id, partial(save_model, erased.model))
+
+    def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
+        """Run each evaluator on the erased model and journal what it measured, one line each."""
+        erased.model.eval()
+        release_free_memory()
+        generations: dict[Definition, Generations] = {}
+        for spec in evaluators:
+            self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
+            began = time.perf_counter()
+            evaluator: Evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
+            evaluation, items = self._evaluated(spec, evaluator, erased.model, generations)
+            self.journal.append_measurement(
+                Measurement(
+                    trial_id=self.spec.trial_id,
+                    point_id=self.spec.point_id(strength),
+                    strength=strength,
+                    evaluator=spec.name,
+                    key=spec.key,
+                    definition=evaluator.definition,
+                    numbers={name: float(value) for name, value in evaluation.numbers.items()},
+                    metrics=tuple(asdict(metric) for metric in evaluator.metrics),
+                    samples=tuple(sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
+                    notes=self._noted(evaluation.notes),
+                    seconds=time.perf_counter() - began,
+                ),
+                items,
+            )
+            release_free_memory()
+            self.done += 1
+            self.watch(Event(job=self.job.name, kind="measured", message=spec.name, done=self.done, total=self.total))
+        JUDGES.shrink()
+
+    def _evaluated(
+        self, measuring: EvaluatorSpec, evaluator: Evaluator, model: Model, generations: dict[Definition, Generations]
+    ) -> tuple[Evaluation, dict[str, MetricItems]]:
+        name, plugin = measuring.name, f"the evaluator '{measuring.name}'"
+        task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations, measuring.texts)
+        with guarded(plugin, task), no_thread_left(plugin):
+            evaluation = evaluator.evaluate(model, task)
+        declared = {metric.name for metric in evaluator.metrics}
+        if set(evaluation.numbers) != declared:
+            missing, more = sorted(declared - set(evaluation.numbers)), len(set(evaluation.numbers) - declared)
+            lacks = f"reported no {', '.join(missing)}" if missing else "reported them all"
+            raise TrialError(f"'{name}' declares {sorted(declared)}; it {lacks}, and {more} that it does not declare.")
+        return evaluation, metric_items(
+            evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec)
+        )

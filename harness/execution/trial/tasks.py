@@ -1,0 +1,187 @@
+"""What a trial gives to its method and to its evaluators: the two tasks of the contracts, for real."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar, cast, get_args
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from harness.contracts import Checkpoint, Definition, Generations, Model, MoreTexts, Number, Sequences, Training
+from harness.execution.guard.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
+from harness.execution.guard.guard import refuse_changes
+from harness.execution.guard.process_state import ProcessState
+from harness.execution.trial.inputs import (
+    device_of,
+    forget_set,
+    measured_set,
+    more_texts,
+    retain_set,
+    utility_texts,
+    validation_set,
+)
+from harness.execution.trial.judges import JUDGES
+from harness.execution.trial.memorized import load_memorized
+from harness.models.loading import load_model, load_tokenizer
+from harness.models.reading import text_ends
+from harness.records.artifacts import Artifacts
+from harness.specs import Source, TrialSpec
+from harness.toolkit.batches import room_after
+from harness.toolkit.device import computing_on
+from harness.toolkit.sampling import sample
+from harness.toolkit.scoring import own_perplexity
+from harness.toolkit.texts import before_end, cleaned, decoded, texts_key
+
+T = TypeVar("T")
+TABLE_NEW_TOKENS = 200
+TABLE_TOP_K = 50
+
+
+@dataclass
+class ErasingTask:
+    """The contracts' `ErasureTask`, and what its trial wants to know afterwards."""
+
+    spec: TrialSpec
+    artifacts: Artifacts
+    strengths: tuple[Number, ...]
+    progress: Callable[[str], None]
+    warnings: list[str] = field(default_factory=list)
+    process_state: ProcessState = field(default_factory=ProcessState.capture)
+    """The trial's own, in which everything is made that a method asks for."""
+
+    def __post_init__(self) -> None:
+        """Copy the trial's settings, and the texts, which are read once for all trials of the process."""
+        spec = self.spec = TrialSpec.from_json(self.spec.to_json())
+        self.seed: int = spec.seed
+        self.training: Training = spec.training
+        self.engine = spec.engine
+        self.forget = forget_set(spec)
+        needs_retain = spec.reference == "retain_data"
+        self.retain: Sequences | None = retain_set(spec, int(self.forget.lengths_N.max())) if needs_retain else None
+        self._as_given = self._fingerprints()
+
+    def _fingerprints(self) -> Fingerprints:
+        own = {(f"task.{name}", ""): repr(getattr(self, name)) for name in ("strengths", "seed", "training", "engine")}
+        forget = sequences_fingerprints("task.forget", self.forget)
+        retain = sequences_fingerprints("task.retain", self.retain)
+        return {**own, **forget, **retain, **_spec_fingerprints(self.spec)}
+
+    def changes(self) -> list[str]:
+        """Return what is not as it was when the task was made."""
+        return changes(self._as_given, self._fingerprints())
+
+    def load_original(self) -> Model:
+        """Return a fresh copy of the original model on the trial's device."""
+        with self.process_state.applied():
+            return load_model(self.spec.model).to(device_of(self.spec))
+
+    def memorized_model(self) -> Model:
+        """Return a fresh copy of the memorised model; one that misses its gate leaves a warning."""
+        with self.process_state.applied():
+            model, accuracy = load_memorized(self.spec, self.artifacts, self.load_original, self.progress)
+        if accuracy < self.spec.memorization.gate:
+            self.warnings.append(
+                f"the memorised model recites the forget set with MA {accuracy:.3f}, below its gate of "
+                f"{self.spec.memorization.gate:g}: train it longer (memorized_model.epochs)"
+            )
+        return model.to(device_of(self.spec))
+
+    def validation_perplexity(self, model: Model) -> float:
+        """Return the model's own perplexity on the validation texts."""
+        with self.process_state.applied():
+            return own_perplexity(model, validation_set(self.spec))
+
+
+@dataclass
+class MeasuringTask:
+    """The contracts' `EvaluationTask` for one evaluator on one erased model."""
+
+    spec: TrialSpec
+    artifacts: Artifacts
+    model: Model
+    plugin: str = "the evaluator"
+    """As errors call it."""
+    shared_generations: dict[Definition, Generations] = field(default_factory=dict)
+    """The model's, for all of its evaluators."""
+    texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
+    """What the evaluator gets besides the forget set and the utility prompts."""
+    process_state: ProcessState = field(default_factory=ProcessState.capture)
+    """The trial's own, in which everything is made that is shared."""
+
+    def __post_init__(self) -> None:
+        """Copy the trial's settings, and texts and tokenizer, which are read once for all trials of the process."""
+        self.spec = TrialSpec.from_json(self.spec.to_json())
+        self.seed: int = self.spec.seed
+        self.sample_count: int = self.spec.sample_count
+        self.forget: Sequences = measured_set(self.spec)
+        self.holdout, self.retain = (more_texts(self.spec, self.texts, role) for role in get_args(MoreTexts))
+        self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
+        self._as_given = self._fingerprints()
+
+    def _fingerprints(self) -> Fingerprints:
+        forget, holdout, retain = (
+            sequences_fingerprints(f"task.{name}", getattr(self, name)) for name in ("forget", "holdout", "retain")
+        )
+        spec, model = _spec_fingerprints(self.spec), model_fingerprints(self.model)
+        return {("task.seed", ""): self.seed, **forget, **holdout, **retain, **spec, **model}
+
+    def changes(self) -> list[str]:
+        """Return what is not as it was when the task was made, the model and the judges that were asked for too."""
+        return [*changes(self._as_given, self._fingerprints()), *JUDGES.changes()]
+
+    def generations(self, definition: Definition) -> Generations:
+        """Return the sampled continuations of the utility prompts, made at the first call."""
+        if definition not in self.shared_generations:
+            with self.process_state.applied():
+                self.shared_generations[definition] = self._generate(definition)
+        return self.shared_generations[definition]
+
+    def _generate(self, definition: Definition) -> Generations:
+        tokenizer = load_tokenizer(self.spec.model)
+        utility = utility_texts(self.spec)
+        table = definition == "table"
+        wanted = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
+        new_tokens = min(wanted, room_after(self.model, utility.prompts_NT.shape[1]))
+        rows = sample(self.model, utility.prompts_NT, new_tokens, seed=self.seed, top_k=TABLE_TOP_K if table else None)
+        ends = text_ends(self.spec.model)
+        ended = [before_end(row, ends) for row in rows.tolist()]
+        written = utility.prompt_texts, tuple(decoded(tokenizer, ended)), utility.reference_texts
+        prompts, texts, references = (tuple(map(cleaned, part)) for part in written) if table else written
+        return Generations(prompts, texts, references, texts_key(prompts, references))
+
+    def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
+        """Return the judge for `role`, where the trial computes; a large one goes when the next is asked for."""
+        with self.process_state.applied(), computing_on(device_of(self.spec)):
+            return cast(T, JUDGES.get(load, self.spec.judges[role]))
+
+    def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """Return `make()`, computed once for all trials of all sweeps.
+
+        Raises:
+            TrialError: The evaluator has changed what it was lent: others must not get what it makes of that.
+        """
+
+        def make_guarded() -> Mapping[str, np.ndarray]:
+            arrays = make()
+            refuse_changes(self.plugin, self)
+            return arrays
+
+        with self.process_state.applied():  # The file is everybody's too: whose umask would it have?
+            return self.artifacts.arrays(tuple(key), make_guarded)
+
+    def original_digest(self) -> str:
+        """Return the digest of the original's weights."""
+        return self.spec.model.digest
+
+    def load_original(self) -> Model:
+        """Return a fresh copy of the original model on the trial's device."""
+        with self.process_state.applied():
+            return load_model(self.spec.model).to(device_of(self.spec))
+
+
+def _spec_fingerprints(spec: TrialSpec) -> Fingerprints:
+    return {("the trial's", name): json.dumps(value, sort_keys=True) for name, value in spec.to_json().items()}

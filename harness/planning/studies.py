@@ -1,0 +1,113 @@
+"""Studies on their way to trials: which are unfinished, how large their candidates get, and what the others chose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from harness.contracts import Json, Number
+from harness.planning.bisection import next_strength
+from harness.planning.trials import identified
+from harness.plans import Plan, StudySpec
+from harness.records.journal import Journal
+from harness.records.record import Candidate
+from harness.records.results import Results, read_results, read_studies
+from harness.records.studies import StudyResults, reaching_probes
+from harness.search_space import Choice, Dimension, LogUniform, end_of
+from harness.specs import TrialSpec
+
+
+def unfinished_studies(results: Results) -> list[StudyResults]:
+    """Return the studies that have candidates left to try."""
+    return [study for study in results.studies if not is_over(study.spec, study.candidates)]
+
+
+def largest_candidate(study: StudySpec) -> TrialSpec:
+    """Return a study's trial at the end of each of its ranges, which needs most: what is sized for all of them."""
+    settings = {name: end_of(dimension) for name, dimension in study.space.items()}
+    return study.trial_with(settings, study.strengths(settings))
+
+
+def read_tuned(plan: Plan, journal: Journal) -> Results:
+    """Return what the journal says of a plan, and of the trials of what its finished studies chose."""
+    studies = read_studies(plan, journal)
+    chosen = chosen_trials([study for study in studies if is_over(study.spec, study.candidates)])
+    return read_results(replace(plan, trials=(*plan.trials, *chosen)), journal)
+
+
+def chosen_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
+    """Return a trial for each seed and each chosen setting, seeds outermost; targets that share one share its trial.
+
+    A trial's id is that of an untuned sweep's trial with the same settings. A target that was not reached has none.
+    """
+    merged: dict[str, TrialSpec] = {}
+    for seed in dict.fromkeys(seed for study in studies for seed in study.spec.seeds):
+        for study in studies:
+            for spec in _of_targets(study, seed) if seed in study.spec.seeds else ():
+                same = merged.get(spec.trial_id, spec)
+                strengths = tuple(sorted({*same.strengths, *spec.strengths}))
+                targets = {**same.targets, **spec.targets}
+                merged[spec.trial_id] = replace(spec, strengths=strengths, targets=targets)
+    return list(merged.values())
+
+
+def _of_targets(study: StudyResults, seed: int) -> list[TrialSpec]:
+    trials = []
+    for result in study.targets:
+        if result.chosen is not None:
+            strength = result.chosen.probe["strength"]
+            spec = study.spec.trial_with(result.chosen.candidate.settings, (strength,))
+            searched = {n: v for n, v in result.chosen.candidate.settings.items() if n != spec.strength_name}
+            spec = replace(spec, seed=seed, targets={str(result.target): strength}, searched=searched)
+            trials.append(identified(spec, is_cumulative=study.spec.is_cumulative))
+    return trials
+
+
+def is_over(study: StudySpec, known: Sequence[Candidate]) -> bool:
+    """Return whether a study has tried what it was to try, or has nothing left to learn."""
+    if len(known) >= study.trials or not known:
+        return bool(known)
+    if is_bisected(study):
+        return bisected_settings(study, known) is None
+    return untried_settings(study, [candidate.settings for candidate in known]) == []
+
+
+def is_bisected(study: StudySpec) -> bool:
+    """Return whether a study searches a strength alone, each value of which is an erasure of its own."""
+    return (
+        not study.is_cumulative
+        and list(study.space) == [study.trial.strength_name]
+        and isinstance(study.space[study.trial.strength_name], LogUniform)
+    )
+
+
+def bisected_settings(study: StudySpec, known: Sequence[Candidate]) -> dict[str, Json] | None:
+    """Return the strength that a bisected study tries next; None if nothing is left to learn."""
+    [(name, dimension)] = study.space.items()
+    assert isinstance(dimension, LogUniform)
+    reached: dict[Number, list[bool]] = {
+        # One that failed has gone too far, whatever it would have reached.
+        candidate.settings[name]: [
+            candidate.error is not None or bool(reaching_probes(study, target, candidate)) for target in study.targets
+        ]
+        for candidate in known
+    }
+    strength = next_strength(dimension, study.defaults[name], reached)
+    return None if strength is None else {name: strength}
+
+
+def dimensions_tried(study: StudySpec) -> dict[str, Dimension]:
+    """Return what candidates differ in: not in a cumulative strength, which each of them walks up."""
+    walked = study.trial.strength_name if study.is_cumulative else None
+    return {name: dimension for name, dimension in study.space.items() if name != walked}
+
+
+def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
+    """Return the settings that are left where there are finitely many; None where there are not."""
+    searched = dimensions_tried(study)
+    choices = [dimension.values for dimension in searched.values() if isinstance(dimension, Choice)]
+    if len(choices) < len(searched):
+        return None
+    every = ({**study.defaults, **dict(zip(searched, values, strict=True))} for values in product(*choices))
+    return [settings for settings in every if settings not in tried]

@@ -1,0 +1,242 @@
+"""What the report says of the selected blocks: the tables and sentences of its section, as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.analysis.blocks.published import PublishedSelection, differs
+from harness.analysis.blocks.selection import BlockSelection
+from harness.analysis.blocks.shares import (
+    Share,
+    first_third,
+    kind_shares,
+    layer_count,
+    layer_shares,
+    pooled,
+    rounds_text,
+    third_of,
+)
+from harness.analysis.cells import NOTHING
+from harness.models.blocks import kinds_among
+from harness.reporting.figures.blocks import described, figure_names
+
+SHOWN = 20
+"""Blocks of one table; selected_blocks.csv has all."""
+
+
+@dataclass(frozen=True)
+class FrequencyRow:
+    """How often one block was selected."""
+
+    block: str
+    ours: str
+    published: str
+    difference: str
+
+
+@dataclass(frozen=True)
+class FrequencyTable:
+    """The paper's Table 4 for one variant and model, with its heat map's name and words."""
+
+    title: str
+    counted: str
+    """Rounds, selections and trials in words, and what of them is not known."""
+    rows: tuple[FrequencyRow, ...]
+    has_published: bool
+    more: str
+    """What the table leaves out; '' where it is whole."""
+    figure: str
+    """The heat map's name, whether or not it was drawn."""
+    description: str
+
+
+@dataclass(frozen=True)
+class ShareCell:
+    """A share, as printed."""
+
+    text: str
+    below: str
+    """The count, and what chance would give."""
+
+
+@dataclass(frozen=True)
+class ShareRow:
+    """The shares of one variant on one model, or on all of them."""
+
+    label: str
+    model: str
+    rounds: int
+    selections: int
+    cells: tuple[ShareCell, ...]
+
+
+@dataclass(frozen=True)
+class BlockSection:
+    """All that the report's section on the selected blocks has."""
+
+    frequencies: tuple[FrequencyTable, ...]
+    kind_names: tuple[str, ...]
+    kinds: tuple[ShareRow, ...]
+    """A cell for each of `kind_names`, and one for the first third of the layers."""
+    layers: tuple[ShareRow, ...]
+    most_layers: int
+    sentences: tuple[str, ...]
+
+
+def block_section(
+    selections: Sequence[BlockSelection],
+    unreadable: Sequence[str],
+    published: PublishedSelection | None,
+) -> BlockSection | None:
+    """Return the report's section on selected blocks; None where no method noted any.
+
+    Args:
+        selections: Of all variants and models.
+        unreadable: A sentence for each point whose notes were not understood.
+        published: What a paper has, if it is at hand.
+    """
+    if not selections and not unreadable:
+        return None
+    beside = [published.selection] if published and any(not differs(ours, published) for ours in selections) else []
+    shown = [*_by_variant(selections), *beside]
+    kind_names = kinds_among([kind for one in shown for kind in one.kinds])
+    return BlockSection(
+        frequencies=tuple(
+            _frequencies(ours, figure, published)
+            for ours, figure in zip(selections, figure_names(selections), strict=True)
+        ),
+        kind_names=kind_names,
+        kinds=tuple(_kind_rows(shown, kind_names)),
+        layers=tuple(_share_row(one, layer_shares(one)) for one in shown),
+        most_layers=max(map(layer_count, shown), default=0),
+        sentences=(
+            *_without_candidates(selections),
+            *_unplaced(selections),
+            *unreadable,
+            *_not_beside(selections, published),
+        ),
+    )
+
+
+def _by_variant(selections: Sequence[BlockSelection]) -> list[BlockSelection]:
+    """Return the selections with the models of one variant side by side."""
+    variants = list(dict.fromkeys(selection.variant for selection in selections))
+    return sorted(selections, key=lambda selection: variants.index(selection.variant))
+
+
+def _frequencies(ours: BlockSelection, figure: str, published: PublishedSelection | None) -> FrequencyTable:
+    theirs = published.selection.counts if published and not differs(ours, published) else None
+    names = list(dict.fromkeys([*list(ours.counts)[:SHOWN], *(theirs or ())]))
+    left_out = [count for name, count in ours.counts.items() if name not in names]
+    more = f"{len(left_out)} other blocks, selected {sum(left_out)} times together, are in selected_blocks.csv."
+    return FrequencyTable(
+        title=f"{ours.label} on {ours.model}",
+        counted=_counted(ours),
+        rows=tuple(_frequency_row(name, ours, theirs) for name in names),
+        has_published=theirs is not None,
+        more=more if left_out else "",
+        figure=figure,
+        description=described(ours),
+    )
+
+
+def _frequency_row(name: str, ours: BlockSelection, theirs: Mapping[str, int] | None) -> FrequencyRow:
+    count = ours.counts.get(name, 0)
+    if theirs is None:
+        return FrequencyRow(name, str(count), "", "")
+    change = count / len(ours.specs) - theirs.get(name, 0)
+    return FrequencyRow(name, str(count), str(theirs.get(name, 0)), f"{change:+.3g}".replace("-", "−"))
+
+
+def _counted(ours: BlockSelection) -> str:
+    sizes = " or ".join(map(str, ours.sizes))
+    trials = f" of {len(ours.specs)} trials, summed" if len(ours.specs) > 1 else ""
+    blocks = "block" if ours.sizes == (1,) else "blocks"
+    text = f"{rounds_text(ours.rounds)}{trials}, {sizes} {blocks} a round: {ours.total} selections."
+    if ours.rounds < ours.walked:
+        text += (
+            f" {ours.walked} rounds were walked: the journal is an older one, and has those of measured points alone."
+        )
+    return text
+
+
+def _kind_rows(shown: Sequence[BlockSelection], kinds: Sequence[str]) -> list[ShareRow]:
+    """Return the rows by kind; below a variant on several models, one over all of them."""
+    rows: list[ShareRow] = []
+    groups: dict[tuple[str, bool], list[BlockSelection]] = {}
+    for one in shown:
+        groups.setdefault((one.variant, bool(one.specs)), []).append(one)
+    for models in groups.values():
+        shares = [(*kind_shares(one, kinds), first_third(one)) for one in models]
+        rows += [_share_row(one, row, third_of(layer_count(one))) for one, row in zip(models, shares, strict=True)]
+        if len(models) > 1:
+            rounds, total = sum(one.rounds for one in models), sum(one.total for one in models)
+            cells = [_share_cell(_over_all(column)) for column in zip(*shares, strict=True)]
+            rows.append(ShareRow(models[0].label, "all models", rounds, total, tuple(cells)))
+    return rows
+
+
+def _over_all(shares: Sequence[Share | None]) -> Share | None:
+    known = [share for share in shares if share is not None]
+    return pooled(known) if len(known) == len(shares) else None
+
+
+def _share_row(one: BlockSelection, shares: Sequence[Share | None], third: int = 0) -> ShareRow:
+    cells = [_share_cell(share) for share in shares]
+    if third and shares[-1] is not None:
+        until = f"layers 0 to {third - 1}" if third > 1 else "layer 0"
+        cells[-1] = ShareCell(cells[-1].text, f"{cells[-1].below}; {until} of {layer_count(one)}")
+    return ShareRow(one.label, one.model, one.rounds, one.total, tuple(cells))
+
+
+def _share_cell(share: Share | None) -> ShareCell:
+    if share is None or not share.total:
+        return ShareCell(NOTHING, "")
+    by_chance = "" if math.isnan(share.chance) else f", by chance {_percent(share.chance)}"
+    return ShareCell(_percent(share.fraction), f"{share.count}{by_chance}")
+
+
+def _percent(fraction: float) -> str:
+    """Return a share in per cent, with a decimal where it is small.
+
+    Example:
+        >>> _percent(0.5), _percent(0.0167), _percent(0.0)
+        ('50 %', '1.7 %', '0 %')
+    """
+    return f"{100 * fraction:.1f} %" if 0 < fraction < 0.0995 else f"{100 * fraction:.0f} %"
+
+
+def _without_candidates(selections: Sequence[BlockSelection]) -> list[str]:
+    names = [f"{one.label} on {one.model}" for one in selections if one.candidates is None]
+    if not names:
+        return []
+    return [
+        f"The records of {', '.join(names)} do not say among how many blocks it chose: what chance would give, and how "
+        "many layers there are, is not known."
+    ]
+
+
+def _unplaced(selections: Sequence[BlockSelection]) -> list[str]:
+    """Return a sentence for each variant that selects what is not one of these blocks."""
+    return [
+        f"{one.label} on {one.model} selected {', '.join(one.unplaced[:5])}{' and others' * (len(one.unplaced) > 5)}: "
+        f"no names of blocks (L2.W_v.H11, L2.C_proj), so they count in no share of kinds or layers."
+        for one in selections
+        if one.unplaced
+    ]
+
+
+def _not_beside(selections: Sequence[BlockSelection], published: PublishedSelection | None) -> list[str]:
+    """Return the sentence that says why the published frequencies are not shown beside some of ours."""
+    if published is None:
+        return []
+    theirs = published.selection
+    reasons = list(dict.fromkeys(reason for ours in selections if (reason := differs(ours, published))))
+    if not reasons:
+        return []
+    return [
+        f"The published frequencies ({published.source}) are {theirs.model}'s over {rounds_text(theirs.rounds)} of "
+        f"{theirs.sizes[0]} blocks, and stand beside no other: {'; '.join(reasons)}."
+    ]

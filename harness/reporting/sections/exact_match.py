@@ -1,0 +1,101 @@
+"""What is left of memorised and of other sequences as a table, and why a sweep that mixes them may have none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from harness.analysis.cells import NOTHING, strength_text
+from harness.analysis.metrics import exact_matches
+from harness.analysis.ranking import RankedTable
+from harness.analysis.sequences.exact_match import (
+    GROUPS,
+    LEAST,
+    Agreement,
+    AgreementPoint,
+    ModelAgreement,
+    memorized_ids,
+)
+from harness.records.results import Results
+from harness.specs import ORIGINAL, RETRAINED
+
+
+def agreement_frame(of_models: Sequence[ModelAgreement]) -> pd.DataFrame:
+    """Return a row for each model, variant, strength and group, the original's first; no variant repeats its numbers.
+
+    `low` and `high` bound the 95 % interval of `agreeing_tokens`; `sequences` are those of the replicate that has
+    fewest of the group.
+    """
+    rows = []
+    for agreement in of_models:
+        for variant, label, strength_name, point in _points(agreement):
+            for group in GROUPS:
+                lengths, left = agreement.lengths[group], point.by_group[group]
+                rows.append(
+                    {
+                        **{"model": agreement.model, "variant": variant, "label": label},
+                        **{"strength_name": strength_name, "strength": point.strength, "group": group},
+                        **{"sequences": lengths.sequences[0], "continuation_tokens": lengths.tokens},
+                        **{"agreeing_tokens": left.tokens, "low": left.low, "high": left.high},
+                        "collapsed": point.collapsed,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def agreement_rows(agreement: ModelAgreement) -> list[tuple[str, str, bool, list[tuple[str, str]]]]:
+    """Return what the report prints of a model: label, strength, whether it collapsed, and each group's cell.
+
+    A cell is the mean and its interval, `31.4` and `27.0–35.9`.
+    """
+    rows = []
+    for _, label, strength_name, point in _points(agreement):
+        left = [point.by_group[group] for group in GROUPS]
+        cells = [(_tokens(mean), _bounds(mean)) for mean in left]
+        strength = strength_text(strength_name, point.strength) if strength_name else ""
+        rows.append((label, strength, point.collapsed, cells))
+    return rows
+
+
+def why_no_groups(results: Results, ranked: RankedTable) -> str:
+    """Return why a sweep whose forget set was mixed on purpose shows nothing of its groups; '' if nobody expects it."""
+    if all(spec.forget.not_memorized is None for spec in results.plan.trials):
+        return ""
+    metrics = exact_matches(ranked.info)
+    if metrics is None:
+        return (
+            "The forget set has texts that are not memorised, but no evaluator measured exact match with the text and "
+            "with the original: add memorization to the sweep's evaluators."
+        )
+    originals = ranked.table[ranked.table["method"] == ORIGINAL]
+    if (memorized := memorized_ids(originals, ranked.evidence, *metrics)) is None:
+        return (
+            "The forget set has texts that are not memorised, but the original's values for each sequence are not "
+            "there: run the sweep again, which measures what is missing."
+        )
+    counts = ", ".join(f"{sum(of_ids.values())} of {len(of_ids)}" for of_ids in memorized.values())
+    return (
+        f"The original recites {counts} sequences wholly; {LEAST} that it recites and {LEAST} that it does not are "
+        "needed to compare what is left of both."
+    )
+
+
+def _tokens(left: Agreement) -> str:
+    return NOTHING if math.isnan(left.tokens) else f"{left.tokens:.1f}"
+
+
+def _bounds(left: Agreement) -> str:
+    return "" if math.isnan(left.low) else f"{left.low:.1f}–{left.high:.1f}"
+
+
+def _points(agreement: ModelAgreement) -> Iterator[tuple[str, str, str, AgreementPoint]]:
+    """Yield variant, label, dial and point of every row, the references first."""
+    if agreement.curves:
+        yield ORIGINAL, "Original", "", agreement.curves[0].points[0]
+    if agreement.retrained:
+        yield RETRAINED, "Retrained", "", agreement.retrained
+    for curve in agreement.curves:
+        for point in curve.points[1:]:
+            yield curve.variant, curve.label, curve.strength_name, point

@@ -1,0 +1,90 @@
+"""The matched comparison as Markdown, and as a frame for CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.analysis.cells import NOTHING
+from harness.analysis.direction import arrow
+from harness.analysis.matched.comparison import MatchedTable
+from harness.reporting.markdown import LETTERS, markdown_cell, markdown_escape
+
+INTERPOLATED = "Interpolated: between two neighbours of one trajectory (the original is strength 0), never beyond."
+COLUMNS = (
+    *("model", "limit", "variant", "how", "setting", "matched_metric", "matched", "metric", "value", "low", "high"),
+    *("letters", "collapsed", "budget", "note"),
+)
+
+
+def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:
+    """Return one row for every limit, variant and reported metric; without numbers where it was not reached."""
+    rows = []
+    for table in tables:
+        for row in table.rows:
+            about = {
+                "model": table.model,
+                "limit": table.limit.text,
+                "variant": row.variant,
+                "how": row.how,
+                "setting": row.setting,
+                "matched_metric": table.limit.metric.name,
+                "matched": row.numbers[0][0] if row.numbers else None,
+                "collapsed": row.collapsed if row.numbers else None,
+                "budget": row.budget,
+                "note": row.note,
+            }
+            for index, metric in enumerate(table.limit.reported):
+                value, low, high = row.numbers[index + 1] if row.numbers else (None, None, None)
+                letters = row.cells[index].letters if row.cells else ""
+                rows.append(
+                    {**about, "metric": metric.name, "value": value, "low": low, "high": high, "letters": letters}
+                )
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def matched_sentences(tables: Sequence[MatchedTable], model: str) -> list[str]:
+    """Return for one model who pays least at each level of the first erasure metric, and who cannot be told from it."""
+    of_model = [table for table in tables if table.model == model and table.limit.is_erasure]
+    sentences = []
+    for table in of_model:
+        reached = [row for row in table.rows if row.cells and not row.collapsed]
+        if table.limit.metric.name != of_model[0].limit.metric.name or not table.rows:
+            continue
+        if not reached:
+            sentences.append(f"{table.limit.text}: no method gets there without collapsing.")
+            continue
+        first, *others = reached
+        metric, cell = table.limit.reported[0], first.cells[0]
+        alike = [row.label for row in others if set(row.cells[0].letters) & set(cell.letters)]
+        clause = f"; {', '.join(alike)} cannot be told from it" if alike else ""
+        interval = f" ({cell.interval})" if cell.interval else ""
+        sentences.append(
+            f"{table.limit.text}: {first.label} pays least, {metric.title} {cell.text}{interval}, {first.how}{clause}."
+        )
+    return sentences
+
+
+def matched_markdown(tables: Sequence[MatchedTable], question: str) -> str:
+    """Return the matched comparison of every model, under the sweep's question."""
+    parts = [f"# {markdown_escape(question)}"]
+    for table in tables:
+        titles = [f"{metric.title} {arrow(metric)}" for metric in table.limit.reported]
+        tuned = any(row.budget for row in table.rows)
+        columns = ["Method", "Setting", table.limit.metric.title, *titles, *["Budget"] * tuned, ""]
+        rule = ["---", "---", *["--:"] * (len(titles) + 1), *["---"] * tuned, "---"]
+        lines = [
+            [
+                markdown_escape(row.label) + (" †" if row.collapsed else ""),
+                markdown_escape(row.setting or NOTHING),
+                markdown_cell(row.matched) or NOTHING,
+                *([markdown_cell(cell) for cell in row.cells] or [NOTHING] * len(titles)),
+                *[row.budget] * tuned,
+                markdown_escape(f"{row.how}: {row.note}" if row.note else "" if row.how == "measured" else row.how),
+            ]
+            for row in table.rows
+        ]
+        body = "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *lines])
+        parts += [f"## {markdown_escape(table.model)}, {markdown_escape(table.limit.text)}", body]
+    return "\n\n".join([*parts, f"{LETTERS} † collapsed. {INTERPOLATED}"]) + "\n"

@@ -1,0 +1,65 @@
+"""The small trial that plugins are tried on: the smallest miniature and a few texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from harness.contracts import Model, MoreTexts, Training
+from harness.execution.trial.inputs import forget_set
+from harness.models.loading import load_model
+from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
+from harness.specs import Engine, MemorizedTraining, Source, TrialSpec
+from harness.toolkit.losses import token_nll
+
+MODEL = "miniature-s"
+FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
+RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
+UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
+MORE_TEXTS: Mapping[MoreTexts, Source] = {"holdout": FORGET, "retain": RETAIN}
+"""Read as a holdout, the embedded corpus has records that no model saw."""
+TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_stop=None)
+
+
+def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> TrialSpec:
+    """Return a trial on the smallest miniature, or another model, with a few texts: all that a plugin is tried on."""
+    return TrialSpec(
+        trial_id="conformance",
+        sweep="conformance",
+        variant="plugin",
+        method="plugin",
+        label="plugin",
+        reference=reference,
+        settings={},
+        method_version=1,
+        strength_name="strength",
+        strengths=(),
+        seed=seed,
+        model=resolve_model(model),
+        training=TRAINING,
+        memorization=MemorizedTraining(epochs=3, learning_rate=1e-3, global_batch=8, gate=0.0),
+        engine=Engine(),
+        forget=FORGET,
+        retain=RETAIN,
+        utility=UTILITY,
+        validation=replace(RETAIN, sequences=8),
+        evaluators=(),
+        judges={role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()},
+    )
+
+
+def one_word_model() -> Model:
+    """Return a planted collapse: a model that writes one token for ever."""
+    model = load_model(resolve_model(MODEL))
+    with torch.no_grad():
+        final = model.base_model.ln_f
+        final.weight.zero_()
+        final.bias.copy_(100.0 * model.get_output_embeddings().weight[300])
+    return model
+
+
+def forget_nll(logits_NTV: torch.Tensor) -> float:
+    """Return the mean NLL of the forget set's predicted tokens under these logits."""
+    return float(token_nll(logits_NTV[:, :-1], forget_set(small_spec()).tokens_NT[:, 1:]).mean())
