@@ -3,7 +3,7 @@ PAPER := main_table table_definition tradeoff ablation ablation_ta num_blocks en
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-NUMERIC := contract/test_golden.py unit/test_finetune.py unit/test_emso.py unit/test_lora.py unit/test_decoding_families.py
+NUMERIC := contract/test_golden.py unit/toolkit/test_finetune.py unit/methods/test_emso.py unit/models/test_lora.py unit/toolkit/test_decoding_families.py
 
 .PHONY: sweep paper test check soak dashboard setup clean
 

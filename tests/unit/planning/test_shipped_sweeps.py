@@ -17,7 +17,7 @@ from harness.records.published import published_conditions
 from harness.records.results import Results, trial_results
 from harness.specs import HOLDOUT
 
-SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
+SWEEPS = Path(__file__).resolve().parents[3] / "sweeps"
 
 
 @pytest.fixture

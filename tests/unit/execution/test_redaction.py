@@ -19,7 +19,7 @@ from harness.reporting.files import write
 from harness.specs import EvaluatorSpec
 from harness.testing.small import small_spec
 
-LEAKS = Path(__file__).parents[1] / "hostile_package" / "hostile" / "leaks.py"
+LEAKS = Path(__file__).parents[2] / "hostile_package" / "hostile" / "leaks.py"
 TEXT, WAYS = (runpy.run_path(str(LEAKS))[name] for name in ("TEXT", "LEAKS"))
 HEARD = (
     "message",

@@ -22,7 +22,7 @@ from harness.records.items import MetricItems
 from harness.reporting.summary import outcome
 from harness.reporting.text_tables import ranking_table
 
-PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
+PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
 SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 
 

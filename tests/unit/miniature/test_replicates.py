@@ -24,7 +24,7 @@ from harness.planning.plan import plan
 from harness.plans import Plan
 
 SMALL = replace(checkpoints.SIZES["s"], layers=1, hidden=16, heads=2, attention=("global",), steps=2)
-DECLARED = Path(__file__).parents[2] / "results/published/emso_main_table.metrics.yaml"
+DECLARED = Path(__file__).parents[3] / "results/published/emso_main_table.metrics.yaml"
 
 # Pretraining
 

@@ -27,7 +27,7 @@ from harness.specs import Source, TrialSpec
 from harness.testing.small import small_spec
 from harness.toolkit import CausalJudge, judge_key
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BOS, EOS, TURN_START, TURN_END, VOCABULARY = 256, 257, 258, 259, 260
 NAMES = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 SPELLED = "<|im_start|>a <s>struck</s> word<|im_end|>"

@@ -12,7 +12,7 @@ from harness import testing
 from harness.commands.check import main
 from harness.plugins import EVALUATORS, METHODS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VERSION = METHODS.load("gradient_ascent").version
 METHOD = (ROOT / "methods" / "gradient_ascent.py").read_text()
 

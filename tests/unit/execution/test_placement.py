@@ -19,7 +19,7 @@ from harness.testing.small import small_spec
 from harness.toolkit import computing_device
 from harness.toolkit.device import computing_on, device_for
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

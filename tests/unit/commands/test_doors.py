@@ -17,7 +17,7 @@ from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Started
 from harness.reporting.files import written_files
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FILE = """# What is asked?
 name: doors
 models: [MODEL]

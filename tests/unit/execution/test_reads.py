@@ -27,7 +27,7 @@ from harness.specs import EvaluatorSpec, TrialSpec
 from harness.testing import EvaluatorConformance
 from harness.testing.small import FORGET, MODEL, MORE_TEXTS, RETAIN, small_spec
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_npo"
 FILE = """# Who is recognised?
 models: [{id: MODEL}]

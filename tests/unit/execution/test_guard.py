@@ -45,7 +45,7 @@ from harness.testing.small import small_spec
 
 pytestmark = pytest.mark.usefixtures("hostile", "put_back")
 
-harms = runpy.run_path(str(Path(__file__).parents[1] / "hostile_package" / "hostile" / "harmful_evaluator.py"))
+harms = runpy.run_path(str(Path(__file__).parents[2] / "hostile_package" / "hostile" / "harmful_evaluator.py"))
 REFUSED, PUT_BACK, HARMLESS, HARMS = (harms[name] for name in ("REFUSED", "PUT_BACK", "HARMLESS", "HARMS"))
 CLEAN = []
 FORGET = Source(source="miniature", sequences=4, sequence_tokens=32, prefix_tokens=8)

@@ -16,7 +16,7 @@ from harness.analysis.metrics import in_column_order
 from harness.analysis.table import read_table
 from harness.specs import CollapseBounds
 
-PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
+PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
 SHIPPED = in_column_order([*Memorization().metrics, *Generation().metrics])
 NAN = float("nan")
 

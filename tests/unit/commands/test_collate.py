@@ -6,7 +6,7 @@ import pytest
 
 from harness import collate
 
-PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
+PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
 
 
 def test_collate_prints_the_published_ranks_and_flags(capsys):

@@ -13,7 +13,7 @@ from harness.analysis.metrics import read_declarations
 from harness.analysis.table import LEADING, TRAILING, read_table
 from harness.errors import DataError
 
-PUBLISHED = Path(__file__).parents[2] / "results/published/emso_main_table.csv"
+PUBLISHED = Path(__file__).parents[3] / "results/published/emso_main_table.csv"
 
 
 def declare(path, text=None):

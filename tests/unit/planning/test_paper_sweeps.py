@@ -16,7 +16,7 @@ from harness.planning.trainings import training_of
 from harness.records.published import published_conditions
 from harness.specs import Source
 
-PAPER = Path(__file__).resolve().parents[2] / "sweeps" / "paper"
+PAPER = Path(__file__).resolve().parents[3] / "sweeps" / "paper"
 BOTH = {
     "data.forget.source": "extraction_challenge",
     "data.forget.sequences": 15_000,

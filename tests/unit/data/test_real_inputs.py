@@ -21,7 +21,7 @@ CHALLENGE_MD5 = "6d85d7f2b48e34e6f96541a546a699bf"
 
 def shared_folder():
     """The real inputs: LETHE_SHARED, or the folder `shared` beside the repository."""
-    beside = Path(__file__).resolve().parents[3] / "shared"
+    beside = Path(__file__).resolve().parents[4] / "shared"
     return Path(os.environ.get("LETHE_SHARED", beside))
 
 
@@ -67,7 +67,7 @@ def test_the_real_memorized_and_not_memorized_paragraphs(make_model, neo_tokeniz
         "training.learning_rate=0.1",
         "resources={cpus: 1, gpus: 0}",
     ]
-    file = Path(__file__).parents[2] / "sweeps" / "paper" / "entropy_versus_nll.yaml"
+    file = Path(__file__).parents[3] / "sweeps" / "paper" / "entropy_versus_nll.yaml"
     whole = plan(file, changes).trials[0].forget
     assert (whole.rows, whole.prefix_tokens, whole.longest) == (120, 50, 100)
     sampled = load_forget(whole, neo_tokenizer, 50_257).tokens_NT
