@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from harness.analysis.evidence import read_evidence
-from harness.analysis.metrics import MetricInfo, metric_info
-from harness.analysis.ranking import RankedTable, rank
+from harness.analysis.analysis import Analysis
+from harness.analysis.metrics import MetricInfo
+from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import as_measured
-from harness.analysis.table import table
 from harness.analysis.tradeoff.curves import Curve, curves
 from harness.errors import DataError, ModelError
 from harness.planning.studies import unfinished_studies
@@ -35,9 +34,18 @@ class SweepResults:
 
     folder: Path
     """`results/<sweep>`."""
-    results: Results
-    """What the journal says of every trial."""
-    ranked: RankedTable
+    analysis: Analysis
+    """Every number that the report has."""
+
+    @property
+    def results(self) -> Results:
+        """Return what the journal says of every trial."""
+        return self.analysis.results
+
+    @property
+    def ranked(self) -> RankedTable:
+        """Return the table with the ranks of every variant."""
+        return self.analysis.ranked
 
     @property
     def table(self) -> pd.DataFrame:
@@ -216,10 +224,9 @@ def load_results(folder: str | PathLike[str]) -> SweepResults:
     """
     refuse_without_results(Path(folder))
     journal = Journal(Path(folder) / "journal")
-    results = read_results(journal.read_plan(), journal)
-    info = metric_info(results)
-    evidence = read_evidence(results)
-    return SweepResults(Path(folder), results, rank(table(results, info, evidence), info, evidence))
+    outcome = SweepResults(Path(folder), Analysis(read_results(journal.read_plan(), journal)))
+    _ = outcome.ranked  # Numbers that cannot be ranked together are refused here.
+    return outcome
 
 
 def refuse_without_results(folder: Path) -> None:

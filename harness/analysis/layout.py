@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,6 @@ class ModelTable:
         return [row for section in self.sections for row in section.rows]
 
 
-@lru_cache(maxsize=1)  # Three texts show it, and its tests take the longest.
 def model_tables(ranked: RankedTable) -> list[ModelTable]:
     """Return the main table of every model: reference rows on top, then the ranked points by group."""
     chosen = ranked_rows(ranked.table)

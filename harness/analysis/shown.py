@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
+from harness.analysis.layout import ModelTable, model_tables
 from harness.analysis.ranking import RankedTable
 from harness.records.results import Results, TrialResults
 from harness.specs import REFERENCE_ROWS
@@ -29,27 +30,35 @@ UNFINISHED = 40
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The part of a sweep that is shown."""
+class ShownTable:
+    """The rows of a ranked table that are shown."""
 
-    results: Results
-    """The trials of all points that are shown, and the first of those that failed or are missing."""
+    whole: RankedTable
     ranked: RankedTable
+    """Those rows, with erasure as it is ranked: see `RankedTable.on_recited`."""
     note: str
     """What is left out, and where it is; '' where nothing is."""
 
+    @cached_property
+    def tables(self) -> list[ModelTable]:
+        """Return the main table of every model."""
+        return model_tables(self.ranked)
 
-def shown_part(results: Results, ranked: RankedTable) -> Shown:
-    """Return what is shown of a sweep: the same objects where that is all of it."""
-    part, note = shown_table(ranked)
-    if part is ranked and len(results.trials) <= TRIALS:
-        return Shown(results, ranked, note)
+
+def shown_results(results: Results, shown: ShownTable) -> Results:
+    """Return the trials of all points that are shown, and the first of those that failed or are missing.
+
+    The same object where that is all of them.
+    """
+    part = shown.ranked
+    if part is shown.whole.on_recited and len(results.trials) <= TRIALS:
+        return results
     measured, points = set(part.table["trial_id"]), set(part.table["point_id"])
-    shown = [trial for trial in results.trials if trial.spec.trial_id in measured]
+    finished = [trial for trial in results.trials if trial.spec.trial_id in measured]
     unfinished = [trial for trial in results.unfinished if trial.spec.trial_id not in measured]
-    trials = tuple(_with_points(trial, points) for trial in (*shown, *unfinished[:UNFINISHED]))
+    trials = tuple(_with_points(trial, points) for trial in (*finished, *unfinished[:UNFINISHED]))
     plan = replace(results.plan, trials=tuple(trial.spec for trial in trials))
-    return Shown(replace(results, plan=plan, trials=trials), part, note)
+    return replace(results, plan=plan, trials=trials)
 
 
 def _with_points(trial: TrialResults, points: set[str]) -> TrialResults:
@@ -57,13 +66,9 @@ def _with_points(trial: TrialResults, points: set[str]) -> TrialResults:
     return replace(trial, points=tuple(kept))
 
 
-@lru_cache(maxsize=1)
-def shown_table(ranked: RankedTable) -> tuple[RankedTable, str]:
-    """Return the rows that are shown, and what is left out of them in words; the same table if that is nothing.
-
-    Erasure is as it is ranked: see `RankedTable.on_recited`.
-    """
-    ranked = ranked.on_recited
+def shown_table(whole: RankedTable) -> ShownTable:
+    """Return the rows that are shown; all of them where a person can read so many."""
+    ranked = whole.on_recited
     table = ranked.table
     is_reference = table["method"].isin(REFERENCE_ROWS)
     rank_order = ranked.ranking[["model", "variant"]]
@@ -76,12 +81,12 @@ def shown_table(ranked: RankedTable) -> tuple[RankedTable, str]:
         )
     ranking = ranked.ranking[_of_variants(ranked.ranking, kept)]
     if is_shown.all() and len(ranking) == len(ranked.ranking):
-        return ranked, ""
+        return ShownTable(whole, ranked, "")
     note = (
         f"Shown are {int(is_shown.sum()):,} of {len(table):,} points, of {len(kept):,} of {len(in_order):,} rows: "
         "those that rank best on each model. table.csv and ranking.csv have all of them, and the ranks are among all."
     )
-    return replace(ranked, table=table[is_shown], ranking=ranking), note
+    return ShownTable(whole, replace(ranked, table=table[is_shown], ranking=ranking), note)
 
 
 def _of_variants(rows: pd.DataFrame, kept: pd.MultiIndex) -> pd.Series:

@@ -22,12 +22,10 @@ from harness.base.messages import printable, shown
 from harness.base.paths import folder_argument, named_argument, path_argument
 from harness.base.storage import writing
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.errors import ConfigError, DataError, LetheError, ModelError
 from harness.execution.guard.interruption import INTERRUPTION, Interrupted
 
 if TYPE_CHECKING:
-    from harness.analysis.ranking import RankedTable
     from harness.plans import Plan
     from harness.records.results import Results
 
@@ -89,8 +87,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _audit(arguments: argparse.Namespace) -> int:
+    from harness.analysis.analysis import Analysis
     from harness.planning.plan import plan_of
     from harness.planning.sweep_file import sweep_file_of
+    from harness.reporting.page import page
     from harness.reporting.text_tables import console, ranking_table
 
     planned = plan_of(sweep_file_of(_file_text(arguments), Path("audit.yaml")))
@@ -107,9 +107,10 @@ def _audit(arguments: argparse.Namespace) -> int:
                 reason = f": {shown(trial.failure.error)}" if trial.failure else ""
                 tell(f"{trial.status}: {trial.spec.label}{reason}", is_error=True)
             return 1
-        ranked, report = _reported(results, is_kept=arguments.results is not None)
-    console().print(ranking_table(ranked))
-    if any(recitation.needs_unseen_texts for recitation in ranked.recitations.values()):
+        analysis = Analysis(results)
+        report = page(analysis, is_kept=arguments.results is not None)
+    console().print(ranking_table(analysis.shown_table))
+    if any(recitation.needs_unseen_texts for recitation in analysis.ranked.recitations.values()):
         tell("To be surer, name texts of that kind that the model never saw: --unseen FILE.")
     if arguments.report is not None:
         tell(f"The report: {write_whole(arguments.report, report, 'the report')}")
@@ -186,20 +187,3 @@ def _refuse_unfit(planned: Plan) -> None:
         needs = sized(large(planned.trials, machine, known), machine, known)
         if refused := unfit(planned.trials, needs, machine, known):
             raise ConfigError("audit.yaml", refused)
-
-
-def _reported(results: Results, *, is_kept: bool) -> tuple[RankedTable, str]:
-    """Return what was measured as a table, and as a page."""
-    from harness.analysis.evidence import read_evidence
-    from harness.analysis.metrics import metric_info
-    from harness.analysis.ranking import rank
-    from harness.analysis.table import table
-    from harness.reporting.page import page
-
-    info, evidence = metric_info(results), read_evidence(results)
-    ranked = rank(table(results, info, evidence), info, evidence)
-    return ranked, page(results, ranked, {}, is_kept=is_kept)
-
-
-if __name__ == "__main__":
-    run_command(main)

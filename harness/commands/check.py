@@ -31,7 +31,6 @@ import yaml
 from harness.base.messages import shown
 from harness.base.paths import path_of
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.contracts import Method
 from harness.errors import DataError, LetheError, PluginError, unknown
 from harness.planning.validation import collected, validated
@@ -173,7 +172,3 @@ def _run(checked: _Checked, settings: dict[str, Any], *, verbose: bool) -> int:
     if sentences.failed:
         tell(f"{GUIDES[kind]} says what each of these is about; --verbose shows the tracebacks.")
     return 1 if sentences.failed else 0
-
-
-if __name__ == "__main__":
-    run_command(main)

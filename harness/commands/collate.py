@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.analysis.analysis import Analysis
 from harness.analysis.collapse import flag
-from harness.analysis.published.comparison import compared_tables
 from harness.analysis.ranking import RankedTable, rank, rank_names
+from harness.analysis.shown import shown_table
 from harness.analysis.table import read_table
 from harness.base.paths import folder_argument, path_argument
 from harness.base.storage import reading
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.errors import DataError, LetheError, StorageError
 from harness.records.journal import Journal
 from harness.records.results import read_results
@@ -56,9 +56,10 @@ def _folder(path: Path, out: Path | None) -> list[Path]:
     """Make everything again from the journal of a results folder."""
     journal = Journal(path / "journal")
     results = read_results(journal.read_plan(), journal)
-    ranked, written = write(results, out or path)
-    console().print(ranking_table(ranked))
-    for table in compared_tables(results, ranked):
+    analysis = Analysis(results)
+    written = write(analysis, out or path)
+    console().print(ranking_table(analysis.shown_table))
+    for table in analysis.published:
         console().print(published_table(table))
     return written
 
@@ -68,10 +69,11 @@ def _csv(path: Path, out: Path | None) -> list[Path]:
     stated, info = read_table(path)
     has_classes = stated["collapse_class"].any()
     ranked = rank(stated if has_classes else flag(stated, info), info)
-    console().print(ranking_table(ranked))
+    shown = shown_table(ranked)
+    console().print(ranking_table(shown))
     if not has_classes:
         _compare(stated, ranked)
-    return write_tables(ranked, path.stem, out) if out else []
+    return write_tables(shown, path.stem, out) if out else []
 
 
 def _compare(stated: pd.DataFrame, ours: RankedTable) -> None:
@@ -85,7 +87,3 @@ def _compare(stated: pd.DataFrame, ours: RankedTable) -> None:
     for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
         if same:
             tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
-
-
-if __name__ == "__main__":
-    run_command(main)

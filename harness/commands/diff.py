@@ -26,7 +26,6 @@ from harness.base.files import write_whole
 from harness.base.messages import printable
 from harness.base.paths import folder_argument, path_argument
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.errors import LetheError, StorageError
 from harness.library import refuse_without_results
 from harness.records.journal import Journal
@@ -149,7 +148,3 @@ def _lines(found: Differences) -> Iterator[dict[str, Any]]:
     for pair in found.numbers:
         values = {"a": pair.a, "b": pair.b, "difference": pair.difference, "verdict": pair.verdict, "note": pair.note}
         yield {**empty, "kind": "number", **asdict(pair.point), "what": pair.metric, **values}
-
-
-if __name__ == "__main__":
-    run_command(main)

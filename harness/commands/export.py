@@ -27,7 +27,6 @@ from harness.base.files import folder_whole, write_whole
 from harness.base.paths import folder_argument, named_argument, path_argument
 from harness.base.storage import writing
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.errors import DataError, LetheError, StorageError
 
 if TYPE_CHECKING:
@@ -183,7 +182,3 @@ def _names(point: PointResults) -> Iterator[str]:
 def _about(point: PointResults) -> str:
     names = list(_names(point))
     return f"{point.spec.point_id(point.strength)}  ({names[-1]} on {point.spec.model.id}, seed {point.spec.seed})"
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -12,7 +12,6 @@ from pathlib import Path
 from harness.base.files import write_whole
 from harness.base.paths import folder_argument
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.errors import DataError, LetheError, StorageError
 from harness.planning.studies import unfinished_studies
 from harness.records.journal import Journal
@@ -62,7 +61,3 @@ def index_entries(results: Path) -> list[IndexEntry]:
         searches_left = len(unfinished_studies(read)) if read else 0
         entries.append(IndexEntry(folder.name, read, fault, searches_left, has_report, has_picture))
     return entries
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -17,7 +17,6 @@ from harness.base import hub
 from harness.base.hub import Repository
 from harness.base.paths import path_argument, path_of
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.contracts import Evaluator
 from harness.errors import ConfigError, LetheError
 from harness.miniature import checkpoints as miniature
@@ -158,7 +157,3 @@ def _data_sets(evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:
 
 def _is_local(id: str) -> bool:
     return id.startswith((".", "/", "~")) or path_of(id).is_dir()
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -26,7 +26,6 @@ from harness.base.files import folder_whole, recover, write_whole
 from harness.base.paths import folder_argument
 from harness.base.storage import writing
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.errors import LetheError, ModelError
 from harness.miniature import checkpoints, corpus, training
 from harness.miniature.building import build_model, build_tokenizer
@@ -183,7 +182,3 @@ def _train_models(sizes: Mapping[str, Size], weights: Path, jobs: int) -> dict[s
             entries[futures[future]] = future.result()
             tell(f"{futures[future]} {json.dumps(future.result()['quality'])}")
     return entries
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Literal
 from harness.base.messages import shown
 from harness.base.paths import folder_argument, path_argument
 from harness.base.terminal import lasting_streams, tell
-from harness.commands.command import run_command
 
 # What takes long to import is imported when it is used: a signal during that is already ours.
 from harness.errors import ConfigError, ExecutorError, LetheError, StorageError
@@ -151,6 +150,7 @@ def _run(file: Path, planned: Plan, executor: ExecutorName, folders: Folders, tr
 def _run_missing(
     planned: Plan, before: Results, executor: ExecutorName, folders: Folders, tracking: LiveTracking
 ) -> SweepResults:
+    from harness.analysis.analysis import Analysis
     from harness.execution.jobs import jobs_for
     from harness.execution.progress import Progress
     from harness.library import SweepResults
@@ -189,9 +189,10 @@ def _run_missing(
                 error.add_note(write_measured(planned, journal, folders.results))
         raise
     with INTERRUPTION.deferred():
-        ranked, written = write(measured, folders.results)
-    tracking.finish(measured, point_tags(ranked.table), written)
-    return SweepResults(folders.results, measured, ranked)
+        analysis = Analysis(measured)
+        written = write(analysis, folders.results)
+    tracking.finish(measured, point_tags(analysis.ranked.table), written)
+    return SweepResults(folders.results, analysis)
 
 
 def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], results: str | PathLike[str]) -> None:
@@ -265,12 +266,11 @@ def _executor(name: ExecutorName) -> Executor:
 
 def _tell(outcome: SweepResults) -> int:
     """Print the ranking, what is unfinished and where the report is; return the exit code."""
-    from harness.analysis.published.comparison import compared_tables
     from harness.reporting.sections.published import published_table
     from harness.reporting.text_tables import console, ranking_table
 
-    console().print(ranking_table(outcome.ranked))
-    for table in compared_tables(outcome.results, outcome.ranked):
+    console().print(ranking_table(outcome.analysis.shown_table))
+    for table in outcome.analysis.published:
         console().print(published_table(table))
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.error)}" if trial.failure else ""
@@ -282,7 +282,3 @@ def _tell(outcome: SweepResults) -> int:
         )
     tell(f"The report: {outcome.report}")
     return 1 if outcome.unfinished or outcome.unfinished_studies else 0
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from harness.base.paths import folder_argument
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.errors import DataError, LetheError
 from harness.library import load_results
 from harness.records.live_tracking import only_tracking, reason_of
@@ -50,7 +49,3 @@ def _track(folder: Path) -> str:
             f"{reason_of(error, tracker.place)} Mend that and run this again: it goes on where it ended."
         ) from error
     return tracker.place
-
-
-if __name__ == "__main__":
-    run_command(main)

@@ -13,10 +13,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.analysis.published.comparison import ComparedTable, compared_tables
+from harness.analysis.published.comparison import ComparedTable
 from harness.base.paths import path_argument
 from harness.base.terminal import tell
-from harness.commands.command import run_command
 from harness.errors import DataError, LetheError
 from harness.library import load_results
 from harness.records.published import published_conditions
@@ -62,7 +61,7 @@ def _whole_tables(folder: Path) -> list[ComparedTable]:
             f"reproduces: NAME, one of {', '.join(published_conditions())}; run it again after adding that, which "
             "measures nothing twice."
         )
-    tables = compared_tables(outcome.results, outcome.ranked)
+    tables = outcome.analysis.published
     lacking = [f"{row.label} on {table.model}: {row.lacking}" for table in tables for row in table.rows if row.lacking]
     if lacking:
         others = [f"{row.label} on {table.model}" for table in tables for row in table.rows if not row.lacking]
@@ -71,7 +70,3 @@ def _whole_tables(folder: Path) -> list[ComparedTable]:
             f"There are: {', '.join(others) or 'none'}. Add what is missing to the sweep file, or run the sweep again."
         )
     return tables
-
-
-if __name__ == "__main__":
-    run_command(main)

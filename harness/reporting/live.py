@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from harness.analysis.analysis import Analysis
 from harness.execution.guard.interruption import INTERRUPTION
 from harness.planning.studies import read_tuned
 from harness.plans import Plan
@@ -85,7 +86,7 @@ class LiveReport:
         """Write what is measured; return whether anything is."""
         measured = read_tuned(self._plan, self._journal)
         if measured.measured:
-            write(measured, self._folder)
+            write(Analysis(measured), self._folder)
         return bool(measured.measured)
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.analysis.cells import NOTHING, split_title
+from harness.analysis.cells import NOTHING, Cell, split_title
 from harness.analysis.direction import arrow
-from harness.analysis.layout import RANK_TITLES, ModelTable, TableRow, model_tables
-from harness.analysis.ranking import RankedTable
-from harness.analysis.reasoning import Answers, lines
-from harness.analysis.shown import shown_table
+from harness.analysis.layout import RANK_TITLES, ModelTable, TableRow
+from harness.analysis.shown import ShownTable
 from harness.base.messages import printable
 from harness.base.terminal import console as terminal_console
-from harness.contracts import Metric
 from harness.reporting.markdown import LETTERS, markdown_cell, markdown_escape, marked
-from harness.reporting.sections.recitation import recitation_tables
-from harness.reporting.sections.recitation import terminal_table as recitation_table
+from harness.reporting.recitation_table import RecitationTable, recitation_tables
 from harness.reporting.summary import caption
 from harness.specs import REFERENCE_ROWS
 
@@ -62,16 +58,6 @@ def about_evidence(tables: Sequence[ModelTable]) -> str:
     have, them = ("have", "them") if len(whole) > 1 else ("has", "it")
     without = f" {' and '.join(whole)} {have} no items: only several seeds give {them} an interval." if whole else ""
     return LETTERS + without
-
-
-def reasoning_markdown(by_model: Mapping[str, Sequence[Answers]], tasks: Sequence[Metric]) -> str:
-    """Return every model's accuracies on the reasoning tasks, with their errors and changes."""
-    parts = ["Accuracy ± standard error (several seeds: 95 % interval), and the change against the original."]
-    for model, rows in by_model.items():
-        heads, *body = ([markdown_escape(cell) for cell in line] for line in lines(rows, tasks))
-        table = [heads, ["---"] * 2 + ["--:"] * len(tasks), *body]
-        parts += [f"## {markdown_escape(model)}", "\n".join("| " + " | ".join(line) + " |" for line in table)]
-    return "\n\n".join([*parts, "† collapsed."]) + "\n"
 
 
 def _markdown_title(title: str) -> str:
@@ -152,18 +138,18 @@ def console() -> Console:
     return terminal_console(_TERMINAL_WIDTH)
 
 
-def ranking_table(ranked: RankedTable) -> RenderableType:
+def ranking_table(shown: ShownTable) -> RenderableType:
     """Return every model's ranked rows, best first, below its reference rows; collapsed ones in red.
 
     Above it stands what must be read before any rank. Where nothing was erased it is what the models recite.
 
     Shown are the metrics of the trade-off figure, without their intervals.
     """
-    shown, note = shown_table(ranked)
+    ranked = shown.whole
     if ranked.is_of_references and len(ranked.table):
-        told = recitation_table(recitation_tables(ranked), caption(ranked.table))
+        told = _recitation_table(recitation_tables(ranked), caption(ranked.table))
         return Group(Text(printable("\n".join(ranked.said_first)), style="bold"), told)
-    tables = model_tables(shown)
+    tables = shown.tables
     terminal_table = Table(
         box=SIMPLE_HEAD,
         show_edge=False,
@@ -171,7 +157,7 @@ def ranking_table(ranked: RankedTable) -> RenderableType:
         title=Text(printable("\n".join(ranked.said_first))) or None,
         title_style="bold",
         title_justify="left",
-        caption=Text(f"{caption(ranked.table)} {note}".strip()),
+        caption=Text(f"{caption(ranked.table)} {shown.note}".strip()),
         caption_justify="left",
     )
     terminal_table.add_column("Method", max_width=28, overflow="fold")
@@ -201,3 +187,25 @@ def _terminal_cells(table: ModelTable, row: TableRow) -> list[Text]:
     ranks = [Text("" if rank == NOTHING else rank) for rank in row.ranks]
     note = row.note if row.note and not row.collapsed else row.verdict
     return [Text(printable(name)), *numbers, *ranks, Text(printable(note))]
+
+
+def _recitation_table(tables: Sequence[RecitationTable], caption: str) -> Table:
+    """Return the tables for the terminal, with a column for what any of them measured; intervals in brackets."""
+    names = list(dict.fromkeys(name for table in tables for name in table.columns))
+    terminal = Table(box=SIMPLE_HEAD, show_edge=False, caption=Text(printable(caption)), caption_justify="left")
+    terminal.add_column("Metric")
+    for name in names:
+        terminal.add_column(Text(name), justify="right")
+    for table in tables:
+        if len(tables) > 1:
+            terminal.add_row(Text(printable(table.model), style="bold"))
+        for metric, cells in table.rows:
+            by_name = dict(zip(table.columns, cells, strict=True))
+            texts = [_with_interval(by_name[name]) if name in by_name else NOTHING for name in names]
+            terminal.add_row(Text(printable(metric.title)), *map(Text, texts))
+        terminal.add_section()
+    return terminal
+
+
+def _with_interval(cell: Cell) -> str:
+    return f"{cell.text} ({cell.interval})" if cell.interval else cell.text

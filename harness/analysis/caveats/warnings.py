@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pandas as pd
 
-from harness.analysis.caveats.judges import human_readings, judge_warnings
+from harness.analysis.caveats.judges import HumanReading, judge_warnings
 from harness.analysis.caveats.readings import large_batches
 from harness.analysis.cells import number, strength_text
 from harness.analysis.collapse import REPEATS, bounded, repetitions
@@ -17,7 +17,7 @@ from harness.analysis.erasure.recitation import NAME_A_HOLDOUT, Recitation
 from harness.analysis.metrics import MetricInfo, in_sentence, table_metrics
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import mean_and_interval, ranked_rows, strengths
-from harness.analysis.shown import UNFINISHED, shown_part
+from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
 from harness.records.results import PointResults, Results, TrialResults
 from harness.specs import REFERENCE_ROWS, UNSEEN_ROWS
@@ -25,17 +25,24 @@ from harness.specs import REFERENCE_ROWS, UNSEEN_ROWS
 FEW_SEEDS = 3
 
 
-def warnings(results: Results, ranked: RankedTable) -> list[str]:
-    """Return everything that limits what the numbers can carry; `ranked` is the table of the same results."""
-    points, shown = results.measured, shown_part(results, ranked)
+def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequence[HumanReading]) -> list[str]:
+    """Return everything that limits what the numbers can carry.
+
+    Args:
+        results: All that was measured.
+        shown: The part of it that is shown.
+        table: Its points.
+        readings: What the judges make of human text.
+    """
+    ranked = table.ranked
     return [
         *_unfinished(results),
-        *_few_texts(points, ranked.info),
-        *judge_warnings(human_readings(points, ranked.info)),
-        *(_unknown_health(results, ranked) if results.plan.erases else ()),
-        *_doubtful_health(results, shown.ranked),
-        *limits(shown.results.measured, shown.ranked),
-        *_noted(shown.results.measured),
+        *_few_texts(results.measured, ranked.info),
+        *judge_warnings(readings),
+        *(_unknown_health(results, table.whole) if results.plan.erases else ()),
+        *_doubtful_health(results, ranked),
+        *limits(shown.measured, ranked),
+        *_noted(shown.measured),
     ]
 
 

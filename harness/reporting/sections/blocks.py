@@ -1,12 +1,16 @@
-"""What the report says of the selected blocks: the tables and sentences of its section, as text."""
+"""Which blocks of the weights were selected: tables, heat maps, and what they say."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-from harness.analysis.blocks.published import PublishedSelection, differs
+from matplotlib.figure import Figure
+
+from harness.analysis.blocks.published import PublishedSelection, differs, published_selection
 from harness.analysis.blocks.selection import BlockSelection
 from harness.analysis.blocks.shares import (
     Share,
@@ -16,14 +20,43 @@ from harness.analysis.blocks.shares import (
     layer_shares,
     pooled,
     rounds_text,
+    selection_frame,
     third_of,
 )
-from harness.analysis.cells import NOTHING
+from harness.analysis.cells import NOTHING, strength_text
+from harness.base.csv_text import csv_text
 from harness.models.blocks import kinds_among
-from harness.reporting.figures.blocks import described, figure_names
+from harness.records.results import PointResults
+from harness.reporting.figures.blocks import described, figure_names, heat_maps
+from harness.reporting.section import Section
 
 SHOWN = 20
 """Blocks of one table; selected_blocks.csv has all."""
+
+
+class SelectedBlocks(Section):
+    """How often each block was selected, by kind and by layer, beside what chance and the paper have."""
+
+    template = "blocks.html.j2"
+    stems = ("selected_blocks",)
+    figure_kinds = ("png",)
+    figure_folder = "figures"
+    has_dark_figures = False
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """A heat map for each variant and model."""
+        return heat_maps(self.analysis.blocks[0])
+
+    def files(self) -> dict[str, str]:
+        """Return the counts as CSV."""
+        selections, _ = self.analysis.blocks
+        return {"selected_blocks.csv": csv_text(selection_frame(selections))} if selections else {}
+
+    def context(self) -> dict[str, Any] | None:
+        """Return the tables, and the blocks of every round."""
+        section = block_section(*self.analysis.blocks, published_selection())
+        return {"blocks": section, "rounds": _rounds(self.analysis.shown.measured)} if section else None
 
 
 @dataclass(frozen=True)
@@ -240,3 +273,23 @@ def _not_beside(selections: Sequence[BlockSelection], published: PublishedSelect
         f"The published frequencies ({published.source}) are {theirs.model}'s over {rounds_text(theirs.rounds)} of "
         f"{theirs.sizes[0]} blocks, and stand beside no other: {'; '.join(reasons)}."
     ]
+
+
+def _rounds(points: Sequence[PointResults]) -> list[dict[str, Any]]:
+    """Return, for each trial that chose blocks, those of every strength."""
+    trials: dict[str, dict[str, Any]] = {}
+    for point in points:
+        chosen = point.made.notes.get("selected_blocks") if point.made else None
+        if isinstance(chosen, list | tuple) and point.strength is not None:
+            trial = trials.setdefault(point.spec.trial_id, {"spec": point.spec, "rows": []})
+            strength = strength_text(point.spec.strength_name, float(point.strength))
+            trial["rows"].append((strength, [_block(block) for block in chosen]))
+    return list(trials.values())
+
+
+def _block(chosen: Any) -> tuple[str, str]:
+    """Return a block's name and its score."""
+    if not isinstance(chosen, Mapping):
+        return str(chosen), ""
+    score = chosen.get("m")
+    return str(chosen.get("block", "")), f"M = {score:.2e}" if isinstance(score, float) else ""

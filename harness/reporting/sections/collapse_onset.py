@@ -1,12 +1,34 @@
-"""At which strength each method collapses, as Markdown."""
+"""At which strength each method collapses: in the report, and as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from harness.analysis.cells import NOTHING
 from harness.analysis.collapse_onset import OnsetTable
+from harness.analysis.seeds import seed_count
 from harness.reporting.markdown import markdown_escape
+from harness.reporting.section import Section
+
+
+class Onsets(Section):
+    """The strongest setting at which a method's model still writes, and the weakest at which it no longer does."""
+
+    template = "collapse_onset.html.j2"
+    stems = ("collapse",)
+    needs_points = True
+
+    def files(self) -> dict[str, str]:
+        """Return the tables as Markdown."""
+        tables = self.analysis.onsets
+        return {"collapse.md": onset_markdown(tables, self.analysis.results.plan.question)} if tables else {}
+
+    def context(self) -> dict[str, Any] | None:
+        """Return a table for each model on which anything collapsed."""
+        if not self.analysis.onsets:
+            return None
+        return {"onsets": self.analysis.onsets, "seeds": seed_count(self.analysis.points)}
 
 
 def onset_markdown(tables: Sequence[OnsetTable], question: str) -> str:

@@ -4,22 +4,62 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from harness.analysis.cells import NOTHING, strength_text
 from harness.analysis.metrics import exact_matches
 from harness.analysis.ranking import RankedTable
 from harness.analysis.sequences.exact_match import (
+    GROUP_NAMES,
     GROUPS,
     LEAST,
     Agreement,
     AgreementPoint,
     ModelAgreement,
+    group_text,
     memorized_ids,
 )
+from harness.analysis.tradeoff.curves import styles
+from harness.base.csv_text import csv_text
 from harness.records.results import Results
+from harness.reporting.figures.exact_match import agreement_figure
+from harness.reporting.section import Section
 from harness.specs import ORIGINAL, RETRAINED
+
+
+class ExactMatch(Section):
+    """What is left of memorised and of other sequences."""
+
+    template = "exact_match.html.j2"
+    stems = ("exact_match_groups",)
+    needs_points = True
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """Both groups over the strength, and one against the other."""
+        figure = agreement_figure(self.analysis.agreements, styles(self.analysis.points))
+        return {"exact_match_groups": figure} if figure else {}
+
+    def files(self) -> dict[str, str]:
+        """Return the numbers as CSV."""
+        agreements = self.analysis.agreements
+        return {"exact_match_groups.csv": csv_text(agreement_frame(agreements))} if agreements else {}
+
+    def context(self) -> dict[str, Any] | None:
+        """Return the rows of each model, or why there are none where a reader expects some."""
+        agreements = self.analysis.agreements
+        reason = "" if agreements else why_no_groups(self.analysis.shown, self.analysis.shown_table.ranked)
+        if not agreements and not reason:
+            return None
+        groups = {
+            each.model: ([*zip(GROUP_NAMES.values(), each.lengths.values(), strict=True)], agreement_rows(each))
+            for each in agreements
+        }
+        return {"groups": groups, "why_no_groups": reason, "group_text": group_text}
 
 
 def agreement_frame(of_models: Sequence[ModelAgreement]) -> pd.DataFrame:

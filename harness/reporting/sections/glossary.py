@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -15,6 +16,7 @@ from harness.contracts import Metric
 from harness.errors import PluginError
 from harness.plans import Plan
 from harness.plugins import METHODS
+from harness.reporting.section import Section
 from harness.reporting.summary import DEFINITIONS
 from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, TrialSpec
 
@@ -44,6 +46,16 @@ _WORDS = (
     ("–", "not measured, or not measurable; never 0"),
     ("a, b, c", "letters of what cannot be told apart: two that share one in a column"),
 )
+
+
+class Words(Section):
+    """What the words of this report mean."""
+
+    template = "glossary.html.j2"
+
+    def context(self) -> dict[str, Any]:
+        """Return the entries by the title of their part."""
+        return {"glossary": glossary(self.analysis.shown.plan, self.analysis.shown_table.ranked)}
 
 
 def glossary(plan: Plan, ranked: RankedTable) -> Glossary:

@@ -1,21 +1,55 @@
-"""The matched comparison as Markdown, and as a frame for CSV."""
+"""Who pays least: the matched comparison as a figure, as tables, and as files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from harness.analysis.cells import NOTHING
 from harness.analysis.direction import arrow
 from harness.analysis.matched.comparison import MatchedTable
+from harness.analysis.tradeoff.curves import styles
+from harness.base.csv_text import csv_text
+from harness.reporting.figures.matched import matched_figure
 from harness.reporting.markdown import LETTERS, markdown_cell, markdown_escape
+from harness.reporting.section import Section
 
 INTERPOLATED = "Interpolated: between two neighbours of one trajectory (the original is strength 0), never beyond."
 COLUMNS = (
     *("model", "limit", "variant", "how", "setting", "matched_metric", "matched", "metric", "value", "low", "high"),
     *("letters", "collapsed", "budget", "note"),
 )
+
+
+class Matched(Section):
+    """What each method pays where all erase equally much, and what it erases where all pay equally much."""
+
+    template = "matched.html.j2"
+    stems = ("matched",)
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """A panel for each level; none where nothing is compared."""
+        points = self.analysis.points
+        figure = matched_figure(self.analysis.matched, points, styles(points))
+        return {"matched": figure} if figure else {}
+
+    def files(self) -> dict[str, str]:
+        """Return the tables as Markdown and CSV."""
+        tables = self.analysis.matched
+        if not tables:
+            return {}
+        question = self.analysis.results.plan.question
+        return {"matched.md": matched_markdown(tables, question), "matched.csv": csv_text(matched_frame(tables))}
+
+    def context(self) -> dict[str, Any] | None:
+        """Return the tables."""
+        tables = self.analysis.matched
+        return {"matched": tables, "letters_mean": LETTERS, "interpolated": INTERPOLATED} if tables else None
 
 
 def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:

@@ -1,9 +1,10 @@
-"""A published table beside ours, as Markdown and for the terminal; the report's HTML shows the same cells."""
+"""A published table beside ours: in the report, as Markdown, and for the terminal."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -12,9 +13,35 @@ from rich.text import Text
 from harness.analysis.cells import NOTHING, number
 from harness.analysis.published.comparison import ComparedCell, ComparedTable
 from harness.reporting.markdown import markdown_escape
+from harness.reporting.section import Section
 
 VERDICTS = {True: "inside", False: "OUTSIDE", None: ""}
 OURS_THEN_PUBLISHED = "Each cell: ours, the published figure, and the difference."
+
+
+class Published(Section):
+    """Each cell beside the published one, where the sweep reproduces a table."""
+
+    template = "published.html.j2"
+    stems = ("published",)
+    needs_points = True
+
+    def files(self) -> dict[str, str]:
+        """Return the tables as Markdown."""
+        tables = self.analysis.published
+        return {"published.md": published_markdown(tables, self.analysis.results.plan.question)} if tables else {}
+
+    def context(self) -> dict[str, Any] | None:
+        """Return the tables, and how their cells are printed."""
+        if not self.analysis.published:
+            return None
+        return {
+            "published": self.analysis.published,
+            "heading": heading,
+            "figure_text": figure_text,
+            "difference_text": difference_text,
+            "marks": marks,
+        }
 
 
 def figure_text(cell: ComparedCell, value: float) -> str:

@@ -5,10 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Any
 
+from harness.analysis.analysis import Analysis
 from harness.plans import Plan
 from harness.records.record import Measurement
 from harness.records.results import PointResults
+from harness.reporting.section import Section
 from harness.specs import UNSEEN_ROWS, TrialSpec
+
+
+class Samples(Section):
+    """What the original, the retrained and the ranked models wrote."""
+
+    template = "samples.html.j2"
+
+    def context(self) -> dict[str, Any] | None:
+        """Return the texts of each prompt side by side."""
+        samples, _ = shown_samples(self.analysis)
+        if not samples:
+            return None
+        plan = self.analysis.results.plan
+        return {
+            "plan": plan,
+            "tables": self.analysis.tables,
+            "samples": samples,
+            "why_fewer_samples": why_fewer(plan, self.analysis.shown.measured, _ranked_points(self.analysis)),
+        }
+
+
+def shown_samples(analysis: Analysis) -> tuple[list[dict[str, Any]], set[str]]:
+    """Return what `samples_of` has of the points that are shown."""
+    return samples_of(analysis.shown.measured, _ranked_points(analysis))
+
+
+def _ranked_points(analysis: Analysis) -> set[str]:
+    return set(analysis.points.loc[analysis.points["ranked"], "point_id"])
 
 
 def samples_of(points: Sequence[PointResults], ranked: Set[str]) -> tuple[list[dict[str, Any]], set[str]]:

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from harness.analysis.analysis import Analysis
 from harness.analysis.blocks.published import FILE, differs, published_selection
 from harness.analysis.blocks.selection import BlockSelection, block_selections
 from harness.analysis.blocks.shares import first_third, kind_shares, layer_shares, selection_frame, third_of
@@ -368,7 +369,7 @@ def test_the_report_has_the_section_and_names_are_only_text(
         ]
         for trial, by_strength in ((spec, notes), (mine, theirs))
     }
-    _, written = write(make_results(plan, kept), tmp_path)
+    written = write(Analysis(make_results(plan, kept)), tmp_path)
     pictures = [path.name for path in written if path.parent.name == "figures"]
     assert pictures[0] == "selected_blocks-miniature-m-emso.png"
     assert len(pictures) == 2
@@ -377,7 +378,7 @@ def test_the_report_has_the_section_and_names_are_only_text(
     assert images.described[1].startswith("Heat maps of layer and head, one for each kind of block: how often EMSO")
     assert "Most often: L0.C_fc 2, L0.C_proj 2." in images.described[1]
     assert len(images.described) == 3
-    silent = page(*make_ranked(make_plan(spec), {}), {"tradeoff": b"<svg/>"})
+    silent = page(Analysis(*make_ranked(make_plan(spec), {})))
     assert images.scripts == Images(silent).scripts + 2 * ('id="choosable-data"' in shown), "no script of a name's"
     assert "Selected blocks" not in silent
     with (tmp_path / "selected_blocks.csv").open(encoding="utf-8", newline="") as file:

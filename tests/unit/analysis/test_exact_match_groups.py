@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from harness.analysis.analysis import Analysis
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
@@ -141,9 +142,9 @@ def test_without_items_or_metrics_nothing_is_shown(measured, usual, trial):
         assert agreements(results, ranked) == []
         assert reason in why_no_groups(results, ranked)
         assert agreement_figure(agreements(results, ranked), styles(ranked.table)) is None
-        assert "Memorised and not memorised" in page(results, ranked, {"tradeoff": b"<svg/>"})
+        assert "Memorised and not memorised" in page(Analysis(results, ranked))
         assert why_no_groups(*measured(*usual, **options)) == ""
-        assert "Memorised and not memorised" not in page(*measured(*usual, **options), {"tradeoff": b"<svg/>"})
+        assert "Memorised and not memorised" not in page(Analysis(*measured(*usual, **options)))
     results, ranked = measured(*expected[1:])
     assert agreements(results, ranked) == [], "an original that was not measured tells no groups"
     assert "for each sequence are not there" in why_no_groups(results, ranked)
@@ -215,11 +216,11 @@ def test_the_table_the_csv_and_the_page(measured, usual, tmp_path):
     assert frame["agreeing_tokens"].tolist() == [4, 4, 2.4, 3.6, 0.4, 3.0]
     assert frame["group"].tolist() == list(GROUPS) * 3
     assert frame["low"].isna().tolist() == [True, True, False, False, False, False]
-    _, written = write(results, tmp_path)
+    written = write(Analysis(results), tmp_path)
     names = {path.name for path in written}
     assert {"exact_match_groups.csv", "exact_match_groups.png", "exact_match_groups.pdf"} <= names
     shown = (tmp_path / "report.html").read_text()
     assert "Memorised: 5 sequences of 4 tokens, of which the original recites 4.0 on average." in shown
     assert "Not memorised: 5 sequences of 4 tokens, of which the original recites 1.6 on average." in shown
-    _, written = write(measured(*usual, with_items=False)[0], tmp_path / "without")
+    written = write(Analysis(measured(*usual, with_items=False)[0]), tmp_path / "without")
     assert not {path.name for path in written} & {"exact_match_groups.csv", "exact_match_groups.png"}

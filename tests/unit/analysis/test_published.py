@@ -18,7 +18,6 @@ from harness.records.journal import Journal
 from harness.records.published import PUBLISHED, published_conditions, published_tolerances
 from harness.records.record import Stopped
 from harness.records.results import PointResults
-from harness.reporting import files as reporting_write
 from harness.specs import Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
 
 NEO = "EleutherAI/gpt-neo-125m"
@@ -432,9 +431,7 @@ def test_verify_names_rows_that_are_missing(folder, measured, ablation, capsys):
     assert said.out == ""
 
 
-def test_the_report_and_the_texts_show_both(folder, measured, ablation, capsys, monkeypatch):
-    for name in ("rendered", "tradeoff"):  # Drawing takes seconds, and is not what is asked.
-        monkeypatch.setattr(reporting_write, name, lambda *_: b"")
+def test_the_report_and_the_texts_show_both(folder, measured, ablation, capsys):
     path = Path(folder(ablation, measured(ablation, moved=[("emso", "ma", 0.6)])))
     assert collate.main([str(path)]) == 0
     said = capsys.readouterr().out

@@ -16,6 +16,7 @@ from harness.analysis.evidence import Evidence
 from harness.analysis.layout import model_tables
 from harness.analysis.metrics import in_column_order
 from harness.analysis.ranking import RANKS, average_ranks, competition_ranks, group_ranks, printed, rank
+from harness.analysis.shown import shown_table
 from harness.analysis.table import read_table
 from harness.errors import DataError
 from harness.records.items import MetricItems
@@ -313,7 +314,7 @@ def test_where_no_method_erased_anything_that_comes_first():
     first = "No method erased anything that chance could not have: nothing is ranked."
     assert whole.said_first[0] == first
     console = Console(width=120, record=True, file=StringIO())
-    console.print(ranking_table(whole))
+    console.print(ranking_table(shown_table(whole)))
     assert " ".join(console.export_text().split()).startswith(first)
     assert "Average rank" not in str(outcome(whole))
 

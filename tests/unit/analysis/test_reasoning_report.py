@@ -13,7 +13,7 @@ from harness.analysis.ranking import rank
 from harness.analysis.reasoning import Accuracy, answers
 from harness.reporting.figures.reasoning import bars
 from harness.reporting.figures.style import rendered
-from harness.reporting.text_tables import reasoning_markdown
+from harness.reporting.sections.reasoning import reasoning_markdown
 
 DECLARED = {metric.name: metric for metric in Reasoning(tasks=("piqa",)).metrics}
 INFO = {name: DECLARED[name] for name in ("piqa", "reasoning", "piqa_stderr")}

@@ -14,10 +14,12 @@ from rich.console import Console
 from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness import collate
+from harness.analysis.analysis import Analysis
 from harness.analysis.caveats.warnings import limits
 from harness.analysis.erasure.recitation import is_beyond, recitations, said_first
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import declarations, in_column_order
+from harness.analysis.shown import shown_table
 from harness.base.csv_text import csv_text
 from harness.contracts import Checkpoint
 from harness.records.items import MetricItems
@@ -159,10 +161,10 @@ def shown(make_ranked):
         results, ranked = make_ranked(plan, records)
         (folder / "table.csv").write_text(csv_text(ranked.table))
         (folder / "table.metrics.yaml").write_text(declarations(ranked.info))
-        write_tables(ranked, plan.question, folder)
-        report = page(results, ranked, {"tradeoff": b""})
+        write_tables(shown_table(ranked), plan.question, folder)
+        report = page(Analysis(results, ranked))
         console = Console(width=100, record=True, file=StringIO())
-        console.print(ranking_table(ranked))
+        console.print(ranking_table(shown_table(ranked)))
         terminal = " ".join(console.export_text().split())
         main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</header>") :])).strip()
         return main, terminal, (folder / "table.md").read_text(), (folder / "table.tex").read_text()
@@ -420,7 +422,7 @@ def test_a_sweep_of_few_recited_texts_ranks_on_them_alone(of_items):
     assert shown["ma"].to_dict() == {"original": 1.0, "holdout": 0.5, "right": 0.6, "wrong": 1.0}
     assert shown.loc["right", ["ma_low", "ma_high"]].tolist() == [0.6, 0.6]
     console = Console(width=120, record=True, file=StringIO())
-    console.print(ranking_table(ranked))
+    console.print(ranking_table(shown_table(ranked)))
     terminal = " ".join(console.export_text().split())
     assert terminal.startswith("Ranked on the 4 of 64 texts that the original recites word for word")
     assert "ORIGINAL 1.000" in terminal

@@ -8,6 +8,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from harness.analysis.analysis import Analysis
+from harness.analysis.shown import shown_table
 from harness.commands import audit
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
@@ -76,10 +78,10 @@ def words(html):
 def test_the_answer_is_the_first_that_is_read(accuracies, answer, references, make_ranked):
     results, ranked = make_ranked(*references(**accuracies))
     assert ranked.said_first == [answer]
-    shown = words(page(results, ranked, {}))
+    shown = words(page(Analysis(results, ranked)))
     assert shown.startswith(f"Does it recite the forget set? {answer} What is recited")
     console = Console(width=100, record=True, file=StringIO())
-    console.print(ranking_table(ranked))
+    console.print(ranking_table(shown_table(ranked)))
     terminal = " ".join(console.export_text().split())
     assert terminal.startswith(answer)
     assert "Average" not in terminal
@@ -88,7 +90,7 @@ def test_the_answer_is_the_first_that_is_read(accuracies, answer, references, ma
 def test_nothing_is_said_of_ranks_curves_or_collapse(references, make_ranked, make_results, tmp_path):
     plan, records = references(original=0.9, retrained=0.2, holdout=0.3)
     results, ranked = make_ranked(plan, records)
-    html = page(results, ranked, {})
+    html = page(Analysis(results, ranked))
     headings = re.findall(r"<h2[^>]*>(.*?)</h2>", html)
     assert headings == ["What is recited", "Trials, time and memory", "Glossary", "How to repeat this"]
     shown = words(html)
@@ -96,7 +98,7 @@ def test_nothing_is_said_of_ranks_curves_or_collapse(references, make_ranked, ma
     assert "Perplexity ↓ 9.00 9.00 – perplexity" in shown, "of unseen texts only what erasure is measured by"
     for word in ("ollaps", "anking", "anked", "<script"):
         assert word not in shown.partition("How to repeat")[0]
-    _, written = write(make_results(plan, records), tmp_path)
+    written = write(Analysis(make_results(plan, records)), tmp_path)
     assert not {"tradeoff.png", "matched.csv"} & {path.name for path in written}
     assert "report.html" in {path.name for path in written}
 

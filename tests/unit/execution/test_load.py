@@ -13,10 +13,8 @@ import pytest
 from rich.console import Console
 
 from harness.analysis import shown
-from harness.analysis.metrics import metric_info
-from harness.analysis.ranking import printed, rank
-from harness.analysis.shown import shown_part
-from harness.analysis.table import table
+from harness.analysis.analysis import Analysis
+from harness.analysis.ranking import printed
 from harness.execution.job import Event, Folders
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import jobs_for
@@ -24,8 +22,8 @@ from harness.execution.progress import Progress
 from harness.planning.grid import repeated
 from harness.records.artifacts import Artifacts
 from harness.records.results import Results, trial_results
-from harness.reporting import page as report
 from harness.reporting.files import write
+from harness.reporting.sections import trials
 from harness.statistics.bootstrap import draws, interval, row_intervals
 from harness.statistics.frontier import non_dominated
 from harness.statistics.item_values import ItemValues
@@ -215,14 +213,15 @@ def large(make_row, make_plan, make_measurement):
 def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(large, tmp_path, monkeypatch):
     monkeypatch.setattr(shown, "VARIANTS", VARIANTS)
     results = large(3 * VARIANTS, 1)
-    ranked, _ = write(results, tmp_path)
+    analysis = Analysis(results)
+    write(analysis, tmp_path)
     points, ranking = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("table", "ranking"))
     assert (len(points), len(ranking)) == (1 + 3 * VARIANTS, 3 * VARIANTS), "the tables have everything"
     page, lines = (tmp_path / "report.html").read_text(), (tmp_path / "table.md").read_text()
     said = f"Shown are {1 + VARIANTS} of {1 + 3 * VARIANTS} points, of {VARIANTS} of {3 * VARIANTS} rows"
     assert said in page
     assert said in lines
-    best = list(ranked.ranking["label"])
+    best = list(analysis.ranked.ranking["label"])
     assert all(f">{label}<" in page for label in best[:VARIANTS])
     assert not any(f">{label}<" in page for label in best[VARIANTS:])
     assert len(re.findall(r'<tr id="point-', page)) == 1 + VARIANTS
@@ -231,33 +230,29 @@ def test_a_report_of_many_variants_shows_the_best_and_says_where_the_others_are(
 def test_a_long_trajectory_is_thinned_evenly_and_keeps_its_ends(large, monkeypatch):
     monkeypatch.setattr(shown, "POINTS", POINTS)
     results = large(1, POINTS + 25)
-    info = metric_info(results)
-    part = shown_part(results, rank(table(results, info), info))
-    kept = part.ranked.table["strength"].dropna()
+    analysis = Analysis(results)
+    kept = analysis.points["strength"].dropna()
     assert (kept.min(), kept.max()) == (1, POINTS + 25)
     assert POINTS // 2 < len(kept) <= POINTS
     assert set(np.diff(sorted(kept))) <= {1, 2}
-    assert {point.strength for trial in part.results.trials for point in trial.measured} - {None} == set(kept)
+    assert {point.strength for trial in analysis.shown.trials for point in trial.measured} - {None} == set(kept)
 
 
 def test_a_sweep_of_a_usual_size_is_shown_whole(large):
     results = large(5, 3, seeds=2)
-    info = metric_info(results)
-    ranked = rank(table(results, info), info)
-    part = shown_part(results, ranked)
-    assert part.results is results
-    assert part.ranked is ranked
-    assert part.note == ""
+    analysis = Analysis(results)
+    assert analysis.shown is results
+    assert analysis.shown_table.ranked is analysis.ranked
+    assert analysis.shown_table.note == ""
 
 
 def test_a_part_of_many_trials_has_the_trials_of_all_its_points(large, monkeypatch, tmp_path):
     monkeypatch.setattr(shown, "POINTS", 80)
     monkeypatch.setattr(shown, "TRIALS", 5)
-    monkeypatch.setattr(report, "TRIALS", 5)
+    monkeypatch.setattr(trials, "TRIALS", 5)
     results = large(3, 10, seeds=3)
-    info = metric_info(results)
-    part = shown_part(results, rank(table(results, info), info))
-    assert {trial.spec.trial_id for trial in part.results.trials} == set(part.ranked.table["trial_id"])
-    write(results, tmp_path)
+    analysis = Analysis(results)
+    assert {trial.spec.trial_id for trial in analysis.shown.trials} == set(analysis.points["trial_id"])
+    write(Analysis(results), tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert len(re.findall(r"<td>done</td><td class=.number.>\d+ of \d+</td>", page)) == min(5, len(results.trials))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.analysis import Analysis
 from harness.base.digests import digest_of
 from harness.errors import TrialError
 from harness.execution.guard.redaction import failure_for_report, line_for_report, log_for_report
@@ -60,7 +61,7 @@ def left_by(specs, make_plan, folder):
     run_inline([Job(name=spec.trial_id, kind="trial", spec=spec) for spec in specs], folders, events.append)
     journal = Journal(folders.results / "journal")
     results = read_results(make_plan(*specs, samples=specs[0].samples), journal)
-    write(results, folders.results)
+    write(Analysis(results), folders.results)
     failures = [record for spec in specs for record in journal.read(spec.trial_id) if isinstance(record, Failed)]
     left = b"".join(file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file())
     told = [event.message for event in events if event.kind != "progress"]

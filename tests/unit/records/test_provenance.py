@@ -13,7 +13,7 @@ from harness.records.journal import Journal, _tail
 from harness.records.record import Failed, Started, time_of
 from harness.records.results import trial_results
 from harness.records.runs import commit_tag, own_commit
-from harness.reporting.sections.provenance import NOT_RECORDED, provenance, ran_on
+from harness.reporting.provenance import NOT_RECORDED, provenance, ran_on
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
 

@@ -34,8 +34,8 @@ class Written:
         self.points, self.calls, self.error = [], threading.Semaphore(0), error
         monkeypatch.setattr(live_report, "write", self)
 
-    def __call__(self, measured, folder):
-        self.points.append(len(measured.measured))
+    def __call__(self, analysis, folder):
+        self.points.append(len(analysis.results.measured))
         self.calls.release()
         if self.error:
             raise self.error

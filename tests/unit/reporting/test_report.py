@@ -12,10 +12,11 @@ import pytest
 from rich.console import Console
 
 from harness import collate
-from harness.analysis.caveats.warnings import warnings
+from harness.analysis.analysis import Analysis
 from harness.analysis.layout import model_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
+from harness.analysis.shown import shown_table
 from harness.analysis.table import table
 from harness.contracts import Checkpoint
 from harness.errors import DataError
@@ -120,8 +121,7 @@ def ranked_of(plan, records):
 
 
 def report(plan, records):
-    pictures = {"tradeoff": b"<svg/>", "reasoning": b"<svg/>"}
-    return page(results_of(plan, records), ranked_of(plan, records), pictures)
+    return page(Analysis(results_of(plan, records)))
 
 
 def visible(shown):
@@ -143,7 +143,7 @@ class Tags(HTMLParser):
 
 
 def test_everything_is_written_and_nothing_else_is_left(tmp_path, plan, usual):
-    _, written = write(results_of(plan, usual()), tmp_path / "new" / "s")
+    written = write(Analysis(results_of(plan, usual())), tmp_path / "new" / "s")
     assert {path.name for path in written} == FILES | OF_BLOCKS
     left = {path.name for path in (tmp_path / "new" / "s").rglob("*") if path.is_file()}
     assert left == FILES | OF_BLOCKS
@@ -151,7 +151,7 @@ def test_everything_is_written_and_nothing_else_is_left(tmp_path, plan, usual):
 
 
 def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
-    write(results_of(plan, usual()), tmp_path)
+    write(Analysis(results_of(plan, usual())), tmp_path)
     shown = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|//[a-z]|@import|url\(", re.sub(r"sha256-[\w+/=]+", "", shown))
     tags = Tags(shown).found
@@ -233,7 +233,8 @@ def test_the_page_does_not_say_what_did_not_happen(make_plan, original, emso, re
 
 def test_collapsed_rows_are_red_and_no_others_are(plan, usual):
     shown = report(plan, usual())
-    red = re.findall(r'<tr[^>]* class="[^"]*collapsed">.*?</tr>', shown, flags=re.DOTALL)
+    after_the_matched = shown[shown.index('<h2 id="ranking">') :]
+    red = re.findall(r'<tr[^>]* class="[^"]*collapsed">.*?</tr>', after_the_matched, flags=re.DOTALL)
     assert len(red) == 3  # In the ranking, the main table and the table of points.
     assert all("GA_1" in row and "EMSO" not in row for row in red)
 
@@ -255,7 +256,7 @@ def sample(text):
 
 def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan, original, emso):
     failed = Failed(trial_id="emso-0", error="TrialError: the loss is NaN", log=("File x", "NaN at step 3"))
-    write(results_of(make_plan(original, emso), {"emso-0": [failed]}), tmp_path)
+    write(Analysis(results_of(make_plan(original, emso), {"emso-0": [failed]})), tmp_path)
     words = visible((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert {path.name for path in tmp_path.iterdir()} == FILES - {
         f"matched.{kind}" for kind in ("csv", "md", "png", "pdf")
@@ -274,7 +275,7 @@ def test_mauve_from_few_prompts_is_not_trusted(make_plan, original, records):
 
 
 def warned(some_plan, kept):
-    return warnings(results_of(some_plan, kept), ranked_of(some_plan, kept))
+    return Analysis(results_of(some_plan, kept)).warnings
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_numbers_that_cannot_be_ranked_are_kept(tmp_path, make_plan, original, e
     kept = usual()
     kept["emso-0"] = [replace(r, definition="table") if isinstance(r, Measurement) else r for r in kept["emso-0"]]
     with pytest.raises(DataError, match=r"'exact' \(original on miniature-m\) and 'table' \(emso on miniature-m\)"):
-        write(results_of(make_plan(original, emso), kept), tmp_path)
+        write(Analysis(results_of(make_plan(original, emso), kept)), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"table.csv", "table.metrics.yaml"}
 
 
@@ -335,15 +336,13 @@ def test_seeds_show_mean_and_interval(make_plan, original, emso, records, usual)
     tex = latex(model_tables(ranked_of(make_plan(*trials), kept)), "")
     assert "0.550" in tex
     assert r"{\scriptsize 0.000--1.000}" in tex
-    assert "Small:" not in visible(report(make_plan(original, emso), usual()))
+    assert "Small: the 95 % interval, over" not in visible(report(make_plan(original, emso), usual()))
 
 
 def test_ranking_csv(tmp_path, make_plan, trial, original, emso, ascent, records, usual):
     twin = trial("twin", (1, 2))
-    write(
-        results_of(make_plan(original, emso, twin, ascent), usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}),
-        tmp_path,
-    )
+    kept = usual() | {"twin-0": records(twin, ma=0.5, mauve=0.7)}
+    write(Analysis(results_of(make_plan(original, emso, twin, ascent), kept)), tmp_path)
     rows = list(csv.DictReader(StringIO((tmp_path / "ranking.csv").read_text())))
     assert [(row["method"], row["rank_average"], row["collapsed"]) for row in rows] == [
         ("emso", "=1", "false"),
@@ -408,7 +407,7 @@ def test_markdown_keeps_its_columns(tables):
 
 
 def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch, make_plan, plan, original, emso, usual):
-    write(results_of(make_plan(original, emso), usual()), tmp_path)
+    write(Analysis(results_of(make_plan(original, emso), usual())), tmp_path)
     before = (tmp_path / "table.csv").read_bytes()
 
     def torn(path, content):
@@ -418,13 +417,13 @@ def test_a_broken_off_write_leaves_the_old_file(tmp_path, monkeypatch, make_plan
 
     monkeypatch.setattr(Path, "write_bytes", torn)
     with pytest.raises(OSError, match="no space left"):
-        write(results_of(plan, usual()), tmp_path)
+        write(Analysis(results_of(plan, usual())), tmp_path)
     assert (tmp_path / "table.csv").read_bytes() == before
 
 
 def test_the_terminal_table_fits_100_columns(capsys, tables):
     label = tables.table["label"].replace("EMSO", "a rather long name for a variant")
-    Console(width=100).print(ranking_table(rank(tables.table.assign(label=label), tables.info)))
+    Console(width=100).print(ranking_table(shown_table(rank(tables.table.assign(label=label), tables.info))))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
     assert not any("…" in line for line in lines)
@@ -436,7 +435,7 @@ def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys,
     journal.write_plan(plan)
     for record in [record for trial_records in kept.values() for record in trial_records]:
         journal.append(record)
-    write(read_results(plan, journal), tmp_path / "direct")
+    write(Analysis(read_results(plan, journal)), tmp_path / "direct")
     assert collate.main([str(tmp_path / "s")]) == 0
     assert "EMSO, epochs 2" in capsys.readouterr().out
     for name in FILES:
@@ -444,6 +443,6 @@ def test_collate_makes_a_results_folder_again_from_its_journal(tmp_path, capsys,
 
 
 def test_collating_ones_own_table_gives_the_sweeps_flags(tmp_path, capsys, make_plan, original, emso, usual):
-    write(results_of(make_plan(original, emso, collapse=CollapseBounds(mauve=0.95)), usual()), tmp_path)
+    write(Analysis(results_of(make_plan(original, emso, collapse=CollapseBounds(mauve=0.95)), usual())), tmp_path)
     assert collate.main([str(tmp_path / "table.csv")]) == 0
     assert "gibberish" in capsys.readouterr().out

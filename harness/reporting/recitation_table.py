@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
-from harness.analysis.cells import NOTHING, Cell, interval_cell
+from harness.analysis.cells import Cell, interval_cell
 from harness.analysis.evidence import Evidence
 from harness.analysis.ranking import RankedTable
-from harness.base.messages import printable
 from harness.contracts import Metric
 from harness.specs import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN
 
@@ -56,25 +52,3 @@ def _table(model: str, rows: pd.DataFrame, metrics: Sequence[Metric], evidence: 
 def _cell(seeds: pd.DataFrame, metric: Metric, evidence: Evidence) -> Cell:
     mean = float(seeds[metric.name].mean(skipna=False))
     return interval_cell(mean, *evidence.interval(seeds, metric), metric)
-
-
-def terminal_table(tables: Sequence[RecitationTable], caption: str) -> Table:
-    """Return the tables for the terminal, with a column for what any of them measured; intervals in brackets."""
-    names = list(dict.fromkeys(name for table in tables for name in table.columns))
-    shown = Table(box=SIMPLE_HEAD, show_edge=False, caption=Text(printable(caption)), caption_justify="left")
-    shown.add_column("Metric")
-    for name in names:
-        shown.add_column(Text(name), justify="right")
-    for table in tables:
-        if len(tables) > 1:
-            shown.add_row(Text(printable(table.model), style="bold"))
-        for metric, cells in table.rows:
-            by_name = dict(zip(table.columns, cells, strict=True))
-            texts = [_text(by_name[name]) if name in by_name else NOTHING for name in names]
-            shown.add_row(Text(printable(metric.title)), *map(Text, texts))
-        shown.add_section()
-    return shown
-
-
-def _text(cell: Cell) -> str:
-    return f"{cell.text} ({cell.interval})" if cell.interval else cell.text

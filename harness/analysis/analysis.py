@@ -1,0 +1,133 @@
+"""Every number that anything shows of a sweep, computed once: tables, rankings, comparisons, caveats."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pandas as pd
+
+from harness.analysis.blocks.selection import BlockSelection, block_selections
+from harness.analysis.caveats.judges import HumanReading, human_readings
+from harness.analysis.caveats.warnings import warnings
+from harness.analysis.collapse_onset import OnsetTable, onset_tables
+from harness.analysis.evidence import Evidence, read_evidence
+from harness.analysis.layout import ModelTable
+from harness.analysis.matched.comparison import MatchedTable, matched_tables
+from harness.analysis.metrics import MetricInfo, metric_info
+from harness.analysis.published.comparison import ComparedTable, compared_tables
+from harness.analysis.ranking import RankedTable, rank
+from harness.analysis.reasoning import Answers, answers
+from harness.analysis.sequences.exact_match import ModelAgreement, agreements
+from harness.analysis.sequences.survivors import Survivors, survivors
+from harness.analysis.shown import ShownTable, shown_results, shown_table
+from harness.analysis.table import table
+from harness.analysis.tradeoff.standing import StandingTable, standing_tables
+from harness.records.results import Results
+
+
+class Analysis:
+    """What was made of a sweep's results. Each property is computed when it is first asked for, and then kept."""
+
+    def __init__(self, results: Results, ranked: RankedTable | None = None) -> None:
+        """Take a sweep's results, and their ranked table if that is made already."""
+        self.results = results
+        if ranked is not None:
+            self.info, self.evidence, self.table, self.ranked = ranked.info, ranked.evidence, ranked.table, ranked
+
+    @cached_property
+    def info(self) -> MetricInfo:
+        """What its evaluator declared of each metric, in the order of the table's columns."""
+        return metric_info(self.results)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The items behind each number."""
+        return read_evidence(self.results)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row for every measured point: table.csv.
+
+        Raises:
+            DataError: It would mix definitions.
+        """
+        return table(self.results, self.info, self.evidence)
+
+    @cached_property
+    def ranked(self) -> RankedTable:
+        """The table with the ranks of every variant.
+
+        Raises:
+            DataError: A variant and seed has two ranked rows.
+        """
+        return rank(self.table, self.info, self.evidence)
+
+    @cached_property
+    def shown_table(self) -> ShownTable:
+        """The rows that a person can read."""
+        return shown_table(self.ranked)
+
+    @cached_property
+    def shown(self) -> Results:
+        """The results of the points in the shown table."""
+        return shown_results(self.results, self.shown_table)
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """The shown points, with erasure as it is ranked."""
+        return self.shown_table.ranked.table
+
+    @property
+    def tables(self) -> list[ModelTable]:
+        """The main table of every model."""
+        return self.shown_table.tables
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """Everything that limits what the numbers can carry, in sentences."""
+        return warnings(self.results, self.shown, self.shown_table, self.readings)
+
+    @cached_property
+    def readings(self) -> list[HumanReading]:
+        """What the judges make of human text."""
+        return human_readings(self.results.measured, self.info)
+
+    @cached_property
+    def matched(self) -> list[MatchedTable]:
+        """What each method pays where all erase equally much, and what it erases where all pay equally much."""
+        return matched_tables(self.shown, self.shown_table.ranked)
+
+    @cached_property
+    def published(self) -> list[ComparedTable]:
+        """The published table that the sweep reproduces, beside ours."""
+        return compared_tables(self.results, self.ranked)
+
+    @cached_property
+    def standings(self) -> list[StandingTable]:
+        """Where each method stands as a whole, against the retrained model."""
+        return standing_tables(self.results.plan, self.shown_table.ranked) if self.results.plan.erases else []
+
+    @cached_property
+    def onsets(self) -> list[OnsetTable]:
+        """At which strength each method collapses."""
+        return onset_tables(self.points, self.info, self.results.plan.compare)
+
+    @cached_property
+    def survivors(self) -> list[Survivors]:
+        """Which sequences survive which method."""
+        return survivors(self.shown_table.ranked)
+
+    @cached_property
+    def agreements(self) -> list[ModelAgreement]:
+        """What is left of memorised and of other sequences."""
+        return agreements(self.shown, self.shown_table.ranked) if self.results.plan.erases else []
+
+    @cached_property
+    def answers(self) -> dict[str, list[Answers]]:
+        """Each model's accuracies on reasoning tasks."""
+        return answers(self.points, self.info)
+
+    @cached_property
+    def blocks(self) -> tuple[list[BlockSelection], list[str]]:
+        """Which blocks each method selected, and a sentence for each point whose notes were not understood."""
+        return block_selections(self.shown)

@@ -1,0 +1,47 @@
+"""What a part of the report is: text, figures and files of one subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from matplotlib.figure import Figure
+
+from harness.analysis.analysis import Analysis
+
+
+class Section:
+    """One part of a sweep's report, and what it leaves in the results folder besides.
+
+    A new section is a subclass in a file of its own in `reporting/sections`, with a template of the same name, and a
+    place in `reporting.sections.SECTIONS`.
+    """
+
+    template: ClassVar[str]
+    """In `reporting/templates`."""
+    stems: ClassVar[tuple[str, ...]] = ()
+    """Names, without their endings, of all files that it may leave."""
+    needs_points: ClassVar[bool] = False
+    """Whether it is left out of a report without erased points."""
+    figure_kinds: ClassVar[tuple[Literal["png", "pdf"], ...]] = ("png", "pdf")
+    figure_folder: ClassVar[str] = ""
+    """In the results folder."""
+    has_dark_figures: ClassVar[bool] = True
+    """Whether its figures take the colours of a dark page."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+
+    @cached_property
+    def figures(self) -> Mapping[str, Figure]:
+        """Figures by their names; the report shows them, and each becomes files too."""
+        return {}
+
+    def files(self) -> Mapping[str, str]:
+        """Return the contents of its text files by their names."""
+        return {}
+
+    def context(self) -> dict[str, Any] | None:
+        """Return what its template is filled with; None leaves it out of the report."""
+        return None

@@ -1,0 +1,26 @@
+"""The ranking and the paper's main table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.reporting.section import Section
+from harness.reporting.summary import caption
+from harness.reporting.text_tables import about_evidence
+
+
+class MainTable(Section):
+    """Every ranked row with its ranks, its numbers, and their intervals. Its files are `reporting.files`'s."""
+
+    template = "main_table.html.j2"
+    needs_points = True
+
+    def context(self) -> dict[str, Any]:
+        """Return the tables, and what stands above them."""
+        tables = self.analysis.tables
+        return {
+            "tables": tables,
+            "caption": caption(self.analysis.points),
+            "evidence": about_evidence(tables),
+            "judging": self.analysis.readings,
+        }

@@ -1,0 +1,54 @@
+"""Reasoning before and after: a figure and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from harness.analysis.metrics import metrics_in
+from harness.analysis.reasoning import Answers, lines, signed
+from harness.contracts import Metric
+from harness.reporting.figures.reasoning import bars
+from harness.reporting.markdown import markdown_escape
+from harness.reporting.section import Section
+
+
+class Reasoning(Section):
+    """Each row's accuracy on every task, and how it changed."""
+
+    template = "reasoning.html.j2"
+    stems = ("reasoning",)
+    needs_points = True
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """Grouped bars; none where no task was measured."""
+        figure = bars(self.analysis.points, self.analysis.info)
+        return {"reasoning": figure} if figure else {}
+
+    def files(self) -> dict[str, str]:
+        """Return the accuracies as Markdown."""
+        answers = self.analysis.answers
+        return {"reasoning.md": reasoning_markdown(answers, self._tasks)} if answers else {}
+
+    def context(self) -> dict[str, Any] | None:
+        """Return the accuracies."""
+        answers = self.analysis.answers
+        return {"answers": answers, "tasks": self._tasks, "signed": signed} if answers else None
+
+    @property
+    def _tasks(self) -> list[Metric]:
+        return metrics_in(self.analysis.info, "reasoning")
+
+
+def reasoning_markdown(by_model: Mapping[str, Sequence[Answers]], tasks: Sequence[Metric]) -> str:
+    """Return every model's accuracies on the reasoning tasks, with their errors and changes."""
+    parts = ["Accuracy ± standard error (several seeds: 95 % interval), and the change against the original."]
+    for model, rows in by_model.items():
+        heads, *body = ([markdown_escape(cell) for cell in line] for line in lines(rows, tasks))
+        table = [heads, ["---"] * 2 + ["--:"] * len(tasks), *body]
+        parts += [f"## {markdown_escape(model)}", "\n".join("| " + " | ".join(line) + " |" for line in table)]
+    return "\n\n".join([*parts, "† collapsed."]) + "\n"

@@ -1,0 +1,68 @@
+"""How to repeat a sweep: its file, its settings, and the digests and versions of what it ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from harness.plans import Plan
+from harness.records.results import Results
+from harness.reporting.section import Section
+from harness.specs import HOLDOUT, STAND_IN
+
+
+class Repeat(Section):
+    """All that another laboratory needs."""
+
+    template = "repeat.html.j2"
+
+    def context(self) -> dict[str, Any]:
+        """Return the file, and all that it does not say."""
+        results = self.analysis.results
+        return {
+            "plan": results.plan,
+            "settings": _settings_in_words(self.analysis.shown.plan),
+            "digests": _digests(results.plan),
+            "versions": _versions(results),
+        }
+
+
+def _versions(results: Results) -> dict[str, list[str]]:
+    """Return each package with the versions that the trials ran with: more than one if they changed."""
+    versions: dict[str, set[str]] = {}
+    for package, version in [pair for trial in results.trials for ran in trial.versions for pair in ran.items()]:
+        versions.setdefault(package, set()).add(version)
+    return {package: sorted(versions[package]) for package in sorted(versions)}
+
+
+def _digests(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return what was read, each thing once: its role, its name and its digest."""
+    inputs = []
+    for spec in plan.trials:
+        read = {"model": spec.model, "retrained model": spec.retrained}
+        read |= {f"judge of {role}": checkpoint for role, checkpoint in spec.judges.items()}
+        inputs += [(role, checkpoint.id, checkpoint.digest) for role, checkpoint in read.items() if checkpoint]
+        first = {HOLDOUT: "holdout", STAND_IN: "stand-in"}.get(spec.method, "forget")
+        texts = {first: spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
+        for role, source in texts.items():
+            if source:
+                name = " ".join(filter(None, (source.source, source.path, source.name)))
+                inputs.append((f"{role} texts", name, source.digest))
+    return list(dict.fromkeys(inputs))
+
+
+def _settings_in_words(plan: Plan) -> list[tuple[str, str]]:
+    """Return every setting, defaults included: each distinct set once."""
+    settings: list[tuple[str, Mapping[str, Any]]] = []
+    for spec in plan.trials:
+        settings += [
+            (f"evaluator {evaluator.name} (version {evaluator.version})", evaluator.settings)
+            for evaluator in spec.evaluators
+        ]
+        if not spec.is_reference:
+            settings.append((f"method {spec.variant} (version {spec.method_version})", spec.settings))
+            settings.append(("training", spec.training.in_words()))
+            settings.append(("memorized model", asdict(spec.memorization)))
+    lines = {(name, ", ".join(f"{key}: {value}" for key, value in values.items())) for name, values in settings}
+    return sorted((name, text or "no settings") for name, text in lines)

@@ -1,0 +1,47 @@
+"""The trade-off figure, as a picture and as one whose axes a reader chooses."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from harness.analysis.collapse import rules_in_words
+from harness.reporting.figures.choosable import choosable_figure, embedded
+from harness.reporting.figures.tradeoff import tradeoff
+from harness.reporting.section import Section
+from harness.reporting.sections.points import listed_points
+from harness.specs import RETRAINED
+
+
+class Tradeoff(Section):
+    """Memorization against fluency, a curve for each method."""
+
+    template = "tradeoff.html.j2"
+    stems = ("tradeoff",)
+    needs_points = True
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """The paper's Figure 4; none where nothing was erased."""
+        if not self.analysis.results.plan.erases:
+            return {}
+        return {"tradeoff": tradeoff(self.analysis.points, self.analysis.info)}
+
+    @cached_property
+    def choosable(self) -> Markup | None:
+        """The data of the figure with choosable axes, as JSON for a script element."""
+        figure = choosable_figure(self.analysis.shown, listed_points(self.analysis), self.analysis.info)
+        return embedded(figure) if figure else None
+
+    def context(self) -> dict[str, Any]:
+        """Return what stands below the figure."""
+        analysis = self.analysis
+        return {
+            "choosable": self.choosable,
+            "tables": analysis.tables,
+            "has_retrained": bool((analysis.points["method"] == RETRAINED).any()),
+            "collapse": rules_in_words(analysis.info, analysis.results.plan.collapse),
+        }
