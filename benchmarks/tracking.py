@@ -23,9 +23,9 @@ from harness.library import load_results
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
 from harness.records.journal import Journal
-from harness.records.mlflow_database import EXPERIMENT, connect, create_database, database_uri
 from harness.records.record import Measurement, Point, Started
-from harness.records.tracking import Tracker
+from harness.records.tracking.database import EXPERIMENT, connect, create_database, database_uri
+from harness.records.tracking.tracker import Tracker
 from harness.reporting.point_tags import point_tags
 from harness.specs import TrialSpec
 

@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def version_text() -> str:
     """Return the versions of Lethe, with its commit where it runs from a checkout, and of what it runs on."""
-    from harness.records.runs import commit_tag
+    from harness.records.tracking.runs import commit_tag
 
     commit = next(iter(commit_tag().values()), "")
     lines = [f"Lethe {version('lethe')}{commit and f', commit {commit}'}", f"Python {platform.python_version()}"]
@@ -113,7 +113,7 @@ def dashboard(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--port", type=int, default=5000, help="where the page is served: http://127.0.0.1:PORT")
     arguments = parser.parse_args(argv)
-    from harness.records.mlflow_database import serve_dashboard
+    from harness.records.tracking.database import serve_dashboard
 
     serve_dashboard(arguments.results, arguments.port)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.contracts import Evaluator, Method, Metric
 from harness.errors import PluginError
-from harness.planning.search_spaces import declared_space
+from harness.planning.tuning import declared_space
 from harness.planning.validation import allowed, fields_of
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry
 from harness.search_space import OF_TRAINING, Choice, Dimension

@@ -22,9 +22,8 @@ from harness.errors import ConfigError, LetheError
 from harness.miniature import checkpoints as miniature
 from harness.models.fetching import cache_state, fetch_model
 from harness.models.resolving import DEFAULT_JUDGES
-from harness.planning.data_block import TextSource
 from harness.planning.plan import check_form
-from harness.planning.schema import Sweep
+from harness.planning.schema import Sweep, TextSource
 from harness.planning.sweep_file import read_sweep_file
 from harness.planning.texts import ROLES
 from harness.specs import ORIGINAL

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from harness.library import SweepResults
     from harness.plans import Plan, StudySpec
     from harness.records.journal import Journal
-    from harness.records.live_tracking import LiveTracking
     from harness.records.results import Results
+    from harness.records.tracking.live import LiveTracking
     from harness.reporting.live import LiveReport
 
 ExecutorName = Literal["ray", "inline"]
@@ -118,7 +118,7 @@ def run_sweep(
     """
     from harness.planning.plan import plan
     from harness.records.journal import Journal
-    from harness.records.live_tracking import LiveTracking
+    from harness.records.tracking.live import LiveTracking
 
     planned = plan(Path(file), overrides, only)
     folders = _folders(results, planned)

@@ -15,8 +15,8 @@ from harness.base.paths import folder_argument
 from harness.base.terminal import tell
 from harness.errors import DataError, LetheError
 from harness.library import load_results
-from harness.records.live_tracking import only_tracking, reason_of
-from harness.records.tracking import Tracker
+from harness.records.tracking.live import only_tracking, reason_of
+from harness.records.tracking.tracker import Tracker
 from harness.reporting.files import written_files
 from harness.reporting.point_tags import point_tags
 

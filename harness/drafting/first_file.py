@@ -8,7 +8,7 @@ from harness.contracts import Evaluator, Method, Number
 from harness.drafting.file_templates import flow
 from harness.errors import PluginError
 from harness.planning.grid import default_strength
-from harness.planning.search_spaces import declared_space
+from harness.planning.tuning import declared_space
 from harness.plugins import EVALUATORS, METHODS
 from harness.search_space import Choice, LogUniform
 from harness.specs import HOLDOUT

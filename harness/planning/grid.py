@@ -13,7 +13,6 @@ from typing import Any
 
 from harness.contracts import Method, Number
 from harness.errors import Fault, PluginError, unknown
-from harness.planning.lora_axes import flat, mappings_in_words, nested
 from harness.planning.schema import NAME, RowLimits, TrainingSettings
 from harness.planning.validation import Checking, collected, plain_settings, quoted, validated
 from harness.plugins import METHODS
@@ -268,3 +267,30 @@ def ranked_strengths(
             reason = f"is missing: '{variant}' has several strengths ({listed}){about}. Say which one is ranked."
             yield Fault(f"ranking.at.{variant}", reason)
     return ranked
+
+
+def flat(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's training with LoRA's settings beside the others, as axes of their own; targets are a list anyway.
+
+    Example:
+        >>> flat({"learning_rate": 0.1, "lora": {"rank": [4, 16], "targets": ["q_proj", "v_proj"]}})
+        {'learning_rate': 0.1, 'lora.rank': [4, 16], 'lora.targets': [['q_proj', 'v_proj']]}
+    """
+    lora = training.get("lora")
+    if not isinstance(lora, dict) or not lora:
+        return dict(training)
+    others = {name: value for name, value in training.items() if name != "lora"}
+    return others | {f"lora.{name}": [value] if name == "targets" else value for name, value in lora.items()}
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `flat` was made of, for one combination."""
+    lora = {name.removeprefix("lora."): value for name, value in flat.items() if name.startswith("lora.")}
+    others = {name: value for name, value in flat.items() if not name.startswith("lora.")}
+    return {**others, "lora": lora} if lora else others
+
+
+def mappings_in_words(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings that are given as mappings, in words."""
+    mappings = {name: value for name, value in given.items() if isinstance(value, dict)}
+    return {name: " ".join(f"{key} {value[key]}" for key in value) for name, value in mappings.items()}

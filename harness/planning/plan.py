@@ -19,12 +19,18 @@ from harness.planning.grid import (
     size_faults,
     trial_templates,
 )
-from harness.planning.replicates import grouped_replicates, replicate_faults
-from harness.planning.resolve import JudgesByRole, ResolvedModel, method_faults, resolve_judges, resolve_models
+from harness.planning.replicates import grouped_replicates, replicate_faults, twin_faults
+from harness.planning.resolve import (
+    JudgesByRole,
+    ResolvedModel,
+    method_faults,
+    resolve_judges,
+    resolve_models,
+    training_faults,
+)
 from harness.planning.schema import Sweep
 from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import Texts, resolve_texts
-from harness.planning.trainings import training_faults
 from harness.planning.trials import repeated_trials, trials_of
 from harness.planning.tuning import (
     StudyTemplate,
@@ -35,7 +41,6 @@ from harness.planning.tuning import (
     tuning_faults,
     without_early_stop,
 )
-from harness.planning.twins import twin_faults
 from harness.planning.validation import Checking, collected, validated
 from harness.plans import Compare, Plan, StudySpec
 from harness.records.published import published_conditions

@@ -11,11 +11,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from harness.base.paths import path_of
-from harness.contracts import Checkpoint, Evaluator, Training
+from harness.contracts import Checkpoint, Evaluator, LoRA, Training
 from harness.errors import Fault, ModelError, unknown
 from harness.miniature import checkpoints as miniature
 from harness.miniature.replicates import Replicate, read_replicate
-from harness.models.loading import check_encoder, check_model, configuration
+from harness.models.adapters import target_modules
+from harness.models.loading import check_encoder, check_model, configuration, unloaded_model
 from harness.models.resolving import (
     CAUSAL_ROLES,
     DEFAULT_JUDGES,
@@ -25,7 +26,6 @@ from harness.models.resolving import (
 )
 from harness.planning.grid import TrialTemplate
 from harness.planning.schema import JudgeEntry, Judges, ModelEntry, Resources, Sweep
-from harness.planning.trainings import training_of
 from harness.planning.validation import Checking
 from harness.specs import ORIGINAL, Engine, MemorizedTraining
 
@@ -222,3 +222,56 @@ def _original_faults(role: str, entry: JudgeEntry) -> Iterator[Fault]:
         if getattr(entry, name) is not None:
             reason = f"'{ORIGINAL}' is each model as the models block has it: leave out its {name}."
             yield Fault(f"judges.{role}.{name}", reason)
+
+
+def training_of(settings: Mapping[str, Any]) -> Training:
+    """Return the training that checked settings make; those left out have their defaults."""
+    lora = settings.get("lora")
+    return Training(**{**settings, "lora": LoRA(**lora) if lora else None})
+
+
+def training_for(template: TrialTemplate, of_model: Mapping[str, Any]) -> Training:
+    """Return a row's training on a model: without LoRA where the method itself trains nothing."""
+    training = training_of({**of_model, **template.training})
+    return training if template.plugin.searched_training else replace(training, lora=None)
+
+
+def training_faults(
+    models: Sequence[tuple[Checkpoint, Mapping[str, Any]]], templates: Sequence[TrialTemplate]
+) -> Iterator[Fault]:
+    """Yield every row whose method cannot be trained as the file says, each reason once.
+
+    Args:
+        models: What methods erase from, each with what the sweep and its entry set of the training.
+        templates: What erases.
+    """
+    faults: dict[Fault, None] = {}
+    for template in templates:
+        own = template.training.get("lora")
+        path = f"methods.{template.key}" + (".training.lora" if own else "")
+        if own and not template.plugin.searched_training:
+            why = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
+            faults[Fault(path, why)] = None
+            continue
+        dial = {template.plugin.strength.field: max(template.strengths)}
+        method = template.plugin(**{**template.settings, **dial})
+        for checkpoint, of_model in models:
+            training = training_for(template, of_model)
+            reason = method.refuses_training(training) or _target_fault(checkpoint, training.lora)
+            if reason:
+                faults[Fault(path, f"cannot be trained so: {reason}")] = None
+    yield from faults
+
+
+def _target_fault(checkpoint: Checkpoint, lora: LoRA | None) -> str | None:
+    """Return why LoRA's targets are none of the model's modules; all linear ones are always there."""
+    if lora is None or isinstance(lora.targets, str):
+        return None
+    import torch
+
+    try:
+        with torch.device("meta"):
+            target_modules(unloaded_model(checkpoint), lora)
+    except ModelError as error:
+        return f"'{checkpoint.id}' lacks a target of lora: {error}"
+    return None

@@ -7,22 +7,25 @@ by `harness.planning.grid` and `harness.planning.evaluators`.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 from pydantic import (
     BeforeValidator,
     Field,
     StringConstraints,
+    ValidationError,
     create_model,
+    model_validator,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from harness.contracts import NonNegative, Positive, PositiveCount, Training
+from harness.contracts import Count, NonNegative, Positive, PositiveCount, Training
+from harness.data.paths import SOURCE_SETTINGS
 from harness.errors import unknown
-from harness.planning.data_block import Data
-from harness.planning.tune_block import CompareAxes, Tune
 from harness.planning.validation import Place, Strict, quoted
-from harness.specs import CollapseBounds
+from harness.plans import Compare
+from harness.specs import RETRAINED, CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 Name = Annotated[str, StringConstraints(pattern=NAME), doc("a name of letters, digits, '-' and '_'")]
@@ -186,6 +189,136 @@ class Report(Strict):
 
     samples: Literal["redacted", "plain"] = "redacted"
     sample_count: Annotated[int, Ge(0), Le(MOST_SAMPLES)] = 4
+
+
+SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
+
+
+class TextSource(Strict):
+    """Where texts come from."""
+
+    source: SourceName
+    path: Place | None = None
+    name: str | None = None
+    split: str | None = None
+    field: str | None = None
+    start: Count = 0
+
+    @model_validator(mode="after")
+    def _is_of_its_source(self) -> Self:
+        """Refuse a setting that the source does not read, and a missing path."""
+        reads = SOURCE_SETTINGS[self.source]
+        reasons: dict[str, str] = {}
+        for name in ("path", "name", "split", "field"):
+            if getattr(self, name) is not None and name not in reads:
+                others = f"; it reads {', '.join(reads)}" if reads else ""
+                reasons[name] = f"the source '{self.source}' does not read it{others}."
+        if "path" in reads and not self.path:
+            of_hub = "the data set's id on the hub, or a local folder of it"
+            reasons["path"] = f"is missing: {of_hub if self.source == 'hub' else 'where the texts are'}."
+        if reasons:
+            kinds = {name: PydanticCustomError("setting_fault", "{it}", {"it": it}) for name, it in reasons.items()}
+            findings = [InitErrorDetails(type=kind, loc=(name,), input=None) for name, kind in kinds.items()]
+            raise ValidationError.from_exception_data("TextSource", findings)
+        return self
+
+
+class SampledSource(TextSource):
+    """Texts that are used as they stand: all of them, the first ones, or a random sample."""
+
+    sequences: PositiveCount | None = None
+    sample_seed: Count | None = None
+
+    @model_validator(mode="after")
+    def _samples_so_many(self) -> Self:
+        """Refuse a sample of unknown size."""
+        if self.sample_seed is not None and self.sequences is None:
+            raise ValueError("sample_seed draws a random sample, and sequences must say of how many.")
+        return self
+
+
+class HoldoutSource(SampledSource):
+    """Unseen texts of the forget set's kind."""
+
+    prefix_tokens: PositiveCount | None = None
+    sequence_tokens: PositiveCount | None = None
+
+
+class ForgetSource(HoldoutSource):
+    """The forget set; `not_memorized` are cut as its other texts are."""
+
+    not_memorized: SampledSource | None = None
+
+
+class HeldSource(TextSource):
+    """Retain data, or validation texts."""
+
+    sequences: PositiveCount | None = None
+    sequence_tokens: PositiveCount | None = None
+
+
+class UtilitySource(TextSource):
+    """Human texts that the models are to continue."""
+
+    prompts: PositiveCount = 256
+    prompt_tokens: PositiveCount = 32
+    reference_tokens: PositiveCount = 128
+
+
+class Data(Strict):
+    """The texts of a sweep."""
+
+    forget: ForgetSource = Field(description="what to erase?", examples=["forget: {source: miniature}"])
+    holdout: HoldoutSource | None = None
+    retain: HeldSource | None = None
+    utility: UtilitySource = Field(description="what to continue?", examples=["utility: {source: miniature}"])
+    validation: HeldSource | None = None
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _targets(value: Any) -> tuple[float | Literal["retrained"], ...]:
+    """Return what one metric is to be brought to: a number or `retrained`, or several of them."""
+    targets = value if isinstance(value, list | tuple) else [value]
+    for target in targets:
+        is_number = type(target) in (int, float) and 0 <= target < 1
+        if not is_number and target != RETRAINED:
+            raise ValueError(
+                f"must be a number of at least 0 and below 1, or {RETRAINED} (what the retrained model has), or a list "
+                f"of these; got {quoted(target)}."
+            )
+    if not targets:
+        raise ValueError("is an empty list, which asks for nothing: give at least one target, for instance 0.9.")
+    if len(set(targets)) < len(targets):
+        raise ValueError("names a target twice: remove one.")
+    return tuple(targets)
+
+
+Targets = Annotated[tuple[float | Literal["retrained"], ...], BeforeValidator(_targets)]
+Names = Annotated[list[str], MinLen(1), BeforeValidator(_as_list), doc("a metric's name, or a list of names")]
+
+
+class Tune(Strict):
+    """How the settings of each method are searched, instead of given."""
+
+    trials: Annotated[int, Ge(1), Le(10_000)]
+    """Candidates for each method: the same for all."""
+    erasure: Annotated[dict[str, Targets], MinLen(1), doc("a mapping of a metric to what it is to reach")] = Field(
+        description="how far to erase?", examples=["erasure: {ma: [0.9, 0.75, retrained]}"]
+    )
+    utility: str = "perplexity"
+    search: Literal["optuna", "random"] = "optuna"
+    space: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """By row: what is searched besides, or instead of, what its method declares."""
+
+
+class CompareAxes(Strict):
+    """The metrics by which methods are compared at equal utility, and at equal erasure."""
+
+    utility: Names = Field(default_factory=lambda: list(Compare.utility))
+    erasure: Names = Field(default_factory=lambda: list(Compare.erasure))
 
 
 class Sweep(Strict):

@@ -25,8 +25,8 @@ from harness.data.sources import AS_THEY_STAND, Role
 from harness.errors import DataError, Fault, ModelError
 from harness.miniature.corpus import UNSEEN_RECORDS
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
-from harness.planning.data_block import Data, ForgetSource, HeldSource, HoldoutSource, TextSource
 from harness.planning.resolve import ResolvedModel
+from harness.planning.schema import Data, ForgetSource, HeldSource, HoldoutSource, TextSource
 from harness.planning.validation import Checking
 from harness.specs import STAND_IN, Source
 

@@ -17,10 +17,9 @@ from harness.errors import Fault
 from harness.models.reading import how_it_reads, judge_facts, judges_start_with
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.grid import TrialTemplate
-from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of
+from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for, training_of
 from harness.planning.schema import Sweep
 from harness.planning.texts import Texts
-from harness.planning.trainings import training_for, training_of
 from harness.planning.validation import plain_settings
 from harness.specs import (
     HOLDOUT,

@@ -12,8 +12,8 @@ import pytest
 from mlflow import MlflowClient
 
 from harness.records.journal import Journal
-from harness.records.mlflow_database import EXPERIMENT
 from harness.records.record import Started
+from harness.records.tracking.database import EXPERIMENT
 
 pytestmark = pytest.mark.soak
 
@@ -22,7 +22,7 @@ import os, sys
 from pathlib import Path
 from harness.library import load_results
 from harness.records import live_tracking
-from harness.records.live_tracking import LiveTracking
+from harness.records.tracking.live import LiveTracking
 from harness.reporting.point_tags import point_tags
 
 live_tracking.END_SECONDS = float(os.environ.get("END_SECONDS", live_tracking.END_SECONDS))

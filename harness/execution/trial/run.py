@@ -53,7 +53,7 @@ from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped
 from harness.records.results import trial_results
-from harness.records.runs import own_commit
+from harness.records.tracking.runs import own_commit
 from harness.specs import EvaluatorSpec
 from harness.toolkit.pair import PairModel
 

@@ -102,7 +102,7 @@ def run(file, tmp_path, monkeypatch):
     """Return a runner of the sweep with a stand-in for the executor."""
 
     def go(*arguments, executor=measured):
-        monkeypatch.setattr("harness.records.live_tracking.Tracker", Tracker)
+        monkeypatch.setattr("harness.records.tracking.live.Tracker", Tracker)
         monkeypatch.setattr("harness.execution.inline.run_inline", executor)
         return sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline", *arguments])
 
@@ -182,11 +182,11 @@ def test_a_failed_trial_is_exit_code_1_and_the_report_is_there(run, tmp_path, ca
 def test_a_server_that_is_down_changes_neither_exit_code_nor_table_nor_report(
     file, tmp_path, capsys, caplog, monkeypatch
 ):
-    from harness.records.live_tracking import Tracker as RealTracker
+    from harness.records.tracking.live import Tracker as RealTracker
 
     said, left = [], []
     for server in ("http://127.0.0.1:9", ""):
-        monkeypatch.setattr("harness.records.live_tracking.Tracker", RealTracker if server else Tracker)
+        monkeypatch.setattr("harness.records.tracking.live.Tracker", RealTracker if server else Tracker)
         monkeypatch.setattr("harness.execution.inline.run_inline", measured)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
         shutil.rmtree(tmp_path / "results", ignore_errors=True)
@@ -304,7 +304,7 @@ def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
 def test_the_version_has_the_commit_of_a_checkout_and_none_of_a_package(monkeypatch, capsys):
     shown = []
     for tag in ({"mlflow.source.git.commit": "c0ffee"}, {}):
-        monkeypatch.setattr("harness.records.runs.commit_tag", lambda tag=tag: tag)
+        monkeypatch.setattr("harness.records.tracking.runs.commit_tag", lambda tag=tag: tag)
         assert cli.main(["--version"]) == 0
         shown.append(capsys.readouterr().out.splitlines())
     assert shown[0][0] == f"Lethe {version('lethe')}, commit c0ffee"

@@ -15,7 +15,7 @@ from harness.execution.job import Folders, Job
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import read_results
-from harness.records.run_contents import trial_runs
+from harness.records.tracking.run_contents import trial_runs
 from harness.reporting.files import write
 from harness.specs import EvaluatorSpec
 from harness.testing.small import small_spec

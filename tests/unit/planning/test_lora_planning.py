@@ -9,10 +9,10 @@ from rich.console import Console
 from harness import plugins
 from harness.contracts import LoRA, Training
 from harness.planning.plan import plan
-from harness.planning.search_spaces import searchable
 from harness.planning.trials import identified
+from harness.planning.tuning import searchable
 from harness.records.memorized_key import memorized_key
-from harness.records.run_contents import _settings
+from harness.records.tracking.run_contents import _settings
 from harness.reporting.plan import needs_table
 from harness.sizing.erasing_dry_run import dry_run
 from harness.sizing.estimate import estimate_memory

@@ -9,10 +9,10 @@ import yaml
 from evaluators.reasoning import Reasoning
 from harness.contracts import Training
 from harness.errors import ConfigError
-from harness.planning.data_block import Data
 from harness.planning.plan import plan
+from harness.planning.resolve import training_of
+from harness.planning.schema import Data
 from harness.planning.texts import _source as text_source
-from harness.planning.trainings import training_of
 from harness.records.published import published_conditions
 from harness.specs import Source
 

@@ -10,8 +10,8 @@ from harness.contracts import Training
 from harness.errors import ConfigError
 from harness.planning import tuning
 from harness.planning.plan import plan
-from harness.planning.search_spaces import declared_faults, declared_space
 from harness.planning.studies import largest_candidate
+from harness.planning.tuning import declared_faults, declared_space
 from harness.plans import Compare, Plan, Target
 from harness.plugins import METHODS
 from harness.search_space import Choice, LogUniform
@@ -379,7 +379,7 @@ def test_declarations_that_a_setting_does_not_allow_are_found(monkeypatch):
         "epochs": LogUniform(low=0, high=12),
         "loss": Choice(values=("em", "entropy")),
     }
-    monkeypatch.setattr("harness.planning.search_spaces.declared_space", lambda plugin: broken)
+    monkeypatch.setattr("harness.planning.tuning.declared_space", lambda plugin: broken)
     assert {fault.path for fault in declared_faults(plugin)} == {"k.1", "epochs", "loss.1"}
     monkeypatch.setattr(plugin, "searched_training", ("rate",))
     assert "searched_training" in {fault.path for fault in declared_faults(plugin)}

@@ -14,11 +14,12 @@ import pytest
 
 from harness.commands import track
 from harness.errors import DataError
-from harness.records import live_tracking, mlflow_database
 from harness.records.journal import Journal
-from harness.records.live_tracking import LiveTracking, only_tracking, reason_of
-from harness.records.mlflow_database import check_database, place_of
 from harness.records.record import Started
+from harness.records.tracking import database as mlflow_database
+from harness.records.tracking import live as live_tracking
+from harness.records.tracking.database import check_database, place_of
+from harness.records.tracking.live import LiveTracking, only_tracking, reason_of
 from harness.reporting import files as write
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"

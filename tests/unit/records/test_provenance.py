@@ -12,7 +12,7 @@ from harness.execution.environment import hardware
 from harness.records.journal import Journal, _tail
 from harness.records.record import Failed, Started, time_of
 from harness.records.results import trial_results
-from harness.records.runs import commit_tag, own_commit
+from harness.records.tracking.runs import commit_tag, own_commit
 from harness.reporting.provenance import NOT_RECORDED, provenance, ran_on
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
@@ -139,9 +139,9 @@ def test_the_machine_is_told_and_its_gpu_only_to_a_trial_that_has_one():
 
 def test_the_commit_is_whole_and_mlflow_gets_it_without_a_word_on_changes(monkeypatch):
     assert re.fullmatch(r"([0-9a-f]{40}(-dirty)?)?", own_commit())
-    monkeypatch.setattr("harness.records.runs.own_commit", lambda: "a" * 40 + "-dirty")
+    monkeypatch.setattr("harness.records.tracking.runs.own_commit", lambda: "a" * 40 + "-dirty")
     assert commit_tag() == {"mlflow.source.git.commit": "a" * 40}
-    monkeypatch.setattr("harness.records.runs.own_commit", lambda: "")
+    monkeypatch.setattr("harness.records.tracking.runs.own_commit", lambda: "")
     assert commit_tag() == {}
 
 

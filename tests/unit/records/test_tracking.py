@@ -28,13 +28,13 @@ from harness.errors import DataError
 from harness.library import load_results
 from harness.plans import StudySpec, Target
 from harness.records.journal import Journal
-from harness.records.live_tracking import LiveTracking
-from harness.records.mlflow_database import EXPERIMENT, serve_dashboard
 from harness.records.record import Candidate, Failed, Started, Stopped
 from harness.records.results import Results, trial_results
-from harness.records.saved_views import addresses
 from harness.records.studies import study_results
-from harness.records.tracking import Tracker
+from harness.records.tracking.database import EXPERIMENT, serve_dashboard
+from harness.records.tracking.live import LiveTracking
+from harness.records.tracking.saved_views import addresses
+from harness.records.tracking.tracker import Tracker
 from harness.reporting.files import written_files
 from harness.reporting.point_tags import point_tags
 from harness.specs import EvaluatorSpec, Source
@@ -833,14 +833,14 @@ def test_there_is_no_dashboard_of_nothing(tmp_path):
 
 
 def test_importing_the_tracker_does_not_import_mlflow():
-    code = "import sys, harness.records.tracking; sys.exit('mlflow' in sys.modules)"
+    code = "import sys, harness.records.tracking.tracker; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.soak
 def test_the_dashboard_serves_the_runs_on_this_machine_alone(root, sync, make_sweep, spec, records):
     sync(root, make_sweep(spec), {"t1": records})
-    code = "import sys, pathlib; from harness.records.mlflow_database import serve_dashboard as serve"
+    code = "import sys, pathlib; from harness.records.tracking.database import serve_dashboard as serve"
     code += "; serve(pathlib.Path(sys.argv[1]), 5917)"
     command = [sys.executable, "-c", code, str(root)]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as server:

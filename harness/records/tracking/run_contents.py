@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from harness.contracts import Json, Number
 from harness.records.record import Candidate, Journaled, time_of
 from harness.records.results import PointResults, TrialResults
-from harness.records.runs import Numbers, RunContent, RunStatus, Span, commit_tag, legal
 from harness.records.studies import StudyResults, reaching_probes
+from harness.records.tracking.runs import Numbers, RunContent, RunStatus, Span, commit_tag, legal
 from harness.specs import UNSEEN_ROWS, TrialSpec
 
 _RUN_STATUS: dict[str, RunStatus] = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}

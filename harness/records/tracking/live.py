@@ -19,7 +19,7 @@ from harness.base.files import locked
 from harness.errors import DataError, LetheError
 from harness.plans import Plan
 from harness.records.results import Results, TrialResults
-from harness.records.tracking import Tracker
+from harness.records.tracking.tracker import Tracker
 
 _LOG = logging.getLogger(__name__)
 END_SECONDS = 30.0

@@ -22,7 +22,7 @@ from urllib.parse import quote, urlsplit
 from harness.base.files import locked
 from harness.base.terminal import tell
 from harness.errors import DataError
-from harness.records.saved_views import addresses
+from harness.records.tracking.saved_views import addresses
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.digests import digest_of, file_digest
-from harness.records.runs import Metrics, RunContent, Span, contradicts, metrics_of
+from harness.records.tracking.runs import Metrics, RunContent, Span, contradicts, metrics_of
 from harness.specs import UNSEEN_ROWS, TrialSpec
 
 if TYPE_CHECKING:

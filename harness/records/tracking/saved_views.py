@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from harness.contracts import Json
 from harness.records.results import Results
-from harness.records.runs import legal
+from harness.records.tracking.runs import legal
 
 View = dict[str, Json]
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.plans import Plan
-from harness.records.mlflow_database import (
+from harness.records.results import Results, TrialResults
+from harness.records.tracking.database import (
     EXPERIMENT,
     artifacts_uri,
     check_database,
@@ -28,11 +29,10 @@ from harness.records.mlflow_database import (
     database_uri,
     place_of,
 )
-from harness.records.results import Results, TrialResults
-from harness.records.run_contents import candidate_run, trial_runs
-from harness.records.run_writer import HeldRun, RunWriter
-from harness.records.runs import RunContent, Span, commit_tag
-from harness.records.saved_views import EXPERIMENT_TAGS, points_view, view_tag
+from harness.records.tracking.run_contents import candidate_run, trial_runs
+from harness.records.tracking.run_writer import HeldRun, RunWriter
+from harness.records.tracking.runs import RunContent, Span, commit_tag
+from harness.records.tracking.saved_views import EXPERIMENT_TAGS, points_view, view_tag
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
