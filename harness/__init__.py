@@ -4,9 +4,9 @@
 
     results = run_sweep("sweeps/tradeoff.yaml")
 
-Reading order: `contracts` (the words), `plugins` (names to classes), `planning` (a sweep file
-to trials), `execution.trial` (one trial: erase, then measure), `records` (what is kept),
-`reporting` (what is shown). The doors are `sweep`, `collate`, `export`, `diff`, `check`, `cli` and others.
+Reading order: `contracts` (the words), `plugins` (names to classes), `running` (the steps of a sweep), `planning` (a
+sweep file to trials), `execution.trial` (one trial: erase, then measure), `records` (what is kept), `analysis` (every
+number), `reporting` (what is shown). `commands` is what is typed.
 """
 
 import sys
@@ -24,10 +24,10 @@ if find_spec("torch") is None or find_spec("rich") is None:
 
 if TYPE_CHECKING:
     from harness.library import SweepResults, load_results
-    from harness.sweep import run_sweep
+    from harness.running import run_sweep
 
 __all__ = ["SweepResults", "load_results", "run_sweep"]
-_MODULES = {"SweepResults": "harness.library", "load_results": "harness.library", "run_sweep": "harness.sweep"}
+_MODULES = {"SweepResults": "harness.library", "load_results": "harness.library", "run_sweep": "harness.running"}
 
 
 def __getattr__(name: str) -> Any:

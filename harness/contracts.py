@@ -170,6 +170,11 @@ class Checkpoint:
     """Of the weights; for a hub model its commit."""
     revision: str | None = None
 
+    @property
+    def short_name(self) -> str:
+        """Return the last part of the id: `gpt-neo-125m`."""
+        return self.id.rstrip("/").rpartition("/")[2]
+
 
 @dataclass(frozen=True)
 class Generations:

@@ -180,6 +180,21 @@ class TrialSpec(PlainData):
     """How many texts an evaluator gives the report; no part of any identity, which is that of the numbers."""
 
     @property
+    def table_model(self) -> str:
+        """Return the name under which tables show the model: its own, or the one that replicates share."""
+        return self.replicate_of or self.model.id
+
+    @property
+    def setting_digest(self) -> str:
+        """Return the digest of what trials of one trajectory share: they differ in strength, seed and model alone."""
+        return digest_of([self.method, dict(self.settings), self.training.plain()])
+
+    @property
+    def is_of_unseen(self) -> bool:
+        """Return whether erasure is measured on texts that the model never saw."""
+        return self.method in UNSEEN_ROWS
+
+    @property
     def is_reference(self) -> bool:
         """Return whether this is a model measured as it is: nothing is erased from it."""
         return self.method in REFERENCE_ROWS

@@ -1,9 +1,9 @@
-"""`python -m harness.sweep FILE`: what `lethe sweep` does, and `run_sweep` for Python."""
+"""`python -m harness.sweep FILE`: what `lethe sweep` does."""
 
 from harness.commands.command import run_command
-from harness.commands.sweep import main, run_sweep
+from harness.commands.sweep import main
 
-__all__ = ["main", "run_sweep"]
+__all__ = ["main"]
 
 if __name__ == "__main__":
     run_command(main)

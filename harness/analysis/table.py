@@ -125,7 +125,7 @@ def _row(point: PointResults, ranked: bool, is_control: bool) -> dict[str, Any]:
     }
     for measurement in point.measurements:
         groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
-        shown = {name for name, group in groups.items() if group == "erasure" or spec.method not in UNSEEN_ROWS}
+        shown = {name for name, group in groups.items() if group == "erasure" or not spec.is_of_unseen}
         errors = measurement.notes.get("standard_errors", {})
         row.update({name: value for name, value in measurement.numbers.items() if name in shown})
         row.update({STANDARD_ERROR.format(name): value for name, value in errors.items() if name in shown})

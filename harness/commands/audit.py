@@ -22,7 +22,7 @@ from harness.base.messages import printable, shown
 from harness.base.paths import folder_argument, named_argument, path_argument
 from harness.base.storage import writing
 from harness.base.terminal import tell
-from harness.errors import ConfigError, DataError, LetheError, ModelError
+from harness.commands.command import Command
 from harness.execution.guard.interruption import INTERRUPTION, Interrupted
 
 if TYPE_CHECKING:
@@ -38,31 +38,15 @@ SMALL_BYTES = 100_000_000
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     with INTERRUPTION.watched(signals=True):
-        arguments = _parser().parse_args(argv)
         try:
-            return _audit(arguments)
-        except ConfigError as error:
-            from harness.drafting.given_texts import fault_of_given
-
-            given = arguments.texts, arguments.unseen, arguments.model
-            tell(*(fault_of_given(fault, *given) for fault in error.faults), is_error=True)
-            return 2
-        except (DataError, ModelError) as error:
-            tell(error, is_error=True)
-            return 2
-        except LetheError as error:
-            tell(f"{type(error).__name__}: {error}", is_error=True)
-            return 1
+            return _COMMAND(argv)
         except KeyboardInterrupt as error:
             INTERRUPTION.heard()
             tell("\nInterrupted: nothing is measured.", is_error=True)
             return error.exit_code if isinstance(error, Interrupted) else 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lethe audit", description="Measure whether a model recites texts; nothing is erased."
-    )
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=named_argument, help="a miniature's name, a folder or a hub id")
     parser.add_argument(
         "texts",
@@ -83,7 +67,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--results", type=folder_argument, help="keep what is measured in a folder, as a sweep does (nothing is kept)"
     )
-    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from harness.drafting.given_texts import faults_of_given
+
+    with faults_of_given(arguments.texts, arguments.unseen, arguments.model):
+        return _audit(arguments)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -165,9 +155,10 @@ def _measured(planned: Plan, root: Path) -> Results:
     from harness.execution.progress import Progress
     from harness.records.journal import Journal
     from harness.records.results import read_results
+    from harness.reporting.plan import refuse_unfit
 
-    _refuse_unfit(planned)
-    folders = Folders(results=root / planned.sweep, artifacts=root / "artifacts")
+    refuse_unfit(Path("audit.yaml"), planned.trials)
+    folders = Folders.of_sweep(root, planned.sweep)
     journal = Journal(folders.results / "journal")
     with journal.held():
         journal.write_plan(planned)
@@ -177,13 +168,4 @@ def _measured(planned: Plan, root: Path) -> Results:
         return read_results(planned, journal)
 
 
-def _refuse_unfit(planned: Plan) -> None:
-    from harness.sizing.fit_check import large, sized, unfit
-    from harness.sizing.machine import this_machine
-    from harness.sizing.size_cache import SizeCache, cache_folder
-
-    machine, known = this_machine(), SizeCache(cache_folder())
-    if machine is not None:
-        needs = sized(large(planned.trials, machine, known), machine, known)
-        if refused := unfit(planned.trials, needs, machine, known):
-            raise ConfigError("audit.yaml", refused)
+_COMMAND = Command("audit", __doc__, _add_arguments, _run)

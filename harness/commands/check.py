@@ -31,8 +31,9 @@ import yaml
 from harness.base.messages import shown
 from harness.base.paths import path_of
 from harness.base.terminal import tell
+from harness.commands.command import Command
 from harness.contracts import Method
-from harness.errors import DataError, LetheError, PluginError, unknown
+from harness.errors import DataError, PluginError, unknown
 from harness.planning.validation import collected, validated
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry
 
@@ -54,22 +55,19 @@ class _Checked:
         return Path(str(sys.modules[self.plugin.__module__].__file__))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the conformance suite on one plugin; return the exit code."""
-    parser = argparse.ArgumentParser(prog="lethe check", description=(__doc__ or "").split("\n")[0])
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plugin", help="its file (methods/npo.py, or one of yours), or its name")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="one of its settings: beta=0.1 (repeatable)"
     )
     parser.add_argument("--verbose", action="store_true", help="show all that pytest says, tracebacks too")
-    arguments = parser.parse_args(argv)
-    try:
-        checked = _find(arguments.plugin)
-        settings = _settings(checked, arguments.set)
-        return _run(checked, settings, verbose=arguments.verbose)
-    except LetheError as error:
-        tell(error, is_error=True)
-        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run the conformance suite on one plugin."""
+    checked = _find(arguments.plugin)
+    settings = _settings(checked, arguments.set)
+    return _run_suite(checked, settings, verbose=arguments.verbose)
 
 
 def _find(text: str) -> _Checked:
@@ -139,7 +137,7 @@ def _settings(checked: _Checked, given: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _run(checked: _Checked, settings: dict[str, Any], *, verbose: bool) -> int:
+def _run_suite(checked: _Checked, settings: dict[str, Any], *, verbose: bool) -> int:
     try:
         import pytest
     except ModuleNotFoundError:
@@ -172,3 +170,6 @@ def _run(checked: _Checked, settings: dict[str, Any], *, verbose: bool) -> int:
     if sentences.failed:
         tell(f"{GUIDES[kind]} says what each of these is about; --verbose shows the tracebacks.")
     return 1 if sentences.failed else 0
+
+
+main = Command("check", __doc__, _add_arguments, _run, error_code=2)

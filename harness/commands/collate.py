@@ -7,7 +7,6 @@ python -m harness.collate results/published/emso_main_table.csv
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +19,8 @@ from harness.analysis.table import read_table
 from harness.base.paths import folder_argument, path_argument
 from harness.base.storage import reading
 from harness.base.terminal import tell
-from harness.errors import DataError, LetheError, StorageError
+from harness.commands.command import Command
+from harness.errors import DataError
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.files import write, write_tables
@@ -28,25 +28,22 @@ from harness.reporting.sections.published import published_table
 from harness.reporting.text_tables import console, ranking_table
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the ranking of a results folder or a table.csv, and write the files; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m harness.collate", description=(__doc__ or "").split("\n")[0])
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=path_argument, help="a sweep's results folder, or a table.csv")
     parser.add_argument(
         "--out", type=folder_argument, help="write the files here (a table.csv alone writes none otherwise)"
     )
-    options = parser.parse_args(argv)
-    try:
-        with reading(options.path, "a results folder or a table"):
-            exists = options.path.exists()
-        if not exists:
-            raise DataError(
-                f"{options.path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
-            )
-        written = (_folder if options.path.is_dir() else _csv)(options.path, options.out)
-    except LetheError as error:
-        tell(error, is_error=True)
-        return 1 if isinstance(error, StorageError) else 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Print the ranking of a results folder or a table.csv, and write the files."""
+    with reading(arguments.path, "a results folder or a table"):
+        exists = arguments.path.exists()
+    if not exists:
+        raise DataError(
+            f"{arguments.path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv."
+        )
+    written = (_folder if arguments.path.is_dir() else _csv)(arguments.path, arguments.out)
     for path in written:
         tell(path)
     return 0
@@ -87,3 +84,6 @@ def _compare(stated: pd.DataFrame, ours: RankedTable) -> None:
     for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
         if same:
             tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
+
+
+main = Command("collate", __doc__, _add_arguments, _run)

@@ -26,7 +26,7 @@ from harness.base.files import write_whole
 from harness.base.messages import printable
 from harness.base.paths import folder_argument, path_argument
 from harness.base.terminal import tell
-from harness.errors import LetheError, StorageError
+from harness.commands.command import Command
 from harness.library import refuse_without_results
 from harness.records.journal import Journal
 from harness.records.results import Results, read_results
@@ -36,20 +36,17 @@ _MOST_ROWS = 40
 _MOST_CHARACTERS = 40
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print what differs between two results folders; return the exit code."""
-    parser = argparse.ArgumentParser(prog="lethe diff", description=(__doc__ or "").split("\n")[0])
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", type=folder_argument, help="a sweep's results: results/tradeoff")
     parser.add_argument("b", type=folder_argument, help="those of another, or of the same sweep elsewhere")
     parser.add_argument("--csv", type=path_argument, metavar="FILE", help="write every difference and number here")
-    arguments = parser.parse_args(argv)
-    try:
-        found = differences(_results(arguments.a), _results(arguments.b))
-        if arguments.csv:
-            write_whole(arguments.csv, csv_text(pd.DataFrame(_lines(found))), "the differences")
-    except LetheError as error:
-        tell(error, is_error=True)
-        return 1 if isinstance(error, StorageError) else 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Print what differs between two results folders."""
+    found = differences(_results(arguments.a), _results(arguments.b))
+    if arguments.csv:
+        write_whole(arguments.csv, csv_text(pd.DataFrame(_lines(found))), "the differences")
     tell(f"A: {arguments.a}", f"B: {arguments.b}")
     for table in _tables(found):
         console().print()
@@ -148,3 +145,6 @@ def _lines(found: Differences) -> Iterator[dict[str, Any]]:
     for pair in found.numbers:
         values = {"a": pair.a, "b": pair.b, "difference": pair.difference, "verdict": pair.verdict, "note": pair.note}
         yield {**empty, "kind": "number", **asdict(pair.point), "what": pair.metric, **values}
+
+
+main = Command("diff", __doc__, _add_arguments, _run)

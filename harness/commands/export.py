@@ -27,7 +27,8 @@ from harness.base.files import folder_whole, write_whole
 from harness.base.paths import folder_argument, named_argument, path_argument
 from harness.base.storage import writing
 from harness.base.terminal import tell
-from harness.errors import DataError, LetheError, StorageError
+from harness.commands.command import Command
+from harness.errors import DataError
 
 if TYPE_CHECKING:
     from harness.contracts import Checkpoint
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 _MOST_NAMED = 8
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the model that a point names; return the exit code."""
-    parser = argparse.ArgumentParser(prog="lethe export", description=(__doc__ or "").split("\n")[0])
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("point", help="its id as table.csv has it, a unique beginning of it, or SWEEP:VARIANT@STRENGTH")
     parser.add_argument("--out", type=path_argument, required=True, help="a new folder for the model")
     parser.add_argument(
@@ -54,18 +53,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--tokenizer", type=named_argument, help="its tokenizer's folder, if that is not with the model"
     )
     parser.add_argument("--adapter", action="store_true", help="write what LoRA trained alone, for peft, unmerged")
-    arguments = parser.parse_args(argv)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Write the model that a point names."""
     from harness.library import load_results
     from harness.models.resolving import resolve_model
 
-    try:
-        _refuse_existing(arguments.out)
-        sweep, point_id = find_point(arguments.point, arguments.results)
-        original = resolve_model(arguments.model, arguments.tokenizer) if arguments.model else None
-        export_point(load_results(sweep), point_id, arguments.out, original, adapter_alone=arguments.adapter)
-    except LetheError as error:
-        tell(error, is_error=True)
-        return 1 if isinstance(error, StorageError) else 2
+    _refuse_existing(arguments.out)
+    sweep, point_id = find_point(arguments.point, arguments.results)
+    original = resolve_model(arguments.model, arguments.tokenizer) if arguments.model else None
+    export_point(load_results(sweep), point_id, arguments.out, original, adapter_alone=arguments.adapter)
     what = "adapter" if arguments.adapter else "model"
     tell(f"The {what} of point {point_id} is in {arguments.out}, with its tokenizer and a card (README.md).")
     return 0
@@ -182,3 +180,6 @@ def _names(point: PointResults) -> Iterator[str]:
 def _about(point: PointResults) -> str:
     names = list(_names(point))
     return f"{point.spec.point_id(point.strength)}  ({names[-1]} on {point.spec.model.id}, seed {point.spec.seed})"
+
+
+main = Command("export", __doc__, _add_arguments, _run)

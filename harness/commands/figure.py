@@ -10,13 +10,13 @@ Exit codes: 0 drawn, 1 it cannot be written, 2 the arguments are wrong or the in
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from harness.base.files import read_regular, write_whole
 from harness.base.paths import named_argument, path_argument
 from harness.base.terminal import tell
+from harness.commands.command import Command
 from harness.errors import DataError, ModelError
 
 if TYPE_CHECKING:
@@ -32,17 +32,13 @@ FOLDER = Path("results/figures")
 """Where a picture goes unless --out says otherwise: `results` is not under version control."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Draw a figure and return the exit code.
-
-    Raises:
-        LetheError: The input cannot be drawn; the message says why.
-    """
-    parser = argparse.ArgumentParser(prog="lethe figure", description="Draw one of the paper's appendix figures.")
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     figures = parser.add_subparsers(dest="figure", required=True, metavar="FIGURE")
     _add_losses(figures.add_parser("losses", help="minimiser and gradient of EM, label smoothing and NLL"))
     _add_attention(figures.add_parser("attention", help="the key-query pattern of a head over a text"))
-    arguments = parser.parse_args(argv)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     return losses(arguments) if arguments.figure == "losses" else attention(arguments)
 
 
@@ -206,3 +202,6 @@ def _write(figure: Figure, out: Path, kind: Kind) -> None:
     from harness.reporting.figures.style import rendered
 
     write_whole(out, rendered(figure, kind), "a figure")
+
+
+main = Command("figure", __doc__, _add_arguments, _run)

@@ -6,32 +6,27 @@ lethe index
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from harness.base.files import write_whole
-from harness.base.paths import folder_argument
 from harness.base.terminal import tell
-from harness.errors import DataError, LetheError, StorageError
+from harness.commands.command import Command, add_results_argument
+from harness.errors import DataError, LetheError
 from harness.planning.studies import unfinished_studies
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.index import IndexEntry, index_page
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write `index.html` into a results folder, print where it is, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="lethe index", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument(
-        "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results"
-    )
-    results = parser.parse_args(argv).results
-    try:
-        entries = index_entries(results)
-        tell(write_whole(results / "index.html", index_page(entries), "the index"))
-    except LetheError as error:
-        tell(error, is_error=True)
-        return 1 if isinstance(error, StorageError) else 2
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_results_argument(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Write `index.html` into a results folder, and print where it is."""
+    results = arguments.results
+    entries = index_entries(results)
+    tell(write_whole(results / "index.html", index_page(entries), "the index"))
     faults = [entry.fault for entry in entries if entry.fault]
     for fault in faults:
         tell(fault, is_error=True)
@@ -61,3 +56,6 @@ def index_entries(results: Path) -> list[IndexEntry]:
         searches_left = len(unfinished_studies(read)) if read else 0
         entries.append(IndexEntry(folder.name, read, fault, searches_left, has_report, has_picture))
     return entries
+
+
+main = Command("index", __doc__, _add_arguments, _run)

@@ -9,7 +9,6 @@ Exit codes: 0 written, 1 it cannot be written, 2 the model or the texts cannot b
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ from harness.base.files import write_whole
 from harness.base.messages import printable
 from harness.base.paths import named_argument, path_argument
 from harness.base.terminal import tell
-from harness.errors import ConfigError, DataError, LetheError, StorageError
+from harness.commands.command import Command
+from harness.errors import ConfigError, DataError
 from harness.specs import REFERENCE_ROWS
 
 if TYPE_CHECKING:
@@ -38,26 +38,7 @@ EVALUATOR_SETTINGS = {"memorization": {"el_prefixes": 8}}
 ANY_SIZE = "changes memory and speed, no number"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the file, say where it is, and return the exit code."""
-    arguments = _parser().parse_args(argv)
-    try:
-        return _init(arguments)
-    except ConfigError as error:
-        from harness.drafting.given_texts import fault_of_given
-
-        given = arguments.texts, arguments.unseen, arguments.model
-        tell(*(fault_of_given(fault, *given) for fault in error.faults), is_error=True)
-    except StorageError as error:
-        tell(error, is_error=True)
-        return 1
-    except LetheError as error:
-        tell(error, is_error=True)
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="lethe init", description="Write a sweep file for a model and texts.")
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=named_argument, help="a miniature's name, a folder or a hub id")
     parser.add_argument(
         "texts",
@@ -73,7 +54,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--prefix-tokens", type=int, help="how long a beginning the model is given")
     parser.add_argument("--out", type=path_argument, help="the file to write (TEXTS.yaml in this folder)")
-    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Write the file, and say where it is."""
+    from harness.drafting.given_texts import faults_of_given
+
+    with faults_of_given(arguments.texts, arguments.unseen, arguments.model):
+        return _init(arguments)
 
 
 @dataclass(frozen=True)
@@ -278,3 +266,6 @@ def _fitting(planned: Plan, global_batch: int) -> Fitting:
         if kind in left:
             raise DataError(f"the model is too large to be measured on this machine: it {left[kind]}")
     return Fitting(1, machine.cpus, gpus, "the least that there is", left)
+
+
+main = Command("init", __doc__, _add_arguments, _run)

@@ -1,7 +1,8 @@
-"""What there is to choose from: every method, evaluator and metric, with settings, defaults and limits."""
+"""Prints every method and evaluator with its settings, defaults and limits, and every metric."""
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import inspect
@@ -12,6 +13,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
+from harness.base.terminal import tell
+from harness.commands.command import Command
 from harness.contracts import Evaluator, Method, Metric
 from harness.errors import PluginError
 from harness.planning.tuning import declared_space
@@ -112,3 +115,15 @@ def _field_docs(plugin: type[Any]) -> dict[str, str]:
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
                 docs[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
     return docs
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    pass
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    tell(catalogue())
+    return 0
+
+
+main = Command("plugins", __doc__, _add_arguments, _run)

@@ -17,8 +17,9 @@ from harness.base import hub
 from harness.base.hub import Repository
 from harness.base.paths import path_argument, path_of
 from harness.base.terminal import tell
+from harness.commands.command import Command
 from harness.contracts import Evaluator
-from harness.errors import ConfigError, LetheError
+from harness.errors import LetheError
 from harness.miniature import checkpoints as miniature
 from harness.models.fetching import cache_state, fetch_model
 from harness.models.resolving import DEFAULT_JUDGES
@@ -44,20 +45,17 @@ class HubContent:
     """False: only a model's tokenizer."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    parser = argparse.ArgumentParser(prog="lethe prefetch", description="Fetch what a sweep names on the hub.")
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=path_argument, help="the sweep file")
     parser.add_argument("--check", action="store_true", help="only look: fetch and convert nothing")
     parser.add_argument(
         "--set", action="append", default=[], metavar="PATH=VALUE", help="change a setting (repeatable)"
     )
-    arguments = parser.parse_args(argv)
-    try:
-        contents = hub_contents(arguments.file, arguments.set)
-    except ConfigError as error:
-        tell(error, is_error=True)
-        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Fetch or look, and say what is here."""
+    contents = hub_contents(arguments.file, arguments.set)
     if not contents:
         tell(f"{arguments.file} names nothing of the hub: it runs offline as it is.")
         return 0
@@ -156,3 +154,6 @@ def _data_sets(evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:
 
 def _is_local(id: str) -> bool:
     return id.startswith((".", "/", "~")) or path_of(id).is_dir()
+
+
+main = Command("prefetch", __doc__, _add_arguments, _run)

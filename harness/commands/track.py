@@ -8,11 +8,11 @@ Exit codes: 0 MLflow holds what the journal holds, 1 it does not, for the reason
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from harness.base.paths import folder_argument
 from harness.base.terminal import tell
+from harness.commands.command import Command
 from harness.errors import DataError, LetheError
 from harness.library import load_results
 from harness.records.tracking.live import only_tracking, reason_of
@@ -21,16 +21,14 @@ from harness.reporting.files import written_files
 from harness.reporting.point_tags import point_tags
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write to MLflow what it lacks of a sweep: runs, numbers, and the report with its tables and figures."""
-    parser = argparse.ArgumentParser(prog="lethe track", description=(__doc__ or "").split("\n")[0])
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=folder_argument, help="a sweep's results: results/tradeoff")
-    folder = parser.parse_args(argv).folder
-    try:
-        tell(f"MLflow at {_track(folder.resolve())} holds what the journal of {folder} holds.")
-    except LetheError as error:
-        tell(f"{type(error).__name__}: {error}", is_error=True)
-        return 1
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Write to MLflow what it lacks of a sweep: runs, numbers, and the report with its tables and figures."""
+    folder = arguments.folder
+    tell(f"MLflow at {_track(folder.resolve())} holds what the journal of {folder} holds.")
     return 0
 
 
@@ -49,3 +47,6 @@ def _track(folder: Path) -> str:
             f"{reason_of(error, tracker.place)} Mend that and run this again: it goes on where it ended."
         ) from error
     return tracker.place
+
+
+main = Command("track", __doc__, _add_arguments, _run, error_code=1)

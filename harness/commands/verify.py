@@ -10,30 +10,27 @@ Set aside are published figures that nothing can be held against: those of a col
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from harness.analysis.published.comparison import ComparedTable
 from harness.base.paths import path_argument
 from harness.base.terminal import tell
-from harness.errors import DataError, LetheError
+from harness.commands.command import Command
+from harness.errors import DataError
 from harness.library import load_results
 from harness.records.published import published_conditions
 from harness.reporting.sections.published import verified_table
 from harness.reporting.text_tables import console
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print each cell of a published table beside ours, and whether it lies within its tolerance."""
-    about, _, exit_codes = (__doc__ or "").partition("\n\n    lethe verify results/paper_main_table\n\n")
-    parser = argparse.ArgumentParser(prog="lethe verify", description=about, epilog=exit_codes)
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=path_argument, help="a sweep's results: results/paper_main_table")
-    folder = parser.parse_args(argv).folder
-    try:
-        tables = _whole_tables(folder)
-    except LetheError as error:
-        tell(error, is_error=True)
-        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Print each cell of a published table beside ours, and whether it lies within its tolerance."""
+    folder = arguments.folder
+    tables = _whole_tables(folder)
     for table in tables:
         console().print(verified_table(table))
         console().print()
@@ -70,3 +67,6 @@ def _whole_tables(folder: Path) -> list[ComparedTable]:
             f"There are: {', '.join(others) or 'none'}. Add what is missing to the sweep file, or run the sweep again."
         )
     return tables
+
+
+main = Command("verify", __doc__, _add_arguments, _run, error_code=2)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from harness.contracts import Checkpoint
 from harness.data.paths import CHALLENGE_FILES, TOKEN_SOURCES
 from harness.data.rows import read_rows
 from harness.data.sources import Role
-from harness.errors import DataError, Fault, ModelError
+from harness.errors import ConfigError, DataError, Fault, ModelError
 from harness.miniature.replicates import read_manifest
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.models.resolving import knows_only_the_miniature
@@ -162,6 +163,16 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
         f'{in_quotes(text)} has no ending that tells what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '
         "a line, or .jsonl.gz, or token ids as .npy."
     )
+
+
+@contextmanager
+def faults_of_given(texts: str, unseen: str | None, model: str) -> Iterator[None]:
+    """Turn the faults of a sweep file that a command made into a DataError about what the user gave."""
+    try:
+        yield
+    except ConfigError as error:
+        reasons = [fault_of_given(fault, texts, unseen, model) for fault in error.faults]
+        raise DataError("\n".join(reasons)) from error
 
 
 def fault_of_given(fault: Fault, texts: str, unseen: str | None, model: str) -> str:

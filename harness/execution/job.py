@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -38,6 +39,12 @@ class Folders:
     """`results/artifacts`."""
     marker: NodeMarker | None = None
     """On a cluster: what its nodes are checked against."""
+
+    @classmethod
+    def of_sweep(cls, results: str | PathLike[str], sweep: str) -> Folders:
+        """Return the folders of a sweep below the folder of all sweeps' results."""
+        root = Path(results).resolve()
+        return cls(results=root / sweep, artifacts=root / "artifacts")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ def jobs_for(results: Results, folders: Folders) -> list[Job]:
     for spec in (*searched, *(trial.spec for trial in results.unfinished)):
         needs = _needs(spec)
         if needs and needs not in memorize:
-            name = _unused(f"memorize-{_short(spec.model.id)}", needs, taken)
+            name = _unused(f"memorize-{spec.model.short_name}", needs, taken)
             is_there = artifacts.find(MEMORIZED, needs) is not None
             memorize[needs] = None if is_there else Job(name=name, kind="memorize", spec=spec, provides=needs)
         elif needs and (builder := memorize[needs]):  # It may run as long as any that needs it.
@@ -47,7 +47,7 @@ def jobs_for(results: Results, folders: Folders) -> list[Job]:
         if spec in searched:
             continue
         strength = "" if len(spec.strengths) != 1 else f"-{spec.strengths[0]:g}"
-        name = _unused(f"{spec.variant}{strength}-{_short(spec.model.id)}-s{spec.seed}", spec.trial_id, taken)
+        name = _unused(f"{spec.variant}{strength}-{spec.model.short_name}-s{spec.seed}", spec.trial_id, taken)
         trials.append(Job(name=name, kind="trial", spec=spec, needs=needs))
     return [*filter(None, memorize.values()), *_in_order(trials)]
 
@@ -82,14 +82,10 @@ def candidate_job(study: StudySpec, number: int, settings: Mapping[str, Json]) -
     spec = study.trial_with(settings, study.strengths(settings))
     # The id is the candidate's own, so that two of a study never write to one place.
     spec = replace(spec, trial_id=f"{study.study_id}-{number}")
-    name = f"{spec.variant}-{_short(spec.model.id)}-candidate-{number}-{study.study_id[:4]}"
+    name = f"{spec.variant}-{spec.model.short_name}-candidate-{number}-{study.study_id[:4]}"
     task = CandidateTask(study=study, number=number, settings=settings)
     return Job(name=name, kind="candidate", spec=spec, candidate=task, needs=_needs(spec))
 
 
 def _needs(spec: TrialSpec) -> str | None:
     return memorized_key(spec) if spec.reference == "memorized_model" else None
-
-
-def _short(model_id: str) -> str:
-    return model_id.rstrip("/").rsplit("/", 1)[-1]

@@ -44,7 +44,7 @@ from harness.planning.tuning import (
 from harness.planning.validation import Checking, collected, validated
 from harness.plans import Compare, Plan, StudySpec
 from harness.records.published import published_conditions
-from harness.specs import ORIGINAL, UNSEEN_ROWS, CollapseBounds, TrialSpec
+from harness.specs import ORIGINAL, CollapseBounds, TrialSpec
 
 T = TypeVar("T")
 SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")
@@ -237,7 +237,7 @@ def _chosen(
 
 def _is_chosen(spec: TrialSpec, wanted: Mapping[str, set[str]]) -> bool:
     return all(
-        (spec.method in UNSEEN_ROWS and key in ABOUT_RUNS)
+        (spec.is_of_unseen and key in ABOUT_RUNS)
         or (spec.is_reference and key in ABOUT_METHODS)
         or not values.isdisjoint(CHOICES[key](spec))
         for key, values in wanted.items()

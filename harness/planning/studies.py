@@ -29,6 +29,12 @@ def largest_candidate(study: StudySpec) -> TrialSpec:
     return study.trial_with(settings, study.strengths(settings))
 
 
+def specs_left(results: Results) -> list[TrialSpec]:
+    """Return what is left to run of a sweep: unfinished trials, and of each unfinished study its largest candidate."""
+    studies = [largest_candidate(study.spec) for study in unfinished_studies(results)]
+    return [*(trial.spec for trial in results.unfinished), *studies]
+
+
 def read_tuned(plan: Plan, journal: Journal) -> Results:
     """Return what the journal says of a plan, and of the trials of what its finished studies chose."""
     studies = read_studies(plan, journal)

@@ -21,7 +21,7 @@ from harness.contracts import Group, Json, Metric
 from harness.records.record import Measurement
 from harness.records.results import PointResults
 from harness.reporting.markdown import markdown_escape
-from harness.specs import UNSEEN_ROWS, Source, TrialSpec
+from harness.specs import Source, TrialSpec
 
 _TASKS: Mapping[Group, tuple[str, str]] = {
     "erasure": ("text-generation", "Reciting the forget set"),
@@ -136,7 +136,7 @@ def _front_matter(point: PointResults, info: MetricInfo, is_adapter: bool) -> di
                 for name, value in measurement.numbers.items()
                 if name in info and info[name].group == group and math.isfinite(value)
             ]
-            if metrics and (group == "erasure" or spec.method not in UNSEEN_ROWS):
+            if metrics and (group == "erasure" or not spec.is_of_unseen):
                 dataset = _dataset(group, spec, measurement)
                 results.append({"task": {"type": task, "name": words}, "dataset": dataset, "metrics": metrics})
     return {
@@ -162,7 +162,7 @@ def _dataset(group: Group, spec: TrialSpec, measurement: Measurement) -> dict[st
         return {"type": measurement.evaluator, "name": f"the tasks of the evaluator '{measurement.evaluator}'"}
     source = _source(group, spec)
     role = "utility prompts" if group == "generation" else "forget set"
-    role = "unseen texts" if spec.method in UNSEEN_ROWS else role
+    role = "unseen texts" if spec.is_of_unseen else role
     of_hub = {"config": source.name, "split": source.split} if source.source == "hub" else {}
     return {
         "type": _source_name(source) if source.source == "hub" else source.source,
@@ -187,7 +187,7 @@ def _measured(point: PointResults, info: MetricInfo, before: Mapping[str, Any]) 
     for measurement in point.measurements:
         for name, value in measurement.numbers.items():
             metric = info[name]
-            if metric.group != "erasure" and point.spec.method in UNSEEN_ROWS:
+            if metric.group != "erasure" and point.spec.is_of_unseen:
                 continue
             dataset = _dataset(metric.group, point.spec, measurement)["name"]
             yield _heading(metric), f"{value:.6g}", f"{before.get(name, math.nan):.6g}", dataset, measurement.definition

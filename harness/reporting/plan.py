@@ -22,7 +22,7 @@ from harness.sizing.estimate import UnknownEstimate
 from harness.sizing.fit_check import FitCheck, doubtful, gigabytes, large, sized, unfit
 from harness.sizing.memory_tracker import Bytes
 from harness.sizing.size_cache import SizeCache, cache_folder
-from harness.specs import UNSEEN_ROWS, TrialSpec
+from harness.specs import TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 WORDS = ("Row", "Model", "While")
@@ -67,7 +67,7 @@ def _states(plan: Plan, statuses: Mapping[str, Status]) -> Table:
     for spec in plan.trials:
         status = statuses[spec.trial_id]
         # Text throughout: a plain string's brackets would be read as markup.
-        state, model = Text(status, style=COLOURS[status]), Text(spec.model.id.rstrip("/").rpartition("/")[2])
+        state, model = Text(status, style=COLOURS[status]), Text(spec.model.short_name)
         row, strengths, seed, trial = map(Text, (spec.variant, _strengths(plan, spec), str(spec.seed), spec.trial_id))
         table.add_row(state, row, model, strengths, seed, trial)
     return table
@@ -75,7 +75,7 @@ def _states(plan: Plan, statuses: Mapping[str, Status]) -> Table:
 
 def _strengths(plan: Plan, spec: TrialSpec) -> str:
     if spec.is_reference:
-        return "as it is, erasure alone" if spec.method in UNSEEN_ROWS else "as it is"
+        return "as it is, erasure alone" if spec.is_of_unseen else "as it is"
     ranked = (
         plan.ranked_at.get(spec.variant, spec.strengths[-1])
         if plan.first_target is None
@@ -108,7 +108,7 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
         table.add_row(
             Text(spec.trial.variant),
-            Text(spec.trial.model.id.rstrip("/").rpartition("/")[2]),
+            Text(spec.trial.model.short_name),
             Text(f"{done} done, at most {left} to do" if left else f"{done} done", style="yellow" if left else "green"),
             Text(", ".join(spec.space)),
             Text(so_far),

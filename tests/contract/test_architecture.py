@@ -4,10 +4,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 from harness import toolkit
 from harness.plugins import METHODS
+from harness.reporting.sections import SECTIONS
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for folder in ("harness", "methods", "evaluators") for path in (ROOT / folder).rglob("*.py")]
@@ -16,6 +18,19 @@ SOURCES = [path for folder in ("harness", "methods", "evaluators") for path in (
 def test_no_source_file_is_longer_than_400_lines():
     lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in SOURCES}
     assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_no_folder_has_more_than_15_files():
+    lists = {"harness/commands", "harness/reporting/sections", "methods"}  # One file is one entry of a list.
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in [*SOURCES, *(ROOT / "tests").rglob("*.py")])
+    assert {folder: count for folder, count in counts.items() if count > 15 and folder not in lists} == {}
+
+
+def test_every_section_of_the_report_is_in_its_list():
+    folder = ROOT / "harness" / "reporting" / "sections"
+    listed = {section.__module__.rpartition(".")[2] for section in SECTIONS}
+    assert listed == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert len(listed) == len(SECTIONS)
 
 
 def test_no_utils_and_no_packages_among_the_tests():

@@ -83,14 +83,10 @@ def block_selections(results: Results) -> tuple[list[BlockSelection], list[str]]
     together: dict[tuple[str, str], list[_Walk]] = {}
     for walk in walks:
         if walk.rounds:
-            together.setdefault((_shown_model(walk.spec), walk.spec.variant), []).append(walk)
+            together.setdefault((walk.spec.table_model, walk.spec.variant), []).append(walk)
     selections = [_selection(group) for group in together.values()]
     unreadable = [sentence for walk in walks for sentence in walk.unreadable]
     return [selection for selection in selections if selection.total], unreadable
-
-
-def _shown_model(spec: TrialSpec) -> str:
-    return spec.replicate_of or spec.model.id
 
 
 def _walk(trial: TrialResults) -> _Walk:
@@ -166,7 +162,7 @@ def _selection(walks: Sequence[_Walk]) -> BlockSelection:
     told = {tuple(candidates.items()): candidates for walk in walks for candidates in walk.candidates}
     candidates = next(iter(told.values())) if len(told) == 1 else None
     return BlockSelection(
-        model=_shown_model(spec),
+        model=spec.table_model,
         variant=spec.variant,
         label=spec.label,
         specs=tuple(walk.spec for walk in walks),

@@ -69,7 +69,7 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
     specs = {trial.spec.trial_id: trial.spec for trial in results.trials}
     tables = []
     for model, rows in ranked.table.groupby("model", sort=False):
-        studies = [study for study in results.studies if (_shown_model(study.spec.trial)) == model]
+        studies = [study for study in results.studies if (study.spec.trial.table_model) == model]
         of_model = trajectories(rows, specs)
         labels = {one.variant: one.spec.label for one in of_model}
         labels = {study.spec.trial.variant: study.spec.trial.label for study in studies} | labels
@@ -86,10 +86,6 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
             for limit in limits(rows, ranked.info, results.plan):
                 tables.append(_matched_table(str(model), limit, variants, specs, ranked))
     return [table for table in tables if table.rows]
-
-
-def _shown_model(spec: TrialSpec) -> str:
-    return spec.replicate_of or spec.model.id
 
 
 def _matched_table(

@@ -113,7 +113,7 @@ def compared_tables(results: Results, ranked: RankedTable) -> list[ComparedTable
     if name not in published_conditions():
         raise DataError(unknown("published table", name, published_conditions()))
     conditions = published_conditions()[name]
-    models = dict.fromkeys(spec.replicate_of or spec.model.id for spec in results.plan.trials)
+    models = dict.fromkeys(spec.table_model for spec in results.plan.trials)
     return [
         ComparedTable(
             title=conditions.title,

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.base.digests import digest_of
 from harness.specs import ORIGINAL, TrialSpec
 
 Columns = Mapping[str, NDArray[Any]]
@@ -42,7 +41,7 @@ def trajectories(rows: pd.DataFrame, specs: Mapping[str, TrialSpec]) -> list[Tra
     """
     rows = rows.reset_index(drop=True)
     columns = {str(name): rows[name].to_numpy() for name in rows.columns}
-    settings = {id: _setting(specs[id]) for id in rows["trial_id"].unique() if not specs[id].is_reference}
+    settings = {id: specs[id].setting_digest for id in rows["trial_id"].unique() if not specs[id].is_reference}
     erased = rows[rows["trial_id"].isin(settings)]
     starts = _originals(rows)
     of_settings = []
@@ -72,8 +71,3 @@ def _originals(rows: pd.DataFrame) -> dict[tuple[Hashable, Hashable], int]:
         starts.setdefault((replicate, seed), place)
         starts.setdefault((replicate, None), place)
     return starts
-
-
-def _setting(spec: TrialSpec) -> str:
-    """Return what is the same for all trials of a trajectory."""
-    return digest_of([spec.method, dict(spec.settings), spec.training.plain()])

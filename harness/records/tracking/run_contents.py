@@ -16,7 +16,7 @@ from harness.records.record import Candidate, Journaled, time_of
 from harness.records.results import PointResults, TrialResults
 from harness.records.studies import StudyResults, reaching_probes
 from harness.records.tracking.runs import Numbers, RunContent, RunStatus, Span, commit_tag, legal
-from harness.specs import UNSEEN_ROWS, TrialSpec
+from harness.specs import TrialSpec
 
 _RUN_STATUS: dict[str, RunStatus] = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
 
@@ -74,7 +74,7 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
     of_point = {name if name == "strength" else f"resources/{name}": value for name, value in costs.items()}
     for measurement in point.measurements:
         groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
-        shown = {name for name, group in groups.items() if group == "erasure" or spec.method not in UNSEEN_ROWS}
+        shown = {name for name, group in groups.items() if group == "erasure" or not spec.is_of_unseen}
         of_point |= {f"{groups[name]}/{name}": value for name, value in measurement.numbers.items() if name in shown}
     values: Numbers = {(name, None): value for name, value in of_point.items()}
     tags = {

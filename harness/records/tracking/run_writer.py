@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from harness.base.digests import digest_of, file_digest
 from harness.records.tracking.runs import Metrics, RunContent, Span, contradicts, metrics_of
-from harness.specs import UNSEEN_ROWS, TrialSpec
+from harness.specs import TrialSpec
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -154,7 +154,7 @@ def _inputs(spec: TrialSpec) -> list[DatasetInput]:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     roles = ("forget", "retain", "utility", "validation")
-    names = {"forget": spec.method} if spec.method in UNSEEN_ROWS else {}
+    names = {"forget": spec.method} if spec.is_of_unseen else {}
     texts = [(names.get(role, role), getattr(spec, role)) for role in roles if getattr(spec, role) is not None]
     titles = [f"{role}: {text.source}" for role, text in texts]
     digests = [text.digest[:36] or "none" for _, text in texts]  # It takes no longer ones.

@@ -10,7 +10,7 @@ from harness.plans import Plan
 from harness.records.record import Measurement
 from harness.records.results import PointResults
 from harness.reporting.section import Section
-from harness.specs import UNSEEN_ROWS, TrialSpec
+from harness.specs import TrialSpec
 
 
 class Samples(Section):
@@ -79,7 +79,7 @@ def _sampled(points: Sequence[PointResults], ranked: Set[str]) -> list[PointResu
         for point in points
         if (point.spec.is_reference or point.spec.point_id(point.strength) in ranked)
         and point.spec.seed == first_seed
-        and point.spec.method not in UNSEEN_ROWS
+        and not point.spec.is_of_unseen
     ]
 
 

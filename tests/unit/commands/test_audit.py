@@ -121,7 +121,7 @@ def letters(folder, count, name="letters.jsonl", to="Ms Hale"):
 
 
 def arguments_of(*given):
-    return audit._parser().parse_args([*map(str, given)])
+    return audit._COMMAND.parser().parse_args([*map(str, given)])
 
 
 def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.commands.sweep import _watched
 from harness.errors import StorageError
 from harness.execution.job import Event
 from harness.records.journal import Journal
 from harness.records.record import Started
 from harness.reporting import live as live_report
 from harness.reporting.live import LiveReport
+from harness.running import watched
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_trial_that_is_over_is_news(sweep, make_job, kind, is_news):
     report = SimpleNamespace(refresh=lambda: told.append("report"))
     tracking = SimpleNamespace(log_trial=lambda plan, trial: None)
     jobs = [make_job("emso"), make_job("memory", provides="k")]
-    watch = _watched(lambda event: told.append(event.job), plan, jobs, journal, tracking, report)
+    watch = watched(lambda event: told.append(event.job), plan, jobs, journal, tracking, report)
     watch(Event(job="memory", kind=kind))
     watch(Event(job="emso", kind=kind))
     assert told == ["memory", "emso", *["report"] * is_news]

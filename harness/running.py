@@ -1,0 +1,163 @@
+"""What runs a sweep from its file to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from harness.analysis.analysis import Analysis
+from harness.base.terminal import lasting_streams, tell
+from harness.errors import ExecutorError
+from harness.execution import inline
+from harness.execution.guard.interruption import INTERRUPTION
+from harness.execution.job import Event, Executor, Folders, Job, Watcher
+from harness.execution.jobs import jobs_for
+from harness.execution.progress import Progress
+from harness.execution.ray_settings import IS_LOCAL
+from harness.library import SweepResults
+from harness.planning.plan import plan
+from harness.planning.studies import read_tuned, specs_left, unfinished_studies
+from harness.plans import Plan, StudySpec
+from harness.records.journal import Journal
+from harness.records.results import Results, trial_results
+from harness.records.tracking.live import LiveTracking
+from harness.reporting.files import write, write_measured
+from harness.reporting.live import LiveReport
+from harness.reporting.plan import one_step_epochs, refuse_unfit
+from harness.reporting.point_tags import point_tags
+from harness.specs import TrialSpec
+
+ExecutorName = Literal["ray", "inline"]
+
+
+def run_sweep(
+    file: str | PathLike[str],
+    *,
+    overrides: Sequence[str] = (),
+    only: Sequence[str] = (),
+    executor: ExecutorName = "ray",
+    results: str | PathLike[str] = "results",
+) -> SweepResults:
+    """Run what is missing of a sweep, write its report, and return all that it has measured.
+
+    Args:
+        file: The sweep file.
+        overrides: Settings changed, as for `--set`: `seeds=[0,1]`.
+        only: Trials chosen, as for `--only`: `method=emso`.
+        executor: `ray`, or `inline`: in this process, one trial after the other, none isolated from it.
+        results: The folder of all sweeps' results.
+
+    Raises:
+        ConfigError: The sweep file is wrong, or a trial cannot run on this machine, or a cluster's node lacks what
+            it needs; it lists every fault.
+        DataError: Another run of this sweep is at work, or its numbers cannot be ranked together.
+        ExecutorError: Ray died; what was measured before is kept, and in the report.
+    """
+    planned = plan(Path(file), overrides, only)
+    folders = Folders.of_sweep(results, planned.sweep)
+    journal = Journal(folders.results / "journal")
+    with lasting_streams(), journal.held(), LiveTracking(folders.results) as tracking:
+        before = read_tuned(planned, journal)
+        left = specs_left(before)
+        refuse_unfit(Path(file), left)
+        for sentence in one_step_epochs(planned) if left else ():
+            tell(sentence, is_error=True)
+        with _checked_cluster(str(file), folders, left, executor) as checked:
+            run = _Run(planned, journal, checked, executor, tracking)
+            with run.reported_if_ended():
+                measured = run.finish(before)
+        with INTERRUPTION.deferred():
+            analysis = Analysis(measured)
+            written = write(analysis, folders.results)
+        tracking.finish(measured, point_tags(analysis.ranked.table), written)
+    return SweepResults(folders.results, analysis)
+
+
+@contextmanager
+def _checked_cluster(
+    file: str, folders: Folders, left: Sequence[TrialSpec], executor: ExecutorName
+) -> Iterator[Folders]:
+    """Look at every node before anything starts, where trials run on a cluster."""
+    if not left or executor == "inline" or IS_LOCAL:
+        with nullcontext(folders) as same:
+            yield same
+        return
+    from harness.execution.ray.cluster import cluster_checked  # It imports Ray.
+
+    with cluster_checked(file, folders, left) as checked:
+        yield checked
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a sweep."""
+
+    planned: Plan
+    journal: Journal
+    folders: Folders
+    executor: ExecutorName
+    tracking: LiveTracking
+
+    def finish(self, before: Results) -> Results:
+        """Run what is missing, and then what finished studies chose; return all that is measured."""
+        searched = [study.spec for study in unfinished_studies(before)]
+        self.journal.write_plan(before.plan)
+        self.tracking.start()
+        measured = self._execute(before, searched)
+        if searched:  # What they chose is known now, and measured like any other trial; what failed is not run again.
+            self.journal.write_plan(measured.plan)
+            new = tuple(trial for trial in measured.trials if trial.spec.trial_id not in before.statuses)
+            measured = self._execute(replace(measured, trials=new, studies=()), ())
+        return measured
+
+    def _execute(self, results: Results, studies: Sequence[StudySpec]) -> Results:
+        jobs = jobs_for(results, self.folders)
+        if jobs or studies:
+            candidates = sum(study.spec.trials - len(study.candidates) for study in unfinished_studies(results))
+            with (
+                Progress(jobs, candidates=candidates if studies else 0) as progress,
+                LiveReport(self.planned, self.journal, self.folders.results, progress.say) as report,
+            ):
+                watch = watched(progress, results.plan, jobs, self.journal, self.tracking, report)
+                _executor(self.executor)(jobs, self.folders, watch, studies)
+        return read_tuned(self.planned, self.journal)
+
+    @contextmanager
+    def reported_if_ended(self) -> Iterator[None]:
+        """Write the report of what is measured if a signal or Ray's death ends the run, and say where it is."""
+        try:
+            yield
+        except (KeyboardInterrupt, Exception) as error:
+            if isinstance(error, ExecutorError) or INTERRUPTION.led_to(error):
+                with INTERRUPTION.deferred():
+                    INTERRUPTION.heard()
+                    error.add_note(write_measured(self.planned, self.journal, self.folders.results))
+            raise
+
+
+def _executor(name: ExecutorName) -> Executor:
+    if name == "inline":
+        return inline.run_inline
+    from harness.execution.ray.tune import run_with_ray  # It imports Ray.
+
+    return run_with_ray
+
+
+def watched(
+    watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracking: LiveTracking, report: LiveReport
+) -> Watcher:
+    """Return a watcher that also has MLflow and the report brought up to date whenever a trial is over."""
+    specs = {job.name: job.spec for job in jobs if job.kind == "trial"}
+
+    def watch_trials(event: Event) -> None:
+        watch(event)
+        if event.kind in ("finished", "failed") and event.job in specs:
+            spec = specs[event.job]
+            tracking.log_trial(planned, trial_results(spec, journal.read(spec.trial_id)))
+            report.refresh()
+
+    return watch_trials
