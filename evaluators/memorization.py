@@ -107,8 +107,8 @@ class Memorization(Evaluator):
         )
         generated = after_prefix(continuations)
         per_item |= {
-            "exact_match": exact_matches(generated, true_continuations(forget)),
-            "exact_match_original": exact_matches(generated, self._continuations_of_original(task)),
+            "exact_match": match_lengths(generated, true_continuations(forget)),
+            "exact_match_original": match_lengths(generated, self._continuations_of_original(task)),
             "ma_all": accuracies(continuations, first=1, left_out=0),
         }
         numbers = {m.name: weighted_mean(per_item[m.name], counts.get(m.weights or "")) for m in self.metrics}
@@ -227,7 +227,7 @@ def true_continuations(forget: Sequences) -> list[list[int]]:
     return [tokens[forget.prefix_tokens : length] for tokens, length in rows]
 
 
-def exact_matches(generated: list[list[int]], reference: list[list[int]]) -> list[float]:
+def match_lengths(generated: list[list[int]], reference: list[list[int]]) -> list[float]:
     """Return each sequence's number of tokens before the first difference."""
     return [float(exact_match(ours, theirs)) for ours, theirs in zip(generated, reference, strict=True)]
 

@@ -57,13 +57,19 @@ def run_sweep(
         DataError: Another run of this sweep is at work, or its numbers cannot be ranked together.
         ExecutorError: Ray died; what was measured before is kept, and in the report.
     """
-    planned = plan(Path(file), overrides, only)
+    return run_planned(Path(file), plan(Path(file), overrides, only), executor=executor, results=results)
+
+
+def run_planned(
+    file: Path, planned: Plan, *, executor: ExecutorName = "ray", results: str | PathLike[str] = "results"
+) -> SweepResults:
+    """Run what is missing of the plan of a sweep file; everything else is as in `run_sweep`."""
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
     with lasting_streams(), journal.held(), LiveTracking(folders.results) as tracking:
         before = read_tuned(planned, journal)
         left = specs_left(before)
-        refuse_unfit(Path(file), left)
+        refuse_unfit(file, left)
         for sentence in one_step_epochs(planned) if left else ():
             tell(sentence, is_error=True)
         with _checked_cluster(str(file), folders, left, executor) as checked:

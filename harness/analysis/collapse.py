@@ -45,7 +45,7 @@ def side(value: float, original: float, low: float, high: float = math.inf) -> S
     return "below" if value < low * original else "above" if value > high * original else "inside"
 
 
-def bounded(info: MetricInfo, bounds: CollapseBounds) -> list[tuple[Metric, float, float]]:
+def collapse_bounds(info: MetricInfo, bounds: CollapseBounds) -> list[tuple[Metric, float, float]]:
     """Return the metrics that must stay within bounds, times the original's, with the least and the most."""
     limits = {rule: bound if isinstance(bound, tuple) else (bound, math.inf) for rule, bound in asdict(bounds).items()}
     return [(metric, *limit) for rule, limit in limits.items() for metric in info.values() if metric.collapse == rule]
@@ -62,7 +62,7 @@ def rules_in_words(info: MetricInfo, bounds: CollapseBounds) -> str:
         f"its {in_sentence(metric)} is "
         + (f"below {low:g}" if math.isinf(high) else f"outside {low:g} to {high:g}")
         + " times the original's"
-        for metric, low, high in bounded(info, bounds)
+        for metric, low, high in collapse_bounds(info, bounds)
     )
 
 
@@ -99,7 +99,7 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = 
     seed has none, the mean of all. The retrained model, what perfect erasure looks like, has no bounds to keep.
     """
     bounds = bounds or CollapseBounds()
-    rules = bounded(info, bounds)
+    rules = collapse_bounds(info, bounds)
     is_unbounded = asdict(bounds).keys() > {metric.collapse for metric, _, _ in rules}
     names = [metric.name for metric, _, _ in rules]
     originals = _Originals(table, names)

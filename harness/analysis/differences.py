@@ -110,15 +110,15 @@ def differences(a: Results, b: Results) -> Differences:
     )
 
 
-def verdict(a: float, b: float, metric: Metric) -> Verdict:
+def number_verdict(a: float, b: float, metric: Metric) -> Verdict:
     """Return how far two values of a metric are the same; two that could not be measured are.
 
     Example:
         >>> about = dict(name="ma", better="lower", unit="", low=0.0, high=1.0, group="erasure", source="", title="MA")
-        >>> [verdict(0.5, b, Metric(**about, noise=0.02)) for b in (0.5, 0.51, 0.53, math.nan)]
+        >>> [number_verdict(0.5, b, Metric(**about, noise=0.02)) for b in (0.5, 0.51, 0.53, math.nan)]
         ['identical', 'within noise', 'differs', 'only in A']
         >>> unbounded = Metric(**{**about, "high": math.inf}, noise=0.02)
-        >>> verdict(100.0, 101.0, unbounded), verdict(100.0, 103.0, unbounded)
+        >>> number_verdict(100.0, 101.0, unbounded), number_verdict(100.0, 103.0, unbounded)
         ('within noise', 'differs')
     """
     if math.isnan(a) or math.isnan(b):
@@ -156,7 +156,7 @@ def _of_numbers(name: PointName, a: PointResults, b: PointResults, info: MetricI
         found: Verdict = "only in B" if of_a is None else "only in A"
         note = ""
         if of_a and of_b:
-            found = verdict(value_a, value_b, info[metric])
+            found = number_verdict(value_a, value_b, info[metric])
             if of_a.definition != of_b.definition:
                 found, note = "not comparable", f"definition {of_a.definition} against {of_b.definition}"
         yield NumberPair(name, metric, value_a, value_b, found, note)

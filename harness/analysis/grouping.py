@@ -10,8 +10,8 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from harness.analysis.direction import Aims
 from harness.analysis.evidence import Evidence
+from harness.analysis.metrics import Aims
 from harness.contracts import CloserTo, Metric
 from harness.statistics.bootstrap import CONFIDENCE
 from harness.statistics.item_values import ItemValues

@@ -15,10 +15,9 @@ import pandas as pd
 
 from harness.analysis.cells import NOTHING, Cell, Mark, interval_cell
 from harness.analysis.collapse import verdict
-from harness.analysis.direction import Aims
 from harness.analysis.evidence import Evidence
 from harness.analysis.grouping import Letters, significance_groups
-from harness.analysis.metrics import group_title, metrics_in, own_groups, table_metrics
+from harness.analysis.metrics import Aims, group_title, metrics_in, own_groups, table_metrics
 from harness.analysis.ranking import ERASED_NOTHING, RankedTable, competition_ranks, rank_names
 from harness.analysis.seeds import ranked_rows
 from harness.contracts import Metric
@@ -53,7 +52,7 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class Section:
+class RowGroup:
     """The rows that need the same reference."""
 
     title: str
@@ -68,7 +67,7 @@ class ModelTable:
     model: str
     metrics: tuple[Metric, ...]
     rank_titles: tuple[str, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[RowGroup, ...]
     """The first holds the reference rows and has no title."""
     best_first: tuple[TableRow, ...]
     """The other rows, in the ranking's order."""
@@ -112,8 +111,8 @@ def _model_table(whole: RankedTable, model: str, ranked: pd.DataFrame, ranking: 
         ranks = ranks_of[variant]
         rows[variant] = row(seeds, marks=marks, ranks=ranks, letters=letters)
         by_reference.setdefault(ranks["reference"], []).append(rows[variant])
-    sections = [Section("", "", tuple(references))]
-    sections += [Section(*SECTIONS.get(name, ("", "")), tuple(group)) for name, group in by_reference.items()]
+    sections = [RowGroup("", "", tuple(references))]
+    sections += [RowGroup(*SECTIONS.get(name, ("", "")), tuple(group)) for name, group in by_reference.items()]
     best_first = tuple(rows[variant] for variant in ranking["variant"])
     titles = (*RANK_TITLES, *map(group_title, own_groups(whole.info)))
     return ModelTable(model, tuple(metrics), titles, tuple(section for section in sections if section.rows), best_first)

@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from harness.analysis.collapse import all_reasons, verdict
-from harness.analysis.direction import Aims, costs, is_aimless
 from harness.analysis.erasure.erased import has_erased_nothing
 from harness.analysis.erasure.recitation import Recitation, recitation_answers, recitations, said_first
 from harness.analysis.erasure.recited_texts import on_texts
 from harness.analysis.evidence import Evidence
-from harness.analysis.metrics import RANKED_GROUPS, MetricInfo, metrics_in, own_groups
+from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, costs, is_aimless, metrics_in, own_groups
 from harness.analysis.seeds import ranked_rows, strengths, with_replicates, worst_class
 from harness.contracts import Metric
 from harness.errors import DataError

@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis.collapse import flag
-from harness.analysis.direction import Aims, costs
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
-from harness.analysis.metrics import MetricInfo, first_axes, read_declarations
+from harness.analysis.metrics import Aims, MetricInfo, costs, first_axes, read_declarations
 from harness.base.csv_text import unescape
 from harness.base.files import read_regular
 from harness.base.messages import shown as shown_text

@@ -81,7 +81,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     from harness.planning.plan import plan_of
     from harness.planning.sweep_file import sweep_file_of
     from harness.reporting.page import page
-    from harness.reporting.text_tables import console, ranking_table
+    from harness.reporting.text_tables import ranking_table, table_console
 
     planned = plan_of(sweep_file_of(_file_text(arguments), Path("audit.yaml")))
     with ExitStack() as stack:
@@ -99,7 +99,7 @@ def _audit(arguments: argparse.Namespace) -> int:
             return 1
         analysis = Analysis(results)
         report = page(analysis, is_kept=arguments.results is not None)
-    console().print(ranking_table(analysis.shown_table))
+    table_console().print(ranking_table(analysis.shown_table))
     if any(recitation.needs_unseen_texts for recitation in analysis.ranked.recitations.values()):
         tell("To be surer, name texts of that kind that the model never saw: --unseen FILE.")
     if arguments.report is not None:

@@ -25,7 +25,7 @@ from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.reporting.files import write, write_tables
 from harness.reporting.sections.published import published_table
-from harness.reporting.text_tables import console, ranking_table
+from harness.reporting.text_tables import ranking_table, table_console
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,9 +55,9 @@ def _folder(path: Path, out: Path | None) -> list[Path]:
     results = read_results(journal.read_plan(), journal)
     analysis = Analysis(results)
     written = write(analysis, out or path)
-    console().print(ranking_table(analysis.shown_table))
+    table_console().print(ranking_table(analysis.shown_table))
     for table in analysis.published:
-        console().print(published_table(table))
+        table_console().print(published_table(table))
     return written
 
 
@@ -67,7 +67,7 @@ def _csv(path: Path, out: Path | None) -> list[Path]:
     has_classes = stated["collapse_class"].any()
     ranked = rank(stated if has_classes else flag(stated, info), info)
     shown = shown_table(ranked)
-    console().print(ranking_table(shown))
+    table_console().print(ranking_table(shown))
     if not has_classes:
         _compare(stated, ranked)
     return write_tables(shown, path.stem, out) if out else []

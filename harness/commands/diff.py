@@ -30,7 +30,7 @@ from harness.commands.command import Command
 from harness.library import refuse_without_results
 from harness.records.journal import Journal
 from harness.records.results import Results, read_results
-from harness.reporting.text_tables import console
+from harness.reporting.text_tables import table_console
 
 _MOST_ROWS = 40
 _MOST_CHARACTERS = 40
@@ -49,9 +49,9 @@ def _run(arguments: argparse.Namespace) -> int:
         write_whole(arguments.csv, csv_text(pd.DataFrame(_lines(found))), "the differences")
     tell(f"A: {arguments.a}", f"B: {arguments.b}")
     for table in _tables(found):
-        console().print()
-        console().print(table)
-    console().print()
+        table_console().print()
+        table_console().print(table)
+    table_console().print()
     tell(_summary(found))
     if arguments.csv:
         tell(arguments.csv)

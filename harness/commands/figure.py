@@ -86,7 +86,7 @@ def losses(arguments: argparse.Namespace) -> int:
 
     curves = loss_curves.loss_curves(arguments.vocabulary)
     statements = loss_curves.statements(arguments.vocabulary)
-    _write(loss_figure.losses(curves, arguments.vocabulary, statements), arguments.out, kind)
+    _write(loss_figure.loss_figure(curves, arguments.vocabulary, statements), arguments.out, kind)
     numbers = arguments.out.with_suffix(".csv")
     write_whole(numbers, csv_text(curves), "the numbers of a figure")
     tell(*statements, arguments.out, numbers)
@@ -114,7 +114,7 @@ def attention(arguments: argparse.Namespace) -> int:
     after_QK = _after(arguments, original, tokens, head)
     title = f"{Path(original.id).name}: attention weights of layer {head.layer}, head {head.index} ({reach})"
     after = None if after_QK is None else after_QK.numpy()
-    _write(attention_figure.attention(title, strings, visible_QK.numpy(), before_QK.numpy(), after), out, kind)
+    _write(attention_figure.attention_figure(title, strings, visible_QK.numpy(), before_QK.numpy(), after), out, kind)
     if after_QK is not None:
         tell(_change(before_QK, after_QK, head))
     tell(out)

@@ -43,9 +43,12 @@ def _main(arguments: argparse.Namespace) -> int:
         if arguments.plan:
             _show_plan(arguments.file, **choice)
             return 0
-        from harness.running import run_sweep
+        from harness.planning.plan import plan
 
-        return _tell(run_sweep(arguments.file, executor=arguments.executor, **choice))
+        planned = plan(arguments.file, arguments.set, arguments.only)
+        from harness.running import run_planned  # Only now: a mistake in the file is told before what it would need.
+
+        return _tell(run_planned(arguments.file, planned, executor=arguments.executor, results=arguments.results))
     except ConfigError as error:
         tell(error, is_error=True)
         return 2
@@ -125,11 +128,11 @@ def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], res
 def _tell(outcome: SweepResults) -> int:
     """Print the ranking, what is unfinished and where the report is; return the exit code."""
     from harness.reporting.sections.published import published_table
-    from harness.reporting.text_tables import console, ranking_table
+    from harness.reporting.text_tables import ranking_table, table_console
 
-    console().print(ranking_table(outcome.analysis.shown_table))
+    table_console().print(ranking_table(outcome.analysis.shown_table))
     for table in outcome.analysis.published:
-        console().print(published_table(table))
+        table_console().print(published_table(table))
     for trial in outcome.unfinished:
         spec, reason = trial.spec, f": {shown(trial.failure.error)}" if trial.failure else ""
         tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")

@@ -20,7 +20,7 @@ from harness.errors import DataError
 from harness.library import load_results
 from harness.records.published import published_conditions
 from harness.reporting.sections.published import verified_table
-from harness.reporting.text_tables import console
+from harness.reporting.text_tables import table_console
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,8 @@ def _run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder
     tables = _whole_tables(folder)
     for table in tables:
-        console().print(verified_table(table))
-        console().print()
+        table_console().print(verified_table(table))
+        table_console().print()
     cells = [cell for table in tables for cell in table.cells]
     inside, outside = (sum(cell.is_inside is which for cell in cells) for which in (True, False))
     set_aside = sum(cell.is_set_aside for cell in cells)

@@ -54,18 +54,18 @@ def hardware(*, has_gpu: bool) -> dict[str, str]:
 
     A GPU is looked at only where the trial has one: looking takes some of its memory.
     """
-    found = {"processor": _processor(), "cores": str(os.cpu_count() or 1), "memory": gigabytes(memory_bytes())}
+    found = {"processor": _processor(), "cores": str(os.cpu_count() or 1), "memory": memory_size(memory_bytes())}
     if device_for(float(has_gpu)).type == "cuda":
         gpu = torch.cuda.get_device_properties(0)
-        found["gpu"] = f"{gpu.name}, {gigabytes(gpu.total_memory)}"
+        found["gpu"] = f"{gpu.name}, {memory_size(gpu.total_memory)}"
     return found
 
 
-def gigabytes(count: int) -> str:
+def memory_size(count: int) -> str:
     """Return a memory's size as its maker would say it.
 
     Example:
-        >>> gigabytes(16 * 2**30), gigabytes(150_754_820_096)
+        >>> memory_size(16 * 2**30), memory_size(150_754_820_096)
         ('16 GiB', '140 GiB')
     """
     return f"{count / 2**30:.0f} GiB"

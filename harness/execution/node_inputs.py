@@ -47,11 +47,11 @@ def inputs_of(specs: Sequence[TrialSpec]) -> NodeInputs:
     return NodeInputs({}, dict.fromkeys([_OWN_CODE, *sorted(plugins)], ""), dict.fromkeys(sorted(paths), "")).like()
 
 
-def differences(driver: NodeInputs, node: NodeInputs) -> list[str]:
+def input_differences(driver: NodeInputs, node: NodeInputs) -> list[str]:
     """Return how a node differs from the driver: clauses that say of what, and what to do.
 
     Example:
-        >>> differences(NodeInputs({"torch": "2.13.0"}), NodeInputs({"torch": "2.12.0"}))
+        >>> input_differences(NodeInputs({"torch": "2.13.0"}), NodeInputs({"torch": "2.12.0"}))
         ['has torch 2.12.0, and 2.13.0 runs the sweep: install the same versions on every node']
     """
     clauses = [

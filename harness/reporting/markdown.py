@@ -17,9 +17,9 @@ def markdown_cell(cell: Cell) -> str:
     """Return a number with its mark, its letters, and its interval below."""
     letters = f"<sup>{cell.letters}</sup>" if cell.letters else ""
     interval = f"<br><sub>{cell.interval}</sub>" if cell.interval else ""
-    return marked(cell, cell.text, "**{}**", "<u>{}</u>") + letters + interval
+    return with_mark(cell, cell.text, "**{}**", "<u>{}</u>") + letters + interval
 
 
-def marked(cell: Cell, text: str, best: str, second: str) -> str:
+def with_mark(cell: Cell, text: str, best: str, second: str) -> str:
     """Return a number's text in the frame of its mark."""
     return {"best": best, "second": second, "": "{}"}[cell.mark].format(text)

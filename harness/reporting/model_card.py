@@ -14,8 +14,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from harness.analysis.direction import arrow
-from harness.analysis.metrics import MetricInfo, group_title
+from harness.analysis.metrics import MetricInfo, arrow, group_title
 from harness.base.messages import printable
 from harness.contracts import Group, Json, Metric
 from harness.records.record import Measurement

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.cells import NOTHING, number, split_title
-from harness.analysis.direction import arrow
+from harness.analysis.metrics import arrow
 from harness.records.results import Results
 from harness.reporting.content_policy import content_policy
 from harness.reporting.figures.colours import with_dark_colours

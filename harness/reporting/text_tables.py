@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.cells import NOTHING, Cell, split_title
-from harness.analysis.direction import arrow
 from harness.analysis.layout import RANK_TITLES, ModelTable, TableRow
+from harness.analysis.metrics import arrow
 from harness.analysis.shown import ShownTable
 from harness.base.messages import printable
 from harness.base.terminal import console as terminal_console
-from harness.reporting.markdown import LETTERS, markdown_cell, markdown_escape, marked
+from harness.reporting.markdown import LETTERS, markdown_cell, markdown_escape, with_mark
 from harness.reporting.recitation_table import RecitationTable, recitation_tables
 from harness.reporting.summary import caption
 from harness.specs import REFERENCE_ROWS
@@ -121,7 +121,7 @@ def _latex_rows(table: ModelTable, columns: int) -> Iterator[str]:
         for row in section.rows:
             label = (rf"\cellcolor{_RED} " if row.collapsed else "") + latex_escape(row.label)
             cells = [
-                marked(cell, latex_escape(cell.text), r"\textbf{{{}}}", r"\underline{{{}}}")
+                with_mark(cell, latex_escape(cell.text), r"\textbf{{{}}}", r"\underline{{{}}}")
                 + (f"$^{{{cell.letters}}}$" if cell.letters else "")
                 for cell in row.cells
             ]
@@ -133,7 +133,7 @@ def _latex_rows(table: ModelTable, columns: int) -> Iterator[str]:
             title = ""
 
 
-def console() -> Console:
+def table_console() -> Console:
     """Return a console that has room for the table, in a pipe too."""
     return terminal_console(_TERMINAL_WIDTH)
 

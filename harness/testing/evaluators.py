@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from harness.analysis.direction import costs, deviations
+from harness.analysis.metrics import costs, deviations
 from harness.contracts import CloserTo, Evaluation, Evaluator, Metric, Model
 from harness.execution.trial.inputs import forget_set, utility_texts
 from harness.execution.trial.items import metric_items

@@ -1,4 +1,4 @@
-"""Whole sweeps in one process, one of whose methods has every accident: the others have their own table."""
+"""Whole sweeps with a harmful method: the others have the numbers that they have alone, and a search goes on."""
 
 import csv
 import os
@@ -7,6 +7,9 @@ import subprocess
 import sys
 
 import pytest
+
+from harness.records.journal import Journal
+from harness.records.record import PAST, WHOLE, Candidate
 
 SWEEP = """
 # What does an accident of one method do to the next?
@@ -29,25 +32,30 @@ report: {samples: redacted}
 UNLIKE = ("seconds", "trial_id", "point_id", "commit", "peak_memory")
 
 
-def table(tmp_path, hostile, harm, executor):
-    """Run the sweep; return the rows of its sound method."""
-    folder = tmp_path / f"{harm}-{executor}"
-    folder.mkdir()
-    (folder / "accidents.yaml").write_text(SWEEP.lstrip().replace("HARM", harm))
+def swept(folder, hostile, text, executor):
+    """Run a sweep beside the hostile plugins, and return its results folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sweep.yaml").write_text(text.lstrip())
     paths = os.pathsep.join([*map(str, hostile), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "harness.sweep", str(folder / "accidents.yaml"), "--results", str(folder / "r")]
+    command = [sys.executable, "-m", "harness.sweep", str(folder / "sweep.yaml"), "--results", str(folder / "r")]
     done = subprocess.run(
         [*command, "--executor", executor],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    journal = (folder / "r" / "accidents" / "journal").glob("*.jsonl")
+    return next(path.parents[1] for path in (folder / "r").glob("*/journal/plan.json"))
+
+
+def table(tmp_path, hostile, harm, executor):
+    """Run the sweep; return the rows of its sound method."""
+    results = swept(tmp_path / f"{harm}-{executor}", hostile, SWEEP.replace("HARM", harm), executor)
+    journal = (results / "journal").glob("*.jsonl")
     assert all(stat.S_IMODE(file.stat().st_mode) & stat.S_IRUSR for file in journal)
-    with (folder / "r" / "accidents" / "table.csv").open() as file:
+    with (results / "table.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["method"] != "harmful_method"]
     assert {row["method"] for row in rows} == {"original", "gradient_difference", "retrained", "holdout"}
     return [{name: value for name, value in row.items() if not any(word in name for word in UNLIKE)} for row in rows]
@@ -57,3 +65,38 @@ def table(tmp_path, hostile, harm, executor):
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_the_other_methods_have_the_numbers_that_they_have_alone(tmp_path, hostile, executor):
     assert table(tmp_path, hostile, "accidents", executor) == table(tmp_path, hostile, "none", "inline")
+
+
+HANGING = """
+# What becomes of a search that hangs?
+name: hanging
+models: [miniature-s]
+data:
+  forget: {source: miniature, sequences: 8}
+  retain: {source: miniature}
+  utility: {source: miniature, prompts: 4, prompt_tokens: 32, reference_tokens: 16}
+  validation: {source: miniature, sequences: 8}
+training: {learning_rate: 1.0e-3, global_batch: 4}
+tune:
+  trials: 2
+  erasure: {ma: [0.8]}
+  space: {harmful_method: {epochs: {low: 1, high: 2}, harm: [none, hangs]}}
+methods:
+  harmful_method: {timeout_minutes: 0.5, training: {learning_rate: 1.0e-3}}
+evaluators: {memorization: {el_sequences: 2}}
+collapse: {}
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("executor", ["ray", "inline"])
+def test_a_candidate_that_never_ends_is_tried_and_the_sweep_goes_on(tmp_path, hostile, executor):
+    results = swept(tmp_path, hostile, HANGING, executor)
+    journal = Journal(results / "journal")
+    records = [record for name in journal.trial_ids() for record in journal.read(name)]
+    ends = {record.settings["harm"]: record.end for record in records if isinstance(record, Candidate)}
+    assert ends["none"] in (WHOLE, PAST)
+    assert ends["hangs"].startswith(
+        "TrialError: it ran longer than methods.harmful_method.timeout_minutes: 0.5 allows."
+    )
+    assert (results / "report.html").exists()

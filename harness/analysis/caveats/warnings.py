@@ -11,10 +11,9 @@ import pandas as pd
 from harness.analysis.caveats.judges import HumanReading, judge_warnings
 from harness.analysis.caveats.readings import large_batches
 from harness.analysis.cells import number, strength_text
-from harness.analysis.collapse import REPEATS, bounded, repetitions
-from harness.analysis.direction import is_aimless
+from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
 from harness.analysis.erasure.recitation import NAME_A_HOLDOUT, Recitation
-from harness.analysis.metrics import MetricInfo, in_sentence, table_metrics
+from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, table_metrics
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import mean_and_interval, ranked_rows, strengths
 from harness.analysis.shown import UNFINISHED, ShownTable
@@ -41,7 +40,7 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
         *judge_warnings(readings),
         *(_unknown_health(results, table.whole) if results.plan.erases else ()),
         *_doubtful_health(results, ranked),
-        *limits(shown.measured, ranked),
+        *design_limits(shown.measured, ranked),
         *_noted(shown.measured),
     ]
 
@@ -57,7 +56,7 @@ def _unfinished(results: Results) -> list[str]:
     ]
 
 
-def limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
+def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
     """Return a sentence for everything that the sweep's own design keeps its numbers from telling."""
     trained = [point for point in points if point.made and point.made.notes.get("optimizer_steps")]
     memorized = [(p.spec, "memorized_model") for p in points if p.spec.reference == "memorized_model"]
@@ -104,7 +103,7 @@ def _unknown_health(results: Results, ranked: RankedTable) -> list[str]:
     unknown = points[points["collapsed"].isna()]
     if not len(unknown):
         return []
-    rules = bounded(ranked.info, results.plan.collapse)
+    rules = collapse_bounds(ranked.info, results.plan.collapse)
     lacking = [in_sentence(metric) for metric, _, _ in rules if unknown[metric.name].isna().any()]
     lacking += sorted(vars(results.plan.collapse).keys() - {metric.collapse for metric, _, _ in rules})
     lack = f"have no {' or '.join(lacking)}" if lacking else "have no original to be held against"
@@ -114,7 +113,7 @@ def _unknown_health(results: Results, ranked: RankedTable) -> list[str]:
 def _doubtful_health(results: Results, ranked: RankedTable) -> list[str]:
     """Return the ranked points that are called healthy and repeat themselves: no bound looks at repetition."""
     healthy = ranked_rows(ranked.table[ranked.table["collapse_class"] == "healthy"])
-    judges = " nor ".join(in_sentence(metric) for metric, _, _ in bounded(ranked.info, results.plan.collapse))
+    judges = " nor ".join(in_sentence(metric) for metric, _, _ in collapse_bounds(ranked.info, results.plan.collapse))
     return [
         f"{row['label']} ({strength_text(row['strength_name'], row['strength'])}) on {row['model']}, seed "
         f"{row['seed']}, has a {name} of {number(row[name])}, yet neither {judges} calls it collapsed."

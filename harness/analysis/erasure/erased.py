@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from harness.analysis.direction import Aims
 from harness.analysis.evidence import REPLICATE, Evidence
 from harness.analysis.grouping import LEVEL, p_of_pair, split_rows
+from harness.analysis.metrics import Aims
 from harness.contracts import Metric
 from harness.statistics.significance import holm
 

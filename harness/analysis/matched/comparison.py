@@ -16,11 +16,11 @@ from typing import Literal
 import numpy as np
 
 from harness.analysis.cells import Cell, interval_cell, number, strength_text
-from harness.analysis.direction import Aims, costs, deviations
 from harness.analysis.grouping import letters_of, p_of_pair
-from harness.analysis.matched.limit import Limit, limits
+from harness.analysis.matched.limit import Limit, matching_limits
 from harness.analysis.matched.matching import Variant, least_cost, mean_aim, mixtures_at
 from harness.analysis.matched.mixture import Mixed, Mixture, mix
+from harness.analysis.metrics import Aims, costs, deviations
 from harness.analysis.ranking import RankedTable
 from harness.analysis.tradeoff.trajectories import trajectories
 from harness.contracts import Metric
@@ -83,7 +83,7 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
             for name, label in labels.items()
         ]
         if studies or any(len(replicate["strength"]) > 2 for one in of_model for replicate in one.replicates):
-            for limit in limits(rows, ranked.info, results.plan):
+            for limit in matching_limits(rows, ranked.info, results.plan):
                 tables.append(_matched_table(str(model), limit, variants, specs, ranked))
     return [table for table in tables if table.rows]
 

@@ -43,7 +43,7 @@ class Limit:
         return self.by_replicate[str(rows["replicate"][0])]
 
 
-def limits(rows: pd.DataFrame, info: MetricInfo, plan: Plan) -> list[Limit]:
+def matching_limits(rows: pd.DataFrame, info: MetricInfo, plan: Plan) -> list[Limit]:
     """Return the limits of one model's comparison, those of erasure first; a tuned sweep has its targets alone.
 
     One that the original meets already is left out: there, nothing has to be erased. So is one whose value is not

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.analysis.direction import Aims, costs, deviations
 from harness.analysis.matched.limit import Limit
 from harness.analysis.matched.mixture import Mixture, mixed_number, mixing_scale
+from harness.analysis.metrics import Aims, costs, deviations
 from harness.analysis.tradeoff.trajectories import Columns, Trajectory
 from harness.contracts import CloserTo, Metric
 from harness.records.studies import StudyResults

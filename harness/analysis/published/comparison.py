@@ -15,7 +15,7 @@ import pandas as pd
 
 from harness.analysis.cells import strength_text
 from harness.analysis.metrics import metrics_in, read_declarations
-from harness.analysis.published.rows import differences, points_of
+from harness.analysis.published.rows import condition_differences, points_of
 from harness.analysis.ranking import RankedTable
 from harness.contracts import Metric
 from harness.errors import DataError, unknown
@@ -236,6 +236,6 @@ class _RowComparison:
             dict.fromkeys(
                 obstacle
                 for point in self.points
-                for obstacle in differences(point, metric, self.published, self.conditions, self.model_id)
+                for obstacle in condition_differences(point, metric, self.published, self.conditions, self.model_id)
             )
         )

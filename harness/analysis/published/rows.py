@@ -84,7 +84,7 @@ def _is_row(spec: TrialSpec, row: PublishedRow, settings: Mapping[str, Json]) ->
     return METHODS.load(row.method).strength.cumulative or spec.strengths == (row.strength,)
 
 
-def differences(
+def condition_differences(
     point: PointResults, metric: Metric, row: PublishedRow, conditions: Conditions, model_id: str
 ) -> Iterator[str]:
     """Yield in what a point's number was measured otherwise than the published one."""

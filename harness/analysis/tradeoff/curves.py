@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis.direction import arrow
-from harness.analysis.metrics import MetricInfo, metrics_in
+from harness.analysis.metrics import MetricInfo, arrow, metrics_in
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
 from harness.contracts import CloserTo, Metric
 from harness.specs import REFERENCE_ROWS

@@ -20,7 +20,7 @@ _ROUNDS = 20
 _LOOK_SECONDS = 1.0
 
 
-def remove(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
     """Remove a folder; its lock goes last, so that what is left of an interrupted removal is found again."""
     kill_users(folder / SESSIONS)
     shutil.rmtree(folder / SESSIONS, ignore_errors=True)
@@ -61,7 +61,7 @@ def main(driver: int, folder: Path) -> None:
     """Remove the folder once the process that started this one, `driver`, has died."""
     while os.getppid() == driver:  # No other process can become it, whatever number it has.
         time.sleep(_LOOK_SECONDS)
-    remove(folder)
+    remove_tree(folder)
 
 
 if __name__ == "__main__":

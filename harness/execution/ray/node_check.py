@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.base.files import remove, write_whole
 from harness.errors import StorageError
 from harness.execution.job import Folders, NodeMarker
-from harness.execution.node_inputs import differences, inputs_of
+from harness.execution.node_inputs import input_differences, inputs_of
 from harness.specs import TrialSpec
 
 _WHAT = "the file by which a cluster's nodes know the folder"
@@ -69,7 +69,7 @@ def node_faults(folders: Folders, node: str) -> list[str]:
             write_whole(folder / _file(marker.name, node), node, _WHAT)
         except StorageError as error:
             clauses.append(f"cannot write into the sweep's {what} folder: {str(error).rstrip('.')}")
-    return clauses + differences(marker.inputs, marker.inputs.like())
+    return clauses + input_differences(marker.inputs, marker.inputs.like())
 
 
 def unanswered(folders: Folders, node: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from harness.base.storage import writing
 from harness.execution.guard.interruption import INTERRUPTION
 from harness.execution.ray import folder_removal
-from harness.execution.ray.folder_removal import SESSIONS, remove
+from harness.execution.ray.folder_removal import SESSIONS, remove_tree
 
 _IN_USE = "in-use"
 """Locked for as long as the driver lives."""
@@ -59,12 +59,12 @@ def _opened(lock: Path) -> BinaryIO:
 
 @contextmanager
 def _removed_in_the_end(folder: Path) -> Iterator[None]:
-    with INTERRUPTION.cleaning_up(partial(remove, folder)):
+    with INTERRUPTION.cleaning_up(partial(remove_tree, folder)):
         try:
             yield
         finally:
             with INTERRUPTION.deferred():
-                remove(folder)
+                remove_tree(folder)
 
 
 @contextmanager
@@ -86,6 +86,6 @@ def _remove_abandoned(base: Path) -> None:
             if (folder / _IN_USE).exists():
                 with (folder / _IN_USE).open("ab") as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove(folder)
+                    remove_tree(folder)
             elif time.time() - folder.stat().st_mtime > _EMPTY_SECONDS:
                 folder.rmdir()  # Only if it is empty: else it was never ours.

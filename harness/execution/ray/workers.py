@@ -20,7 +20,7 @@ from typing import Any
 
 from harness.errors import TrialError, WorkerDiedError
 from harness.execution.guard.redaction import Policy, line_for_report, log_for_report
-from harness.execution.node_inputs import NodeInputs, differences, inputs_of
+from harness.execution.node_inputs import NodeInputs, input_differences, inputs_of
 from harness.execution.ray.placement import worker_resources
 from harness.execution.ray.session import node_label
 from harness.execution.ray_settings import set_ray_environment
@@ -146,7 +146,7 @@ def _run_worker(config: dict[str, Any]) -> None:
     node = host if _is_on_loopback() else node_label(ray.util.get_node_ip_address(), host)
     (logs / f"{rank}{_NODE}").write_text(node, encoding="utf-8")
     inputs: NodeInputs | None = config["inputs"]  # The node may have joined after the driver asked all of them.
-    if inputs is not None and (unlike := differences(inputs, inputs.like())):
+    if inputs is not None and (unlike := input_differences(inputs, inputs.like())):
         (logs / f"{rank}{_UNLIKE}").write_text(f"{node} {'; it '.join(unlike)}", encoding="utf-8")
         raise TrialError("its node is unlike that of the trial.")
     (logs / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())

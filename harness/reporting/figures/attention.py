@@ -26,7 +26,7 @@ _NO_GLYPH = "□"
 _NAMED_SPACES = str.maketrans({" ": "·", "\n": "↵", "\t": "⇥"})
 
 
-def attention(
+def attention_figure(
     title: str,
     tokens: Sequence[str],
     visible_QK: NDArray[np.bool_],

@@ -15,9 +15,8 @@ from matplotlib.path import Path as Outline
 
 from harness.analysis.cells import number, split_title, strength_text
 from harness.analysis.collapse import verdict
-from harness.analysis.direction import arrow
 from harness.analysis.evidence import HIGH, LOW
-from harness.analysis.metrics import MetricInfo, group_title
+from harness.analysis.metrics import MetricInfo, arrow, group_title
 from harness.analysis.seeds import seed_count
 from harness.analysis.tradeoff.curves import panels, styles
 from harness.contracts import Json, Metric

@@ -47,7 +47,7 @@ _MARGINS = {"left": 0.07, "right": 0.98, "top": 0.965, "bottom": 0.31, "hspace":
 _TEXT_WIDTH = 155
 
 
-def losses(curves: pd.DataFrame, vocabulary: int, statements: Sequence[str]) -> Figure:
+def loss_figure(curves: pd.DataFrame, vocabulary: int, statements: Sequence[str]) -> Figure:
     """Return four panels above the statements: losses and derivatives in p, then whole losses and gradients in logits.
 
     Args:

@@ -10,7 +10,7 @@ from harness.reporting.sections.matched import Matched
 from harness.reporting.sections.outcome import Outcome
 from harness.reporting.sections.points import Points
 from harness.reporting.sections.published import Published
-from harness.reporting.sections.reasoning import Reasoning
+from harness.reporting.sections.reasoning import ReasoningTasks
 from harness.reporting.sections.repeat import Repeat
 from harness.reporting.sections.samples import Samples
 from harness.reporting.sections.standing import Standings
@@ -28,7 +28,7 @@ SECTIONS: tuple[type[Section], ...] = (
     Onsets,
     SurvivingSequences,
     ExactMatch,
-    Reasoning,
+    ReasoningTasks,
     Points,
     SelectedBlocks,
     Samples,

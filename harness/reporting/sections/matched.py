@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from harness.analysis.cells import NOTHING
-from harness.analysis.direction import arrow
 from harness.analysis.matched.comparison import MatchedTable
+from harness.analysis.metrics import arrow
 from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
 from harness.reporting.figures.matched import matched_figure

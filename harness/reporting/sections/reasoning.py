@@ -16,7 +16,7 @@ from harness.reporting.markdown import markdown_escape
 from harness.reporting.section import Section
 
 
-class Reasoning(Section):
+class ReasoningTasks(Section):
     """Each row's accuracy on every task, and how it changed."""
 
     template = "reasoning.html.j2"

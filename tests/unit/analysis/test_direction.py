@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from harness.analysis.caveats.warnings import limits
-from harness.analysis.direction import Aims, arrow
+from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.evidence import Evidence
 from harness.analysis.grouping import significance_groups
 from harness.analysis.layout import model_tables
-from harness.analysis.metrics import declarations, in_column_order, own_groups, read_declarations
+from harness.analysis.metrics import Aims, arrow, declarations, in_column_order, own_groups, read_declarations
 from harness.analysis.ranking import RANKS, rank
 from harness.analysis.shown import shown_table
 from harness.analysis.table import _on_frontier
@@ -92,10 +91,10 @@ def test_without_a_retrained_model_nothing_is_ranked_by_it_and_that_is_said():
         without = ranked(table, MA, MAUVE)
         assert of_table.ranking[list(RANKS)].equals(without.ranking[list(RANKS)]), "the others' ranks stand"
         assert set(of_table.ranking["unranked"]) == {""}
-        [told] = [sentence for sentence in limits((), of_table) if "retrained" in sentence]
+        [told] = [sentence for sentence in design_limits((), of_table) if "retrained" in sentence]
         assert told.startswith("Nothing on m is ranked by AUC: it is the better, the closer it is to the retrained")
     with_one = pd.concat([table, table_of([("retrained", 0, 1, [0.5])])])
-    assert not any("retrained" in sentence for sentence in limits((), ranked(with_one, MA, MAUVE, NEAR)))
+    assert not any("retrained" in sentence for sentence in design_limits((), ranked(with_one, MA, MAUVE, NEAR)))
 
 
 def test_a_group_of_its_own_has_its_section_and_ranks_that_no_other_rank_looks_at():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis.caveats.warnings import limits
+from harness.analysis.caveats.warnings import design_limits
 from harness.contracts import Checkpoint, Training
 from harness.records.record import Stopped
 
@@ -54,7 +54,7 @@ def said(make_row, make_plan, make_point, make_measurement, make_ranked):
                     trials.append(spec)
                     records_of[spec.trial_id] = records
         results, ranked = make_ranked(make_plan(*trials), records_of)
-        return limits(results.measured, ranked)
+        return design_limits(results.measured, ranked)
 
     return run
 

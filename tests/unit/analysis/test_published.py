@@ -10,7 +10,7 @@ import pytest
 
 from harness import cli, collate
 from harness.analysis.published.comparison import COLLAPSED_THERE, compared_tables
-from harness.analysis.published.rows import COMPARED, FIXED_BY_NO_TABLE, differences
+from harness.analysis.published.rows import COMPARED, FIXED_BY_NO_TABLE, condition_differences
 from harness.commands import verify
 from harness.contracts import Checkpoint, LoRA, Training
 from harness.plugins import EVALUATORS, METHODS
@@ -269,7 +269,7 @@ def test_a_setting_that_is_added_later_is_compared_before_anyone_thinks_of_it(ma
         made = make_measurement(spec, 7, "memorization", {"ma": 0.5}, definition="table")
         point = PointResults(spec=spec, strength=7, made=make_point(spec, 7), measurements=(made,), stop_reason="")
         [metric] = [metric for metric in EVALUATORS.configure("memorization", {}).metrics if metric.name == "ma"]
-        return list(differences(point, metric, conditions.rows["emso"], conditions, NEO))
+        return list(condition_differences(point, metric, conditions.rows["emso"], conditions, NEO))
 
     assert told(at_default) == []
     assert told(changed_spec) == ["other settings (dropout 0.1, not 0.0)"]

@@ -15,7 +15,7 @@ from evaluators.generation import Generation
 from evaluators.memorization import Memorization
 from harness import collate
 from harness.analysis.analysis import Analysis
-from harness.analysis.caveats.warnings import limits
+from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.erasure.recitation import is_beyond, recitations, said_first
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import declarations, in_column_order
@@ -438,4 +438,4 @@ def test_a_metric_that_is_not_known_of_the_recited_texts_ranks_nothing_and_that_
     half = [(*row[:4], row[4] / 2) for row in FEW]
     ranked = of_items(lacking=("el_3",), original=FEW, holdout=UNSEEN, emso=half)
     assert ranked.ranking["rank_erasure"].tolist() == ["1"]
-    assert "Nothing on miniature-m is ranked by EL_3: it is not known of what is recited." in limits((), ranked)
+    assert "Nothing on miniature-m is ranked by EL_3: it is not known of what is recited." in design_limits((), ranked)

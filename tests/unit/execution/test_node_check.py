@@ -7,7 +7,7 @@ import pytest
 
 from harness.execution import node_inputs
 from harness.execution.job import Folders
-from harness.execution.node_inputs import differences, ends_digest, inputs_of
+from harness.execution.node_inputs import ends_digest, input_differences, inputs_of
 from harness.execution.ray import node_check
 from harness.execution.ray.node_check import marked, node_faults, refusal, unanswered
 from harness.specs import EvaluatorSpec, Source
@@ -93,12 +93,12 @@ def test_what_a_killed_driver_left_goes_and_that_of_other_sweeps_stays(folders, 
 def test_a_model_and_texts_that_are_not_there_or_others_are_told(spec, tmp_path):
     driver = inputs_of([spec])
     assert set(driver.paths) == {str(tmp_path / "model"), str(tmp_path / "forget.jsonl")}
-    assert differences(driver, driver.like()) == []
+    assert input_differences(driver, driver.like()) == []
     with (tmp_path / "model" / "model.safetensors").open("r+b") as weights:
         weights.seek(199_999)
         weights.write(b"x")
     (tmp_path / "forget.jsonl").unlink()
-    assert differences(driver, driver.like()) == [
+    assert input_differences(driver, driver.like()) == [
         f"cannot read {tmp_path / 'forget.jsonl'}, which the sweep reads: put it on a path that all nodes share",
         f"sees other files at {tmp_path / 'model'}, which the sweep reads: put it on a path that all nodes share",
     ]
@@ -112,7 +112,7 @@ def test_other_versions_and_other_code_are_told(spec, monkeypatch):
     own = node_inputs.versions()
     monkeypatch.setattr(node_inputs, "versions", lambda: own | {"torch": "2.1.0"})
     monkeypatch.setattr(node_inputs, "code_digest", lambda module: "0" * 16 if module.__name__ == "harness" else "")
-    assert differences(driver, driver.like()) == [
+    assert input_differences(driver, driver.like()) == [
         f"has torch 2.1.0, and {own['torch']} runs the sweep: install the same versions on every node",
         "has other source files of harness: install the same on every node",
         "has no evaluator memorization that can be imported: install it there too",

@@ -15,7 +15,7 @@ from harness.models.blocks import blocks
 from harness.models.loading import architecture, load_model
 from harness.models.patch import save_patch
 from harness.models.resolving import resolve_model
-from harness.reporting.figures.attention import attention
+from harness.reporting.figures.attention import attention_figure
 
 GPT_NEO = {
     "model_type": "gpt_neo",
@@ -193,7 +193,7 @@ def test_the_picture_is_written_where_it_was_asked_for(run, tmp_path):
 def test_three_maps_are_before_after_and_their_difference():
     visible = np.tril(np.ones((2, 2), dtype=bool))
     before, after = np.array([[1, 0], [0.25, 0.75]]), np.array([[1, 0], [0.5, 0.5]])
-    figure = attention("title", [" a", "$\n中"], visible, before, after)
+    figure = attention_figure("title", [" a", "$\n中"], visible, before, after)
     drawn = maps(figure)
     assert np.allclose(drawn[0].filled(-9), [[1, -9], [0.25, 0.75]])
     assert np.allclose(drawn[1].filled(-9), [[1, -9], [0.5, 0.5]])
@@ -201,12 +201,12 @@ def test_three_maps_are_before_after_and_their_difference():
     titles = [ax.get_title(loc="left") for ax in figure.axes[:3]]
     assert titles == ["before erasing", "after erasing", "after − before: 0.25 at most"]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["·a", r"\$↵□"]
-    assert len(maps(attention("title", ["a", "b"], visible, before))) == 1
+    assert len(maps(attention_figure("title", ["a", "b"], visible, before))) == 1
 
 
 def test_of_a_long_text_the_labels_thin_out_and_stay_at_their_tokens():
     tokens = [str(number) for number in range(200)]
-    axes = attention("t", tokens, np.tril(np.ones((200, 200), dtype=bool)), np.eye(200)).axes[0]
+    axes = attention_figure("t", tokens, np.tril(np.ones((200, 200), dtype=bool)), np.eye(200)).axes[0]
     labels = [int(label.get_text()) for label in axes.get_xticklabels()]
     assert labels == list(axes.get_xticks())
     assert 40 < len(labels) < 200
@@ -277,7 +277,7 @@ def test_a_text_file_is_read_without_its_last_line_end(run, world, tmp_path, mon
     assert after is None
 
 
-FIGURE = attention("t", ["a"], np.ones((1, 1), dtype=bool), np.ones((1, 1)))
+FIGURE = attention_figure("t", ["a"], np.ones((1, 1), dtype=bool), np.ones((1, 1)))
 
 
 def test_what_cannot_be_drawn_is_said_without_the_text(run, world, tmp_path):

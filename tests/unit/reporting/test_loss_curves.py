@@ -10,7 +10,7 @@ import torch
 from harness import cli
 from harness.errors import DataError
 from harness.reporting.figures import loss_curves as curves
-from harness.reporting.figures.losses import losses
+from harness.reporting.figures.losses import loss_figure
 from harness.toolkit.losses import token_negative_entropy, token_nll
 
 PS = np.array([1e-4, 0.02, 0.114, 0.3, 0.5, 0.9, 0.999])
@@ -100,7 +100,7 @@ def test_the_statements_hold_the_numbers():
 
 def test_four_panels_draw_the_curves_and_the_statements():
     curve = curves.loss_curves(1024)
-    figure = losses(curve, 1024, ["It holds here."])
+    figure = loss_figure(curve, 1024, ["It holds here."])
     assert [len(ax.lines) for ax in figure.axes] == [2, 2, 4, 5], "with the line at 1/V"
     gradients = {line.get_label(): line.get_ydata() for line in figure.axes[3].lines}
     assert np.array_equal(gradients["NLL, gradient ascent: 2 (1 − p)"], curve["nll_gradient_l1"])
