@@ -19,6 +19,7 @@ from harness.analysis.evidence import HIGH, LOW
 from harness.analysis.metrics import MetricInfo, arrow, group_title
 from harness.analysis.seeds import seed_count
 from harness.analysis.tradeoff.curves import panels, styles
+from harness.base.digests import digest_of
 from harness.contracts import Json, Metric
 from harness.records.results import Results
 from harness.reporting.figures.axis_scale import axis_scale
@@ -190,7 +191,7 @@ def _text(row: pd.Series[Any], metric: Metric) -> str:
 def _lines(table: pd.DataFrame, specs: Sequence[TrialSpec]) -> list[list[int]]:
     """Return the rows of each trajectory by rising strength: of trials that differ in strength alone."""
     trajectories = {
-        spec.trial_id: f"{spec.model.id} {spec.variant} {spec.seed} {spec.setting_digest}"
+        spec.trial_id: digest_of([spec.model.id, spec.variant, spec.seed, spec.setting_digest])
         for spec in specs
         if not spec.is_reference
     }

@@ -267,7 +267,9 @@ def test_a_patch_of_what_comes_after_them_does_not(run, unrendered, world, tmp_p
 
 def test_a_text_file_is_read_without_its_last_line_end(run, world, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("harness.reporting.figures.attention.attention", lambda *given: seen.append(given) or FIGURE)
+    monkeypatch.setattr(
+        "harness.reporting.figures.attention.attention_figure", lambda *given: seen.append(given) or FIGURE
+    )
     (tmp_path / "text").write_text("ab\n\n")
     assert run("--text-file", tmp_path / "text", text=None)[0] == 0
     title, tokens, visible, weights, after = seen[0]

@@ -255,7 +255,7 @@ def test_every_file_that_a_sweep_writes_is_attached_later(tmp_path):
 def test_track_without_a_plan_says_where_there_are_some(folder, make_plan, make_spec, capsys, name, said):
     Journal(folder.parent / "other" / "journal").write_plan(make_plan(make_spec()))
     assert track.main([str(folder.parent / name)]) == 1
-    message = f"DataError: {folder.parent / name} {said} (no journal/plan.json). "
+    message = f"{folder.parent / name} {said} (no journal/plan.json). "
     there = f"Below {folder.parent} there are results in {folder.parent}/other.\n"
     assert capsys.readouterr().err == message + (there if name == "none" else "Run the sweep first.\n")
 
@@ -267,7 +267,7 @@ def test_track_ends_with_1_and_the_reason_where_mlflow_cannot_be_written(folder,
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         assert track.main([str(folder)]) == 1
     told = capsys.readouterr().err
-    assert told.startswith(f"DataError: MLflow at {address} failed: MlflowException from ConnectionRefusedError (")
+    assert told.startswith(f"MLflow at {address} failed: MlflowException from ConnectionRefusedError (")
     assert told.endswith("Mend that and run this again: it goes on where it ended.\n")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     (folder.parent / "mlflow.db").write_bytes(b"not a database" * 100)
