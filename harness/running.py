@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -89,8 +89,7 @@ def _checked_cluster(
 ) -> Iterator[Folders]:
     """Look at every node before anything starts, where trials run on a cluster."""
     if not left or executor == "inline" or IS_LOCAL:
-        with nullcontext(folders) as same:
-            yield same
+        yield folders
         return
     from harness.execution.ray.cluster import cluster_checked  # It imports Ray.
 

@@ -62,7 +62,7 @@ def _folder(path: Path, out: Path | None) -> list[Path]:
 
 
 def _csv(path: Path, out: Path | None) -> list[Path]:
-    """Rank a table alone; its collapse flags are set anew unless it has their classes."""
+    """Rank a table alone; its collapse flags are computed again unless it has their classes."""
     stated, info = read_table(path)
     has_classes = stated["collapse_class"].any()
     ranked = rank(stated if has_classes else flag(stated, info), info)

@@ -46,7 +46,7 @@ def _main(arguments: argparse.Namespace) -> int:
         from harness.planning.plan import plan
 
         planned = plan(arguments.file, arguments.set, arguments.only)
-        from harness.running import run_planned  # Only now: a mistake in the file is told before what it would need.
+        from harness.running import run_planned  # It takes seconds: a mistake in the file comes first.
 
         return _tell(run_planned(arguments.file, planned, executor=arguments.executor, results=arguments.results))
     except ConfigError as error:

@@ -20,7 +20,6 @@ from harness.reporting.figures.style import rendered
 from harness.reporting.provenance import duration_text, provenance
 from harness.reporting.section import Section
 from harness.reporting.sections import SECTIONS
-from harness.reporting.sections.tradeoff import Tradeoff
 
 _SEEDS_NAMED = 20
 
@@ -49,8 +48,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         context = section.context() if has_points or not section.needs_points else None
         if context is None:
             continue
-        if isinstance(section, Tradeoff):
-            choosable = section.choosable
+        choosable = section.script_data or choosable
         filled = environment.get_template(section.template).render(pictures=_pictures(section), **context)
         shown.append(Markup(filled))  # Its own texts are escaped.
     return environment.get_template("page.html.j2").render(

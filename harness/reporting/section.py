@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from harness.analysis.analysis import Analysis
@@ -37,6 +38,11 @@ class Section:
     def figures(self) -> Mapping[str, Figure]:
         """Figures by their names; the report shows them, and each becomes files too."""
         return {}
+
+    @cached_property
+    def script_data(self) -> Markup | None:
+        """JSON that the page's figure script draws; None: this section needs no script."""
+        return None
 
     def files(self) -> Mapping[str, str]:
         """Return the contents of its text files by their names."""

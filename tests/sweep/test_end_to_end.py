@@ -323,7 +323,7 @@ def another_package(tmp_path):
 
 @pytest.fixture
 def forgotten_entry_points():
-    """Let plugins be looked for anew, now and after the test."""
+    """Look for plugins again, now and after the test."""
 
     def forget():
         for shelf in (METHODS, EVALUATORS):

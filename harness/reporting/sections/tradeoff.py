@@ -31,8 +31,8 @@ class Tradeoff(Section):
         return {"tradeoff": tradeoff(self.analysis.points, self.analysis.info)}
 
     @cached_property
-    def choosable(self) -> Markup | None:
-        """The data of the figure with choosable axes, as JSON for a script element."""
+    def script_data(self) -> Markup | None:
+        """The figure with choosable axes."""
         figure = choosable_figure(self.analysis.shown, listed_points(self.analysis), self.analysis.info)
         return embedded(figure) if figure else None
 
@@ -40,7 +40,7 @@ class Tradeoff(Section):
         """Return what stands below the figure."""
         analysis = self.analysis
         return {
-            "choosable": self.choosable,
+            "choosable": self.script_data,
             "tables": analysis.tables,
             "has_retrained": bool((analysis.points["method"] == RETRAINED).any()),
             "collapse": rules_in_words(analysis.info, analysis.results.plan.collapse),
