@@ -1,6 +1,5 @@
 """What the folders promise: sizes, names, and a README that shows the real tree."""
 
-import ast
 import re
 import subprocess
 import sys
@@ -25,16 +24,6 @@ def test_no_folder_has_more_than_15_files():
     lists = {"harness/commands", "harness/reporting/sections", "methods"}  # One file is one entry of a list.
     counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in [*SOURCES, *(ROOT / "tests").rglob("*.py")])
     assert {folder: count for folder, count in counts.items() if count > 15 and folder not in lists} == {}
-
-
-def test_no_public_name_stands_for_two_things():
-    files = {}
-    for path in [path for path in SOURCES if "miniature" not in path.parts]:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-                files.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
-    del files["main"]
-    assert {name: places for name, places in files.items() if len(places) > 1} == {}
 
 
 def test_every_section_of_the_report_is_in_its_list():
