@@ -35,8 +35,9 @@ class LoRA:
     """
 
     rank: PositiveCount
+    """Of each update, alpha / rank · B A."""
     alpha: PositiveCount | None = None
-    """None: twice the rank."""
+    """Null: twice the rank."""
     targets: Annotated[
         Literal["all-linear"] | Annotated[Sequence[str], MinLen(1)],
         doc(f"{ALL_LINEAR}, or a list of names of modules"),
@@ -71,11 +72,13 @@ class Training:
     """How every trained method trains: one setting for all, so that they stay comparable."""
 
     learning_rate: Annotated[Positive, LogUniform(low=1e-6, high=1e-3)] = 1e-5
+    """The same for all trained methods, unless a row says otherwise."""
     global_batch: PositiveCount = 64
     """Sequences an optimiser step sees, however they are accumulated."""
     micro_batch: PositiveCount = 16
     """Sequences in one forward pass; changes memory and speed, not the loss."""
     weight_decay: NonNegative = 0.0
+    """AdamW's."""
     precision: Precision = "fp32"
     """Of the forward and backward pass; weights and optimiser state stay fp32."""
     loss_region: LossRegion = "all"

@@ -77,8 +77,11 @@ class JudgeEntry(Strict):
     """A model that judges: its name alone, or with its tokenizer."""
 
     id: Place
+    """A miniature's name, a checkpoint's folder, or a hub id."""
     tokenizer: Place | None = None
+    """The tokenizer's folder or hub id, if it is not the model's own."""
     revision: str | None = None
+    """A branch, tag or commit on the hub."""
 
 
 class NoSettings(Strict):
@@ -89,15 +92,20 @@ class DeepSpeedEntry(Strict):
     """How DeepSpeed partitions, and where it keeps the optimiser's state."""
 
     zero_stage: Literal[0, 1, 2, 3] = 2
+    """How much DeepSpeed partitions."""
     offload: bool = False
+    """Whether the optimiser's state lies in the CPU's memory."""
     workers: PositiveCount = 1
+    """Processes that share each batch."""
 
 
 class EngineEntry(Strict):
     """The one engine that a model is trained with."""
 
     torch: Annotated[NoSettings | None, BeforeValidator(_with_defaults)] = None
+    """AdamW in one process, the default."""
     deepspeed: Annotated[DeepSpeedEntry | None, BeforeValidator(_with_defaults)] = None
+    """The same steps with DeepSpeed."""
 
 
 def _one_engine(value: Any) -> Any:
@@ -116,7 +124,9 @@ class Resources(Strict):
     """What one trial occupies."""
 
     cpus: PositiveCount = 1
+    """CPUs of each trial."""
     gpus: NonNegative = 0.0
+    """GPUs of each trial."""
 
 
 class RowLimits(Strict):
@@ -129,10 +139,14 @@ class ModelEntry(JudgeEntry):
     """A model to erase from: its name alone, or with how it is to be read and trained."""
 
     engine: Annotated[EngineEntry, BeforeValidator(_one_engine)] = EngineEntry()
+    """What trains: `torch`, or `{deepspeed: {zero_stage, offload, workers}}`."""
     training: TrainingBlock = TrainingSettings()
     retrained: Place | None = None
+    """The same model, trained without the forget set: a name, a folder or a hub id."""
     replicate_of: ReplicateName | None = None
+    """The name under which replicates are averaged."""
     resources: Resources | None = None
+    """Instead of the sweep's `resources`."""
 
 
 _NAME_OR_ENTRY = doc("a name, or a mapping with an id: {id: ..., tokenizer: ...}")
@@ -144,18 +158,26 @@ class MemorizedModel(Strict):
     """How the memorised model is made."""
 
     epochs: PositiveCount = 10
+    """Passes over the forget set at most."""
     learning_rate: Positive | None = None
+    """Null: training's."""
     global_batch: PositiveCount | None = None
+    """Null: training's."""
     gate: Annotated[float, Ge(0.0), Le(1.0)] = 0.98
+    """The MA that it must reach."""
 
 
 class Judges(Strict):
     """The models that measure others."""
 
     perplexity: Judge = JudgeEntry(id="miniature")
+    """Judges perplexity; `original` is the model before erasure."""
     features: Judge = JudgeEntry(id="miniature")
+    """Gives MAUVE its features; `original` too."""
     similarity: Judge = JudgeEntry(id="minilm")
+    """Compares texts by meaning."""
     coherence: Judge = JudgeEntry(id="minilm")
+    """Compares a prompt with its continuation."""
 
 
 def _around_one(value: Any) -> tuple[float, float]:
@@ -173,22 +195,27 @@ class Collapse(Strict):
     """Outside of which numbers a point has collapsed."""
 
     mauve: Fraction = CollapseBounds.mauve
+    """Below this share of the original's MAUVE a point has collapsed."""
     perplexity: Annotated[tuple[float, float], BeforeValidator(_around_one)] = CollapseBounds.perplexity
+    """Below the first or above the second, times the original's perplexity, a point has collapsed."""
 
 
 class Ranking(Strict):
     """Which strength of each row is ranked."""
 
     at: dict[str, float] = Field(default_factory=dict)
+    """The ranked strength of a row: `{emso: 3}`; otherwise the only one, the method's default, or the last epoch."""
     controls: list[str] = Field(default_factory=list)
-    """Rows that are shown beside the others and not ranked."""
+    """Rows that are shown beside the others and not ranked, such as task arithmetic's `formula: shrink`."""
 
 
 class Report(Strict):
     """What the report shows."""
 
     samples: Literal["redacted", "plain"] = "redacted"
+    """Whether the report shows forget texts, and the messages of libraries and plugins."""
     sample_count: Annotated[int, Ge(0), Le(MOST_SAMPLES)] = 4
+    """How many texts of each kind the report shows of the references and of every ranked point."""
 
 
 SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
@@ -198,11 +225,17 @@ class TextSource(Strict):
     """Where texts come from."""
 
     source: SourceName
+    """Where the texts come from."""
     path: Place | None = None
+    """A file or folder, or a data set's id."""
     name: str | None = None
+    """The data set's configuration."""
     split: str | None = None
+    """The data set's split."""
     field: str | None = None
+    """The key that has the text; null: `text`."""
     start: Count = 0
+    """The first text that is used."""
 
     @model_validator(mode="after")
     def _is_of_its_source(self) -> Self:
@@ -227,7 +260,9 @@ class SampledSource(TextSource):
     """Texts that are used as they stand: all of them, the first ones, or a random sample."""
 
     sequences: PositiveCount | None = None
+    """How many texts; null: all, or as many as there are forget sequences (64 at most) for unseen ones."""
     sample_seed: Count | None = None
+    """Draws a random sample with this seed instead of the first texts."""
 
     @model_validator(mode="after")
     def _samples_so_many(self) -> Self:
@@ -241,38 +276,51 @@ class HoldoutSource(SampledSource):
     """Unseen texts of the forget set's kind."""
 
     prefix_tokens: PositiveCount | None = None
+    """Tokens that a model is given of each text."""
     sequence_tokens: PositiveCount | None = None
+    """Tokens of each text, prefix included."""
 
 
 class ForgetSource(HoldoutSource):
     """The forget set; `not_memorized` are cut as its other texts are."""
 
     not_memorized: SampledSource | None = None
+    """Further texts to erase, which the model is not expected to recite."""
 
 
 class HeldSource(TextSource):
     """Retain data, or validation texts."""
 
     sequences: PositiveCount | None = None
+    """How many texts; null: all."""
     sequence_tokens: PositiveCount | None = None
+    """Tokens of each text."""
 
 
 class UtilitySource(TextSource):
     """Human texts that the models are to continue."""
 
     prompts: PositiveCount = 256
+    """How many texts the models continue."""
     prompt_tokens: PositiveCount = 32
+    """Tokens of each prompt."""
     reference_tokens: PositiveCount = 128
+    """Tokens of the human continuation."""
 
 
 class Data(Strict):
     """The texts of a sweep."""
 
     forget: ForgetSource = Field(description="what to erase?", examples=["forget: {source: miniature}"])
+    """What to erase."""
     holdout: HoldoutSource | None = None
+    """Unseen texts of the forget set's kind."""
     retain: HeldSource | None = None
+    """Texts to train on meanwhile."""
     utility: UtilitySource = Field(description="what to continue?", examples=["utility: {source: miniature}"])
+    """Texts to continue."""
     validation: HeldSource | None = None
+    """What early stopping watches."""
 
 
 def _as_list(value: Any) -> Any:
@@ -304,34 +352,42 @@ class Tune(Strict):
     """How the settings of each method are searched, instead of given."""
 
     trials: Annotated[int, Ge(1), Le(10_000)]
-    """Candidates for each method: the same for all."""
+    """Candidates for each method, the same number for all."""
     erasure: Annotated[dict[str, Targets], MinLen(1), doc("a mapping of a metric to what it is to reach")] = Field(
         description="how far to erase?", examples=["erasure: {ma: [0.9, 0.75, retrained]}"]
     )
+    """How far to erase: `{ma: [0.9, retrained]}`."""
     utility: str = "perplexity"
+    """What to keep low meanwhile."""
     search: Literal["optuna", "random"] = "optuna"
+    """How candidates are proposed."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """By row: what is searched besides, or instead of, what its method declares."""
+    """By row: what is searched in addition to, or instead of, what its method declares."""
 
 
 class CompareAxes(Strict):
     """The metrics by which methods are compared at equal utility, and at equal erasure."""
 
     utility: Names = Field(default_factory=lambda: list(Compare.utility))
+    """Metrics of the matched comparison: what is paid."""
     erasure: Names = Field(default_factory=lambda: list(Compare.erasure))
+    """Metrics of the matched comparison: what must be equal."""
 
 
 class Sweep(Strict):
     """A sweep file."""
 
     name: Name | None = None
+    """The folder below `results/`; null: the file's name."""
     reproduces: str | None = None
+    """A published table to compare with: `emso_main_table` ([results.md](results.md#beside-a-published-table))."""
     models: Annotated[list[Model], MinLen(1), doc("a list of models")] = Field(
         description="which models to erase from?", examples=["models: [miniature-m]"]
     )
     seeds: Annotated[list[Seed], MinLen(1)] = Field(
         [0], description="with which seeds?", examples=["seeds: [0], as if it were left out"]
     )
+    """Each repeats every trial, with another data order and other samples."""
     data: Data = Field(
         description="which texts?", examples=["data: {forget: {source: miniature}, utility: {source: miniature}}"]
     )
@@ -341,10 +397,11 @@ class Sweep(Strict):
         description="which methods to run?",
         examples=["methods: {emso: {epochs: [1, 2, 3]}}, or methods: {}, which erases nothing"],
     )
-    """None: the sweep measures the models as they are, and its report answers whether they recite the forget set."""
+    """A row's name and its settings; `{}` erases nothing."""
     evaluators: Annotated[Plugins, MinLen(1), doc("a mapping of evaluators to their settings")] = Field(
         description="what to measure?", examples=["evaluators: {memorization: {}, generation: {}}"]
     )
+    """An evaluator and its settings; `definition` is `exact` or `table`."""
     judges: Judges = Judges()
     tune: Tune | None = None
     compare: CompareAxes = CompareAxes()
@@ -352,5 +409,7 @@ class Sweep(Strict):
     collapse: Collapse = Collapse()
     resources: Resources = Resources()
     timeout_minutes: Positive | None = None
+    """How long a trial may run."""
     report: Report = Report()
     keep_erased: Literal["none", "patch", "all"] = "patch"
+    """Which erased models are kept: `patch` means EMSO's blocks and LoRA's adapters."""
