@@ -5,7 +5,6 @@ import json
 import math
 import random
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
+from lm_eval.__main__ import cli_evaluate as lm_eval_command
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evaluators import reasoning
@@ -295,7 +295,7 @@ def test_labels_and_rows_must_be_as_many(tmp_path):
         question_digests(["piqa"], tmp_path / "nowhere")
 
 
-def test_numbers_equal_lm_evals_command_line(tmp_path):
+def test_numbers_equal_lm_evals_command_line(tmp_path, monkeypatch):
     """The same model and rows, from the terminal; a task has another name there, since lm-eval knows ours already."""
     checkpoint = resolve_model("miniature-s")
     for name in TITLES:
@@ -307,11 +307,12 @@ def test_numbers_equal_lm_evals_command_line(tmp_path):
         files_of = {"data_files": {"rows": str(tmp_path / f"{name}.jsonl")}}
         config |= {"task": f"our_{name}", "dataset_path": "json", "test_split": "rows", "dataset_kwargs": files_of}
         (tmp_path / f"our_{name}.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "lm_eval", "--model", "hf", "--device", "cpu", "--batch_size", "32"]
+    command = ["lm_eval", "--model", "hf", "--device", "cpu", "--batch_size", "32"]
     command += ["--model_args", f"pretrained={checkpoint.location},tokenizer={checkpoint.tokenizer},dtype=float32"]
     command += ["--include_path", str(tmp_path), "--tasks", ",".join(f"our_{name}" for name in TITLES)]
     command += ["--output_path", str(tmp_path / "out.json")]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    monkeypatch.setattr(sys, "argv", command)
+    lm_eval_command()
     [written] = tmp_path.glob("out*.json")
     theirs = json.loads(written.read_text())["results"]
     asked = SimpleNamespace(tokenizer=load_tokenizer(checkpoint))

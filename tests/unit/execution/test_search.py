@@ -260,12 +260,6 @@ def test_the_chosen_point_is_the_cheapest_that_reaches_and_has_not_collapsed(mak
     assert study_results(study, twice).candidates == (known[0],), "the first of a number counts"
 
 
-def test_planning_needs_neither_ray_nor_optuna():
-    imports = "import sys, harness.execution.jobs, harness.planning.plan, harness.reporting.plan"
-    code = f"{imports}; sys.exit(bool({{'ray', 'optuna'}} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 def test_a_search_leaves_ray_as_a_sweep_on_it_needs_it():
     """Ray reads some of its settings while it is imported, and a search imports it first."""
     code = (

@@ -16,7 +16,10 @@ def key_table():
 def test_the_page_has_the_schemas_keys():
     script = key_table()
     page = script.PAGE.read_text()
-    assert "| `data.utility.prompts` | How many texts the models continue. | a whole number of at least 1 | `256` |" in page
+    assert (
+        "| `data.utility.prompts` | How many texts the models continue. | a whole number of at least 1 | `256` |"
+        in page
+    )
     assert script.page(page) == page, "run python docs/key_table.py"
 
 
