@@ -1,4 +1,4 @@
-"""What a process reads once for all of its trials: texts, of which whoever asks is given a copy, and tokenizers."""
+"""What a process reads once for all of its trials: texts, of which each caller gets a copy, and tokenizers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from harness.contracts import MoreTexts, Sequences
-from harness.data.sequences import (
-    Utility,
-    load_forget,
-    load_holdout,
-    load_retain,
-    load_stand_in,
-    load_utility,
-    load_validation,
-)
+from harness.data import sequences
+from harness.data.sequences import Utility
 from harness.execution.guard.fingerprint import fingerprint
 from harness.execution.trial.judges import JUDGES
 from harness.models.loading import load_tokenizer, vocabulary
@@ -27,11 +20,11 @@ from harness.toolkit.device import device_for
 
 Texts = TypeVar("Texts", Sequences, Utility)
 KEPT = 3
-"""Of each role: a sweep's trials use one, or one for each of its models; of the forget set its halves too."""
+"""How many texts of each role are kept: one for each of a sweep's models, or the halves of the forget set."""
 
 
 class SharedTexts(Generic[Texts]):
-    """A loader that remembers what it read last, and what that was like."""
+    """A loader that remembers what it read last, with fingerprints."""
 
     def __init__(self, load: Callable[..., Texts]) -> None:
         def load_and_fingerprint(*arguments: Any) -> tuple[Texts, Hashable]:
@@ -43,7 +36,7 @@ class SharedTexts(Generic[Texts]):
         self.clear = kept.cache_clear
 
     def __call__(self, *arguments: Any) -> Texts:
-        """Return a copy of `load(*arguments)`, read again only if what was kept is no longer what was read."""
+        """Return a copy of `load(*arguments)`; read again only if the kept texts have changed."""
         texts, as_read = self._load(*arguments)
         if _fingerprints(texts) != as_read:
             self.clear()
@@ -61,16 +54,16 @@ def _fingerprints(texts: Sequences | Utility) -> Hashable:
     return tuple(fingerprint(tensor) for tensor in _tensors(texts).values())
 
 
-_FORGET = SharedTexts(load_forget)
-_RETAIN = SharedTexts(load_retain)
-_VALIDATION = SharedTexts(load_validation)
-_UTILITY = SharedTexts(load_utility)
-_UNSEEN = {HOLDOUT: SharedTexts(load_holdout), STAND_IN: SharedTexts(load_stand_in)}
-"""How the rows of unseen texts read what stands in the forget set's place."""
+_FORGET = SharedTexts(sequences.load_forget)
+_RETAIN = SharedTexts(sequences.load_retain)
+_VALIDATION = SharedTexts(sequences.load_validation)
+_UTILITY = SharedTexts(sequences.load_utility)
+_UNSEEN = {HOLDOUT: SharedTexts(sequences.load_holdout), STAND_IN: SharedTexts(sequences.load_stand_in)}
+"""How the rows of unseen texts read the texts that replace the forget set."""
 
 
 def forget_set(spec: TrialSpec) -> Sequences:
-    """Return what a trial erases; of a row of unseen texts, those."""
+    """Return what a trial erases; for a row of unseen texts, the unseen texts."""
     load = _UNSEEN.get(spec.method, _FORGET)
     return load(spec.forget, load_tokenizer(spec.model), vocabulary(spec.model))
 
@@ -106,7 +99,7 @@ def utility_texts(spec: TrialSpec) -> Utility:
 
 
 def clear_shared() -> None:
-    """Let go of all that one trial leaves to the next: texts, tokenizers and judges are read again."""
+    """Forget all that one trial leaves to the next: texts, tokenizers and judges are read again."""
     for texts in (_FORGET, _RETAIN, _VALIDATION, *_UNSEEN.values()):
         texts.clear()
     _UTILITY.clear()

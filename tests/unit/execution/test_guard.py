@@ -190,7 +190,7 @@ METHOD_HARMS = {
 def test_what_a_method_was_lent_and_changed_is_named_before_its_model_is_given_out(tmp_path, harm):
     spec = spec_of("hostile", harm, "harmful_method", (1, 2))
     with pytest.raises(TrialError, match=f"^the method 'harmful_method' changed {re.escape(METHOD_HARMS[harm])}"):
-        next(erase(spec, Artifacts(tmp_path), (1, 2), {**spec.settings, "epochs": 2}, lambda message: None))
+        next(erase(spec, Artifacts(tmp_path), (1, 2), lambda message: None))
 
 
 def test_a_method_that_harms_fails_and_the_next_trials_numbers_are_right(run, clean):
@@ -269,7 +269,7 @@ def test_a_thread_beside_a_model_that_is_measured_is_noticed_and_one_that_was_jo
 @pytest.mark.parametrize("harm", ["grad", "inference", "dtype", "random", "hooks", "patches", "signals"])
 def test_what_a_process_shares_is_put_back_after_a_method(tmp_path, harm):
     spec, before = spec_of("hostile", harm, "harmful_method", (1,)), ProcessState.capture()
-    for _ in erase(spec, Artifacts(tmp_path), (1,), {**spec.settings, "epochs": 1}, lambda message: None):
+    for _ in erase(spec, Artifacts(tmp_path), (1,), lambda message: None):
         assert before.changed() == []
     assert before.changed() == []
 
