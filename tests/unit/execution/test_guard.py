@@ -33,7 +33,7 @@ from harness.execution.inline import run_inline
 from harness.execution.job import Folders, Job
 from harness.execution.trial import inputs
 from harness.execution.trial.erasing import erase
-from harness.execution.trial.inputs import SharedTexts
+from harness.execution.trial.inputs import shared_texts
 from harness.execution.trial.memory import PeakMemory, release_free_memory
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
@@ -345,12 +345,11 @@ def test_texts_are_read_once_handed_out_as_copies_and_never_used_damaged(make_se
         reads.append(number)
         return make_sequences([[number, 2, 3], [4, 5]])
 
-    texts = SharedTexts(read)
-    texts(1).tokens_NT.fill_(9)
-    assert texts(1).tokens_NT[0].tolist() == [1, 2, 3]
+    shared_texts(read, 1).tokens_NT.fill_(9)
+    assert shared_texts(read, 1).tokens_NT[0].tolist() == [1, 2, 3]
     assert reads == [1]
-    texts._load(1)[0].lengths_N.fill_(9)  # What nobody is handed.
-    assert texts(1).lengths_N.tolist() == [3, 2]
+    inputs._as_read(read, 1)[0].lengths_N.fill_(9)  # What nobody is handed.
+    assert shared_texts(read, 1).lengths_N.tolist() == [3, 2]
     assert reads == [1, 1]
 
 
