@@ -12,7 +12,6 @@ import gc
 import locale
 import logging
 import os
-import pickle
 import random
 import signal
 import socket
@@ -141,6 +140,16 @@ class _TorchRandom:
         torch.set_rng_state(cpu)
         for number, state in enumerate(gpus):
             torch.cuda.set_rng_state(state, number)
+
+
+class _NumpyRandom:
+    def read(self) -> tuple[Any, ...]:
+        kind, keys, *rest = np.random.get_state(legacy=True)
+        return kind, np.asarray(keys).tobytes(), *rest
+
+    def write(self, state: tuple[Any, ...]) -> None:
+        kind, keys, *rest = state
+        np.random.set_state((kind, np.frombuffer(keys, dtype=np.uint32), *rest))
 
 
 class _Precisions:
@@ -334,10 +343,7 @@ _SHARED: Mapping[str, _Setting] = {
     "torch's threads": _Functions(torch.get_num_threads, torch.set_num_threads),
     "cuDNN's flags": _Attributes(torch.backends.cudnn, "enabled", "benchmark", "deterministic"),
     "torch's random state": _TorchRandom(),
-    "NumPy's random state": _Functions(
-        lambda: pickle.dumps(np.random.get_state()),  # As bytes: it holds an array, which `==` does not compare whole.
-        lambda state: np.random.set_state(pickle.loads(state)),
-    ),
+    "NumPy's random state": _NumpyRandom(),
     "NumPy's error handling": _Functions(np.geterr, lambda kinds: np.seterr(**kinds)),
     "Python's random state": _Functions(random.getstate, random.setstate),
     "the working directory": _Functions(os.getcwd, os.chdir),
