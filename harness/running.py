@@ -1,4 +1,4 @@
-"""What runs a sweep from its file to its report."""
+"""Runs a sweep from its file to its report."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def run_planned(
 def _checked_cluster(
     file: str, folders: Folders, left: Sequence[TrialSpec], executor: ExecutorName
 ) -> Iterator[Folders]:
-    """Look at every node before anything starts, where trials run on a cluster."""
+    """Check every node before anything starts, if trials run on a cluster."""
     if not left or executor == "inline" or IS_LOCAL:
         yield folders
         return
@@ -113,7 +113,7 @@ class _Run:
         self.journal.write_plan(before.plan)
         self.tracking.start()
         measured = self._execute(before, searched)
-        if searched:  # What they chose is known now, and measured like any other trial; what failed is not run again.
+        if searched:  # Their choices are measured like other trials; what failed is not run again.
             self.journal.write_plan(measured.plan)
             new = tuple(trial for trial in measured.trials if trial.spec.trial_id not in before.statuses)
             measured = self._execute(replace(measured, trials=new, studies=()), ())
@@ -128,7 +128,12 @@ class _Run:
                 LiveReport(self.planned, self.journal, self.folders.results, progress.say) as report,
             ):
                 watch = watched(progress, results.plan, jobs, self.journal, self.tracking, report)
-                _executor(self.executor)(jobs, self.folders, watch, studies)
+                execute: Executor = inline.run_inline
+                if self.executor == "ray":
+                    from harness.execution.ray.tune import run_with_ray  # It imports Ray.
+
+                    execute = run_with_ray
+                execute(jobs, self.folders, watch, studies)
         return read_tuned(self.planned, self.journal)
 
     @contextmanager
@@ -142,14 +147,6 @@ class _Run:
                     INTERRUPTION.heard()
                     error.add_note(write_measured(self.planned, self.journal, self.folders.results))
             raise
-
-
-def _executor(name: ExecutorName) -> Executor:
-    if name == "inline":
-        return inline.run_inline
-    from harness.execution.ray.tune import run_with_ray  # It imports Ray.
-
-    return run_with_ray
 
 
 def watched(

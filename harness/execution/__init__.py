@@ -1,1 +1,1 @@
-"""From trial specs to measurements: what is to be done, and two ways of getting it done."""
+"""From trial specs to measurements: the jobs of a sweep, and two executors that run them."""

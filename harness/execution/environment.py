@@ -1,17 +1,25 @@
-"""What a trial runs with and on: packages, processor, memory, GPU."""
+"""What a trial runs with and on: packages, processor, memory, GPU; and what every node of a cluster must have alike."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
+from harness.errors import PluginError
+from harness.plugins import EVALUATORS, METHODS
 from harness.sizing.machine import memory_bytes
+from harness.sizing.size_cache import code_digest
+from harness.specs import TrialSpec
 from harness.toolkit.device import device_for
 
 PACKAGES = (
@@ -34,11 +42,14 @@ PACKAGES = (
     "optuna",
 )
 _CPUINFO = Path("/proc/cpuinfo")
+_PART_BYTES = 1 << 16
+"""How much of each end of a file is read; the whole file is checked against its digest when it is loaded."""
+_OWN_CODE = "harness"
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return what a number was made with."""
+    """Return the versions that a number was made with, of Python, of the machine and of each package."""
     of_packages = {"python": platform.python_version(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
@@ -52,17 +63,22 @@ def versions() -> dict[str, str]:
 def hardware(*, has_gpu: bool) -> dict[str, str]:
     """Return this machine's `processor`, `cores` and `memory`, and the `gpu` of a trial that has one.
 
-    A GPU is looked at only where the trial has one: looking takes some of its memory.
+    The GPU is queried only if the trial has one, since a query takes some of its memory.
     """
-    found = {"processor": _processor(), "cores": str(os.cpu_count() or 1), "memory": memory_size(memory_bytes())}
+    names = re.findall(r"model name\s*:\s*(.+)", _CPUINFO.read_text()) if _CPUINFO.is_file() else []
+    parts = {
+        "processor": names[0].strip() if names else platform.processor() or platform.machine(),
+        "cores": str(os.cpu_count() or 1),
+        "memory": memory_size(memory_bytes()),
+    }
     if device_for(float(has_gpu)).type == "cuda":
         gpu = torch.cuda.get_device_properties(0)
-        found["gpu"] = f"{gpu.name}, {memory_size(gpu.total_memory)}"
-    return found
+        parts["gpu"] = f"{gpu.name}, {memory_size(gpu.total_memory)}"
+    return parts
 
 
 def memory_size(count: int) -> str:
-    """Return a memory's size as its maker would say it.
+    """Return the size of a memory as its maker states it.
 
     Example:
         >>> memory_size(16 * 2**30), memory_size(150_754_820_096)
@@ -71,6 +87,94 @@ def memory_size(count: int) -> str:
     return f"{count / 2**30:.0f} GiB"
 
 
-def _processor() -> str:
-    names = re.findall(r"model name\s*:\s*(.+)", _CPUINFO.read_text()) if _CPUINFO.is_file() else []
-    return names[0].strip() if names else platform.processor() or platform.machine()
+@dataclass(frozen=True)
+class NodeInputs:
+    """What decides a trial's numbers besides its spec, as one machine has it."""
+
+    versions: Mapping[str, str]
+    """The versions of Python and of packages."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The digest of the source of `harness`, each `method NAME` and each `evaluator NAME`; '' if it is missing."""
+    paths: Mapping[str, str] = field(default_factory=dict)
+    """For each model folder and data file, a digest of names, sizes and both ends; '' if nothing is there."""
+
+    def like(self) -> NodeInputs:
+        """Return what this machine has of the same packages, code and paths."""
+        return NodeInputs(
+            versions=versions(),
+            code={name: _code_digest(name) for name in self.code},
+            paths={path: ends_digest(Path(path)) for path in self.paths},
+        )
+
+
+def inputs_of(specs: Sequence[TrialSpec]) -> NodeInputs:
+    """Return what trials need, as this machine has it."""
+    plugins = {f"method {spec.method}" for spec in specs if not spec.is_reference}
+    plugins |= {f"evaluator {evaluator.name}" for spec in specs for evaluator in spec.evaluators}
+    paths = {path for spec in specs for path in _paths_of(spec)}
+    return NodeInputs({}, dict.fromkeys([_OWN_CODE, *sorted(plugins)], ""), dict.fromkeys(sorted(paths), "")).like()
+
+
+def input_differences(driver: NodeInputs, node: NodeInputs) -> list[str]:
+    """Return how a node differs from the driver: clauses that name the difference and the remedy.
+
+    Example:
+        >>> input_differences(NodeInputs({"torch": "2.13.0"}), NodeInputs({"torch": "2.12.0"}))
+        ['has torch 2.12.0, and 2.13.0 runs the sweep: install the same versions on every node']
+    """
+    clauses = []
+    for name, needed in driver.versions.items():
+        if (has := node.versions.get(name, "not installed")) != needed:
+            clauses.append(f"has {name} {has}, and {needed} runs the sweep: install the same versions on every node")
+    for name, digest in driver.code.items():
+        if not node.code[name] and digest:
+            clauses.append(f"has no {name} that can be imported: install it there too")
+        elif node.code[name] != digest:
+            clauses.append(f"has other source files of {name}: install the same on every node")
+    for path, digest in driver.paths.items():
+        if node.paths[path] != digest:
+            sees = "sees other files at" if node.paths[path] else "cannot read"
+            clauses.append(f"{sees} {path}, which the sweep reads: put it on a path that all nodes share")
+    return clauses
+
+
+def ends_digest(path: Path) -> str:
+    """Return a digest of a file's size and both ends, or of all files in a folder; '' if it cannot be read."""
+    try:
+        files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+        digest = hashlib.sha256()
+        for file in files:
+            size = file.stat().st_size
+            digest.update(f"{file.name} {size} ".encode())
+            with file.open("rb") as stream:
+                digest.update(stream.read(_PART_BYTES))
+                stream.seek(max(0, size - _PART_BYTES))
+                digest.update(stream.read(_PART_BYTES))
+        return digest.hexdigest()[:16]
+    except OSError:
+        return ""
+
+
+def _code_digest(name: str) -> str:
+    module, _, plugin = name.partition(" ")
+    try:
+        if plugin:
+            module = (METHODS.load(plugin) if module == "method" else EVALUATORS.load(plugin)).__module__
+        return code_digest(sys.modules[module])
+    except (PluginError, OSError):
+        return ""
+
+
+def _paths_of(spec: TrialSpec) -> Iterator[str]:
+    """Yield the paths of a trial's models and texts that are the user's own files."""
+    for checkpoint in (spec.model, spec.retrained, *spec.judges.values()):
+        if checkpoint is not None:
+            yield from (place for place in (checkpoint.location, checkpoint.tokenizer) if Path(place).is_dir())
+    sources = [spec.forget, spec.measured, spec.retain, spec.utility, spec.validation]
+    for evaluator in spec.evaluators:
+        sources += evaluator.texts.values()
+    while sources:
+        if source := sources.pop():
+            sources.append(source.not_memorized)
+            if source.path is not None and Path(source.path).is_absolute():
+                yield source.path

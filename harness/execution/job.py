@@ -1,32 +1,33 @@
-"""What an executor runs and tells: plain data, and what is journaled of a job that went wrong."""
+"""What an executor runs and reports: plain data, and what is journaled of a job that went wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from harness.base.messages import storable
 from harness.base.plain_data import PlainData
 from harness.contracts import Json
+from harness.execution.environment import NodeInputs
 from harness.execution.guard.time_limits import exceeded, seconds_of
-from harness.execution.node_inputs import NodeInputs
 from harness.plans import StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed
+from harness.records.studies import Probe
 from harness.specs import TrialSpec
 
 
 @dataclass(frozen=True)
 class NodeMarker:
-    """By what a node of a cluster knows the sweep's folders, and what it must have."""
+    """What a node of a cluster must see in the sweep's folders, and what it must have."""
 
     name: str
-    """Of the file that the driver leaves in both folders, and what is in it."""
+    """The name, and the content, of the file that the driver leaves in both folders."""
     inputs: NodeInputs
-    """As the driver has them."""
+    """The inputs as the driver has them."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Folders:
     artifacts: Path
     """`results/artifacts`."""
     marker: NodeMarker | None = None
-    """On a cluster: what its nodes are checked against."""
+    """What the nodes are checked against, on a cluster."""
 
     @classmethod
     def of_sweep(cls, results: str | PathLike[str], sweep: str) -> Folders:
@@ -47,14 +48,36 @@ class Folders:
         return cls(results=root / sweep, artifacts=root / "artifacts")
 
 
+@dataclass
+class Seen:
+    """What a candidate has seen so far: kept even if it fails on its way."""
+
+    original: dict[str, float] = field(default_factory=dict)
+    targets: dict[str, float] = field(default_factory=dict)
+    probes: list[Probe] = field(default_factory=list)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CandidateTask:
-    """Which candidate of which study a job is to try."""
+    """The candidate of a study that a job tries."""
 
     study: StudySpec
     number: int
     settings: Mapping[str, Json]
     """A value for each dimension of the study's space."""
+
+    def record(self, seen: Seen, end: str, seconds: float) -> Candidate:
+        """Return what is journaled of the candidate."""
+        return Candidate(
+            trial_id=self.study.study_id,
+            number=self.number,
+            settings=dict(self.settings),
+            probes=tuple(seen.probes),
+            targets=seen.targets,
+            original=seen.original,
+            end=end,
+            seconds=seconds,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,19 +88,19 @@ class Job(PlainData):
     """Unique in the sweep, short, fit for a folder: `emso-miniature-m-s0-1f3c`."""
     kind: Literal["memorize", "trial", "candidate"]
     spec: TrialSpec
-    """Of a candidate, the trial that its settings make."""
+    """The trial; for a candidate, the one that its settings make."""
     candidate: CandidateTask | None = None
     needs: str | None = None
     """The artifact key that must exist first."""
     provides: str | None = None
     """The artifact key that exists afterwards."""
     node: str = ""
-    """Of a cluster, where it runs: `gpu-3 (10.0.0.7)`."""
+    """The node of a cluster that it runs on: `gpu-3 (10.0.0.7)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event(PlainData):
-    """Something that happened in a job, for whoever watches: plain data."""
+    """Something that happened in a job, for the watcher: plain data."""
 
     job: str
     kind: Literal["started", "progress", "point", "measured", "lost", "finished", "failed"]
@@ -93,17 +116,15 @@ class Event(PlainData):
 Watcher = Callable[[Event], None]
 
 
-class Executor(Protocol):
-    """Runs jobs and studies; returns when all are over. A failed job is a record and an event, not an exception."""
+Executor = Callable[[Sequence[Job], Folders, Watcher, Sequence[StudySpec]], None]
+"""Runs every job, respecting `needs`, and every study's candidates; returns when all are over.
 
-    def __call__(
-        self, jobs: Sequence[Job], folders: Folders, watch: Watcher, studies: Sequence[StudySpec] = ()
-    ) -> None:
-        """Run every job, respecting `needs`, and every study's candidates; call `watch` in the driver's process."""
+It calls the watcher in the driver's process. A failed job is a record and an event, not an exception.
+"""
 
 
 def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: Sequence[str]) -> None:
-    """Journal a trial that went wrong, and tell whoever watches.
+    """Journal a trial that went wrong, and report it to the watcher.
 
     A candidate whose process died leaves nothing: it is tried again when the sweep is run again.
 
@@ -118,16 +139,7 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
 
 
 def record_exceeded(job: Job, folders: Folders) -> None:
-    """Journal a candidate that was ended since it ran longer than it may: tried, and nothing is known of it."""
+    """Journal a candidate that ran longer than it may: it was tried, and nothing was measured."""
     if job.candidate is not None:
-        candidate = Candidate(
-            trial_id=job.candidate.study.study_id,
-            number=job.candidate.number,
-            settings=dict(job.candidate.settings),
-            probes=(),
-            targets={},
-            original={},
-            end=f"TrialError: {exceeded(job.spec)}",
-            seconds=seconds_of(job.spec) or 0.0,
-        )
-        Journal(folders.results / "journal").append(candidate)
+        record = job.candidate.record(Seen(), f"TrialError: {exceeded(job.spec)}", seconds_of(job.spec) or 0.0)
+        Journal(folders.results / "journal").append(record)

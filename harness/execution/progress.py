@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -22,7 +21,7 @@ from harness.execution.job import Event, Job
 
 _FEWEST_FOR_AN_ESTIMATE = 3
 _JOBS_SHOWN = 12
-"""Running jobs, at most."""
+"""The most running jobs that the view shows."""
 
 
 @dataclass
@@ -38,7 +37,7 @@ class _JobView:
 
     @property
     def units(self) -> int:
-        """Return how much of `total` is behind us; a failed job is, all of it."""
+        """Return how much of `total` is over; of a failed job, all."""
         return self.total if self.state in ("finished", "failed") else self.done
 
 
@@ -78,12 +77,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -119,7 +113,7 @@ class Progress:
         self._count(job, 1)
 
     def _count(self, job: _JobView, sign: int) -> None:
-        """Add a job to what is counted of all, or take it out: none of them is looked at again for each event."""
+        """Add a job to the totals, or take it out, so that no event has to count all jobs again."""
         self._units += sign * job.units
         self._total += sign * job.total
         self._finished += sign * (job.state == "finished")
@@ -130,31 +124,32 @@ class Progress:
             self._running.pop(job.name, None)
 
     def _line(self, job: _JobView, event: Event) -> str:
-        """Return what is to stay on the screen; on a terminal only failures and losses do."""
+        """Return the line that stays on the screen; on a terminal, only failures and losses have one."""
         if event.kind == "failed":
             return f"{job.name}: failed: {shown(event.message)}"
         if event.kind == "lost":
             return f"{job.name}: {shown(event.message)}"
         if self._live is not None or event.kind in ("started", "progress"):
             return ""
-        count = f" ({event.done} of {event.total})" if event.total else ""
-        message = shown(event.message)
-        what = message or "finished" if event.kind == "finished" else f"{message}{count}"
-        return " · ".join(filter(None, [f"{job.name}: {what}", self._summary()]))
+        what = shown(event.message)
+        if event.kind == "finished":
+            what = what or "finished"
+        elif event.total:
+            what = f"{what} ({event.done} of {event.total})"
+        return f"{job.name}: {what} · {self._summary()}"
 
     def _summary(self) -> str:
         over, jobs = self._failed + self._finished, max(self._most, len(self._jobs))
-        parts = [f"{over} of {jobs} jobs", f"{self._failed} failed" if self._failed else "", self._left()]
-        return " · ".join(filter(None, parts))
-
-    def _left(self) -> str:
+        parts = [f"{over} of {jobs} jobs"]
+        if self._failed:
+            parts.append(f"{self._failed} failed")
         units, total = self._counted()
-        if self._began is None or units < min(_FEWEST_FOR_AN_ESTIMATE, total) or units == total:
-            return ""
-        return f"{rounded_up((self._clock() - self._began) / units * (total - units))} left"
+        if self._began is not None and min(_FEWEST_FOR_AN_ESTIMATE, total) <= units < total:
+            parts.append(f"{rounded_up((self._clock() - self._began) / units * (total - units))} left")
+        return " · ".join(parts)
 
     def _counted(self) -> tuple[int, int]:
-        """Return how much is behind us, and how much there is with the jobs that are still to come."""
+        """Return the units that are done, and the units of all jobs, known or still to come."""
         return self._units, self._total + max(0, self._most - len(self._jobs))
 
     def _view(self) -> RenderableType:

@@ -1,4 +1,4 @@
-"""What Ray must be told before it is imported, since it reads several of these variables while it is."""
+"""What is set before Ray is imported, since the import reads several of these variables."""
 
 from __future__ import annotations
 
@@ -14,41 +14,38 @@ _SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",  # Then Ray ends the whole process, without a word.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",  # After this time Ray ends the whole process without a message.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
 _LOCAL_SETTINGS = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Its name hides it: binds everything to 127.0.0.1.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Despite its name, it binds everything to 127.0.0.1.
     "RAY_AUTH_MODE": "token",
-    "RAY_AUTH_TOKEN": secrets.token_hex(32),  # Else Ray writes one to ~/.ray.
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),  # Otherwise Ray writes one to ~/.ray.
 }
 _FORWARDED = frozenset(
     {
-        *(
-            "HF_HOME",
-            "HF_HUB_CACHE",
-            "HF_DATASETS_CACHE",
-            "HF_ENDPOINT",
-            "HF_HUB_DISABLE_XET",
-            "HF_HUB_DISABLE_TELEMETRY",
-        ),
-        *(
-            "HF_HUB_OFFLINE",
-            "HF_DATASETS_OFFLINE",
-            "TRANSFORMERS_OFFLINE",
-            "HF_HUB_DOWNLOAD_TIMEOUT",
-            "HF_HUB_ETAG_TIMEOUT",
-        ),
-        *("TOKENIZERS_PARALLELISM", "DS_ACCELERATOR"),
+        "HF_HOME",
+        "HF_HUB_CACHE",
+        "HF_DATASETS_CACHE",
+        "HF_ENDPOINT",
+        "HF_HUB_DISABLE_XET",
+        "HF_HUB_DISABLE_TELEMETRY",
+        "HF_HUB_OFFLINE",
+        "HF_DATASETS_OFFLINE",
+        "TRANSFORMERS_OFFLINE",
+        "HF_HUB_DOWNLOAD_TIMEOUT",
+        "HF_HUB_ETAG_TIMEOUT",
+        "TOKENIZERS_PARALLELISM",
+        "DS_ACCELERATOR",
     }
 )
-"""What a cluster's workers are told; workers of this machine inherit everything. Ray writes what it is told to its logs
-and on a command line in clear, so nothing that holds a secret is here: a token belongs into each machine's own HF_HOME.
+"""What a cluster's workers get; workers of this machine inherit everything. Ray writes these values to its logs and on
+a command line in clear, so nothing that holds a secret is here: a token belongs into each machine's own HF_HOME.
 """
 PASSED_BY_TUNE = frozenset(_SETTINGS)
-"""What Tune may tell its trials besides; left to itself it tells them AWS's keys too."""
+"""What Tune may pass to its trials besides; by default it passes AWS's keys too."""
 
 
 def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -60,16 +57,16 @@ def forwarded_environment(environment: Mapping[str, str]) -> dict[str, str]:
         >>> forwarded_environment({"HF_HUB_OFFLINE": "1", "HF_TOKEN": "hf_secret", "PATH": "/bin"})
         {'HF_HUB_OFFLINE': '1'}
     """
-    return {name: value for name, value in environment.items() if name in _FORWARDED and not _has_credentials(value)}
-
-
-def _has_credentials(value: str) -> bool:
-    address = value.partition("://")[2]
-    return "@" in address or "?" in address
+    forwarded = {}
+    for name, value in environment.items():
+        address = value.partition("://")[2]
+        if name in _FORWARDED and "@" not in address and "?" not in address:
+            forwarded[name] = value
+    return forwarded
 
 
 def set_ray_environment() -> None:
-    """Set what is not set, before the first import of Ray; afterwards it would be too late, so nothing is."""
+    """Set the variables that are not set yet, before Ray is first imported; later this does nothing."""
     if "ray" not in sys.modules:
-        for name, value in {**_SETTINGS, **(_LOCAL_SETTINGS if IS_LOCAL else {})}.items():
+        for name, value in (_SETTINGS | _LOCAL_SETTINGS if IS_LOCAL else _SETTINGS).items():
             os.environ.setdefault(name, value)

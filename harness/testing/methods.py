@@ -66,7 +66,7 @@ class MethodConformance(Conformance):
         """Return the small trial's task, with the memorised model if the method needs it."""
         spec = small_spec(method.reference, seed, self.model)
         if method.reference == "memorized_model":
-            build_memorized(spec, artifacts, lambda: load_model(spec.model), print)
+            build_memorized(spec, artifacts, print)
         return ErasingTask(spec, artifacts, strengths, print)
 
     def original(self) -> Model:

@@ -51,7 +51,7 @@ def erased_numbers(name, folder):
     spec, artifacts = small_spec(method.reference), Artifacts(folder)
     forget = forget_set(spec)
     if method.reference == "memorized_model":
-        build_memorized(spec, artifacts, lambda: load_model(spec.model), print)
+        build_memorized(spec, artifacts, print)
     strength = STRENGTHS.get(name, 1)
     settings = {method.strength.field: strength} | ({"epochs": 1} if "deliberate" in name else {})
     erased = next(METHODS.configure(name, settings).erase(ErasingTask(spec, artifacts, (strength,), print)))

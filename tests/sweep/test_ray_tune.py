@@ -94,7 +94,7 @@ def command_lines_watched():
     seen, over = set(), threading.Event()
 
     def look():
-        while not over.wait(0.02):
+        while not over.wait(0.2):  # More often, it would take half a core from what is tested.
             for process in Path("/proc").glob("[0-9]*"):
                 with suppress(OSError):
                     if b"MARKED" in (line := (process / "cmdline").read_bytes()):
@@ -136,18 +136,20 @@ def ran(tmp_path_factory, short_folder, make_job, make_spec):
     root = tmp_path_factory.mktemp("ray")
     (root / "our_work.py").write_text(WORK)
     (root / "home").mkdir()
+    limit = TimeLimit(minutes=0.02, setting="timeout_minutes")
     jobs = [
-        make_job("memory", provides="k", settings={"seconds": 1}),
+        # A worker takes seconds to start. Those that end their worker wait, so that the first two do all the others.
+        make_job("memory", provides="k", settings={"seconds": 5}),
         make_job("needs-memory", needs="k"),
         make_job("free"),
-        make_job("killed", settings={"signal": signal.SIGKILL}, samples="plain"),
+        make_job("killed", needs="k", settings={"signal": signal.SIGKILL}, samples="plain"),
         make_job("bad-memory", provides="k2", settings={"fails": "ValueError: NaN loss"}),
         make_job("needs-bad-memory", needs="k2"),
-        make_job("dies-once", settings={"dies_once": str(root / "died")}),
-        make_job("hangs", settings={"hangs": True}, time_limit=TimeLimit(minutes=0.02, setting="timeout_minutes")),
-        make_job("raises", settings={"raises": "a bug of our own"}),
+        make_job("dies-once", needs="k", settings={"dies_once": str(root / "died")}),
         make_job("too-big", cpus=9999),
         make_job("last"),
+        make_job("hangs", needs="k", settings={"hangs": True}, time_limit=limit),
+        make_job("raises", needs="k", settings={"raises": "a bug of our own"}),
     ]
     study = StudySpec(
         study_id="study",
@@ -299,14 +301,20 @@ def test_without_jobs_ray_is_not_started():
     run_with_ray([], Folders(Path("/nowhere"), Path("/nowhere")), lambda event: pytest.fail("an event"))
 
 
-def test_where_ray_does_not_start_it_is_said():
-    from harness.execution.ray.faults import starting
+def test_where_ray_does_not_start_it_is_said(monkeypatch, tmp_path):
+    from harness.execution.ray import session
 
+    errors = iter([RuntimeError("The current node timed out during startup.\nThis could"), OSError("disk is full")])
+
+    def init(**options):
+        raise next(errors)
+
+    monkeypatch.setattr(session.ray, "init", init)
     said = r"^Ray did not start: The current node timed out during startup\. What is measured is kept: run the same"
-    with pytest.raises(ExecutorError, match=said), starting():
-        raise RuntimeError("The current node timed out during startup.\nThis could happen")
-    with pytest.raises(OSError, match="disk is full"), starting():
-        raise OSError("disk is full")
+    with pytest.raises(ExecutorError, match=said):
+        session.start(tmp_path)
+    with pytest.raises(OSError, match="disk is full"):
+        session.start(tmp_path)
 
 
 def test_an_event_is_plain_data():

@@ -10,7 +10,7 @@ import pytest
 
 from harness import load_results
 from harness.execution import inline
-from harness.execution.trial import candidates, probing
+from harness.execution.trial import candidates
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.journal import Journal
@@ -131,10 +131,10 @@ def test_again_nothing_is_left_to_do(undisturbed, sweep_file, tmp_path, monkeypa
 
 
 def test_killed_in_the_middle_it_ends_as_if_it_had_not_been(undisturbed, sweep_file, tmp_path, monkeypatch):
-    kept, count = probing.probe, iter(range(100))
+    kept, count = candidates.probe, iter(range(100))
 
     def killed(*arguments):
-        if next(count) == 5:
+        if next(count) == 6:  # The original's, which is shared, is the first.
             signal.raise_signal(signal.SIGTERM)  # SIGINT is ignored where a script runs the tests in the background.
         return kept(*arguments)
 

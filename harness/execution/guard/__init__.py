@@ -1,1 +1,1 @@
-"""What a plugin must not do to the trials after it, and what ends a trial before its time."""
+"""Protects later trials from a plugin's side effects, and ends trials before their time."""

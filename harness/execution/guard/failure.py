@@ -12,14 +12,14 @@ from harness.specs import TrialSpec
 
 
 def failure(error: BaseException, spec: TrialSpec) -> Exception:
-    """Return what a trial failed with as an error of its own; what is to end the whole sweep is raised again.
+    """Return the error that a trial failed with; raise again what must end the whole sweep.
 
     Args:
         error: What the trial raised, whatever it is: a plugin may raise `SystemExit` or worse.
         spec: The trial.
     """
     INTERRUPTION.check()
-    # Python's own says nothing and is of no other type.
+    # Python's own Ctrl-C has no arguments and is no subclass.
     is_ctrl_c = type(error) is KeyboardInterrupt and not error.args and not INTERRUPTION.takes_signals
     if isinstance(error, Interrupted) or (is_ctrl_c and threading.current_thread() is threading.main_thread()):
         raise error

@@ -1,4 +1,4 @@
-"""Fingerprints: what tells cheaply whether a tensor, a model or a task is as it was, to the last bit."""
+"""Fingerprints: a cheap check whether a tensor, a model or a task is as it was, to the last bit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Fingerprints = Mapping[tuple[str, str], Hashable]
 """(what, which part of it) to its fingerprint: `("the model's weights", "lm_head.weight")`."""
 
 CHUNK = 1 << 18
-"""Elements that are summed at once: their products take little memory."""
+"""How many elements are summed at once, so that their products take little memory."""
 NAMED_PARTS = 3
-"""Parts of one thing that a message names; the others are counted."""
+"""How many parts of one thing a message names; it counts the others."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FUNCTIONS = (FunctionType, MethodType, partial)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -104,7 +104,7 @@ def sequences_fingerprints(what: str, sequences: Sequences | None) -> Fingerprin
 
 
 def changes(before: Fingerprints, after: Fingerprints) -> list[str]:
-    """Return what differs, each with the names of its first parts.
+    """Return the things that differ, each with the names of its first parts.
 
     Example:
         >>> changes({("task.seed", ""): 0, ("the weights", "a"): 1}, {("task.seed", ""): 0, ("the weights", "a"): 2})

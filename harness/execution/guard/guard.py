@@ -1,4 +1,4 @@
-"""The guard around plugins: what one was lent or shares is as it was afterwards, or the plugin fails by name.
+"""The guard around plugins: a plugin leaves what it was lent as it was, or it fails by name.
 
 A process runs trial after trial. So what the process shares (torch's modes, random states) is put back after
 every plugin, well or not; and a plugin that changed a model, a text or a judge that it was lent is stopped
@@ -23,23 +23,24 @@ class PluginTask(Protocol):
     """What a plugin is given: a task."""
 
     def changes(self) -> list[str]:
-        """Return what is not as it was given, each with its parts' names."""
+        """Return what differs from what was given, each with the names of its parts."""
 
 
 @contextmanager
 def guarded(plugin: str, task: PluginTask) -> Iterator[None]:
-    """Run a plugin inside, `plugin` being its name for people.
+    """Run a plugin inside, or a method until it yields a model; `plugin` is its name for people.
 
     Raises:
-        TrialError: It changed what it was lent.
+        TrialError: It changed what it was lent, or left a thread behind.
     """
     ours = ProcessState.capture()
     try:
-        yield
+        with no_thread_left(plugin):
+            yield
     finally:
         with INTERRUPTION.deferred():
             ours.restore()
-            faulthandler.cancel_dump_traceback_later()  # Whether one is due cannot be read; it may end the process.
+            faulthandler.cancel_dump_traceback_later()  # Nothing says whether one is due; it may end the process.
     refuse_changes(plugin, task)
 
 
@@ -57,7 +58,7 @@ def guarded_models(
     theirs = ProcessState.capture()
     try:
         while True:
-            with guarded(plugin, task), no_thread_left(plugin):
+            with guarded(plugin, task):
                 theirs.restore()
                 models = erase() if models is None else models
                 erased = next(models, None)
@@ -67,17 +68,17 @@ def guarded_models(
             yield erased
     finally:
         if models is not None and hasattr(models, "close"):
-            with guarded(plugin, task), no_thread_left(plugin):
+            with guarded(plugin, task):
                 theirs.restore()
                 models.close()
 
 
 def refuse_changes(plugin: str, task: PluginTask) -> None:
-    """Raise a TrialError, by the name of the plugin that ran last, if what it was lent is not as it was."""
+    """Raise a TrialError that names the plugin, which ran last, if it changed what it was lent."""
     changed = task.changes()
     if changed:
         raise TrialError(
-            f"{plugin} changed {'; '.join(changed)}. What a plugin is lent stays as it was: change a copy "
+            f"{plugin} changed {'; '.join(changed)}. A plugin must leave what it is lent as it was: change a copy "
             "(tensor.clone(), copy.deepcopy) or put it back. Nothing that it made since is kept; "
-            "harness.testing tells more."
+            "harness.testing shows more."
         )

@@ -29,19 +29,19 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends a sweep: Ctrl-C, a scheduler or `kill`, a terminal that was closed."""
 AGAIN_SECONDS = 2.0
-"""After which something that nobody has heard is raised again."""
+"""How long until something that nobody has heard is raised again."""
 SAME_SECONDS = 0.05
-"""In which several signals count as one: `timeout`, or a scheduler, signals a process and then its group."""
+"""Signals within this time count as one: `timeout`, or a scheduler, signals a process and then its group."""
 LONGEST_TICK_SECONDS = 10.0
-"""What lies between two looks at the clock counts as this much at most: a process that was stopped did not run."""
+"""The most that counts between two looks at the clock: a process that was stopped did not run."""
 IMPORT_SECONDS = 15.0
-"""For which an import may keep what is due waiting."""
+"""How long an import may delay what is due."""
 _TICK_SECONDS = 0.2
 _WAKE = b"\0"
 _SO_TIMESTAMP = 29
-"""On Linux: a message tells when it was sent. Python has no name for it."""
+"""On Linux: a message holds the time when it was sent. Python has no name for this option."""
 _STOPPING = b"\nStopping; what is measured is kept. Once more ends at once.\n"
-_SHOW_CURSOR = "\x1b[?25h"
+_SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -65,18 +65,22 @@ class Interruption:
     """What is due to be raised in this process's main thread."""
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        """Make nothing due, as before the first watch."""
         self.is_watched = False
         self.is_broken = False
-        """Whether what is left in this process can no longer be ended in good order, such as a Ray that died."""
+        """Whether this process can no longer end in good order, for instance because Ray died."""
         self._due: Callable[[], BaseException] | None = None
         self._raised_at = -math.inf
         self._deferrals = 0
         self._import_seen_at: float | None = None
-        """When an import first kept what is due waiting."""
+        """When an import first delayed what is due."""
         self._signal: int | None = None
-        self._told: int | None = None
-        """The signal that the terminal knows of."""
-        self._told_at = 0.0
+        self._announced: int | None = None
+        """The signal that was written to the terminal."""
+        self._announced_at = 0.0
         self._raised: type[BaseException] | None = None
         self._limit: _Limit | None = None
         self._handlers: dict[int, Callable[[int, FrameType | None], None]] = {}
@@ -92,9 +96,10 @@ class Interruption:
         if self.is_watched or threading.current_thread() is not threading.main_thread():
             yield
             return
-        self.__init__()  # type: ignore[misc]
+        self._forget()
         watched = [signum for signum in SIGNALS if signals and signal.getsignal(signum) is not signal.SIG_IGN]
-        self._handlers = {signal.SIGALRM: self._on_alarm, **dict.fromkeys(watched, self._on_signal)}
+        self._handlers = dict.fromkeys(watched, self._on_signal)
+        self._handlers[signal.SIGALRM] = lambda signum, frame: self._raise()
         before = {signum: signal.getsignal(signum) for signum in self._handlers}
         reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         writer.setblocking(False)
@@ -114,7 +119,7 @@ class Interruption:
             for signum, handler in before.items():
                 signal.signal(signum, handler or signal.SIG_DFL)
             signal.set_wakeup_fd(pipe_before)
-            with suppress(OSError):  # So many signals came that it wakes anyway.
+            with suppress(OSError):  # The pipe is full of signals, so the thread wakes anyway.
                 writer.send(_WAKE)
             watcher.join()
             reader.close()
@@ -138,11 +143,11 @@ class Interruption:
 
     @property
     def exit_code(self) -> int:
-        """Return what the process is to end with after a signal; after Ctrl-C, if nobody watched for one."""
+        """Return the exit code for the signal that came; for Ctrl-C, if none was watched."""
         return 128 + (self._signal or signal.SIGINT)
 
     def led_to(self, error: BaseException) -> bool:
-        """Return whether an error is how a signal ended the sweep, whatever a library made of it."""
+        """Return whether a signal caused an error, whatever a library made of it."""
         return self.is_signalled or isinstance(error, KeyboardInterrupt)
 
     def check(self) -> None:
@@ -157,8 +162,8 @@ class Interruption:
             self._wake()
 
     def heard(self) -> None:
-        """Note that what was raised has been caught by who was meant to."""
-        if self._due is TimeLimitExceeded:  # Whoever caught it may take a while within the block.
+        """Note that the code it was meant for has caught what was raised."""
+        if self._due is TimeLimitExceeded:  # The code that caught it may take a while within the block.
             self._limit = None
         self._due = None
 
@@ -203,7 +208,7 @@ class Interruption:
                 cleanup()
         with suppress(Exception):
             if sys.stdout.isatty():
-                os.write(sys.stdout.fileno(), _SHOW_CURSOR.encode())  # A live view hides it.
+                os.write(sys.stdout.fileno(), _SHOW_CURSOR)  # A live view hides it.
         os._exit(exit_code)
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
@@ -212,20 +217,17 @@ class Interruption:
             self._due = partial(Interrupted, signum)
             self._raise()
 
-    def _on_alarm(self, signum: int, frame: FrameType | None) -> None:
-        self._raise()
-
     def _raise(self) -> None:
         if self._due is TimeLimitExceeded and (self._limit is None or self._limit.seconds_left > 0):
-            self._due = None  # The trial ended while its limit was being noticed.
+            self._due = None  # The trial ended just before this thread noticed its limit.
         if self._due is not None and not self._deferrals and not self._must_wait_for_import():
             self._raised_at = time.monotonic()
             error = self._due()
-            self._raised = type(error)  # Not itself: it holds the frames of a trial, and so its model.
+            self._raised = type(error)  # Not the error itself: it holds the frames of a trial, and so its model.
             raise error
 
     def _on_unraisable(self, before: Callable[[sys.UnraisableHookArgs], object], args: sys.UnraisableHookArgs) -> None:
-        """Say nothing of what Python dropped and is raised again, nor of what is left while a sweep ends."""
+        """Stay silent about what Python dropped and is raised again, and about leftovers while a sweep ends."""
         if self._due is not None and args.exc_type is self._raised:
             self._raised_at = -math.inf  # Nobody heard it.
         elif not self.is_signalled:
@@ -245,21 +247,26 @@ class Interruption:
         before = time.monotonic()
         while self.is_watched:
             if select.select([reader], [], [], _TICK_SECONDS)[0]:
-                self._count(*_message(reader))
+                self._count(reader)
             now = time.monotonic()
             self._tick(now, now - before)
             before = now
 
-    def _count(self, signum: int, sent_at: float) -> None:
+    def _count(self, reader: socket.socket) -> None:
+        """Announce the first signal, and end the process at the second one."""
+        data, about, _, _ = reader.recvmsg(1, 64)
+        # The time when it was sent: under load this thread reads it later.
+        seconds, microseconds = struct.unpack("ll", about[0][2]) if about else (time.time(), 0)
+        signum, sent_at = data[0], seconds + microseconds / 1e6
         if signum not in SIGNALS:
             return
-        if self._told is None:
-            self._told, self._told_at = signum, sent_at
+        if self._announced is None:
+            self._announced, self._announced_at = signum, sent_at
             with suppress(OSError):
                 os.write(2, _STOPPING)
-        elif sent_at - self._told_at > SAME_SECONDS and signum != signal.SIGHUP:
-            # One terminal that closes sends several of those: its shell passes them on.
-            self.end_at_once(128 + self._told)
+        elif sent_at - self._announced_at > SAME_SECONDS and signum != signal.SIGHUP:
+            # A terminal that closes sends several SIGHUP: its shell passes them on.
+            self.end_at_once(128 + self._announced)
 
     def _tick(self, now: float, seconds: float) -> None:
         limit = self._limit  # The main thread may put another in its place meanwhile.
@@ -270,13 +277,6 @@ class Interruption:
                 self._raised_at = -math.inf
         if self._due is not None and not self._deferrals and now - self._raised_at > AGAIN_SECONDS:
             self._wake()
-
-
-def _message(reader: socket.socket) -> tuple[int, float]:
-    """Return the number of the next signal and when it came, which under load is not when this thread reads of it."""
-    data, about, _, _ = reader.recvmsg(1, 64)
-    seconds, microseconds = struct.unpack("ll", about[0][2]) if about else (time.time(), 0)
-    return data[0], seconds + microseconds / 1e6
 
 
 def is_importing() -> bool:
@@ -290,4 +290,4 @@ def is_importing() -> bool:
 
 
 INTERRUPTION = Interruption()
-"""This process's: it has one set of signal handlers."""
+"""The one of this process, which has one set of signal handlers."""

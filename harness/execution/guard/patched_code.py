@@ -1,4 +1,4 @@
-"""What is patched: functions of classes and modules that all plugins of a process use, and that are not the first ones.
+"""Patched code: functions of classes and modules that all plugins of a process use, and that were replaced.
 
 Listed are torch's modules, tensors and optimisers with all that derives from them (every model's class), what stands in
 `torch`, `torch.nn.functional` and `torch.nn.init`, and Lethe's own modules and plugins. Anything is first seen at the
@@ -55,23 +55,19 @@ def set_patches(wanted: Patches) -> None:
 
 @lru_cache(maxsize=1)
 def _see(modules: int) -> None:
-    """Take note of what is new, now that there are so many modules."""
+    """Note the namespaces that are new; the argument makes the cache ask again after each import."""
     for namespace in _namespaces():
         if namespace not in _FIRST:
             _FIRST[namespace] = dict(vars(namespace))
 
 
 def _acts(namespace: Namespace, name: str, before: object) -> bool:
-    """Return whether the name was that of a function, which a class may have inherited."""
+    """Return whether the name belonged to a function, which a class may have inherited."""
     if before is _ABSENT and isinstance(namespace, type):
         before = next((vars(base)[name] for base in namespace.__mro__[1:] if name in vars(base)), _ABSENT)
-    return _is_code(before)
-
-
-def _is_code(value: object) -> bool:
-    # Not classes: torch puts another one in a name of its own as the default dtype changes.
-    is_function = callable(value) and not isinstance(value, type)
-    return is_function or isinstance(value, classmethod | staticmethod | property)
+    # Classes do not count: torch replaces one of its own when the default dtype changes.
+    is_function = callable(before) and not isinstance(before, type)
+    return is_function or isinstance(before, classmethod | staticmethod | property)
 
 
 def _namespaces() -> Iterator[Namespace]:
@@ -89,7 +85,7 @@ def _namespaces() -> Iterator[Namespace]:
             held = vars(module).copy().values()  # Another thread may be importing.
             classes |= {one for one in held if isinstance(one, type) and _is_ours(one.__module__)}
     for one in classes:
-        # A class that a function made is nobody else's, and goes when that is over.
+        # A class that a function made belongs to that function alone, and goes with it.
         if vars(sys.modules.get(one.__module__, torch)).get(one.__name__) is one:
             yield one
 

@@ -18,7 +18,7 @@ from harness.contracts import Sample
 
 Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
-"""Marks of a generated word: filled where the reference has the same word at the same position."""
+"""Marks for a generated word: filled if the reference has the same word at the same position."""
 LOG_LINES = 40
 _KEPT = "`report: {samples: plain}` keeps it"
 _WITHHELD = f"its message may quote the forget set; {_KEPT}."
@@ -28,7 +28,7 @@ _TYPE = re.compile(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit|Warn
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
 _FATAL = re.compile(r"Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction)$")
 _MOST_EXCEPTIONS = 20
-"""Of one failure, causes and groups counted."""
+"""The most exceptions that are shown of one failure, including causes and members of groups."""
 
 
 def sample_for_report(sample: Sample, policy: Policy) -> dict[str, str]:
@@ -56,31 +56,35 @@ def failure_for_report(error: BaseException, policy: Policy) -> tuple[str, list[
     """Return what is recorded of an exception: a sentence, and the last lines of its log.
 
     Under `redacted` a message is kept only where Lethe's own code wrote it. Libraries and plugins quote what they
-    work on, in messages, notes and causes, so of theirs only the types are kept, and where in the code they rose.
+    work on, in messages, notes and causes, so only their types are kept, and where in the code they were raised.
 
     Example:
         >>> sentence, _ = failure_for_report(ValueError("Her name is Ann Lee"), "redacted")
         >>> sentence
         'ValueError: its message may quote the forget set; `report: {samples: plain}` keeps it.'
     """
-    for told in (_plain, _redacted) if policy == "plain" else (_redacted,):
+    for describe in (_with_message, _redacted) if policy == "plain" else (_redacted,):
         with suppress(Exception):  # A plugin's own exception can do anything when it is looked at.
-            return told(error)
+            return describe(error)
     return f"Exception: {_WITHHELD}", []
 
 
-def _plain(error: BaseException) -> tuple[str, list[str]]:
+def _with_message(error: BaseException) -> tuple[str, list[str]]:
     lines = "".join(traceback.format_exception(error)).splitlines()[-LOG_LINES:]
     return f"{type(error).__name__}: {error}", [*lines, *_log_of(error)]
 
 
 def _redacted(error: BaseException) -> tuple[str, list[str]]:
-    lines = _positions(error)[-LOG_LINES:]
+    lines: list[str] = []  # In the order of a traceback: the cause first.
+    for related in reversed(list(_related(error))):
+        lines.append(f"{_type_name(related)}:")
+        lines += [f"  {where}" for where in _positions(related)]
+    lines = lines[-LOG_LINES:]
     if _is_own(error):
         return f"{type(error).__name__}: {error}", [*lines, *_log_of(error)]
-    at = [where for code, line in _frames(error) if (where := position(code, line))]
-    place = f"raised at {at[-1]}; " if at else ""
-    return f"{_type_name(error)}: {place}{_WITHHELD}", lines
+    positions = _positions(error)
+    raised_at = f"raised at {positions[-1]}; " if positions else ""
+    return f"{_type_name(error)}: {raised_at}{_WITHHELD}", lines
 
 
 def _log_of(error: BaseException) -> list[str]:
@@ -112,8 +116,8 @@ def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
     kept = []
     for line in lines:
         frame = _FRAME.match(line)
-        if frame and (place := _place(frame[1])):
-            kept.append(f"{place}, line {frame[2]}")
+        if frame and (file := _path_in_package(frame[1])):
+            kept.append(f"{file}, line {frame[2]}")
         elif _FATAL.match(line):
             kept.append(line)
     left_out = len(lines) - len(kept)
@@ -125,21 +129,14 @@ def _is_own(error: BaseException) -> bool:
     """Return whether Lethe's own code wrote the message: a plugin may raise, or subclass, Lethe's errors too."""
     if vars(errors).get(type(error).__name__) is not type(error):
         return False
-    frames = _frames(error)
-    return not frames or frames[-1][0].co_filename.startswith(_OWN)
-
-
-def _frames(error: BaseException) -> list[tuple[CodeType, int]]:
-    return [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return not frames or frames[-1].f_code.co_filename.startswith(_OWN)
 
 
 def _positions(error: BaseException) -> list[str]:
-    """Return where an exception and all that led to it rose, as a traceback has them: the cause first."""
-    lines: list[str] = []
-    for related in reversed(list(_related(error))):
-        lines.append(f"{_type_name(related)}:")
-        lines += [f"  {where}" for code, line in _frames(related) if (where := position(code, line))]
-    return lines
+    """Return the positions in files that an exception's traceback passes."""
+    positions = [position(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return [where for where in positions if where]
 
 
 def _related(error: BaseException) -> Iterator[BaseException]:
@@ -167,11 +164,11 @@ def _type_name(error: BaseException) -> str:
 
 def position(code: CodeType, line: int) -> str:
     """Return a position in the code, '' where that is in no file."""
-    place = _place(code.co_filename)
-    return f"{place}, line {line}, in {code.co_name}" if place else ""
+    file = _path_in_package(code.co_filename)
+    return f"{file}, line {line}, in {code.co_name}" if file else ""
 
 
-def _place(file: str) -> str:
+def _path_in_package(file: str) -> str:
     """Return a file's path within its package; '' if there is no such file: generated code may be called anything."""
     try:
         path = Path(file)

@@ -16,12 +16,12 @@ from harness.errors import TrialError
 from harness.execution.guard.interruption import INTERRUPTION
 
 _GRACE_SECONDS = 1.0
-"""In which a thread that is about to end may do so."""
+"""How long a thread that is about to end may take."""
 
 
 @contextmanager
 def no_thread_left(plugin: str) -> Iterator[None]:
-    """Run a plugin inside, or a method up to where it gives out a model, `plugin` being its name for people.
+    """Run a plugin inside, or a method until it yields a model; `plugin` is its name for people.
 
     Raises:
         TrialError: A thread that it started still runs, beside what is measured next, and would keep the process from
@@ -33,19 +33,16 @@ def no_thread_left(plugin: str) -> Iterator[None]:
     for left in set(_keeping_alive()) - before:
         left.join(max(0.0, until - time.monotonic()))
         if left.is_alive():
+            from harness.execution.guard.redaction import position
+
+            # Where its code is; a thread's name is the plugin's, and may be anything.
+            code = getattr(getattr(left, "_target", None), "__code__", None) or type(left).run.__code__
+            where = position(code, code.co_firstlineno)
             raise TrialError(
-                f"{plugin} left a thread behind{_runs(left)}, which would go on beside what is measured and keep the "
-                "process from ending: join it before you yield or return, or start it with daemon=True."
+                f"{plugin} left a thread behind{f' ({where})' if where else ''}, which would go on beside what is "
+                "measured and keep the process from ending: join it before you yield or return, or start it with "
+                "daemon=True."
             )
-
-
-def _runs(thread: threading.Thread) -> str:
-    """Return which code a thread runs; its name is the plugin's, and may be anything."""
-    from harness.execution.guard.redaction import position
-
-    code = getattr(getattr(thread, "_target", None), "__code__", None) or type(thread).run.__code__
-    where = position(code, code.co_firstlineno)
-    return f" ({where})" if where else ""
 
 
 def _keeping_alive() -> list[threading.Thread]:
@@ -60,10 +57,10 @@ def _keeping_alive() -> list[threading.Thread]:
 
 
 def leave(exit_code: int) -> NoReturn:
-    """End the process, also where a plugin's thread would go on or something of it is beyond a good end."""
+    """End the process, even if a plugin's thread would go on or the process cannot end in good order."""
     if not _keeping_alive() and not INTERRUPTION.is_broken:
         sys.exit(exit_code)
-    if not INTERRUPTION.is_broken:  # Ray's own would wait for what is dead.
+    if not INTERRUPTION.is_broken:  # Ray's exit handlers would wait for dead processes.
         atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""How long a trial may run: what is said of one that ran longer, and clocks of those that run elsewhere."""
+"""How long a trial may run: the message for one that ran longer, and clocks for those in other processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.specs import TimeLimit, TrialSpec
 
 
 def seconds_of(spec: TrialSpec) -> float | None:
-    """Return how long a trial may run; None: as long as it likes."""
+    """Return how long a trial may run; None means without limit."""
     return None if spec.time_limit is None else spec.time_limit.minutes * 60
 
 
@@ -38,7 +38,7 @@ def longer(one: TimeLimit | None, other: TimeLimit | None) -> TimeLimit | None:
 
 
 class Clocks:
-    """Tells which of several jobs ran longer than they may.
+    """Clocks that show which of several jobs ran longer than they may.
 
     Time in which the process itself was stopped does not count.
     """
@@ -49,13 +49,13 @@ class Clocks:
         self._left: dict[str, float] = {}
 
     def start(self, job: str, seconds: float | None) -> None:
-        """Begin to count, unless the job may run as long as it likes."""
+        """Start to count, unless the job has no limit."""
         if seconds is not None:
             self.overdue()
             self._left[job] = seconds
 
     def stop(self, job: str) -> None:
-        """Count no longer."""
+        """Stop to count."""
         self._left.pop(job, None)
 
     def overdue(self) -> list[str]:

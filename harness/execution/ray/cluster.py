@@ -1,4 +1,4 @@
-"""Every node of a cluster looked at before anything starts: it must have what the driver has."""
+"""Checks every node of a cluster before anything starts: it must have what the driver has."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ import ray  # noqa: E402
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
 ANSWER_SECONDS = 300.0
-"""A node has for its answer: it starts a process, which imports torch."""
+"""How long a node may take to answer: it starts a process, which imports torch."""
 
 
 @contextmanager
 def cluster_checked(file: str, folders: Folders, specs: Sequence[TrialSpec]) -> Iterator[Folders]:
-    """Ask every node; the value is what nodes that join later, and are new in a later session, are checked against.
+    """Check every node; the value is what nodes that join later are checked against.
 
     Args:
         file: The sweep file, for the message.
-        folders: To be the same on every node.
+        folders: Those that every node must share.
         specs: What is to run there.
 
     Raises:
@@ -40,29 +40,30 @@ def cluster_checked(file: str, folders: Folders, specs: Sequence[TrialSpec]) -> 
         StorageError: A folder cannot be written.
     """
     with marked(folders, specs) as checked:
-        if faults := _faults(checked):
+        if faults := _node_faults(checked):
             raise ConfigError(file, faults)
         yield checked
 
 
-def _faults(folders: Folders) -> list[Fault]:
+def _node_faults(folders: Folders) -> list[Fault]:
     with INTERRUPTION.watched(), temporary_folder() as temporary, ray_session(temporary), ray_watched():
-        nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
-        asked = {
-            node: ray.remote(node_faults)
-            .options(num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
-            .remote(folders, node)
-            for node in nodes
-        }
+        asked = {}
+        for node in _alive_nodes():
+            on_node = NodeAffinitySchedulingStrategy(node, soft=False)
+            task = ray.remote(node_faults).options(num_cpus=0, max_retries=0, scheduling_strategy=on_node)
+            asked[node] = task.remote(folders, node)
         ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER_SECONDS)
-        clauses = {node: _answer(asked[node]) or unanswered(folders, node) for node in nodes}
-        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}  # What left meanwhile runs nothing.
-        return [
-            Fault(f"node {node_label(about['NodeManagerAddress'], about['NodeManagerHostname'])}", f"it {clause}.")
-            for node, about in nodes.items()
-            if node in alive
-            for clause in clauses[node]
-        ]
+        clauses = {node: _answer(answer) or unanswered(folders, node) for node, answer in asked.items()}
+        faults = []
+        for node, label in _alive_nodes().items():  # A node that left meanwhile runs nothing.
+            faults += [Fault(f"node {label}", f"it {clause}.") for clause in clauses.get(node, ())]
+        return faults
+
+
+def _alive_nodes() -> dict[str, str]:
+    """Return each node's id, and what people call it."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return {node["NodeID"]: node_label(node["NodeManagerAddress"], node["NodeManagerHostname"]) for node in alive}
 
 
 def _answer(asked: Any) -> list[str]:

@@ -1,12 +1,11 @@
-"""What may happen to Ray itself while trials run: one of its own processes dies, or a whole machine."""
+"""Faults of Ray itself while trials run: one of its own processes dies, or a whole machine."""
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,13 +20,13 @@ set_ray_environment()
 import ray  # noqa: E402
 
 LOOK_SECONDS = 0.5
-"""Between two looks at Ray's processes."""
+"""The time between two looks at Ray's processes."""
 UNREACHABLE_LOOKS = 20
-"""As many in a row that do not reach a cluster's head, and it is taken for dead."""
+"""After this many failed looks in a row, a cluster's head counts as dead."""
 PATIENCE_SECONDS = 20.0
-"""In which the main thread must have noticed; it may be waiting for what will never answer."""
+"""How long the main thread may take to notice: it may wait for a process that will never answer."""
 _ESSENTIAL = {"gcs_server": "Ray's control service (gcs_server)", "raylet": "Ray's scheduler (raylet)"}
-_CONTINUES = "What is measured is kept: run the same command again to continue."
+CONTINUES = "What is measured is kept: run the same command again to continue."
 _DEATH = re.compile(r"^The (actor|worker|node)\b|\b(actor|worker|node) (has )?(died|crashed)", re.IGNORECASE)
 
 
@@ -37,41 +36,24 @@ def is_death(report: list[str]) -> bool:
 
 
 @contextmanager
-def starting() -> Iterator[None]:
-    """Start Ray, or join a cluster, inside.
-
-    Raises:
-        ExecutorError: It could not be done.
-    """
-    try:
-        yield
-    except Exception as error:
-        if IS_LOCAL and isinstance(error, OSError):  # A fault of its folder, of which others tell.
-            raise
-        what = "Ray did not start" if IS_LOCAL else f"the cluster at {os.environ['RAY_ADDRESS']} could not be joined"
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise ExecutorError(f"{what}: {reason}. {_CONTINUES}") from error
-
-
-@contextmanager
 def ray_watched() -> Iterator[None]:
-    """Meanwhile look whether Ray lives.
+    """Watch meanwhile whether Ray lives.
 
     Raises:
         ExecutorError: It died.
     """
     over, noticed = threading.Event(), threading.Event()
-    find = _local_death if IS_LOCAL else _Head().death
-    died: list[str] = []
+    look = _local_death if IS_LOCAL else _Head().death
+    sentences: list[str] = []
 
     def watch() -> None:
         while not over.wait(LOOK_SECONDS):
-            if what := find():
-                died.append(what)
+            if death := look():
+                sentences.append(f"{death} while the sweep ran. {CONTINUES}")
                 noticed.set()
-                INTERRUPTION.raise_in_main(partial(ExecutorError, _sentence(what)))
+                INTERRUPTION.raise_in_main(partial(ExecutorError, sentences[0]))
                 if not over.wait(PATIENCE_SECONDS) and INTERRUPTION.is_watched:
-                    tell(f"\nExecutorError: {_sentence(what)}", is_error=True)
+                    tell(f"\nExecutorError: {sentences[0]}", is_error=True)
                     INTERRUPTION.end_at_once(1)
                 return
 
@@ -79,24 +61,20 @@ def ray_watched() -> Iterator[None]:
     watcher.start()
     try:
         yield
-        if died:
-            raise ExecutorError(_sentence(died[0]))
+        if sentences:
+            raise ExecutorError(sentences[0])
     except ExecutorError:
         raise
     except Exception as error:
         if not noticed.wait(3 * LOOK_SECONDS):
             raise
-        raise ExecutorError(_sentence(died[0])) from error  # What Tune raises is how it noticed.
+        raise ExecutorError(sentences[0]) from error  # Tune raised because Ray died.
     finally:
         over.set()
         watcher.join()
-        if died:
+        if sentences:
             INTERRUPTION.heard()
             INTERRUPTION.is_broken = True
-
-
-def _sentence(what: str) -> str:
-    return f"{what} while the sweep ran. {_CONTINUES}"
 
 
 def _local_death() -> str | None:
@@ -110,7 +88,7 @@ def _local_death() -> str | None:
 
 
 class _Head:
-    """A cluster's head, as seen from here."""
+    """The head of a cluster."""
 
     def __init__(self) -> None:
         self._address = str(ray.get_runtime_context().gcs_address)
@@ -124,25 +102,8 @@ class _Head:
             self._missed = 0
         except OSError:
             self._missed += 1
-        return (
-            f"the cluster's head ({self._address}) could not be reached" if self._missed > UNREACHABLE_LOOKS else None
-        )
-
-
-def shut_down(kill: Callable[[], None], error: BaseException | None) -> None:
-    """End Ray in good order; where it is dead, or nobody waits for it, by killing what is left of it.
-
-    Args:
-        kill: Kills every process of a local Ray.
-        error: What ended the sweep, if anything did.
-    """
-    is_signalled = INTERRUPTION.is_signalled
-    if not isinstance(error, ExecutorError) and not (is_signalled and IS_LOCAL):
-        ray.shutdown()
-        return
-    INTERRUPTION.is_broken = True
-    if IS_LOCAL:
-        kill()
+        is_lost = self._missed > UNREACHABLE_LOOKS
+        return f"the cluster's head ({self._address}) could not be reached" if is_lost else None
 
 
 def last_words(temporary: Path, pid: str) -> list[str]:

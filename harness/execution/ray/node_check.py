@@ -1,4 +1,4 @@
-"""Whether a node of a cluster has the sweep's own folders, and what decides numbers as the driver has it.
+"""Checks that a node of a cluster has the sweep's folders, and the same inputs as the driver.
 
 The driver leaves a marker, a small file, in the results and in the artifacts folder. A node that reads it there has
 the same folders, and answers with a file beside it, which the driver then sees. The markers stay while the sweep runs:
@@ -16,19 +16,19 @@ from pathlib import Path
 
 from harness.base.files import remove, write_whole
 from harness.errors import StorageError
+from harness.execution.environment import input_differences, inputs_of
 from harness.execution.job import Folders, NodeMarker
-from harness.execution.node_inputs import input_differences, inputs_of
 from harness.specs import TrialSpec
 
 _WHAT = "the file by which a cluster's nodes know the folder"
 _SHARE = "put it on a path that all nodes share (--results names one)"
 _CHECKED: set[str] = set()
-"""Markers that this process found."""
+"""Markers of folders that this process has checked."""
 
 
 @contextmanager
 def marked(folders: Folders, specs: Sequence[TrialSpec]) -> Iterator[Folders]:
-    """Leave markers in both folders meanwhile; the value has what nodes are to be checked against.
+    """Keep markers in both folders meanwhile; the value has what nodes are checked against.
 
     Raises:
         StorageError: A folder cannot be written.
@@ -37,26 +37,26 @@ def marked(folders: Folders, specs: Sequence[TrialSpec]) -> Iterator[Folders]:
     made = [folder for folder in _both(folders).values() if not folder.exists()]
     try:
         for folder in _both(folders).values():
-            _remove_markers(folder, folders.results.name)  # What a killed driver of this sweep left.
+            _remove_markers(folder, folders.results.name)  # A killed driver of this sweep may have left some.
             write_whole(folder / _file(name), name, _WHAT)
         yield replace(folders, marker=NodeMarker(name, inputs_of(specs)))
     finally:
         for folder in _both(folders).values():
             _remove_markers(folder, folders.results.name)
         for folder in made:
-            with suppress(OSError):  # It is in use now.
+            with suppress(OSError):  # It is in use by now.
                 folder.rmdir()
 
 
 def node_faults(folders: Folders, node: str) -> list[str]:
-    """Return, on a node, what it has otherwise than the driver, as clauses; answer where its folders are the same.
+    """Return, on a node, how it differs from the driver, as clauses; answer in the folders that are the same.
 
     Args:
         folders: As `marked` made them.
         node: The node's id, in hexadecimal digits.
     """
-    marker = _marker_of(folders)
-    clauses = []
+    marker, clauses = folders.marker, []
+    assert marker is not None
     for what, folder in _both(folders).items():
         try:
             is_same = (folder / _file(marker.name)).read_text() == marker.name
@@ -73,10 +73,11 @@ def node_faults(folders: Folders, node: str) -> list[str]:
 
 
 def unanswered(folders: Folders, node: str) -> list[str]:
-    """Return, as clauses, in which folder a node's answer does not arrive; those that did are removed."""
-    clauses = []
+    """Return, as clauses, the folders in which a node's answer did not arrive; remove the answers that did."""
+    marker, clauses = folders.marker, []
+    assert marker is not None
     for what, folder in _both(folders).items():
-        answer = folder / _file(_marker_of(folders).name, node)
+        answer = folder / _file(marker.name, node)
         if not answer.is_file():
             clauses.append(f"writes to {folder}, and the driver sees nothing of it: {_SHARE}, the {what} folder")
         remove(answer)
@@ -84,14 +85,14 @@ def unanswered(folders: Folders, node: str) -> list[str]:
 
 
 def refusal(folders: Folders, node: str, label: str) -> str:
-    """Return, on a node where a job is to start, why it must not: a sentence, '' where all is as the driver has it.
+    """Return, on a node where a job is to start, why it must not: a sentence, '' if it may.
 
-    A process looks once. Without a marker, on one machine, there is nothing to look at.
+    A process checks once. On one machine there is no marker, and nothing to check.
 
     Args:
         folders: Of the sweep.
         node: The node's id.
-        label: What the sentence calls it.
+        label: The name of the node in the sentence.
     """
     if folders.marker is None or folders.marker.name in _CHECKED:
         return ""
@@ -100,11 +101,6 @@ def refusal(folders: Folders, node: str, label: str) -> str:
     if not clauses:
         _CHECKED.add(folders.marker.name)
     return f"NodeError: {label} {'; it '.join(clauses)}." if clauses else ""
-
-
-def _marker_of(folders: Folders) -> NodeMarker:
-    assert folders.marker is not None
-    return folders.marker
 
 
 def _both(folders: Folders) -> dict[str, Path]:

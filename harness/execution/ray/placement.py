@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from harness.specs import TrialSpec
 
 _OWN_SHARE = 0.01
-"""Of a CPU and a GPU, for a trial that waits while its workers train, and then measures with what they leave."""
+"""The share of a CPU and a GPU for a trial that waits while its workers train, and then measures."""
 _WORKERS_CPUS = 0.9
-"""Of the CPUs that the trial asks for: the rest is for Ray Train's own processes."""
+"""The share of the trial's CPUs that its workers get; the rest is for Ray Train's own processes."""
 _ROUNDING = 1e-9
 
 
@@ -29,8 +29,8 @@ def trial_resources(spec: TrialSpec) -> dict[str, float]:
         {'CPU': 0.01, 'GPU': 0.01}
     """
     if spec.engine.workers == 1:
-        return {"CPU": spec.cpus, **({"GPU": spec.gpus} if spec.gpus else {})}
-    return {"CPU": _OWN_SHARE, **({"GPU": _OWN_SHARE} if _is_shared(spec) else {})}
+        return _resources(spec.cpus, spec.gpus)
+    return _resources(_OWN_SHARE, _OWN_SHARE if _is_shared(spec) else 0)
 
 
 def worker_resources(spec: TrialSpec) -> dict[str, float]:
@@ -43,7 +43,7 @@ def worker_resources(spec: TrialSpec) -> dict[str, float]:
         {'CPU': 0.9, 'GPU': 0.99}
     """
     gpus = spec.gpus - _OWN_SHARE if _is_shared(spec) else spec.gpus
-    return {"CPU": spec.cpus * _WORKERS_CPUS, **({"GPU": gpus} if gpus else {})}
+    return _resources(spec.cpus * _WORKERS_CPUS, gpus)
 
 
 def trials_at_once(specs: Sequence[TrialSpec], has: Mapping[str, float]) -> int:
@@ -62,6 +62,10 @@ def trials_at_once(specs: Sequence[TrialSpec], has: Mapping[str, float]) -> int:
     room = [has.get("CPU", 1) / (workers * cpus)]
     room += [has.get("GPU", 0) / (workers * gpus)] if gpus else []
     return max(1, int(min(room) + _ROUNDING))
+
+
+def _resources(cpus: float, gpus: float) -> dict[str, float]:
+    return {"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}
 
 
 def _is_shared(spec: TrialSpec) -> bool:

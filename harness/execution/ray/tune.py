@@ -10,7 +10,6 @@ environment of its own processes; when the driver is killed, they end too.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -18,6 +17,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import WorkerDiedError
@@ -69,7 +69,7 @@ def run_with_ray(
         StorageError: The journal, or Ray's temporary folder, cannot be written.
         ExecutorError: Ray itself died.
     """
-    # Tune does not know of a trial's own workers: trials with as many are run together, and no others beside them.
+    # Tune does not know of a trial's own workers, so only trials with equally many run at the same time.
     specs = [*(job.spec for job in jobs), *(study.trial for study in studies)]
     for workers in sorted({spec.engine.workers for spec in specs}):
         alike = [job for job in jobs if job.spec.engine.workers == workers]
@@ -80,7 +80,7 @@ def run_with_ray(
 
 def _run_alike(queue: JobQueue, work: str) -> None:
     with temporary_folder() as temporary:
-        for _ in range(queue.most_attempts):  # Every session that ends early costs at least one of them.
+        for _ in range(queue.most_attempts):  # Every session that ends early uses up at least one of them.
             with ray_session(temporary) as has, ray_watched():
                 queue.capacity = has if IS_LOCAL else None
                 # Tune starts one worker after the other unless as many trials may be pending.
@@ -89,7 +89,7 @@ def _run_alike(queue: JobQueue, work: str) -> None:
                     _tuner(queue, temporary, work, trials_at_once(queue.specs, has)).fit()
                 except _RoomHeldError:
                     queue.put_running_back()
-                except RuntimeError as error:  # Tune breaks where a worker that was being started had to make room.
+                except RuntimeError as error:  # Tune breaks if a worker is stopped for memory while it starts.
                     if "low on memory" not in str(error) or not queue.lose_running(_SHORT_OF_MEMORY):
                         raise
             if queue.is_over():
@@ -99,11 +99,11 @@ def _run_alike(queue: JobQueue, work: str) -> None:
 
 
 class _RoomHeldError(Exception):
-    """A trial with workers was killed: what Ray Train reserved for them may be free again only in another session."""
+    """A trial with workers was killed: what Ray Train reserved for them may stay reserved in this session."""
 
 
 class _Search(Searcher):  # type: ignore[misc]
-    """Hands Tune one job after the other."""
+    """Gives Tune one job after the other."""
 
     def __init__(self, queue: JobQueue) -> None:
         super().__init__()
@@ -116,39 +116,38 @@ class _Search(Searcher):  # type: ignore[misc]
     def suggest(self, trial_id: str) -> dict[str, str] | str | None:
         job = self._queue.next()
         if job is not None:
-            return {"job": json.dumps(job.to_json())}  # As text, in which Tune looks for nothing to resolve.
+            return {"job": json.dumps(job.to_json())}  # As text, since Tune would resolve references in data.
         return str(Searcher.FINISHED) if self._queue.is_over() else None
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """Do nothing: `_Forward` hears of it too, and knows the trial."""
+        """Do nothing: `_Forward` gets this too, with the trial."""
 
     def save(self, checkpoint_path: str) -> None:
         """Do nothing: the journal is what a sweep resumes from."""
 
 
 class _Forward(tune.Callback):  # type: ignore[misc]
-    """Brings what happens to Tune's trials to the queue."""
+    """Reports what happens to Tune's trials to the queue."""
 
     def __init__(self, queue: JobQueue, temporary: Path) -> None:
         self._queue = queue
         self._temporary = temporary
         self._clocks = Clocks()
         self._running: dict[str, Trial] = {}
-        self._refused: set[str] = set()
-        """Jobs that are over, since their node must not run them."""
         self._died: dict[str, tuple[str, list[str]]] = {}
-        """Jobs of which a worker died: what is said of it, and the workers' last lines."""
+        """Jobs of which a worker died: the error, and the workers' last lines."""
         self._is_room_held = False
 
     def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
         return tune.Callback, ()
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        overdue = [self._running[name] for name in self._clocks.overdue()]
-        for job, trial in ((_job_of(trial.config), trial) for trial in overdue):
-            self._clocks.stop(job.name)
+        for name in self._clocks.overdue():
+            self._clocks.stop(name)
+            trial = self._running[name]
+            job = _job_of(trial.config)
             self._queue.exceed(job)
-            ray.kill(trial.temporary_state.ray_actor)  # It may hang where no signal reaches it.
+            ray.kill(trial.temporary_state.ray_actor)  # It may hang in code that no signal reaches.
             self._is_room_held |= job.spec.engine.workers > 1
         if self._is_room_held:
             raise _RoomHeldError
@@ -158,24 +157,22 @@ class _Forward(tune.Callback):  # type: ignore[misc]
     ) -> None:
         job = _job_of(trial.config)
         if "refusal" in result:
-            self._refused.add(job.name)
             self._queue.fail(job, result["refusal"])
-            return
-        if "died" in result:
+        elif "died" in result:
             self._died[job.name] = result["died"], result["log"]
-            return
-        event = Event(**result["event"])
-        if event.kind == "started":
-            self._running[job.name] = trial
-            self._clocks.start(job.name, seconds_of(job.spec))
-        self._queue.report(event)
+        else:
+            event = Event(**result["event"])
+            if event.kind == "started":
+                self._running[job.name] = trial
+                self._clocks.start(job.name, seconds_of(job.spec))
+            self._queue.report(event)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         job = _job_of(trial.config)
         self._clocks.stop(job.name)
         if job.name in self._died:
             self._lose(job, *self._died.pop(job.name))
-        elif job.name not in self._refused:
+        else:
             self._queue.finish(job)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -209,9 +206,6 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
     def name_of(trial: Trial) -> str:
         return _job_of(trial.config).name
 
-    def folder_of(trial: Trial) -> str:  # Of each attempt.
-        return f"{name_of(trial)}-{trial.trial_id}"
-
     return tune.Tuner(
         tune.with_resources(trainable, resources),
         tune_config=tune.TuneConfig(
@@ -220,7 +214,7 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
             max_concurrent_trials=at_once or None,
             reuse_actors=all(spec.gpus == 0 for spec in queue.specs),
             trial_name_creator=name_of,
-            trial_dirname_creator=folder_of,
+            trial_dirname_creator=lambda trial: f"{name_of(trial)}-{trial.trial_id}",  # Of each attempt.
         ),
         run_config=tune.RunConfig(
             name="tune",
@@ -244,17 +238,15 @@ def _run_job(work: str, job: Job, folders: Folders) -> None:
             return
         job = replace(job, node=label)
     torch.set_num_threads(max(1, job.spec.cpus))
-    module, _, function = work.partition(":")
-    run = getattr(importlib.import_module(module), function)
     try:
-        run(job, folders, lambda event: tune.report({"event": event.to_json()}))
+        resolve_name(work)(job, folders, lambda event: tune.report({"event": event.to_json()}))
     except WorkerDiedError as error:
-        told, log = failure_for_report(error, job.spec.samples)
-        tune.report({"died": told, "log": log})
+        sentence, log = failure_for_report(error, job.spec.samples)
+        tune.report({"died": sentence, "log": log})
 
 
 def _postmortem(trial: Trial, temporary: Path, policy: Policy) -> tuple[str, list[str], bool]:
-    """Return why a job did not end well, its worker's last lines as far as they may be kept, and whether that died."""
+    """Return why a job failed, its worker's last lines as far as they may be kept, and whether the worker died."""
     text = re.sub(r"\x1b\[\d+m", "", Path(trial.error_file).read_text(errors="replace"))
     report = [line for line in text.splitlines()[1:] if line.strip(" ^")]
     if "low on memory" in text:

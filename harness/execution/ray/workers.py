@@ -2,12 +2,11 @@
 
 Only training is distributed. Every worker runs the same code on its share of each global batch; the
 first one writes what came out, as plain weights, into a folder that the trial reads. Each worker's
-failure ends the job, and so the trial, which then tells the last lines of the workers' logs.
+failure ends the job, and so the trial, whose error then has the last lines of the workers' logs.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 import tempfile
@@ -16,11 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import TrialError, WorkerDiedError
-from harness.execution.guard.redaction import Policy, line_for_report, log_for_report
-from harness.execution.node_inputs import NodeInputs, input_differences, inputs_of
+from harness.execution.environment import NodeInputs, input_differences, inputs_of
+from harness.execution.guard.redaction import line_for_report, log_for_report
 from harness.execution.ray.placement import worker_resources
 from harness.execution.ray.session import node_label
 from harness.execution.ray_settings import set_ray_environment
@@ -35,11 +35,11 @@ from ray.train.torch import TorchConfig, TorchTrainer  # noqa: E402
 from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend  # noqa: E402
 
 WORKER_LOG_LINES = 5
-"""Of each worker's log, shown when one of them fails."""
+"""How many lines of each worker's log are shown when one of them fails."""
 POLL_SECONDS = 1.0
-"""Between two looks at what the first worker reports."""
+"""The time between two looks at what the first worker reports."""
 _PROGRESS_FILE, _NODE, _UNLIKE = "progress", ".node", ".unlike"
-"""Files beside the logs: what the first worker reports, where each one ran, and what its node has otherwise."""
+"""Files beside the logs: what the first worker reports, where each one ran, and how its node differs."""
 
 
 def run_on_workers(
@@ -64,7 +64,7 @@ def run_on_workers(
     session = ray._private.worker._global_node.get_session_dir_path()
     with (
         tempfile.TemporaryDirectory(prefix=".workers-", dir=folder) as name,
-        # It goes with Ray's own temporary folder, where the trial is killed.
+        # If the trial is killed, it goes with Ray's own temporary folder.
         tempfile.TemporaryDirectory(prefix="group-", dir=session) as meeting,
     ):
         logs = Path(name)
@@ -78,7 +78,7 @@ def run_on_workers(
                 "logs": name,
                 "inputs": None if _is_on_loopback() else inputs_of([spec]),
             },
-            # Where Ray has this machine alone to itself, so have the workers.
+            # If Ray runs on this machine only, so do the workers.
             torch_config=_OnLoopback(store=f"{meeting}/store") if _is_on_loopback() else TorchConfig(),
             scaling_config=train.ScalingConfig(
                 num_workers=spec.engine.workers,
@@ -93,10 +93,7 @@ def run_on_workers(
         except train.TrainingFailedError as error:
             if unlike := [file.read_text(encoding="utf-8") for file in sorted(logs.glob(f"*{_UNLIKE}"))]:
                 raise TrialError(f"a worker of {spec.engine} did not start: {unlike[0]}.") from error
-            kind = WorkerDiedError if _is_of_a_death(error) else TrialError
-            failed = kind(f"a worker of {spec.engine} failed: {_last_line(error, spec.samples)}")
-            failed.log = tuple(_log_ends(logs, spec.samples))
-            raise failed from error
+            raise _failure(error, spec, logs) from error
         return tuple((logs / f"{rank}{_NODE}").read_text(encoding="utf-8") for rank in range(spec.engine.workers))
 
 
@@ -158,8 +155,7 @@ def _run_worker(config: dict[str, Any]) -> None:
             with (logs / _PROGRESS_FILE).open("a", encoding="utf-8") as stream:
                 stream.write(f"{message}\n")
 
-    module, _, function = config["work"].partition(":")
-    getattr(importlib.import_module(module), function)(spec, config["data"], Path(config["folder"]), progress)
+    resolve_name(config["work"])(spec, config["data"], Path(config["folder"]), progress)
 
 
 @contextmanager
@@ -184,27 +180,21 @@ def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator
         follower.join()
 
 
-def _log_ends(logs: Path, policy: Policy) -> list[str]:
-    """Return the last lines of every worker's log, as far as this machine can read them and they may be recorded."""
-    lines = []
+def _failure(error: train.TrainingFailedError, spec: TrialSpec, logs: Path) -> TrialError:
+    """Return the failure, with the last lines of every worker's log that this machine can read and may record."""
+    failures = list(getattr(error, "worker_failures", {}).values())
+    text = str(failures[0] if failures else error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "worker process has died" in text:
+        reason = "its process ended before its work did: killed, for want of memory perhaps, or crashed"
+    else:
+        reason = line_for_report(lines[-1], spec.samples) if lines else type(error).__name__
+    causes = [getattr(failure, "health_check_failure", failure) for failure in failures]
+    has_died = any(isinstance(cause, ray.exceptions.RayActorError) for cause in causes)
+    failed = (WorkerDiedError if has_died else TrialError)(f"a worker of {spec.engine} failed: {reason}")
     for log in sorted(logs.glob("*.log")):
         if log.is_file():
-            text = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] != ":"]
-            ends = log_for_report(text[-WORKER_LOG_LINES:], policy)
-            lines += [f"worker {log.stem}: {line}" for line in ends or ["(its log is empty)"]]
-    return lines
-
-
-def _is_of_a_death(error: train.TrainingFailedError) -> bool:
-    failures = getattr(error, "worker_failures", {}).values()
-    causes = [getattr(failure, "health_check_failure", failure) for failure in failures]
-    return any(isinstance(cause, ray.exceptions.RayActorError) for cause in causes)
-
-
-def _last_line(error: BaseException, policy: Policy) -> str:
-    failures = getattr(error, "worker_failures", {})
-    text = str(next(iter(failures.values()), error))
-    if "worker process has died" in text:
-        return "its process ended before its work did: killed, for want of memory perhaps, or crashed"
-    lines = [line for line in text.splitlines() if line.strip()]
-    return line_for_report(lines[-1].strip(), policy) if lines else type(error).__name__
+            written = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] != ":"]
+            ends = log_for_report(written[-WORKER_LOG_LINES:], spec.samples)
+            failed.log += tuple(f"worker {log.stem}: {line}" for line in ends or ["(its log is empty)"])
+    return failed

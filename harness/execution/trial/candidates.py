@@ -1,84 +1,83 @@
-"""One candidate of a study, here and now: erase with its settings, probe on the way, and journal what was seen."""
+"""Runs one candidate of a study: erase with its settings, probe on the way, and journal what was seen.
+
+A probe is two forward passes of a model, over the selection half of the forget set and over validation texts.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import replace
 
-from harness.contracts import ErasedModel
+import numpy as np
+
+from harness.contracts import Checkpoint, ErasedModel, Model, Sequences
 from harness.errors import StorageError
 from harness.execution.guard.failure import failure
 from harness.execution.guard.redaction import failure_for_report
-from harness.execution.job import CandidateTask, Event, Folders, Job, Watcher
+from harness.execution.job import CandidateTask, Event, Folders, Job, Seen, Watcher
 from harness.execution.trial.erasing import erase
-from harness.execution.trial.inputs import clear_shared, validation_set
-from harness.execution.trial.probing import asked_for, probe, selection_set, shared_probe
-from harness.plans import StudySpec
+from harness.execution.trial.inputs import clear_shared, device_of, forget_set, validation_set
+from harness.models.loading import load_model
+from harness.plans import StudySpec, Target
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE, Candidate
-from harness.records.studies import Probe, is_outside
-from harness.specs import TrialSpec
+from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE
+from harness.records.studies import is_outside
+from harness.specs import RETRAINED, TrialSpec
+from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.scoring import memorization_accuracy, own_perplexity
 
-
-@dataclass
-class _Seen:
-    """What a candidate has seen so far: kept even if it fails on its way."""
-
-    original: dict[str, float] = field(default_factory=dict)
-    targets: dict[str, float] = field(default_factory=dict)
-    probes: list[Probe] = field(default_factory=list)
+VERSION = 1
+"""Raised when the numbers of probes change; part of the key of those that are shared."""
 
 
 def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
-    """Try a candidate, journal it as one record, and return in words how it went.
+    """Try a candidate, journal it as one record, and return a sentence about how it went.
 
-    What raises ends it, and what it saw before counts all the same.
+    An exception ends it, and what it saw before still counts.
     """
     assert job.candidate is not None
-    task, seen, began = job.candidate, _Seen(), time.perf_counter()
+    task, seen, began = job.candidate, Seen(), time.perf_counter()
 
     def progress(message: str) -> None:
         watch(Event(job=job.name, kind="progress", message=message))
 
     try:
-        end = _walk(task, job.spec, Artifacts(folders.artifacts, progress), seen, progress)
+        end = _erase_and_probe(task, job.spec, Artifacts(folders.artifacts, progress), seen, progress)
     except StorageError:  # No fault of its settings: it is tried again when the sweep is run again.
         raise
     except BaseException as raised:  # Whatever a plugin raises at settings that nobody has tried before.
         error = failure(raised, job.spec)
         clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
-    candidate = Candidate(
-        trial_id=task.study.study_id,
-        number=task.number,
-        settings=dict(task.settings),
-        probes=tuple(seen.probes),
-        targets=seen.targets,
-        original=seen.original,
-        end=end,
-        seconds=time.perf_counter() - began,
-    )
+    candidate = task.record(seen, end, time.perf_counter() - began)
     Journal(folders.results / "journal").append(candidate)
-    return _told(task.study, candidate)
+    how = "nothing probed"
+    if seen.probes:
+        last = seen.probes[-1]
+        names = dict.fromkeys([*(target.metric for target in task.study.targets), task.study.utility])
+        numbers = ", ".join(f"{name} {last[name]:.4g}" for name in names)
+        how = f"{numbers} at {job.spec.strength_name} {last['strength']:g}"
+    return f"{how}; {'failed: ' if candidate.error else ''}{end}"
 
 
-def _walk(
-    task: CandidateTask, spec: TrialSpec, artifacts: Artifacts, seen: _Seen, progress: Callable[[str], None]
+def _erase_and_probe(
+    task: CandidateTask, spec: TrialSpec, artifacts: Artifacts, seen: Seen, progress: Callable[[str], None]
 ) -> str:
     """Probe the erased model at each strength, and return why there are no more."""
     study = task.study
     selection, validation = selection_set(study), validation_set(spec)
     seen.original |= shared_probe(study, spec.model, artifacts)
     seen.targets |= {str(target): asked_for(study, target, artifacts) for target in study.targets}
-    settings = {**spec.settings, spec.strength_name: spec.strengths[-1]}
-    with closing(erase(spec, artifacts, spec.strengths, settings, progress)) as erasures:
+    with closing(erase(spec, artifacts, spec.strengths, progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             numbers = probe(erased.model, selection, validation)
-            seen.probes.append({"strength": erased.strength, **numbers, "optimiser_steps": _steps(study, spec, erased)})
+            steps = _optimiser_steps(study, spec, erased)
+            seen.probes.append({"strength": erased.strength, **numbers, "optimiser_steps": steps})
             if is_outside(study, seen.original, numbers):
                 return COLLAPSED
             if all(numbers[target.metric] <= seen.targets[str(target)] for target in study.targets):
@@ -88,7 +87,7 @@ def _walk(
     return WHOLE
 
 
-def _steps(study: StudySpec, spec: TrialSpec, erased: ErasedModel) -> int:
+def _optimiser_steps(study: StudySpec, spec: TrialSpec, erased: ErasedModel) -> int:
     """Return how many steps the optimiser has taken up to here."""
     if not study.is_trained:
         return 0
@@ -97,11 +96,44 @@ def _steps(study: StudySpec, spec: TrialSpec, erased: ErasedModel) -> int:
     return int(epochs) * -(-spec.forget.rows // spec.training.global_batch)
 
 
-def _told(study: StudySpec, candidate: Candidate) -> str:
-    seen = "nothing probed"
-    if candidate.probes:
-        last = candidate.probes[-1]
-        names = [*dict.fromkeys(target.metric for target in study.targets), study.utility]
-        numbers = ", ".join(f"{name} {last[name]:.4g}" for name in names)
-        seen = f"{numbers} at {study.trial.strength_name} {last['strength']:g}"
-    return f"{seen}; {'failed: ' if candidate.error else ''}{candidate.end}"
+def probe(model: Model, selection: Sequences, validation: Sequences) -> dict[str, float]:
+    """Return a model's `ma` on the selection half, and its own `perplexity` on the validation texts.
+
+    MA is that of the table under the exact definition: teacher-forced, over the continuation without its last
+    token, the mean over sequences. Where perplexity is NaN, so is MA.
+    """
+    perplexity = own_perplexity(model, validation)
+    if math.isnan(perplexity):
+        return {"ma": math.nan, "perplexity": perplexity}
+    predicted_NT = greedy_continuations(model, selection, [[]] * len(selection)).predicted_NT
+    of_sequence = [
+        memorization_accuracy(tokens_T, predicted_T, selection.prefix_tokens, int(length) - 1)
+        for tokens_T, predicted_T, length in zip(selection.tokens_NT, predicted_NT, selection.lengths_N, strict=True)
+    ]
+    ma = math.nan if np.isnan(of_sequence).all() else float(np.nanmean(of_sequence))
+    return {"ma": ma, "perplexity": perplexity}
+
+
+def selection_set(study: StudySpec) -> Sequences:
+    """Return the half of the forget set that a study's probes look at."""
+    return forget_set(replace(study.trial, forget=study.selection))
+
+
+def shared_probe(study: StudySpec, checkpoint: Checkpoint, artifacts: Artifacts) -> dict[str, float]:
+    """Return the probe of a model that every candidate is compared with, computed once for all of them."""
+
+    def make() -> dict[str, np.ndarray]:
+        model = load_model(checkpoint).to(device_of(study.trial))
+        seen = probe(model, selection_set(study), validation_set(study.trial))
+        return {name: np.array(value) for name, value in seen.items()}
+
+    key = "probe", str(VERSION), checkpoint.digest, study.selection.digest, study.trial.validation.digest
+    return {name: float(value) for name, value in artifacts.arrays(key, make).items()}
+
+
+def asked_for(study: StudySpec, target: Target, artifacts: Artifacts) -> float:
+    """Return a target's value: its own number, or the retrained model's."""
+    if target.at_most != RETRAINED:
+        return float(target.at_most)
+    assert study.retrained is not None
+    return shared_probe(study, study.retrained, artifacts)[target.metric]

@@ -31,12 +31,12 @@ ADAPTER = "adapter"
 
 @dataclass(frozen=True)
 class Erasure:
-    """An erased model, and what its trial should know of how it came about."""
+    """An erased model, and how it was made."""
 
     erased: ErasedModel
     warnings: list[str] = field(default_factory=list)
     peak_memory_bytes: int | None = None
-    """Of the worker that needed most; None if this process erased, or where it is not measured."""
+    """The peak of the worker that needed most; None if this process erased, or if it is not measured."""
     adapter: Adapter | None = None
     """What LoRA trained and merged into the model, if anything."""
     worker_nodes: tuple[str, ...] = ()
@@ -44,16 +44,13 @@ class Erasure:
 
 
 def erase(
-    spec: TrialSpec,
-    artifacts: Artifacts,
-    wanted: tuple[Number, ...],
-    settings: Mapping[str, Json],
-    progress: Callable[[str], None],
+    spec: TrialSpec, artifacts: Artifacts, wanted: tuple[Number, ...], progress: Callable[[str], None]
 ) -> Generator[Erasure, None, None]:
-    """Yield the erasures at the wanted strengths; who wants no more closes it, and what the method then does counts.
+    """Yield the erasures at the wanted strengths. A caller that wants no more closes the generator.
 
     A method that needs the memorised model does its training there: it erases in this process.
     """
+    settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
     if spec.engine.workers == 1 or spec.reference == "memorized_model":
         task = ErasingTask(spec, artifacts, wanted, progress)
         with closing(_erased(spec, settings, task)) as models:

@@ -1,24 +1,17 @@
-"""What a process reads once for all of its trials: texts, of which whoever asks is given a copy, and tokenizers."""
+"""What a process reads once for all of its trials: texts, of which each caller gets a copy, and tokenizers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from harness.contracts import MoreTexts, Sequences
-from harness.data.sequences import (
-    Utility,
-    load_forget,
-    load_holdout,
-    load_retain,
-    load_stand_in,
-    load_utility,
-    load_validation,
-)
+from harness.data import sequences
+from harness.data.sequences import Utility
 from harness.execution.guard.fingerprint import fingerprint
 from harness.execution.trial.judges import JUDGES
 from harness.models.loading import load_tokenizer, vocabulary
@@ -26,30 +19,25 @@ from harness.specs import HOLDOUT, STAND_IN, Source, TrialSpec
 from harness.toolkit.device import device_for
 
 Texts = TypeVar("Texts", Sequences, Utility)
-KEPT = 3
-"""Of each role: a sweep's trials use one, or one for each of its models; of the forget set its halves too."""
+KEPT = 18
+"""The most texts that are kept: of six roles, one for each of a sweep's models, or the halves of the forget set."""
 
 
-class SharedTexts(Generic[Texts]):
-    """A loader that remembers what it read last, and what that was like."""
+@lru_cache(maxsize=KEPT)
+def _as_read(load: Callable[..., Any], *arguments: Any) -> tuple[Any, Hashable]:
+    texts = load(*arguments)
+    return texts, _fingerprints(texts)
 
-    def __init__(self, load: Callable[..., Texts]) -> None:
-        def load_and_fingerprint(*arguments: Any) -> tuple[Texts, Hashable]:
-            texts = load(*arguments)
-            return texts, _fingerprints(texts)
 
-        kept = lru_cache(maxsize=KEPT)(load_and_fingerprint)
-        self._load: Callable[..., tuple[Texts, Hashable]] = kept
-        self.clear = kept.cache_clear
-
-    def __call__(self, *arguments: Any) -> Texts:
-        """Return a copy of `load(*arguments)`, read again only if what was kept is no longer what was read."""
-        texts, as_read = self._load(*arguments)
-        if _fingerprints(texts) != as_read:
-            self.clear()
-            texts, _ = self._load(*arguments)
-        copies: dict[str, Any] = {name: tensor.clone() for name, tensor in _tensors(texts).items()}
-        return replace(texts, **copies)
+def shared_texts(load: Callable[..., Texts], *arguments: Any) -> Texts:
+    """Return a copy of `load(*arguments)`; read again only if the kept texts have changed."""
+    texts: Texts
+    texts, fingerprints = _as_read(load, *arguments)
+    if _fingerprints(texts) != fingerprints:
+        _as_read.cache_clear()
+        texts, _ = _as_read(load, *arguments)
+    copies: dict[str, Any] = {name: tensor.clone() for name, tensor in _tensors(texts).items()}
+    return replace(texts, **copies)
 
 
 def _tensors(texts: Sequences | Utility) -> dict[str, torch.Tensor]:
@@ -61,18 +49,18 @@ def _fingerprints(texts: Sequences | Utility) -> Hashable:
     return tuple(fingerprint(tensor) for tensor in _tensors(texts).values())
 
 
-_FORGET = SharedTexts(load_forget)
-_RETAIN = SharedTexts(load_retain)
-_VALIDATION = SharedTexts(load_validation)
-_UTILITY = SharedTexts(load_utility)
-_UNSEEN = {HOLDOUT: SharedTexts(load_holdout), STAND_IN: SharedTexts(load_stand_in)}
-"""How the rows of unseen texts read what stands in the forget set's place."""
+def _texts_of(spec: TrialSpec, load: Callable[..., Texts], source: Source, *more: int) -> Texts:
+    return shared_texts(load, source, load_tokenizer(spec.model), vocabulary(spec.model), *more)
 
 
 def forget_set(spec: TrialSpec) -> Sequences:
-    """Return what a trial erases; of a row of unseen texts, those."""
-    load = _UNSEEN.get(spec.method, _FORGET)
-    return load(spec.forget, load_tokenizer(spec.model), vocabulary(spec.model))
+    """Return what a trial erases; for a row of unseen texts, the unseen texts."""
+    load = sequences.load_forget
+    if spec.method == HOLDOUT:
+        load = sequences.load_holdout
+    elif spec.method == STAND_IN:
+        load = sequences.load_stand_in
+    return _texts_of(spec, load, spec.forget)
 
 
 def measured_set(spec: TrialSpec) -> Sequences:
@@ -82,34 +70,29 @@ def measured_set(spec: TrialSpec) -> Sequences:
 
 def retain_set(spec: TrialSpec, sequence_tokens: int) -> Sequences | None:
     """Return a trial's retain set, cut at `sequence_tokens`; None where the sweep has none."""
-    if spec.retain is None:
-        return None
-    return _RETAIN(spec.retain, load_tokenizer(spec.model), vocabulary(spec.model), sequence_tokens)
+    return None if spec.retain is None else _texts_of(spec, sequences.load_retain, spec.retain, sequence_tokens)
 
 
 def more_texts(spec: TrialSpec, texts: Mapping[MoreTexts, Source], role: MoreTexts) -> Sequences | None:
     """Return unseen or retain texts for an evaluator, which gets what it declares; None where it does not."""
     if role not in texts:
         return None
-    load = _UNSEEN[HOLDOUT] if role == HOLDOUT else _RETAIN
-    return load(texts[role], load_tokenizer(spec.model), vocabulary(spec.model))
+    return _texts_of(spec, sequences.load_holdout if role == HOLDOUT else sequences.load_retain, texts[role])
 
 
 def validation_set(spec: TrialSpec) -> Sequences:
     """Return the held-out texts on which a trial's early stop watches the model."""
-    return _VALIDATION(spec.validation, load_tokenizer(spec.model), vocabulary(spec.model))
+    return _texts_of(spec, sequences.load_validation, spec.validation)
 
 
 def utility_texts(spec: TrialSpec) -> Utility:
     """Return the human texts whose beginnings a trial's model continues."""
-    return _UTILITY(spec.utility, load_tokenizer(spec.model), vocabulary(spec.model))
+    return _texts_of(spec, sequences.load_utility, spec.utility)
 
 
 def clear_shared() -> None:
-    """Let go of all that one trial leaves to the next: texts, tokenizers and judges are read again."""
-    for texts in (_FORGET, _RETAIN, _VALIDATION, *_UNSEEN.values()):
-        texts.clear()
-    _UTILITY.clear()
+    """Forget all that one trial leaves to the next: texts, tokenizers and judges are read again."""
+    _as_read.cache_clear()
     load_tokenizer.cache_clear()
     JUDGES.clear()
 

@@ -1,4 +1,4 @@
-"""An evaluation's per-item values to what is kept of them, held against the numbers that they make up."""
+"""Turns an evaluation's per-item values into records, and checks them against the numbers that they make up."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from harness.errors import TrialError
 from harness.records.items import MetricItems, aggregated
 
 TOLERANCE = 1e-5
-"""Of a number against the aggregate of its items, as a share: sums in fp32 differ by less."""
+"""The relative tolerance between a number and the aggregate of its items: sums in fp32 differ by less."""
+_LEAST_SIZE = 1e-3
+"""A number nearer to zero is compared as one of this size."""
 
 Identities = tuple[tuple[str, ...], tuple[str, ...]]
-"""Of each item its id, and the cluster that it belongs to."""
+"""The id of each item, and the cluster of each item."""
 
 
 def metric_items(
@@ -42,12 +44,12 @@ def metric_items(
         identities["sequence"] = sequence_identities(forget)
     if "prompt" in kinds:
         identities["prompt"] = _identities(utility.prompts_NT.tolist())
-    made_of_items = [metric for metric in metrics if metric.items]
-    return {
-        metric.name: _checked_items(evaluation, metric, identities)
-        for metric in made_of_items
-        if not (math.isnan(evaluation.numbers[metric.name]) and metric.name not in evaluation.per_item)
-    }
+    items = {}
+    for metric in metrics:
+        is_unknown = math.isnan(evaluation.numbers[metric.name]) and metric.name not in evaluation.per_item
+        if metric.items and not is_unknown:
+            items[metric.name] = _checked_items(evaluation, metric, identities)
+    return items
 
 
 def sequence_identities(forget: Sequences) -> Identities:
@@ -76,10 +78,11 @@ def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[Item
     ids, clusters = (tuple(asked), tuple(asked)) if asked is not None else identities.get(metric.items, ((), ()))
     if len(set(ids)) < len(ids):
         raise TrialError(f"the items of '{metric.name}' have ids that come twice: each item needs one of its own.")
-    values = _array(evaluation, metric, metric.name, len(ids))
-    weights = _array(evaluation, metric, metric.weights, len(ids)) if metric.weights else np.ones(len(ids))
+    values = _per_item(evaluation, metric, metric.name, len(ids))
+    weights = _per_item(evaluation, metric, metric.weights, len(ids)) if metric.weights else np.ones(len(ids))
     number, total = evaluation.numbers[metric.name], aggregated(values, weights, metric.aggregate)
-    if not (number == total or (math.isnan(number) and math.isnan(total)) or _are_close(number, total)):
+    are_close = math.isclose(number, total, rel_tol=TOLERANCE, abs_tol=TOLERANCE * _LEAST_SIZE)
+    if not are_close and not (math.isnan(number) and math.isnan(total)):
         raise TrialError(
             f"'{metric.name}' is {number:.9g}, and the {metric.aggregate} of its {len(ids)} items is {total:.9g}: "
             "the number must be the declared aggregate of what `per_item` holds."
@@ -87,11 +90,7 @@ def _checked_items(evaluation: Evaluation, metric: Metric, identities: dict[Item
     return MetricItems(ids, clusters, values, weights)
 
 
-def _are_close(number: float, total: float) -> bool:
-    return abs(number - total) <= TOLERANCE * max(abs(number), abs(total), 1e-3)
-
-
-def _array(evaluation: Evaluation, metric: Metric, name: str, count: int) -> NDArray[np.float64]:
+def _per_item(evaluation: Evaluation, metric: Metric, name: str, count: int) -> NDArray[np.float64]:
     if name not in evaluation.per_item:
         raise TrialError(
             f"'{metric.name}' declares items ('{metric.items}'), and `per_item` holds no '{name}' among its "

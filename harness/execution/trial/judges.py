@@ -24,7 +24,7 @@ Key = tuple[Load, Checkpoint, torch.device]
 class _LoadedJudge:
     judge: object
     bytes: int
-    """Of its weights, on disk."""
+    """The size of its weights on disk."""
     as_loaded: Fingerprints
 
 
@@ -45,14 +45,14 @@ class JudgeCache:
             size = sum(file.stat().st_size for file in Path(local.location).glob("*.safetensors"))
             self._make_room(size)
             loaded = load(local)
-            check_unchanged(local)  # Once more: a loader of a plugin's own may have read what was written meanwhile.
+            check_unchanged(local)  # Again: a plugin's own loader may have read files that were changed meanwhile.
             judge = _LoadedJudge(loaded, size, _fingerprints_of(loaded, checkpoint))
         self._loaded[key] = judge
         self._lent.add(key)
         return judge.judge
 
     def changes(self) -> list[str]:
-        """Return what is not as it was loaded, of the judges asked for since the last call; those are let go."""
+        """Return what has changed in the judges that were asked for since the last call; forget those."""
         changed: list[str] = []
         for key in [key for key in self._loaded if key in self._lent]:
             judge = self._loaded[key]
@@ -63,12 +63,12 @@ class JudgeCache:
         return changed
 
     def clear(self) -> None:
-        """Let go of every judge."""
+        """Forget every judge."""
         self._loaded.clear()
         self._lent.clear()
 
     def shrink(self) -> None:
-        """Let go of what is too large to be kept while no one measures."""
+        """Forget judges that are too large to keep while nothing is measured."""
         self._make_room(0)
 
     def _make_room(self, size: int) -> None:
@@ -86,4 +86,4 @@ def _fingerprints_of(judge: object, checkpoint: Checkpoint) -> Fingerprints:
 
 
 JUDGES = JudgeCache()
-"""Of this process."""
+"""The judges of this process."""

@@ -27,22 +27,20 @@ SEED = 0
 """One memorised model serves the trials of every seed."""
 
 
-def build_memorized(
-    spec: TrialSpec, artifacts: Artifacts, load_original: Callable[[], Model], progress: Callable[[str], None]
-) -> Path:
+def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> Path:
     """Train the memorised model unless it exists; return the folder of its checkpoint."""
 
     def make(folder: Path) -> None:
-        forget, memorized = forget_set(spec), load_original()
         if spec.engine.workers > 1:
             from harness.execution.ray.workers import run_on_workers
 
             run_on_workers("harness.execution.trial.memorized:memorize_on_worker", spec, {}, folder, progress)
-            memorized = load_model(_memorized_checkpoint(spec, folder)).to(memorized.device)
+            memorized = load_model(_memorized_checkpoint(spec, folder)).to(device_of(spec))
         else:
-            _train(spec, memorized, forget, progress)
+            memorized = _trained(spec, progress)
             save_model(memorized, folder)
-        facts = {"ma": accuracy(memorized, forget), "epochs": spec.memorization.epochs, "model": spec.model.id}
+        ma = accuracy(memorized, forget_set(spec))
+        facts = {"ma": ma, "epochs": spec.memorization.epochs, "model": spec.model.id}
         write_whole(folder / "memorized.json", json.dumps(facts), "what was measured of the memorised model")
 
     return artifacts.build(MEMORIZED, memorized_key(spec), make)
@@ -50,26 +48,23 @@ def build_memorized(
 
 def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Train the memorised model on one of several workers; the first writes it."""
-    model = load_model(spec.model).to(device_of(spec))
-    _train(spec, model, forget_set(spec), progress)
+    model = _trained(spec, progress)
     if torch.distributed.get_rank() == 0:
         save_model(model, folder)
 
 
-def load_memorized(
-    spec: TrialSpec, artifacts: Artifacts, load_original: Callable[[], Model], progress: Callable[[str], None]
-) -> tuple[Model, float]:
+def load_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[str], None]) -> tuple[Model, float]:
     """Return a fresh copy of the memorised model and its MA on the forget set.
 
     A job built it before; it is built here only if it turns out to be damaged since.
     """
-    folder = artifacts.find(MEMORIZED, memorized_key(spec)) or build_memorized(spec, artifacts, load_original, progress)
+    folder = artifacts.find(MEMORIZED, memorized_key(spec)) or build_memorized(spec, artifacts, progress)
     facts = json.loads((folder / "memorized.json").read_text())
     return load_model(_memorized_checkpoint(spec, folder)), float(facts["ma"])
 
 
 def _memorized_checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
-    # Without a digest: the artifact's own were compared when it was found.
+    # Without a digest: `Artifacts.find` compared the artifact's own.
     return Checkpoint(f"{spec.model.id} (memorized)", str(folder), spec.model.tokenizer, digest="")
 
 
@@ -81,11 +76,13 @@ def accuracy(model: Model, sequences: Sequences) -> float:
     return memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
 
 
-def _train(spec: TrialSpec, model: Model, forget: Sequences, progress: Callable[[str], None]) -> None:
-    task = _MemorizingTask(SEED, forget, spec.memorized_training, spec.engine, progress)
+def _trained(spec: TrialSpec, progress: Callable[[str], None]) -> Model:
+    model = load_model(spec.model).to(device_of(spec))
+    task = _MemorizingTask(SEED, forget_set(spec), spec.memorized_training, spec.engine, progress)
     with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
         for _ in train(task, model, nll_loss, spec.memorization.epochs):
             pass
+    return model
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What erasing needed at most of a GPU's memory; and a CPU's memory, given back.
+"""Measures the peak of a GPU's memory during erasing, and gives a CPU's memory back.
 
 A CPU has no such number: what is resident is the process's whole history (libraries that earlier trials
 imported, memory that the allocator keeps), and the same trial has 1.5 GiB in one worker and 2.1 in another.
@@ -24,7 +24,7 @@ class MemoryCounters(Protocol):
         """Return the most that they held since the reset."""
 
     def reset_peak_memory_stats(self) -> None:
-        """Start anew with what they hold now."""
+        """Start again from what they hold now."""
 
 
 class PeakMemory:

@@ -1,4 +1,4 @@
-"""One job, here and now: train a memorised model, or erase and then measure.
+"""Runs one job in this process: train a memorised model, or erase and then measure.
 
 The same function runs under every executor. It never raises for a trial that goes wrong: that
 becomes a record and an event, and the sweep goes on.
@@ -13,37 +13,28 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 import torch
 
-from harness.contracts import (
-    Definition,
-    ErasedModel,
-    Evaluation,
-    Evaluator,
-    Generations,
-    Json,
-    Model,
-    Number,
-)
+from harness.contracts import Definition, ErasedModel, Evaluation, Evaluator, Generations, Json, Model, Number
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution.environment import hardware, versions
 from harness.execution.guard.failure import failure
 from harness.execution.guard.guard import guarded
 from harness.execution.guard.interruption import INTERRUPTION
 from harness.execution.guard.redaction import failure_for_report, sample_for_report
-from harness.execution.guard.threads import no_thread_left
 from harness.execution.guard.time_limits import seconds_of
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.trial.candidates import run_candidate
-from harness.execution.trial.erasing import erase
+from harness.execution.trial.erasing import Erasure, erase
 from harness.execution.trial.inputs import clear_shared, device_of, measured_set, utility_texts
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.memory import PeakMemory, memory_counters, release_free_memory
 from harness.execution.trial.tasks import MeasuringTask
-from harness.models.adapters import Adapter, is_all_of, save_adapter
+from harness.models.adapters import is_all_of, save_adapter
 from harness.models.loading import load_model
 from harness.models.patch import load_erased, save_patch
 from harness.models.saving import save_model
@@ -78,8 +69,8 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
                 run_trial(job, folders, watch)
     except BaseException as raised:
         error = failure(raised, job.spec)
-        clear_shared()  # Whatever went wrong may have harmed it.
-        if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin only says so.
+        clear_shared()  # The failure may have harmed it.
+        if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin raised it.
             raise error from raised
         record_failure(job, folders, watch, *failure_for_report(error, job.spec.samples))
         if job.kind == "candidate" and isinstance(error, StorageError):
@@ -93,22 +84,18 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
 
 def memorize(job: Job, folders: Folders, watch: Watcher) -> None:
     """Train the memorised model that the job's trial and its siblings need."""
-    spec = job.spec
 
     def progress(message: str) -> None:
         watch(Event(job=job.name, kind="progress", message=message))
 
-    def load_original() -> Model:
-        return load_model(spec.model).to(device_of(spec))
-
-    build_memorized(spec, Artifacts(folders.artifacts, progress), load_original, progress)
+    build_memorized(job.spec, Artifacts(folders.artifacts, progress), progress)
 
 
 def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     """Erase and measure what the journal lacks of a trial."""
     spec, journal = job.spec, Journal(folders.results / "journal")
     records = journal.read(spec.trial_id)
-    work = list(trial_results(spec, records).remaining)
+    evaluators = dict(trial_results(spec, records).remaining)
     known = {record.point_id for record in records if isinstance(record, Point)}
     journal.append(
         Started(
@@ -120,18 +107,18 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
             node=job.node or socket.gethostname(),
         )
     )
-    trial = _RunningTrial(job, folders, watch, journal, total=sum(len(evaluators) for _, evaluators in work))
-    evaluators = dict(work)
+    trial = _RunningTrial(job, folders, watch, journal, total=sum(map(len, evaluators.values())))
     erase_seconds, began = 0.0, time.perf_counter()
-    with closing(trial.erased_models([strength for strength, _ in work])) as models:
-        for erased in models:
+    with closing(trial.erasures([strength for strength in evaluators if strength is not None])) as erasures:
+        for erasure in erasures:
+            erased = erasure.erased
             erase_seconds += time.perf_counter() - began
             strength = None if spec.is_reference else erased.strength
-            if erased.stop_reason:  # Told first: where it ended is a point to measure, whether it was asked for or not.
+            if erased.stop_reason:  # Journaled first: where it ended is measured, even if nobody asked for it.
                 journal.append(Stopped(trial_id=spec.trial_id, strength=erased.strength, reason=erased.stop_reason))
                 evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
             if strength in evaluators:
-                trial.keep(erased, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
+                trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
                 with trial.memory.not_counting():
                     trial.measure(erased, strength, evaluators.pop(strength))
             if erased.stop_reason:
@@ -148,12 +135,8 @@ class _RunningTrial:
     def __init__(self, job: Job, folders: Folders, watch: Watcher, journal: Journal, total: int) -> None:
         self.job, self.spec, self.journal = job, job.spec, journal
         self.artifacts = Artifacts(folders.artifacts, self.warn)
-        self._damage: list[str] = []
         self.watch, self.total, self.done = watch, total, 0
-        self.warnings: list[str] = []
-        self.workers_peak: int | None = None
-        self.adapter: Adapter | None = None
-        self.worker_nodes: tuple[str, ...] = ()
+        self._damage: list[str] = []
         self.memory = PeakMemory(memory_counters(device_of(self.spec)))
 
     def progress(self, message: str) -> None:
@@ -170,29 +153,23 @@ class _RunningTrial:
         damage, self._damage = self._damage, []
         return {**notes, "warnings": [*notes.get("warnings", ()), *damage]} if damage else dict(notes)
 
-    def erased_models(self, strengths: Sequence[Number | None]) -> Generator[ErasedModel, None, None]:
+    def erasures(self, strengths: Sequence[Number]) -> Generator[Erasure, None, None]:
         """Yield the models to measure: kept ones if all were kept, else erased again."""
         spec, device = self.spec, device_of(self.spec)
         if spec.is_reference:
-            yield ErasedModel(0, load_model(spec.retrained or spec.model).to(device))
+            yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
             return
-        wanted = tuple(strength for strength in strengths if strength is not None)
-        kept = [self.artifacts.find("erased", spec.point_id(strength)) for strength in wanted]
-        if wanted and all(kept):
-            for strength, folder in zip(wanted, kept, strict=True):
-                assert folder is not None
-                yield ErasedModel(strength, load_erased(spec.model, folder).to(device))
+        kept = {strength: self.artifacts.find("erased", spec.point_id(strength)) for strength in strengths}
+        if not strengths or None in kept.values():
+            yield from erase(spec, self.artifacts, tuple(strengths), self.progress)
             return
-        settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
-        with closing(erase(spec, self.artifacts, wanted, settings, self.progress)) as erasures:
-            for erasure in erasures:
-                self.warnings, self.workers_peak = erasure.warnings, erasure.peak_memory_bytes
-                self.adapter = erasure.adapter
-                self.worker_nodes = erasure.worker_nodes
-                yield erasure.erased
+        for strength, folder in kept.items():
+            assert folder is not None
+            yield Erasure(ErasedModel(strength, load_erased(spec.model, folder).to(device)))
 
-    def keep(self, erased: ErasedModel, strength: Number | None, seconds: float, *, is_new: bool) -> None:
+    def keep(self, erasure: Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
         """Check the erased model, journal the point, and keep the model if the sweep wants that."""
+        erased, peak = erasure.erased, erasure.peak_memory_bytes
         for name, weight in erased.model.named_parameters():
             if not bool(torch.isfinite(weight).all()):
                 raise TrialError(f"the erased model's {name} is not finite. Lower training.learning_rate.")
@@ -204,22 +181,22 @@ class _RunningTrial:
                     point_id=point_id,
                     strength=strength,
                     erase_seconds=seconds,
-                    peak_memory_bytes=self.memory.bytes if self.workers_peak is None else self.workers_peak,
-                    worker_nodes=self.worker_nodes,
-                    notes=self._noted({**erased.notes, "warnings": self.warnings}),
+                    peak_memory_bytes=self.memory.bytes if peak is None else peak,
+                    worker_nodes=erasure.worker_nodes,
+                    notes=self._noted({**erased.notes, "warnings": erasure.warnings}),
                 )
             )
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
         names, original = erased.changed_blocks, self.spec.model.digest
         if names is not None:
-            self.artifacts.build(
-                "erased",
-                point_id,
-                lambda folder: save_patch(erased.model, names, original, folder / "patch.safetensors"),
-            )
-        elif self.adapter and is_all_of(self.adapter, erased.model, load_model(self.spec.model)):
-            self.artifacts.build("erased", point_id, partial(save_adapter, self.adapter, self.spec.model))
+
+            def make(folder: Path) -> None:
+                save_patch(erased.model, names, original, folder / "patch.safetensors")
+
+            self.artifacts.build("erased", point_id, make)
+        elif erasure.adapter and is_all_of(erasure.adapter, erased.model, load_model(self.spec.model)):
+            self.artifacts.build("erased", point_id, partial(save_adapter, erasure.adapter, self.spec.model))
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
             self.artifacts.build("erased", point_id, partial(save_model, erased.model))
 
@@ -259,7 +236,7 @@ class _RunningTrial:
     ) -> tuple[Evaluation, dict[str, MetricItems]]:
         name, plugin = measuring.name, f"the evaluator '{measuring.name}'"
         task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations, measuring.texts)
-        with guarded(plugin, task), no_thread_left(plugin):
+        with guarded(plugin, task):
             evaluation = evaluator.evaluate(model, task)
         declared = {metric.name for metric in evaluator.metrics}
         if set(evaluation.numbers) != declared:

@@ -1,10 +1,10 @@
-"""What a trial gives to its method and to its evaluators: the two tasks of the contracts, for real."""
+"""What a trial gives to its method and to its evaluators: the two tasks of the contracts."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast, get_args
 
@@ -15,15 +15,8 @@ from harness.contracts import Checkpoint, Definition, Generations, Model, MoreTe
 from harness.execution.guard.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
 from harness.execution.guard.guard import refuse_changes
 from harness.execution.guard.process_state import ProcessState
-from harness.execution.trial.inputs import (
-    device_of,
-    forget_set,
-    measured_set,
-    more_texts,
-    retain_set,
-    utility_texts,
-    validation_set,
-)
+from harness.execution.trial import inputs
+from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
@@ -42,47 +35,66 @@ TABLE_TOP_K = 50
 
 
 @dataclass
-class ErasingTask:
-    """The contracts' `ErasureTask`, and what its trial wants to know afterwards."""
+class _TrialTask:
+    """What both tasks have."""
 
     spec: TrialSpec
     artifacts: Artifacts
-    strengths: tuple[Number, ...]
-    progress: Callable[[str], None]
-    warnings: list[str] = field(default_factory=list)
-    process_state: ProcessState = field(default_factory=ProcessState.capture)
-    """The trial's own, in which everything is made that a method asks for."""
+    process_state: ProcessState = field(default_factory=ProcessState.capture, kw_only=True)
+    """The trial's own state, in which everything that a plugin asks for is made."""
 
     def __post_init__(self) -> None:
-        """Copy the trial's settings, and the texts, which are read once for all trials of the process."""
-        spec = self.spec = TrialSpec.from_json(self.spec.to_json())
-        self.seed: int = spec.seed
-        self.training: Training = spec.training
-        self.engine = spec.engine
-        self.forget = forget_set(spec)
-        needs_retain = spec.reference == "retain_data"
-        self.retain: Sequences | None = retain_set(spec, int(self.forget.lengths_N.max())) if needs_retain else None
-        self._as_given = self._fingerprints()
+        """Copy the trial's settings: a plugin may change what it is given."""
+        self.spec = TrialSpec.from_json(self.spec.to_json())
+        self.seed: int = self.spec.seed
 
-    def _fingerprints(self) -> Fingerprints:
-        own = {(f"task.{name}", ""): repr(getattr(self, name)) for name in ("strengths", "seed", "training", "engine")}
-        forget = sequences_fingerprints("task.forget", self.forget)
-        retain = sequences_fingerprints("task.retain", self.retain)
-        return {**own, **forget, **retain, **_spec_fingerprints(self.spec)}
-
-    def changes(self) -> list[str]:
-        """Return what is not as it was when the task was made."""
-        return changes(self._as_given, self._fingerprints())
+    def spec_fingerprints(self) -> dict[tuple[str, str], Hashable]:
+        """Return the trial's settings, each as text."""
+        return {("the trial's", name): json.dumps(value, sort_keys=True) for name, value in self.spec.to_json().items()}
 
     def load_original(self) -> Model:
         """Return a fresh copy of the original model on the trial's device."""
         with self.process_state.applied():
             return load_model(self.spec.model).to(device_of(self.spec))
 
+
+@dataclass
+class ErasingTask(_TrialTask):
+    """The contracts' `ErasureTask`, with the warnings that its trial journals."""
+
+    strengths: tuple[Number, ...]
+    progress: Callable[[str], None]
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Copy the trial's texts, which are read once for all trials of the process."""
+        super().__post_init__()
+        spec = self.spec
+        self.training: Training = spec.training
+        self.engine = spec.engine
+        self.forget = inputs.forget_set(spec)
+        needs_retain = spec.reference == "retain_data"
+        self.retain: Sequences | None = (
+            inputs.retain_set(spec, int(self.forget.lengths_N.max())) if needs_retain else None
+        )
+        self._as_given = self._fingerprints()
+
+    def _fingerprints(self) -> Fingerprints:
+        fingerprints: dict[tuple[str, str], Hashable] = {}
+        for name in ("strengths", "seed", "training", "engine"):
+            fingerprints[f"task.{name}", ""] = repr(getattr(self, name))
+        fingerprints |= sequences_fingerprints("task.forget", self.forget)
+        fingerprints |= sequences_fingerprints("task.retain", self.retain)
+        return fingerprints | self.spec_fingerprints()
+
+    def changes(self) -> list[str]:
+        """Return what has changed since the task was made."""
+        return changes(self._as_given, self._fingerprints())
+
     def memorized_model(self) -> Model:
         """Return a fresh copy of the memorised model; one that misses its gate leaves a warning."""
         with self.process_state.applied():
-            model, accuracy = load_memorized(self.spec, self.artifacts, self.load_original, self.progress)
+            model, accuracy = load_memorized(self.spec, self.artifacts, self.progress)
         if accuracy < self.spec.memorization.gate:
             self.warnings.append(
                 f"the memorised model recites the forget set with MA {accuracy:.3f}, below its gate of "
@@ -93,15 +105,13 @@ class ErasingTask:
     def validation_perplexity(self, model: Model) -> float:
         """Return the model's own perplexity on the validation texts."""
         with self.process_state.applied():
-            return own_perplexity(model, validation_set(self.spec))
+            return own_perplexity(model, inputs.validation_set(self.spec))
 
 
 @dataclass
-class MeasuringTask:
+class MeasuringTask(_TrialTask):
     """The contracts' `EvaluationTask` for one evaluator on one erased model."""
 
-    spec: TrialSpec
-    artifacts: Artifacts
     model: Model
     plugin: str = "the evaluator"
     """As errors call it."""
@@ -109,28 +119,24 @@ class MeasuringTask:
     """The model's, for all of its evaluators."""
     texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
     """What the evaluator gets besides the forget set and the utility prompts."""
-    process_state: ProcessState = field(default_factory=ProcessState.capture)
-    """The trial's own, in which everything is made that is shared."""
 
     def __post_init__(self) -> None:
-        """Copy the trial's settings, and texts and tokenizer, which are read once for all trials of the process."""
-        self.spec = TrialSpec.from_json(self.spec.to_json())
-        self.seed: int = self.spec.seed
+        """Copy the trial's texts and tokenizer, which are read once for all trials of the process."""
+        super().__post_init__()
         self.sample_count: int = self.spec.sample_count
-        self.forget: Sequences = measured_set(self.spec)
-        self.holdout, self.retain = (more_texts(self.spec, self.texts, role) for role in get_args(MoreTexts))
+        self.forget: Sequences = inputs.measured_set(self.spec)
+        self.holdout, self.retain = (inputs.more_texts(self.spec, self.texts, role) for role in get_args(MoreTexts))
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
         self._as_given = self._fingerprints()
 
     def _fingerprints(self) -> Fingerprints:
-        forget, holdout, retain = (
-            sequences_fingerprints(f"task.{name}", getattr(self, name)) for name in ("forget", "holdout", "retain")
-        )
-        spec, model = _spec_fingerprints(self.spec), model_fingerprints(self.model)
-        return {("task.seed", ""): self.seed, **forget, **holdout, **retain, **spec, **model}
+        fingerprints: dict[tuple[str, str], Hashable] = {("task.seed", ""): self.seed}
+        for name in ("forget", "holdout", "retain"):
+            fingerprints |= sequences_fingerprints(f"task.{name}", getattr(self, name))
+        return fingerprints | self.spec_fingerprints() | dict(model_fingerprints(self.model))
 
     def changes(self) -> list[str]:
-        """Return what is not as it was when the task was made, the model and the judges that were asked for too."""
+        """Return what has changed since the task was made, including the model and the judges that were asked for."""
         return [*changes(self._as_given, self._fingerprints()), *JUDGES.changes()]
 
     def generations(self, definition: Definition) -> Generations:
@@ -142,7 +148,7 @@ class MeasuringTask:
 
     def _generate(self, definition: Definition) -> Generations:
         tokenizer = load_tokenizer(self.spec.model)
-        utility = utility_texts(self.spec)
+        utility = inputs.utility_texts(self.spec)
         table = definition == "table"
         wanted = TABLE_NEW_TOKENS if table else utility.references_NT.shape[1]
         new_tokens = min(wanted, room_after(self.model, utility.prompts_NT.shape[1]))
@@ -170,18 +176,9 @@ class MeasuringTask:
             refuse_changes(self.plugin, self)
             return arrays
 
-        with self.process_state.applied():  # The file is everybody's too: whose umask would it have?
+        with self.process_state.applied():  # Other trials share the file, so it gets the trial's own umask.
             return self.artifacts.arrays(tuple(key), make_guarded)
 
     def original_digest(self) -> str:
         """Return the digest of the original's weights."""
         return self.spec.model.digest
-
-    def load_original(self) -> Model:
-        """Return a fresh copy of the original model on the trial's device."""
-        with self.process_state.applied():
-            return load_model(self.spec.model).to(device_of(self.spec))
-
-
-def _spec_fingerprints(spec: TrialSpec) -> Fingerprints:
-    return {("the trial's", name): json.dumps(value, sort_keys=True) for name, value in spec.to_json().items()}

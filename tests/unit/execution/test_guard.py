@@ -33,7 +33,7 @@ from harness.execution.inline import run_inline
 from harness.execution.job import Folders, Job
 from harness.execution.trial import inputs
 from harness.execution.trial.erasing import erase
-from harness.execution.trial.inputs import SharedTexts
+from harness.execution.trial.inputs import shared_texts
 from harness.execution.trial.memory import PeakMemory, release_free_memory
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
@@ -190,7 +190,7 @@ METHOD_HARMS = {
 def test_what_a_method_was_lent_and_changed_is_named_before_its_model_is_given_out(tmp_path, harm):
     spec = spec_of("hostile", harm, "harmful_method", (1, 2))
     with pytest.raises(TrialError, match=f"^the method 'harmful_method' changed {re.escape(METHOD_HARMS[harm])}"):
-        next(erase(spec, Artifacts(tmp_path), (1, 2), {**spec.settings, "epochs": 2}, lambda message: None))
+        next(erase(spec, Artifacts(tmp_path), (1, 2), lambda message: None))
 
 
 def test_a_method_that_harms_fails_and_the_next_trials_numbers_are_right(run, clean):
@@ -269,7 +269,7 @@ def test_a_thread_beside_a_model_that_is_measured_is_noticed_and_one_that_was_jo
 @pytest.mark.parametrize("harm", ["grad", "inference", "dtype", "random", "hooks", "patches", "signals"])
 def test_what_a_process_shares_is_put_back_after_a_method(tmp_path, harm):
     spec, before = spec_of("hostile", harm, "harmful_method", (1,)), ProcessState.capture()
-    for _ in erase(spec, Artifacts(tmp_path), (1,), {**spec.settings, "epochs": 1}, lambda message: None):
+    for _ in erase(spec, Artifacts(tmp_path), (1,), lambda message: None):
         assert before.changed() == []
     assert before.changed() == []
 
@@ -345,12 +345,11 @@ def test_texts_are_read_once_handed_out_as_copies_and_never_used_damaged(make_se
         reads.append(number)
         return make_sequences([[number, 2, 3], [4, 5]])
 
-    texts = SharedTexts(read)
-    texts(1).tokens_NT.fill_(9)
-    assert texts(1).tokens_NT[0].tolist() == [1, 2, 3]
+    shared_texts(read, 1).tokens_NT.fill_(9)
+    assert shared_texts(read, 1).tokens_NT[0].tolist() == [1, 2, 3]
     assert reads == [1]
-    texts._load(1)[0].lengths_N.fill_(9)  # What nobody is handed.
-    assert texts(1).lengths_N.tolist() == [3, 2]
+    inputs._as_read(read, 1)[0].lengths_N.fill_(9)  # What nobody is handed.
+    assert shared_texts(read, 1).lengths_N.tolist() == [3, 2]
     assert reads == [1, 1]
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.execution import node_inputs
+from harness.execution import environment
+from harness.execution.environment import ends_digest, input_differences, inputs_of
 from harness.execution.job import Folders
-from harness.execution.node_inputs import ends_digest, input_differences, inputs_of
 from harness.execution.ray import node_check
 from harness.execution.ray.node_check import marked, node_faults, refusal, unanswered
 from harness.specs import EvaluatorSpec, Source
@@ -109,9 +109,9 @@ def test_other_versions_and_other_code_are_told(spec, monkeypatch):
     assert {"python", "torch", "transformers", "lethe"} <= driver.versions.keys()
     assert driver.code.keys() == {"harness", "method emso", "evaluator memorization"}
     assert all(re.fullmatch("[0-9a-f]{16}", digest) for digest in driver.code.values())
-    own = node_inputs.versions()
-    monkeypatch.setattr(node_inputs, "versions", lambda: own | {"torch": "2.1.0"})
-    monkeypatch.setattr(node_inputs, "code_digest", lambda module: "0" * 16 if module.__name__ == "harness" else "")
+    own = environment.versions()
+    monkeypatch.setattr(environment, "versions", lambda: own | {"torch": "2.1.0"})
+    monkeypatch.setattr(environment, "code_digest", lambda module: "0" * 16 if module.__name__ == "harness" else "")
     assert input_differences(driver, driver.like()) == [
         f"has torch 2.1.0, and {own['torch']} runs the sweep: install the same versions on every node",
         "has other source files of harness: install the same on every node",

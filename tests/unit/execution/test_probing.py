@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.execution.trial import probing
+from harness.execution.trial import candidates
+from harness.execution.trial.candidates import asked_for, probe, selection_set, shared_probe
 from harness.execution.trial.inputs import forget_set, measured_set, validation_set
-from harness.execution.trial.probing import asked_for, probe, selection_set, shared_probe
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
@@ -74,7 +74,7 @@ def test_what_all_candidates_are_compared_with_is_probed_once(study, tmp_path, m
     retrained = asked_for(study, Target(metric="ma", at_most="retrained"), artifacts)
     assert retrained < first["ma"] - 0.2
     assert asked_for(study, Target(metric="ma", at_most=0.5), artifacts) == 0.5
-    monkeypatch.setattr(probing, "load_model", lambda checkpoint: pytest.fail("loaded again"))
+    monkeypatch.setattr(candidates, "load_model", lambda checkpoint: pytest.fail("loaded again"))
     assert shared_probe(study, study.trial.model, artifacts) == first
     assert asked_for(study, Target(metric="ma", at_most="retrained"), artifacts) == retrained
     other = replace(study, selection=replace(study.selection, digest="other"))

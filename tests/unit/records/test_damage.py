@@ -53,7 +53,7 @@ def run(tmp_path, monkeypatch):
 
         monkeypatch.setattr(room, work.__name__, wrapper)
 
-    counted("memorized model", memorized, memorized._train)
+    counted("memorized model", memorized, memorized._trained)
     counted("erased model", trial, trial.erase)
 
     def run_once(spec):

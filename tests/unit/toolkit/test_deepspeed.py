@@ -12,7 +12,6 @@ from harness.errors import TrialError
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
 from harness.models.blocks import blocks
-from harness.models.loading import load_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.records.memorized_key import memorized_key
@@ -177,7 +176,7 @@ def erased(name, folder, engine):
     spec = replace(small_spec(method.reference), engine=engine)
     artifacts = Artifacts(folder)
     if method.reference == "memorized_model":
-        build_memorized(spec, artifacts, lambda: load_model(spec.model), print)
+        build_memorized(spec, artifacts, print)
     strength = 1 if method.strength.field == "epochs" else 3.0
     settings = {method.strength.field: strength} | ({"epochs": 1} if name == "deliberate_imagination" else {})
     task = ErasingTask(spec, artifacts, (strength,), print)
