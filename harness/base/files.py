@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import secrets
 import shutil
@@ -21,6 +22,7 @@ from typing import Literal
 
 from harness.base.messages import printable
 from harness.base.storage import reading, writing
+from harness.errors import DataError
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -217,26 +219,38 @@ def _fsync(descriptor: int) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+def locked(path: Path, *, wait: float = math.inf, busy: str = "") -> Iterator[bool]:
     """Hold the lock file until the block, or the process, ends.
 
     The value says whether it is really held: it is not where the file system has no locks.
 
+    Args:
+        path: The lock file; it is made if it isn't there.
+        wait: For how many seconds, while another process holds it.
+        busy: What to tell the user if it is still held then.
+
     Raises:
-        BlockingIOError: Another process holds it, and `wait` is false.
+        DataError: Another process holds it; the message is `busy`.
         StorageError: The lock file cannot be made.
     """
     with writing(path, "a lock"):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
+    deadline = time.monotonic() + wait
     with file:
-        is_held = True
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            is_held = False
+        is_held = False
+        while not is_held:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait == math.inf else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_held = True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise DataError(busy) from None
+                time.sleep(0.05)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                break
         yield is_held
 
 

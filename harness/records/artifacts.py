@@ -239,7 +239,7 @@ def _remove_leftovers(kind_folder: Path, *, held: str | None) -> None:
         if key == held:
             remove(path)
             continue
-        with suppress(BlockingIOError), locked(_lock_file(kind_folder, key), wait=False) as is_locked:
+        with suppress(DataError), locked(_lock_file(kind_folder, key), wait=0) as is_locked:
             if is_locked:
                 remove(path)
 

@@ -15,7 +15,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,15 +56,11 @@ class Journal:
         Raises:
             DataError: Another run holds it.
         """
-        with ExitStack() as stack:
-            try:
-                if not stack.enter_context(locked(self.folder / ".in-use", wait=False)):
-                    _LOG.warning("%s has no locks: make sure that no other run writes there.", self.folder.parent)
-            except BlockingIOError:
-                raise DataError(
-                    f"another run of this sweep is writing to {self.folder.parent}. Wait until it ends, or stop it: "
-                    "what it has measured is kept."
-                ) from None
+        results = self.folder.parent
+        busy = f"another run of this sweep is writing to {results}. Wait until it ends, or stop it: "
+        with locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept.") as is_held:
+            if not is_held:
+                _LOG.warning("%s has no locks: make sure that no other run writes there.", results)
             yield
 
     def append(self, record: Record) -> None:

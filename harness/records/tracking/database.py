@@ -11,9 +11,8 @@ import os
 import secrets
 import sqlite3
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -269,27 +268,15 @@ def check_database(root: Path) -> None:
         )
 
 
-@contextmanager
-def _alone(root: Path) -> Iterator[bool]:
+def _alone(root: Path) -> AbstractContextManager[bool]:
     """Keep all other processes from the database for the block; the value says whether the file system can.
 
     Raises:
         DataError: Another one has it for too long.
     """
-    lock, deadline = root / ".mlflow-lock", time.monotonic() + ALONE_SECONDS
-    with ExitStack() as stack:
-        while True:
-            try:
-                is_alone = stack.enter_context(locked(lock, wait=False))
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise DataError(
-                        f"another process has held {lock} for {ALONE_SECONDS} seconds. End the sweep or "
-                        "lethe track that is stuck there."
-                    ) from None
-                time.sleep(0.05)
-        yield is_alone
+    lock = root / ".mlflow-lock"
+    busy = f"another process has held {lock} for {ALONE_SECONDS} seconds. End the sweep or lethe track that is stuck."
+    return locked(lock, wait=ALONE_SECONDS, busy=busy)
 
 
 def artifacts_uri(root: Path) -> str:
