@@ -50,9 +50,9 @@ class RunWriter:
         token = None
         while True:
             page = self._client.search_runs([self._experiment], condition, max_results=_PAGE, page_token=token)
-            yield from map(_held, page)
-            token = page.token
-            if not token:
+            for run in page:
+                yield _held_run(run)
+            if not (token := page.token):
                 return
 
     def create(self, tags: Mapping[str, str], span: Span) -> HeldRun:
@@ -60,7 +60,7 @@ class RunWriter:
         start = span.started.timestamp() if span.started else time.time() - span.seconds
         # MLflow would draw a name from the random numbers that a trial in this process draws from.
         name = tags["mlflow.runName"]
-        return _held(self._client.create_run(self._experiment, int(start * 1000), dict(tags), run_name=name))
+        return _held_run(self._client.create_run(self._experiment, int(start * 1000), dict(tags), run_name=name))
 
     def fill(self, held: HeldRun | None, content: RunContent, tags: Mapping[str, str]) -> HeldRun:
         """Make a run hold what it is to hold, and return it.
@@ -72,16 +72,16 @@ class RunWriter:
             tags: More tags, such as what it is nested in.
         """
         tags = {**content.tags, **tags}
-        is_complete = held is not None and held.tags.get(NUMBERS_TAG) == content.numbers_digest
         metrics: Metrics = {}
-        if not is_complete:
+        if held is None or held.tags.get(NUMBERS_TAG) != content.numbers_digest:
             there = self._metrics(held) if held else {}
             metrics = metrics_of(content.numbers, there)
             if held and contradicts(there, metrics):
                 self._client.delete_run(held.run_id)
                 held, there = None, {}
                 metrics = metrics_of(content.numbers, {})
-            metrics = {key: value for key, value in metrics.items() if key not in there}
+            for key in there:
+                metrics.pop(key, None)
         if held is None:
             held = self.create(tags, content.span)
         if content.spec and not held.has_inputs:
@@ -138,7 +138,7 @@ class RunWriter:
         return {(entry.key, entry.step): entry.value for history in histories for entry in history}
 
 
-def _held(run: Run) -> HeldRun:
+def _held_run(run: Run) -> HeldRun:
     return HeldRun(
         run_id=run.info.run_id,
         started_ms=run.info.start_time,
@@ -153,12 +153,12 @@ def _held(run: Run) -> HeldRun:
 def _inputs(spec: TrialSpec) -> list[DatasetInput]:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    roles = ("forget", "retain", "utility", "validation")
-    names = {"forget": spec.method} if spec.is_of_unseen else {}
-    texts = [(names.get(role, role), getattr(spec, role)) for role in roles if getattr(spec, role) is not None]
-    titles = [f"{role}: {text.source}" for role, text in texts]
-    digests = [text.digest[:36] or "none" for _, text in texts]  # It takes no longer ones.
-    return [
-        DatasetInput(Dataset(name, digest, "digest", "{}"), [InputTag("mlflow.data.context", role)])
-        for name, digest, (role, _) in zip(titles, digests, texts, strict=True)
-    ]
+    texts = {spec.method if spec.is_of_unseen else "forget": spec.forget}
+    if spec.retain is not None:
+        texts["retain"] = spec.retain
+    inputs = []
+    for role, text in {**texts, "utility": spec.utility, "validation": spec.validation}.items():
+        digest = text.digest[:36] or "none"  # It takes no longer ones.
+        dataset = Dataset(f"{role}: {text.source}", digest, "digest", "{}")
+        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", role)]))
+    return inputs
