@@ -203,14 +203,15 @@ def _point_spans(trial: TrialResults) -> list[Span]:
         if point.made:  # Its own seconds count from the trial's start.
             total = point.made.erase_seconds
             erasing, before = total - before if total >= before else total, total
-        ends = [(at, each.seconds) for each in point.measurements if (at := _moment(each))]
-        starts = ends
+        starts, ends = [], []
+        for measurement in point.measurements:
+            if at := _moment(measurement):
+                starts.append(at - timedelta(seconds=measurement.seconds))
+                ends.append(at)
         if at := _moment(point.made):
-            starts = [(at, erasing)]
-            ends = ends or starts
-        started = min((at - timedelta(seconds=took) for at, took in starts), default=None)
+            starts, ends = [at - timedelta(seconds=erasing)], ends or [at]
         seconds = erasing + sum(measurement.seconds for measurement in point.measurements)
-        spans.append(Span(started=started, ended=max((at for at, _ in ends), default=None), seconds=seconds))
+        spans.append(Span(started=min(starts, default=None), ended=max(ends, default=None), seconds=seconds))
     return spans
 
 

@@ -105,7 +105,8 @@ class RunWriter:
         while points or settings or changed:
             self._client.log_batch(held.run_id, points, settings, changed[:100])
             points, settings, changed = [], [], changed[100:]
-        held.last_values |= {name: value for (name, _), value in metrics.items()}
+        for (name, _), value in metrics.items():
+            held.last_values[name] = value
         held.params |= params.keys()
         held.tags |= tags
 
@@ -134,8 +135,11 @@ class RunWriter:
         """Return all numbers that a run holds: a point's have one step, others are read back one by one."""
         if held.tags.get("kind") == "point":
             return {(name, 0): value for name, value in held.last_values.items()}
-        histories = (self._client.get_metric_history(held.run_id, key) for key in held.last_values)
-        return {(entry.key, entry.step): entry.value for history in histories for entry in history}
+        metrics: Metrics = {}
+        for name in held.last_values:
+            for entry in self._client.get_metric_history(held.run_id, name):
+                metrics[entry.key, entry.step] = entry.value
+        return metrics
 
 
 def _held_run(run: Run) -> HeldRun:

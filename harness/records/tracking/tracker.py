@@ -146,10 +146,14 @@ class Tracker:
         shows_texts = self._plan.samples == "plain"
         files = {path.name: path for path in paths if path.exists() and not (path.suffix == ".html" and shows_texts)}
         self._writer.attach(self._sweep, files)
-        runs = [self._runs.get(spec.trial_id) for spec in self._plan.trials]
-        ends = {run.status if run else "RUNNING" for run in runs}
-        failed = "FAILED" if "FAILED" in ends else "FINISHED"
-        self._writer.end(self._sweep, "KILLED" if "RUNNING" in ends else failed, self._span)
+        status = "FINISHED"
+        for spec in self._plan.trials:
+            run = self._runs.get(spec.trial_id)
+            if run is None or run.status == "RUNNING":
+                status = "KILLED"
+            elif run.status == "FAILED" and status == "FINISHED":
+                status = "FAILED"
+        self._writer.end(self._sweep, status, self._span)
 
     def _open(self, plan: Plan) -> HeldRun:
         """Look for the sweep's run or create it, and load what the runs in it hold."""
