@@ -49,7 +49,7 @@ def write_whole(
     with writing(path, what, len(encoded)):
         path.parent.mkdir(parents=True, exist_ok=True)
         _refuse_device(path)
-        with _beside(path) as temporary:
+        with _temporary_beside(path) as temporary:
             temporary.touch(exist_ok=False)
             with _in_use(temporary):
                 temporary.write_bytes(encoded)
@@ -83,7 +83,7 @@ def folder_whole(folder: Path, what: str, existing: Literal["keep", "refuse", "r
             raise FileExistsError(errno.EEXIST, "no folder")
     if existing == "replace":
         recover(folder)
-    with writing(folder, what, reads_too=True), _beside(folder) as temporary:
+    with writing(folder, what, reads_too=True), _temporary_beside(folder) as temporary:
         with writing(folder, what):
             temporary.mkdir()
         with _in_use(temporary):
@@ -134,7 +134,7 @@ def _old(folder: Path) -> Path:
 
 def remove_at_once(folder: Path) -> None:
     """Remove a folder, if it is there: whole or not at all to whoever looks for it."""
-    with _beside(folder) as aside, suppress(FileNotFoundError):
+    with _temporary_beside(folder) as aside, suppress(FileNotFoundError):
         folder.rename(aside)
 
 
@@ -255,7 +255,7 @@ def locked(path: Path, *, wait: float = math.inf, busy: str = "") -> Iterator[bo
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[Path]:
+def _temporary_beside(path: Path) -> Iterator[Path]:
     """Yield the name of a temporary beside `path`, which is gone afterwards, and remove what killed processes left."""
     for abandoned in path.parent.glob(f".{escape(path.name)}.*.tmp"):
         with suppress(OSError), _in_use(abandoned, alone=True):

@@ -65,13 +65,14 @@ def in_form(notes: Mapping[str, Json], added: Sequence[str] = ()) -> dict[str, J
 def bounded(notes: dict[str, Json]) -> tuple[dict[str, Json], list[str]]:
     """Return plain notes without the largest, as far as all are too long together, and warnings of what is left out."""
     lengths = {name: len(json.dumps(value)) + len(name) for name, value in notes.items()}
-    total, gone = sum(lengths.values()), []
+    total, gone = sum(lengths.values()), set()
     for name in sorted(lengths, key=lambda name: -lengths[name]):
         if total <= MOST_CHARACTERS:
             break
         total -= lengths[name]
-        gone.append(name)
-    kept, warnings = {}, []
+        gone.add(name)
+    kept: dict[str, Json] = {}
+    warnings: list[str] = []
     for name, value in notes.items():
         if name not in gone:
             kept[name] = value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from harness.contracts import Checkpoint
 from harness.errors import Fault
 from harness.sizing.estimate import IN_THIS_PROCESS, MemoryEstimate, UnknownEstimate, estimate_memory, weights_bytes
 from harness.sizing.machine import Machine, share_of
@@ -35,15 +35,14 @@ def sized(
 
 def large(trials: Iterable[TrialSpec], machine: Machine | None, sizes: SizeCache = IN_THIS_PROCESS) -> list[TrialSpec]:
     """Return the trials that are worth sizing before every run: whose weights are no trifle to what they have."""
-    shares = [(spec, _has(machine, spec)) for spec in trials]
-    return [spec for spec, has in shares if has is not None and LEAST * _weights(spec.model, sizes) > has]
-
-
-def _weights(checkpoint: Checkpoint, sizes: SizeCache) -> int:
-    try:
-        return weights_bytes(checkpoint, sizes)
-    except ValueError:  # No causal LM that is known: its trials fail, and say why.
-        return 0
+    worth_sizing = []
+    for spec in trials:
+        # No causal LM that is known raises a ValueError: its trials fail, and say why.
+        with suppress(ValueError):
+            has = _has(machine, spec)
+            if has is not None and LEAST * weights_bytes(spec.model, sizes) > has:
+                worth_sizing.append(spec)
+    return worth_sizing
 
 
 def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
@@ -57,11 +56,13 @@ def unfit(
     sizes: SizeCache = IN_THIS_PROCESS,
 ) -> list[Fault]:
     """Return why trials cannot run on a machine: devices that it has not, and too little of the CPUs' memory."""
-    reasons = (
-        (spec, _lacks(spec, machine) or (None if spec.gpus > 0 else _shortage(spec, fits, machine, sizes)))
-        for spec in trials
-    )
-    return _faults(reasons)
+    reasons: list[tuple[TrialSpec, str | None]] = []
+    for spec in trials:
+        reason = _missing_device(spec, machine)
+        if reason is None and spec.gpus == 0:
+            reason = _shortage(spec, fits, machine, sizes)
+        reasons.append((spec, reason))
+    return _faults_of(reasons)
 
 
 def doubtful(
@@ -71,24 +72,23 @@ def doubtful(
     sizes: SizeCache = IN_THIS_PROCESS,
 ) -> list[Fault]:
     """Return the trials that seem to need more than their GPU has: a warning, for no GPU has confirmed a figure."""
-    return _faults((spec, _shortage(spec, fits, machine, sizes)) for spec in trials if spec.gpus > 0)
+    return _faults_of((spec, _shortage(spec, fits, machine, sizes)) for spec in trials if spec.gpus > 0)
 
 
-def _faults(reasons: Iterable[tuple[TrialSpec, str | None]]) -> list[Fault]:
+def _faults_of(reasons: Iterable[tuple[TrialSpec, str | None]]) -> list[Fault]:
     """Return a fault for each reason, with the trials that share it."""
     names: dict[str, list[str]] = defaultdict(list)
     for spec, reason in reasons:
         if reason is not None:
             names[reason].append(f"{spec.variant} on {spec.model.id.rstrip('/').rpartition('/')[2]}")
-    return [Fault(_together(rows), reason) for reason, rows in names.items()]
+    faults = []
+    for reason, rows in names.items():
+        others = len(set(rows)) - 1
+        faults.append(Fault(f"{rows[0]} and {others} more" if others else rows[0], reason))
+    return faults
 
 
-def _together(rows: Sequence[str]) -> str:
-    others = len(set(rows)) - 1
-    return f"{rows[0]} and {others} more" if others else rows[0]
-
-
-def _lacks(spec: TrialSpec, machine: Machine) -> str | None:
+def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:
     wanted = spec.gpus * spec.engine.workers
     if wanted > machine.gpus:
         needs = f"{wanted:g} GPU{'' if wanted <= 1 else 's'}"
@@ -109,9 +109,7 @@ def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, s
     parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in asdict(most).items() if size)
     needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
     setting = next(_remedies(spec, fit.need, machine, sizes), None)
-    if setting is None:
-        return f"{needs}: no setting makes it fit this machine."
-    return f"{needs}: {setting} makes it fit."
+    return f"{needs}: {f'{setting} makes it fit' if setting else 'no setting makes it fit this machine'}."
 
 
 def _remedies(spec: TrialSpec, need: MemoryEstimate, machine: Machine, sizes: SizeCache) -> Iterator[str]:

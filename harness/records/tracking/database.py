@@ -13,7 +13,6 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
@@ -78,7 +77,7 @@ def _import_mlflow() -> None:
     # A server that asks for an hour's patience does not get it.
     environment_variables.MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER.default = False
     environment_variables.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.default = True
-    for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # What fails is told once, by who called.
+    for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # The caller reports what fails, once.
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
 
 
@@ -123,29 +122,20 @@ def connect_alone(root: Path) -> tuple[MlflowClient, Callable[[], AbstractContex
     run, and waits for the disk at each. Others can't write meanwhile, so a block should take no more than seconds.
     """
     client, connection = _connect_once(root)
-    is_together = False
 
     @contextmanager
     def together() -> Iterator[None]:
-        nonlocal is_together
-        if is_together:
+        if connection.is_joined:
             yield
             return
         with _alone(root), connection.joined():
-            is_together = True
-            try:
-                yield
-            finally:
-                is_together = False
+            yield
 
     class Alone:
         def __getattr__(self, name: str) -> Callable[..., Any]:
-            call = getattr(client, name)
-
-            @wraps(call)
             def alone(*arguments: Any, **options: Any) -> Any:
                 with together():
-                    return call(*arguments, **options)
+                    return getattr(client, name)(*arguments, **options)
 
             return alone
 
@@ -250,7 +240,7 @@ def check_database(root: Path) -> None:
     try:
         with closing(sqlite3.connect(address, ANSWER_SECONDS, isolation_level=None, uri=True)) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            found = [version for (version,) in connection.execute("SELECT version_num FROM alembic_version")]
+            versions = [version for (version,) in connection.execute("SELECT version_num FROM alembic_version")]
     except sqlite3.Error as error:
         reason = getattr(error, "sqlite_errorname", type(error).__name__)
         if reason.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -260,10 +250,10 @@ def check_database(root: Path) -> None:
         else:
             message = f"{database} cannot be written to ({reason}). Make room on its disk, and allow writing there."
         raise DataError(message) from error
-    if found != [needed]:
-        was = ", ".join(found) or "none"
+    if versions != [needed]:
         raise DataError(
-            f"{database} has tables of another version of MLflow, or half of them (version {was}; this one's is "
+            f"{database} has tables of another version of MLflow, or half of them (version "
+            f"{', '.join(versions) or 'none'}; this one's is "
             f"{needed}). Copy it and run: mlflow db upgrade {database_uri(root)}; or: {new}"
         )
 
