@@ -1,4 +1,4 @@
-"""Digests: of plain values, which they name; of files, to tell whether what is read is what was written or planned."""
+"""Digests: of plain values, which they name; of files, to show whether what is read is what was written or planned."""
 
 from __future__ import annotations
 

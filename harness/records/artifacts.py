@@ -1,12 +1,12 @@
 """What trials and sweeps share: memorised models, reference features, the original's measurements.
 
 An artifact is a folder, `<root>/<kind>/<key>`, named by what decides its contents. It is built
-aside and renamed into place, so one that can be found is complete. Of several processes that ask
-for the same one, the first builds it while the others wait at its lock; the lock of a builder that
-dies is released by the kernel, and what it left is removed by the next builder.
+aside and renamed into place, so an artifact that exists is complete. When several processes ask
+for the same one, the first builds it while the others wait at its lock. The kernel releases the lock of
+a builder that dies, and the next builder removes what that left.
 
-Whoever finds an artifact reads all of its files first: one that is not what was written, by the digests
-that it carries, is named, removed and built again, and never used.
+A process that wants an artifact reads all of its files first. If they are not what was written, by the digests
+that it carries, the artifact is reported, removed and built again, and never used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Artifacts:
         self._warn = warn or partial(tell, is_error=True)
 
     def has(self, kind: str, key: str) -> bool:
-        """Return whether the artifact is there, damaged or not: quick, for who will not read it."""
+        """Return whether the artifact is there, damaged or not: quick, for callers that do not read it."""
         return (self.root / kind / key / ABOUT).exists()
 
     def find(self, kind: str, key: str) -> Path | None:
@@ -135,7 +135,7 @@ class Artifacts:
         clause = damage(folder, folder.parent.name, folder.name)
         if not clause:
             return folder
-        # Aside first: nobody may see it half removed. Whoever dies here leaves what a dead builder does.
+        # Aside first: no process may see it half removed. One that dies here leaves what a dead builder does.
         aside = _aside(folder)
         with writing(folder, "a damaged artifact, to be removed"), suppress(FileNotFoundError):
             folder.rename(aside)  # Without locks, another may have been first.
@@ -190,14 +190,14 @@ def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str
             if not os.access(file, os.R_OK) and file.exists():
                 raise _not_readable(folder, file)
         return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
-    except FileNotFoundError:  # Another process found it damaged meanwhile, and removes it.
+    except FileNotFoundError:  # Another process noticed the damage too, and removes it.
         return "it is being removed"
 
 
 def _not_readable(folder: Path, file: Path) -> DataError:
     """Return the error for what may be whole: another user's, it is neither used nor removed."""
     return DataError(
-        f"{file} cannot be read by this user, so nobody can tell whether the artifact is whole. Ask its owner for the "
+        f"{file} cannot be read by this user, so it is not known whether the artifact is whole. Ask its owner for the "
         f"right (chmod -R g+rX {folder}), or remove that folder: it is built again."
     )
 
@@ -218,7 +218,9 @@ def check_intact(path: Path) -> None:
     """
     folder = path if path.is_dir() else path.parent
     if (folder / ABOUT).exists() and (clause := damage(folder)):
-        raise ModelError(f"the erased model in {folder} is damaged ({clause}): erase again, by running its sweep anew.")
+        raise ModelError(
+            f"the erased model in {folder} is damaged ({clause}). Run its sweep again, which erases again."
+        )
 
 
 def _shareable(name: str, array: np.ndarray) -> np.ndarray:

@@ -101,14 +101,14 @@ def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
         DataError: The file is gone, or is not what was written.
     """
     if not is_intact(path, digest):
-        raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point anew.")
+        raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point again.")
     try:
         with path.open("rb") as file:
             table = pq.read_table(file).cast(_SCHEMA)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(
             f"{path} is no table of items ({type(error).__name__}). Remove it and run the sweep again: it measures "
-            "that point anew."
+            "that point again."
         ) from error
     metrics, ids, clusters = (table.column(name).to_pylist() for name in _TEXTS)
     values, weights = (table.column(name).to_numpy() for name in _NUMBERS)

@@ -164,8 +164,8 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
 def _reachable(spec: TrialSpec, stop: Stopped | None) -> tuple[Number | None, ...]:
     """Return the strengths that a trial has or will have a model at, rising.
 
-    Nothing beyond the strength where a trajectory stopped is among them. That strength itself is, asked for or not, if
-    it was on its way to one that was: there is no other point that tells of the last part of its way.
+    They end where the trajectory stopped. The strength where it stopped is among them, asked for or not, if a larger
+    one was asked for: no other point shows the last part of the trajectory.
     """
     if not stop:
         return spec.points()

@@ -27,7 +27,7 @@ DryRun = Callable[[TrialSpec, torch.dtype, int | None], DryRunResult]
 
 
 def run_shallow(run: DryRun, spec: TrialSpec, dtype: torch.dtype = torch.float32) -> DryRunResult:
-    """Return what `run` finds for a trial at its model's whole depth; only the model in it may be a shallow one.
+    """Return the result of `run` for a trial at its model's whole depth; only the model in it may be a shallow one.
 
     It is run at the whole depth after all where the model is not deep, and where its layers are not alike: their
     weights or the sections of the two runs do not add up.

@@ -124,7 +124,7 @@ def _stored(sizes: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased
 
 
 def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
-    """Return what a dry run finds: on DeepSpeed if a whole model is trained there, else on the plain engine."""
+    """Return the result of a dry run: on DeepSpeed if a whole model is trained there, else on the plain engine."""
     on_gpu, training = spec.gpus > 0, spec.training
     if not on_engine or spec.engine.name == "torch":
         on_plain = run_shallow(run, spec)

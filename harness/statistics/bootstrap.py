@@ -77,7 +77,7 @@ def _replicate_noise(replicates: int) -> Floats:
 def draws(item_values: ItemValues) -> Floats:
     """Return draws (D,) of the estimate, within the metric's bounds: over items and, with several, replicates.
 
-    NaN in all where it cannot be told: a replicate with fewer than two clusters that hold a known item, or an infinite
+    NaN in all where it is not known: a replicate with fewer than two clusters that hold a known item, or an infinite
     value. NaN in the draws that had no known item. An `exp_mean` is drawn on the scale of its logarithm.
 
     Percentiles of plain draws cover too little of few clusters and of skewed values (88 % where 5 of 256 are right), so
@@ -166,7 +166,7 @@ def row_intervals(item_values: ItemValues) -> Floats:
     points_R, drawn_DR = item_values.estimates(means_R), item_values.estimates(drawn_DR)
     known_R = (item_values.in_clusters(item_values.known[1]) > 0).sum(axis=1)
     influences_RC, ends_R2 = item_values.influences(), np.full((len(points_R), 2), np.nan)
-    # The draws between which `interval` finds its percentiles: only these four are corrected.
+    # The draws between which `interval` takes its percentiles: only these four are corrected.
     ranks_2 = (DRAWS - 1) * np.array([1 - _UPPER, _UPPER])
     first_2 = np.floor(ranks_2)
     scores_22 = ndtri((np.stack([first_2, first_2 + 1]) + 0.5) / DRAWS)

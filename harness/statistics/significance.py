@@ -1,4 +1,4 @@
-"""Whether two methods can be told apart: paired tests, corrected for their number, and the groups that follow.
+"""Whether two methods can be distinguished: paired tests, corrected for their number, and the groups that follow.
 
 Array letters: R replicates, M models, N items, C clusters, P tests.
 """
@@ -29,7 +29,7 @@ def paired_p(a: ItemValues, b: ItemValues) -> float:
     replicates' estimates.
 
     p is 1 where the estimates are equal. Where all are the same and not 0 there is no variance, and p is that of
-    a sign test over the clusters. NaN where it cannot be told: a replicate with fewer than two
+    a sign test over the clusters. NaN where it is not known: a replicate with fewer than two
     clusters of items that both know, an infinite value.
 
     Args:
@@ -161,7 +161,7 @@ def groups(names: Sequence[str], different: Collection[frozenset[str]]) -> dict[
         (insert and absorb), and J. Gramm et al., 2006, for letters that absorbing leaves over.
 
     Example:
-        The middle one cannot be told from either; the two others differ:
+        The middle one cannot be distinguished from either; the two others differ:
 
         >>> groups(["kl", "gd", "emso"], {frozenset({"kl", "emso"})})
         {'kl': 'a', 'gd': 'ab', 'emso': 'b'}

@@ -1,7 +1,7 @@
 """Tracking beside a sweep: in a thread of its own, so that MLflow can neither stop a sweep nor keep it waiting.
 
-Nothing of what MLflow does or fails to do reaches the sweep. The first failure ends the tracking of that sweep, is told
-in one warning, and is written nowhere else: `lethe track` fills in what is lacking. What is written is `Tracker`'s.
+No failure of MLflow reaches the sweep. The first one ends the tracking of that sweep and is reported in one warning,
+nowhere else: `lethe track` fills in what is missing. `Tracker` decides what is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ END_SECONDS = 30.0
 
 
 class LiveTracking:
-    """Keeps MLflow up to date with one sweep while it runs: each call returns at once, but the last.
+    """Keeps MLflow up to date with one sweep while it runs: each call returns at once, except the last.
 
     The thread is a daemon: a process that ends does not wait for it, and SQLite undoes what was half written.
     """
@@ -70,7 +70,7 @@ class LiveTracking:
 
         Args:
             results: What the journal says of the sweep.
-            point_tags: What the whole table tells of each point, by its id.
+            point_tags: What the whole table says of each point, by its id.
             paths: Files to attach.
         """
         self._put(lambda: self._tracker.sync(results, point_tags))

@@ -1,6 +1,6 @@
 """The journal as MLflow runs: a sweep's, in it each trial's and each candidate's, and in a trial's each point's.
 
-`Tracker.sync` makes MLflow equal to the journal, however often it is called and whatever it finds,
+`Tracker.sync` makes MLflow equal to the journal, however often it is called and whatever is there,
 so that a killed sweep, a lost database and a live run need no code of their own. The driver, or
 `lethe track`, is the only writer. MLflow gets numbers, settings and digests: no notes, samples or
 error messages, and so no text of the forget set.
