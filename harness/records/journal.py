@@ -131,10 +131,6 @@ class Journal:
                 self._warn(f"{path}, line {number} is broken and left out: what it recorded is done again.")
         return records
 
-    def trial_ids(self) -> tuple[str, ...]:
-        """Return the ids of all trials that have records, sorted."""
-        return tuple(sorted(path.stem for path in self.folder.glob("*.jsonl")))
-
     def write_plan(self, plan: Plan) -> None:
         """Write `plan.json` anew: whole, or not at all."""
         plain: dict[str, Json] = _encode(plan.to_json(), "plan", str)

@@ -106,7 +106,7 @@ def dry_run(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | N
         Exception: The method's code cannot run without values; the caller says that its need is not known.
     """
     if spec.is_reference:
-        return _dry_run(spec, dtype, layers, _loaded)
+        return _dry_run(spec, dtype, layers, lambda task: iter([task.load_original()]))
     strengths = _needed_strengths(spec)
     method = METHODS.configure(spec.method, {**spec.settings, spec.strength_name: max(strengths)})
     return _dry_run(spec, dtype, layers, lambda task: (erased.model for erased in method.erase(task)))
@@ -140,10 +140,6 @@ def _dry_run(
         return DryRunResult(
             tuple(tracker.moments()), tracker.held(), model, is_plain, len(present), frozen, tracker.trained
         )
-
-
-def _loaded(task: _DryTask) -> Iterator[Model]:
-    yield task.load_original()
 
 
 def _memorized(task: _DryTask) -> Iterator[Model]:

@@ -50,10 +50,7 @@ def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
 
 
 def unfit(
-    trials: Iterable[TrialSpec],
-    fits: Mapping[str, FitCheck],
-    machine: Machine,
-    sizes: SizeCache = IN_THIS_PROCESS,
+    trials: Iterable[TrialSpec], fits: Mapping[str, FitCheck], machine: Machine, sizes: SizeCache = IN_THIS_PROCESS
 ) -> list[Fault]:
     """Return why trials cannot run on a machine: devices that it has not, and too little of the CPUs' memory."""
     reasons: list[tuple[TrialSpec, str | None]] = []
@@ -66,10 +63,7 @@ def unfit(
 
 
 def doubtful(
-    trials: Iterable[TrialSpec],
-    fits: Mapping[str, FitCheck],
-    machine: Machine,
-    sizes: SizeCache = IN_THIS_PROCESS,
+    trials: Iterable[TrialSpec], fits: Mapping[str, FitCheck], machine: Machine, sizes: SizeCache = IN_THIS_PROCESS
 ) -> list[Fault]:
     """Return the trials that seem to need more than their GPU has: a warning, for no GPU has confirmed a figure."""
     return _faults_of((spec, _shortage(spec, fits, machine, sizes)) for spec in trials if spec.gpus > 0)

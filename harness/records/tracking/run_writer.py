@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,18 +24,18 @@ _BATCH = 700
 _PAGE = 5000
 
 
-@dataclass
 class HeldRun:
     """What MLflow holds of a run, as far as it was asked."""
 
-    run_id: str
-    started_ms: int
-    status: str
-    tags: dict[str, str]
-    params: set[str]
-    has_inputs: bool
-    last_values: dict[str, float] = field(default_factory=dict)
-    """Of each metric, at its last step."""
+    def __init__(self, run: Run) -> None:
+        self.run_id: str = run.info.run_id
+        self.started_ms: int = run.info.start_time
+        self.status: str = run.info.status
+        self.tags: dict[str, str] = dict(run.data.tags)
+        self.params: set[str] = set(run.data.params)
+        self.has_inputs = bool(run.inputs and run.inputs.dataset_inputs)
+        self.last_values: dict[str, float] = dict(run.data.metrics)
+        """Of each metric, at its last step."""
 
 
 class RunWriter:
@@ -51,7 +50,7 @@ class RunWriter:
         while True:
             page = self._client.search_runs([self._experiment], condition, max_results=_PAGE, page_token=token)
             for run in page:
-                yield _held_run(run)
+                yield HeldRun(run)
             if not (token := page.token):
                 return
 
@@ -60,7 +59,7 @@ class RunWriter:
         start = span.started.timestamp() if span.started else time.time() - span.seconds
         # MLflow would draw a name from the random numbers that a trial in this process draws from.
         name = tags["mlflow.runName"]
-        return _held_run(self._client.create_run(self._experiment, int(start * 1000), dict(tags), run_name=name))
+        return HeldRun(self._client.create_run(self._experiment, int(start * 1000), dict(tags), run_name=name))
 
     def fill(self, held: HeldRun | None, content: RunContent, tags: Mapping[str, str]) -> HeldRun:
         """Make a run hold what it is to hold, and return it.
@@ -140,18 +139,6 @@ class RunWriter:
             for entry in self._client.get_metric_history(held.run_id, name):
                 metrics[entry.key, entry.step] = entry.value
         return metrics
-
-
-def _held_run(run: Run) -> HeldRun:
-    return HeldRun(
-        run_id=run.info.run_id,
-        started_ms=run.info.start_time,
-        status=run.info.status,
-        tags=dict(run.data.tags),
-        params=set(run.data.params),
-        has_inputs=bool(run.inputs and run.inputs.dataset_inputs),
-        last_values=dict(run.data.metrics),
-    )
 
 
 def _inputs(spec: TrialSpec) -> list[DatasetInput]:
