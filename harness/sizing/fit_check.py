@@ -86,7 +86,7 @@ def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:
     wanted = spec.gpus * spec.engine.workers
     if wanted > machine.gpus:
         needs = f"{wanted:g} GPU{'' if wanted <= 1 else 's'}"
-        return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: run it where they are."
+        return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: use one that has them."
     if spec.cpus > machine.cpus:
         return f"needs {spec.cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
     if spec.gpus > 0 and spec.training.precision == "bf16" and not machine.has_bf16:
