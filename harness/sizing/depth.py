@@ -59,8 +59,10 @@ def bytes_of(checkpoint: Checkpoint, layers: int | None = None) -> int:
 def _layer_count(checkpoint: Checkpoint) -> int:
     """Return the number of layers that the configuration names, by its architecture's name for it; 0 without."""
     config = json.loads((Path(ensure_local(checkpoint, weights=False).location) / "config.json").read_text())
-    names = ("num_hidden_layers", "num_layers", "n_layer")
-    return int(next((config[name] for name in names if name in config), 0))
+    for name in ("num_hidden_layers", "num_layers", "n_layer"):
+        if name in config:
+            return int(config[name])
+    return 0
 
 
 def _extended(low: Bytes, high: Bytes, times: float) -> Bytes:

@@ -102,35 +102,26 @@ def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, s
     while_ = "erasing" if most is fit.need.erasing else "measuring"
     parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in asdict(most).items() if size)
     needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
-    setting = next(_remedies(spec, fit.need, machine, sizes), None)
-    return f"{needs}: {f'{setting} makes it fit' if setting else 'no setting makes it fit this machine'}."
-
-
-def _remedies(spec: TrialSpec, need: MemoryEstimate, machine: Machine, sizes: SizeCache) -> Iterator[str]:
-    """Yield settings with which the trial fits, each tried, the one that changes least first."""
-
-    def fits(changed: TrialSpec) -> bool:
+    for changed, setting in _changes(spec, fit.need, machine):
         other = estimate_memory(changed, sizes)
-        return isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed)
+        if isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed):
+            return f"{needs}: {setting} makes it fit."
+    return f"{needs}: no setting makes it fit this machine."
 
+
+def _changes(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
+    """Yield settings with which the trial may fit, the one that changes least first."""
     size = spec.training.micro_batch if need.measuring.total <= share_of(machine, spec) else 1
     while size > 1:  # It has no say in what measuring needs.
         size //= 2
-        if fits(replace(spec, training=replace(spec.training, micro_batch=size))):
-            yield f"training.micro_batch: {size}"
-            break
-    for changed, setting in [*_larger_shares(spec, machine), *_other_engines(spec, machine)]:
-        if fits(changed):
-            yield setting
-
-
-def _larger_shares(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
+        yield replace(spec, training=replace(spec.training, micro_batch=size)), f"training.micro_batch: {size}"
     if spec.gpus == 0:
         for cpus in range(spec.cpus + 1, machine.cpus // spec.engine.workers + 1):
             yield replace(spec, cpus=cpus), f"resources.cpus: {cpus}"
     for gpus in (0.25, 0.5, 1.0):
         if 0 < spec.gpus < gpus:
             yield replace(spec, gpus=gpus), f"resources.gpus: {gpus:g}"
+    yield from _other_engines(spec, machine)
 
 
 def _other_engines(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from harness.statistics.item_values import Floats
 
 
 def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
