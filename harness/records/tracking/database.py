@@ -123,13 +123,20 @@ def connect_alone(root: Path) -> tuple[MlflowClient, Callable[[], AbstractContex
     """
     client, connection = _connect_once(root)
 
+    is_together = False
+
     @contextmanager
     def together() -> Iterator[None]:
-        if connection.is_joined:
+        nonlocal is_together
+        if is_together:  # Of this client: another one in this process may have joined the same connection.
             yield
             return
         with _alone(root), connection.joined():
-            yield
+            is_together = True
+            try:
+                yield
+            finally:
+                is_together = False
 
     class Alone:
         def __getattr__(self, name: str) -> Callable[..., Any]:
