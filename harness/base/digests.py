@@ -1,4 +1,4 @@
-"""Digests: of plain values, which they name; of files, to tell whether what is read is what was written or planned."""
+"""Digests: of plain values, which they name; of files, to show whether what is read is what was written or planned."""
 
 from __future__ import annotations
 
@@ -64,10 +64,9 @@ def difference(folder: Path, written: Mapping[str, str], besides: str = "", dige
         present = folder_digests(folder, besides, digest)
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
-    changed = [name for name in sorted(written.keys() & present.keys()) if present[name] != written[name]]
-    clauses = [
-        *(f"{name} is missing" for name in sorted(written.keys() - present.keys())),
-        *(f"{name} was added" for name in sorted(present.keys() - written.keys())),
-        *(f"{name} is not what was written" for name in changed),
-    ]
+    clauses = [f"{name} is missing" for name in sorted(written.keys() - present.keys())]
+    clauses += [f"{name} was added" for name in sorted(present.keys() - written.keys())]
+    for name in sorted(written.keys() & present.keys()):
+        if present[name] != written[name]:
+            clauses.append(f"{name} is not what was written")
     return ", ".join(clauses)

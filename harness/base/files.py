@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import secrets
 import shutil
@@ -21,6 +22,7 @@ from typing import Literal
 
 from harness.base.messages import printable
 from harness.base.storage import reading, writing
+from harness.errors import DataError
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -47,7 +49,7 @@ def write_whole(
     with writing(path, what, len(encoded)):
         path.parent.mkdir(parents=True, exist_ok=True)
         _refuse_device(path)
-        with _beside(path) as temporary:
+        with _temporary_beside(path) as temporary:
             temporary.touch(exist_ok=False)
             with _in_use(temporary):
                 temporary.write_bytes(encoded)
@@ -81,7 +83,7 @@ def folder_whole(folder: Path, what: str, existing: Literal["keep", "refuse", "r
             raise FileExistsError(errno.EEXIST, "no folder")
     if existing == "replace":
         recover(folder)
-    with writing(folder, what, reads_too=True), _beside(folder) as temporary:
+    with writing(folder, what, reads_too=True), _temporary_beside(folder) as temporary:
         with writing(folder, what):
             temporary.mkdir()
         with _in_use(temporary):
@@ -132,7 +134,7 @@ def _old(folder: Path) -> Path:
 
 def remove_at_once(folder: Path) -> None:
     """Remove a folder, if it is there: whole or not at all to whoever looks for it."""
-    with _beside(folder) as aside, suppress(FileNotFoundError):
+    with _temporary_beside(folder) as aside, suppress(FileNotFoundError):
         folder.rename(aside)
 
 
@@ -217,31 +219,43 @@ def _fsync(descriptor: int) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+def locked(path: Path, *, wait: float = math.inf, busy: str = "") -> Iterator[bool]:
     """Hold the lock file until the block, or the process, ends.
 
     The value says whether it is really held: it is not where the file system has no locks.
 
+    Args:
+        path: The lock file; it is made if it isn't there.
+        wait: For how many seconds, while another process holds it.
+        busy: What to tell the user if it is still held then.
+
     Raises:
-        BlockingIOError: Another process holds it, and `wait` is false.
+        DataError: Another process holds it; the message is `busy`.
         StorageError: The lock file cannot be made.
     """
     with writing(path, "a lock"):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
+    deadline = time.monotonic() + wait
     with file:
-        is_held = True
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            is_held = False
+        is_held = False
+        while not is_held:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait == math.inf else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_held = True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise DataError(busy) from None
+                time.sleep(0.05)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                break
         yield is_held
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[Path]:
+def _temporary_beside(path: Path) -> Iterator[Path]:
     """Yield the name of a temporary beside `path`, which is gone afterwards, and remove what killed processes left."""
     for abandoned in path.parent.glob(f".{escape(path.name)}.*.tmp"):
         with suppress(OSError), _in_use(abandoned, alone=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.base.storage import error_number, is_of_writing, unwritable
 from harness.errors import DataError, LetheError, ModelError
@@ -51,24 +51,37 @@ class Repository:
 
 def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
     """Return the snapshot in the local cache, if it has files of these patterns and none of them is missing."""
-    from huggingface_hub import snapshot_download
+    folder = _cached_snapshot(repository, patterns)
+    if folder is None:
+        return None
+    # A cache that an older version filled has no list of what belongs to it: shards number themselves.
+    names = matching(_file_names(folder), patterns)
+    return folder if names and not _missing_shards(names) else None
+
+
+def _cached_snapshot(repository: Repository, patterns: Sequence[str]) -> Path | None:
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        folder = snapshot_download(
+        return _snapshot(repository, patterns, is_offline=True)
+    except LocalEntryNotFoundError:
+        return None
+    except (HFValidationError, OSError, ValueError) as error:
+        raise repository.error(f"{repository} is neither a folder nor an id on the hub (owner/name).") from error
+
+
+def _snapshot(repository: Repository, patterns: Sequence[str], *, is_offline: bool = False) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(
             repository.id,
             repo_type=repository.kind,
             revision=repository.revision,
             allow_patterns=list(patterns),
-            local_files_only=True,
+            local_files_only=is_offline,
         )
-    except LocalEntryNotFoundError:
-        return None
-    except (HFValidationError, OSError, ValueError) as error:
-        raise _no_id(repository) from error
-    # A cache that an older version filled has no list of what belongs to it: shards number themselves.
-    names = matching(_file_names(Path(folder)), patterns)
-    return Path(folder) if names and not _missing_shards(names) else None
+    )
 
 
 def _file_names(folder: Path) -> list[str]:
@@ -82,16 +95,14 @@ def _missing_shards(names: Sequence[str]) -> list[str]:
         >>> _missing_shards(["model-00001-of-00002.safetensors"])
         ['model-00002-of-00002.safetensors']
     """
-    missing: list[str] = []
+    missing: set[str] = set()
     for name in names:
-        shard = re.search(r"-\d{5}-of-(\d{5})", name)
-        if shard is None:
-            continue
-        # Weights are numbered from 1, rows from 0.
-        first = 1 if fnmatch(name, "*.safetensors") or fnmatch(name, "*.bin") else 0
-        start, end = name[: shard.start()], name[shard.end() :]
-        missing += [f"{start}-{number + first:05d}-of-{shard[1]}{end}" for number in range(int(shard[1]))]
-    return sorted(set(missing) - set(names))
+        if shard := re.search(r"-\d{5}-of-(\d{5})", name):
+            # Weights are numbered from 1, rows from 0.
+            first = 1 if name.endswith((".safetensors", ".bin")) else 0
+            for number in range(first, first + int(shard[1])):
+                missing.add(f"{name[: shard.start()]}-{number:05d}-of-{shard[1]}{name[shard.end() :]}")
+    return sorted(missing.difference(names))
 
 
 def commit(repository: Repository) -> str:
@@ -100,40 +111,22 @@ def commit(repository: Repository) -> str:
     Raises:
         ModelError, DataError: It is neither in the cache nor on the hub, or the hub does not answer.
     """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
-
+    if folder := _cached_snapshot(repository, []):
+        return folder.name
     try:
-        return _snapshot_commit(repository, is_offline=True)
-    except LocalEntryNotFoundError:
-        pass
-    except (HFValidationError, OSError, ValueError) as error:
-        raise _no_id(repository) from error
-    try:
-        HfApi().repo_info(
-            repository.id, repo_type=repository.kind, revision=repository.revision, timeout=TIMEOUT_SECONDS
-        )
+        _repository_info(repository)
         # Fetches no file, but leaves in the cache which commit the name stands for: offline that is known from there.
-        return _snapshot_commit(repository, is_offline=False)
+        return _snapshot(repository, []).name
     except Exception as error:
         raise _unreachable(repository, error) from error
 
 
-def _no_id(repository: Repository) -> LetheError:
-    return repository.error(f"{repository} is neither a folder nor an id on the hub (owner/name).")
+def _repository_info(repository: Repository) -> Any:
+    from huggingface_hub import HfApi
 
-
-def _snapshot_commit(repository: Repository, *, is_offline: bool) -> str:
-    from huggingface_hub import snapshot_download
-
-    folder = snapshot_download(
-        repository.id,
-        repo_type=repository.kind,
-        revision=repository.revision,
-        allow_patterns=[],  # The commit is all that is asked for.
-        local_files_only=is_offline,
+    return HfApi().repo_info(
+        repository.id, repo_type=repository.kind, revision=repository.revision, timeout=TIMEOUT_SECONDS
     )
-    return Path(folder).name
 
 
 def files_on_hub(repository: Repository) -> list[str]:
@@ -142,12 +135,8 @@ def files_on_hub(repository: Repository) -> list[str]:
     Raises:
         ModelError, DataError: The hub does not say.
     """
-    from huggingface_hub import HfApi
-
     try:
-        info = HfApi().repo_info(
-            repository.id, repo_type=repository.kind, revision=repository.revision, timeout=TIMEOUT_SECONDS
-        )
+        info = _repository_info(repository)
     except Exception as error:
         raise _unreachable(repository, error) from error
     return [file.rfilename for file in getattr(info, "siblings", None) or ()]
@@ -174,18 +163,11 @@ def fetch(repository: Repository, patterns: Sequence[str], besides: Sequence[str
     Raises:
         ModelError, DataError: They are neither in the cache nor on the hub.
     """
-    from huggingface_hub import snapshot_download
-
-    folder = cached(repository, patterns)
-    if folder is not None:
+    if folder := cached(repository, patterns):
         return folder
-    pinned = commit(repository)
+    pinned = replace(repository, revision=commit(repository))
     try:
-        folder = Path(
-            snapshot_download(
-                repository.id, repo_type=repository.kind, revision=pinned, allow_patterns=[*patterns, *besides]
-            )
-        )
+        folder = _snapshot(pinned, [*patterns, *besides])
     except Exception as error:
         raise _unreachable(repository, error) from error
     if not matching(_file_names(folder), patterns):
@@ -205,8 +187,7 @@ def fetch_data_set(repository: Repository, configuration: str | None) -> Path:
     Raises:
         DataError: They are neither in the cache nor on the hub.
     """
-    folder = cached_data_set(repository, configuration)
-    if folder is not None:
+    if folder := cached_data_set(repository, configuration):
         return folder
     pinned = replace(repository, revision=commit(repository))
     names = files_on_hub(pinned)

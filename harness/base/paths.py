@@ -31,13 +31,13 @@ def path_of(text: str | os.PathLike[str], error: type[LetheError] = DataError) -
         error: The text can name no file, or nobody may look at what it names.
     """
     written = os.fspath(text)
-    reason = _unusable(written)
+    reason = _no_name_because(written)
     if reason:
         raise error(f"the path {in_quotes(written)} {reason}. Name another.")
     return Path(written).expanduser()
 
 
-def _unusable(written: str) -> str:
+def _no_name_because(written: str) -> str:
     """Return why a text can name no file: a clause, '' if it can."""
     if not written:
         return "is empty"

@@ -32,21 +32,22 @@ class PlainData:
             _ADAPTERS[cls] = TypeAdapter(cls)
         adapter: TypeAdapter[Self] = _ADAPTERS[cls]
         value = adapter.validate_python(data)
-        if dropped := _dropped(data, value.to_json()):
-            raise ValueError(f"{cls.__name__} has no field '{dropped[0]}'")
+        if (dropped := _first_dropped(data, value.to_json())) is not None:
+            raise ValueError(f"{cls.__name__} has no field '{dropped}'")
         return value
 
 
-def _dropped(written: Any, read: Any, path: str = "") -> list[str]:
-    """Return the paths of what was written and is not there after reading."""
+def _first_dropped(written: Any, read: Any) -> str | None:
+    """Return the path of the first that was written and is not there after reading."""
     if isinstance(written, Mapping):
-        pairs = [(f"{path}.{name}", name, value) for name, value in written.items()]
+        items = list(written.items())
     elif isinstance(written, list | tuple):
-        pairs = [(f"{path}.{index}", index, value) for index, value in enumerate(written)]
+        items = list(enumerate(written))
     else:
-        return []
-    return [
-        lost
-        for at, key, value in pairs
-        for lost in ([at[1:]] if isinstance(read, dict) and key not in read else _dropped(value, read[key], at))
-    ]
+        return None
+    for key, value in items:
+        if isinstance(read, dict) and key not in read:
+            return str(key)
+        if (below := _first_dropped(value, read[key])) is not None:
+            return f"{key}.{below}"
+    return None

@@ -14,33 +14,34 @@ from harness.errors import DataError, StorageError
 _AGAIN = "run the same command again"
 _ELSEWHERE = f"Make it writable for this user, or name another folder, and {_AGAIN}."
 _FULL = f"Free space there and {_AGAIN}."
+_FORBIDDEN = ("this user may not write there", _ELSEWHERE)
+_FILE_IN_THE_WAY = ("a file stands where one of its folders should be", f"Move that file away and {_AGAIN}.")
+_FOLDER_IN_THE_WAY = ("a folder has its name", f"Move that folder away and {_AGAIN}.")
+_IRREGULAR = "it is no regular file but a pipe, a socket or a device"
+_TOO_LARGE = "it is larger than a file may be there (ulimit -f, or the file system's own limit)"
+_UNREADABLE = ("this user may not read it", "Ask its owner to make it readable (chmod g+r, and g+rx on folders).")
 _WRITE_FAULTS = {
     errno.EDQUOT: ("this user's quota there is used up", _FULL),
-    errno.EFBIG: (
-        "it is larger than a file may be there (ulimit -f, or the file system's own limit)",
-        f"Raise that limit, or name another folder, and {_AGAIN}.",
-    ),
+    errno.EFBIG: (_TOO_LARGE, f"Raise that limit, or name another folder, and {_AGAIN}."),
     errno.EROFS: ("its file system is read-only", _ELSEWHERE),
-    errno.EACCES: ("this user may not write there", _ELSEWHERE),
-    errno.EPERM: ("this user may not write there", _ELSEWHERE),
-    errno.ENOTDIR: ("a file stands where one of its folders should be", f"Move that file away and {_AGAIN}."),
-    errno.EEXIST: ("a file stands where one of its folders should be", f"Move that file away and {_AGAIN}."),
-    errno.EISDIR: ("a folder has its name", f"Move that folder away and {_AGAIN}."),
-    errno.ENOTEMPTY: ("a folder has its name", f"Move that folder away and {_AGAIN}."),
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.ENOTDIR: _FILE_IN_THE_WAY,
+    errno.EEXIST: _FILE_IN_THE_WAY,
+    errno.EISDIR: _FOLDER_IN_THE_WAY,
+    errno.ENOTEMPTY: _FOLDER_IN_THE_WAY,
     errno.ELOOP: ("its links lead in a circle", f"Remove the link and {_AGAIN}."),
     errno.ENAMETOOLONG: ("a name in it is longer than the file system allows", "Give it a shorter name."),
     errno.EIO: ("the disk, or the connection to it, failed", f"Check the disk and {_AGAIN}."),
     errno.ENOENT: ("its folder was removed meanwhile", "Run the same command again."),
-    errno.ESPIPE: ("it is no regular file but a pipe, a socket or a device", "Name another path."),
+    errno.ESPIPE: (_IRREGULAR, "Name another path."),
     errno.EMFILE: ("this process has too many files open", f"Raise that limit (ulimit -n) and {_AGAIN}."),
 }
-_READ_FAULTS = {
-    errno.EACCES: ("this user may not read it", "Ask its owner to make it readable (chmod g+r, and g+rx on folders)."),
-    errno.ENOTDIR: ("a file stands where one of its folders should be", "Move that file away."),
-    errno.EISDIR: ("it is a folder, and a file is expected", "Move it away."),
-    errno.ELOOP: ("its links lead in a circle", "Remove the link."),
-    errno.EIO: ("the disk, or the connection to it, failed", "Check the disk."),
-    errno.ESPIPE: ("it is no regular file but a pipe, a socket or a device", "Move it away."),
+_READ_FAULTS = _WRITE_FAULTS | {
+    errno.EACCES: _UNREADABLE,
+    errno.EPERM: _UNREADABLE,
+    errno.EISDIR: ("it is a folder, and a file is expected", f"Move it away and {_AGAIN}."),
+    errno.ESPIPE: (_IRREGULAR, f"Move it away and {_AGAIN}."),
 }
 _WRITES_ALONE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 """What no read ever ends with."""
@@ -76,7 +77,7 @@ def unwritable(path: Path, what: str, number: int, size: int | None = None) -> S
     if number == errno.ENOSPC:
         reason, remedy = _full(path, size)
     else:
-        unknown = (os.strerror(number)[:1].lower() + os.strerror(number)[1:], f"See to that and {_AGAIN}.")
+        unknown = (os.strerror(number)[:1].lower() + os.strerror(number)[1:], f"Correct that and {_AGAIN}.")
         reason, remedy = _WRITE_FAULTS.get(number, unknown)
     final = _TEMPORARY_NAME.sub(r"\1\2", str(path))
     return StorageError(f"{final} cannot be written ({what}): {reason}. {remedy}")
@@ -95,7 +96,7 @@ def reading(path: Path, what: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        unknown = ((error.strerror or str(error)).lower(), "See to that.")
+        unknown = ((error.strerror or str(error)).lower(), f"Correct that and {_AGAIN}.")
         reason, remedy = _READ_FAULTS.get(error.errno or 0, unknown)
         raise DataError(f"{path} cannot be read ({what}): {reason}. {remedy}") from error
 
@@ -113,8 +114,8 @@ def error_number(error: BaseException) -> int | None:
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
-    told = re.search(r"\(os error (\d+)\)|\[Errno (\d+)\]", str(error)[-2000:])
-    return int(told[1] or told[2]) if told else None
+    numbered = re.search(r"\(os error (\d+)\)|\[Errno (\d+)\]", str(error)[-2000:])
+    return int(numbered[1] or numbered[2]) if numbered else None
 
 
 def is_of_writing(error: BaseException) -> bool:

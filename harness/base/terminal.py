@@ -20,10 +20,10 @@ _LOST: dict[int, OSError] = {}
 
 
 class _Lasting(io.FileIO):
-    """A file to which writing never fails: from the first time that it would, all goes nowhere."""
+    """A file to which writing never fails: after the first failure, everything goes nowhere."""
 
     def write(self, data: Any, /) -> int:
-        """Write what can be written, and return how much of the data is dealt with."""
+        """Write what can be written, and return how much of the data was taken."""
         try:
             return super().write(data)
         except OSError as error:
@@ -36,10 +36,10 @@ class _Lasting(io.FileIO):
 
 @contextmanager
 def lasting_streams() -> Iterator[None]:
-    """Meanwhile print to where it is printed, or nowhere once nothing can be written there any more.
+    """Print as usual during the block, or nowhere once nothing can be written there.
 
-    A reader may leave (`| head`), a terminal be closed, a disk be full: what a command is for, it writes to files.
-    Streams that are not the process's own, a notebook's say, stay as they are.
+    A reader may leave (`| head`), a terminal may close, a disk may be full: a command's real output is in files.
+    Streams that are not the process's own, such as a notebook's, stay as they are.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # Else the next file to be opened is printed into.
         pass
@@ -71,7 +71,7 @@ def _lasting(stream: TextIO | None, descriptor: int) -> TextIO:
 
 
 def lost_output() -> str:
-    """Return why what was printed as the result is not whole, if it is not; nobody misses it whose terminal is gone."""
+    """Return why the printed result is incomplete; '' if it is complete, or if its reader or terminal is gone."""
     error = _LOST.get(1)
     return "" if error is None or error.errno in (errno.EPIPE, errno.EIO) else str(error.strerror)
 

@@ -1,12 +1,12 @@
 """What trials and sweeps share: memorised models, reference features, the original's measurements.
 
 An artifact is a folder, `<root>/<kind>/<key>`, named by what decides its contents. It is built
-aside and renamed into place, so one that can be found is complete. Of several processes that ask
-for the same one, the first builds it while the others wait at its lock; the lock of a builder that
-dies is released by the kernel, and what it left is removed by the next builder.
+aside and renamed into place, so an artifact that exists is complete. When several processes ask
+for the same one, the first builds it while the others wait at its lock. The kernel releases the lock of
+a builder that dies, and the next builder removes what that left.
 
-Whoever finds an artifact reads all of its files first: one that is not what was written, by the digests
-that it carries, is named, removed and built again, and never used.
+A process that wants an artifact reads all of its files first. If they are not what was written, by the digests
+that it carries, the artifact is reported, removed and built again, and never used.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,24 +36,20 @@ _ARRAYS = "arrays.safetensors"
 _BUILDING = ".building-"
 
 
-def _to_stderr(message: str) -> None:
-    tell(message, is_error=True)
-
-
 class Artifacts:
     """A folder of artifacts that any number of processes and sweeps use at once.
 
     Args:
         root: The folder.
-        warn: Told, in a sentence, of each artifact that was found damaged and removed.
+        warn: Called with a sentence about each artifact that was damaged and is removed; None: it is printed.
     """
 
-    def __init__(self, root: Path, warn: Callable[[str], None] = _to_stderr) -> None:
+    def __init__(self, root: Path, warn: Callable[[str], None] | None = None) -> None:
         self.root = root
-        self._warn = warn
+        self._warn = warn or partial(tell, is_error=True)
 
     def has(self, kind: str, key: str) -> bool:
-        """Return whether the artifact is there, damaged or not: quick, for who will not read it."""
+        """Return whether the artifact is there, damaged or not: quick, for callers that do not read it."""
         return (self.root / kind / key / ABOUT).exists()
 
     def find(self, kind: str, key: str) -> Path | None:
@@ -66,18 +63,24 @@ class Artifacts:
             return None
         if not damage(folder, kind, key):
             return folder
-        with locked(_lock_file(self.root / kind, key)):
-            return self._intact(kind, key)
+        with locked(_lock_file(folder)):
+            return self._intact(folder)
 
-    def build(self, kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    def build(self, kind: str, key: str, make: Callable[[Path], None], parts: Sequence[str] = ()) -> Path:
         """Return the artifact's folder, after `make` has filled it if nobody had.
 
         Args:
             kind: Such as `memorized`; a folder's name.
             key: A digest of everything that decides the contents; a folder's name.
             make: Fills the empty folder that it is given. If it raises, nothing is left.
+            parts: What `key` is the digest of, for who reads the folder.
         """
-        return self._build(kind, key, (key,), make)
+        folder = self.root / kind / key
+        if not _exists(folder) or damage(folder, kind, key):
+            with self._held(folder):
+                if not self._intact(folder):
+                    _make(folder, parts or (key,), make)
+        return folder
 
     def arrays(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Return `make()`, computed once for everyone who asks with the same key.
@@ -87,11 +90,11 @@ class Artifacts:
         """
 
         def write(folder: Path) -> None:
-            arrays = {name: _numbers(name, array) for name, array in make().items()}
+            arrays = {name: _shareable(name, array) for name, array in make().items()}
             with writing(folder / _ARRAYS, "arrays that trials share", sum(array.nbytes for array in arrays.values())):
                 save_file(arrays, folder / _ARRAYS)
 
-        return load_file(self._build("arrays", digest_of(list(key)), key, write) / _ARRAYS)
+        return load_file(self.build("arrays", digest_of(list(key)), write, key) / _ARRAYS)
 
     @contextmanager
     def scratch_dir(self, kind: str, key: str) -> Iterator[Path]:
@@ -101,10 +104,8 @@ class Artifacts:
             kind: Such as `workers`; a folder's name.
             key: A digest of what it is for; a folder's name.
         """
-        kind_folder = self.root / kind
-        with locked(_lock_file(kind_folder, key)) as is_locked:
-            _remove_leftovers(kind_folder, held=key if is_locked else None)
-            folder = kind_folder / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
+        with self._held(self.root / kind / key):
+            folder = _aside(self.root / kind / key)
             with writing(folder, "a temporary folder"):
                 folder.mkdir()
             try:
@@ -112,56 +113,58 @@ class Artifacts:
             finally:
                 remove(folder)
 
-    def _build(self, kind: str, key: str, parts: Sequence[str], make: Callable[[Path], None]) -> Path:
-        folder = self.root / kind / key
-        if _exists(folder) and not damage(folder, kind, key):
-            return folder
-        kind_folder = self.root / kind
-        with locked(_lock_file(kind_folder, key)) as is_locked:
-            _remove_leftovers(kind_folder, held=key if is_locked else None)
-            return self._intact(kind, key) or self._make(kind, key, parts, make)
+    @contextmanager
+    def _held(self, folder: Path) -> Iterator[None]:
+        """Hold an artifact's lock, and remove what dead builders left: what others build has its lock taken."""
+        with locked(_lock_file(folder)) as is_locked:
+            for path in folder.parent.glob(f"{_BUILDING}*"):
+                key = path.name.removeprefix(_BUILDING).rpartition(".")[0]
+                if key == folder.name:
+                    if is_locked:
+                        remove(path)
+                    continue
+                with suppress(DataError), locked(_lock_file(folder.with_name(key)), wait=0) as is_free:
+                    if is_free:
+                        remove(path)
+            yield
 
-    def _intact(self, kind: str, key: str) -> Path | None:
-        """Return the artifact's folder, or remove it; the key's lock is held, so no one else removes or builds it."""
-        folder = self.root / kind / key
+    def _intact(self, folder: Path) -> Path | None:
+        """Return the artifact's folder, or remove it; its lock is held, so no one else removes or builds it."""
         if not _exists(folder):
             return None
-        clause = damage(folder, kind, key)
+        clause = damage(folder, folder.parent.name, folder.name)
         if not clause:
             return folder
-        # Aside first: nobody may find it half removed. Whoever dies here leaves what a dead builder does.
-        aside = self.root / kind / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
+        # Aside first: no process may see it half removed. One that dies here leaves what a dead builder does.
+        aside = _aside(folder)
         with writing(folder, "a damaged artifact, to be removed"), suppress(FileNotFoundError):
             folder.rename(aside)  # Without locks, another may have been first.
             remove(aside)
         self._warn(f"{folder} was damaged ({clause}), so it was removed and is built again")
         return None
 
-    def _make(self, kind: str, key: str, parts: Sequence[str], make: Callable[[Path], None]) -> Path:
-        # Not `tempfile`: its folders are closed to the other users of a shared path.
-        building = self.root / kind / f"{_BUILDING}{key}.{secrets.token_hex(4)}"
-        what = f"an artifact of the kind '{kind}'"
-        with writing(building, what):
-            building.mkdir()
-        try:
-            with writing(building, what, reads_too=True):
-                make(building)
-            with writing(building, what):
-                self._publish(building, kind, key, parts)
-        finally:
-            remove(building)
-        return self.root / kind / key
 
-    def _publish(self, building: Path, kind: str, key: str, parts: Sequence[str]) -> None:
-        about = {
-            "kind": kind,
-            "key": list(parts),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "files": folder_digests(building),
-        }
-        (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        settle(building)
-        _rename(building, self.root / kind / key)
+def _make(folder: Path, parts: Sequence[str], make: Callable[[Path], None]) -> None:
+    building, kind = _aside(folder), folder.parent.name
+    what = f"an artifact of the kind '{kind}'"
+    with writing(building, what):
+        building.mkdir()
+    try:
+        with writing(building, what, reads_too=True):
+            make(building)
+        with writing(building, what):
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            about = {"kind": kind, "key": list(parts), "created": created, "files": folder_digests(building)}
+            (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            settle(building)
+            _rename(building, folder)
+    finally:
+        remove(building)
+
+
+def _aside(folder: Path) -> Path:
+    """Return a new name beside an artifact; not `tempfile`'s: its folders are closed to others of a shared path."""
+    return folder.with_name(f"{_BUILDING}{folder.name}.{secrets.token_hex(4)}")
 
 
 def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str:
@@ -178,23 +181,23 @@ def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str
         written = dict(about["files"]) if "files" in about else None
     except (DataError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         if isinstance(error.__cause__, PermissionError):
-            raise _unreadable(folder, folder / ABOUT) from None
+            raise _not_readable(folder, folder / ABOUT) from None
         return f"its {ABOUT} cannot be read"
     if written is None:
         return "it is from a version that kept no digests"
     try:
         for file in folder.rglob("*"):
             if not os.access(file, os.R_OK) and file.exists():
-                raise _unreadable(folder, file)
+                raise _not_readable(folder, file)
         return difference(folder, written, ABOUT) if is_right else "it belongs elsewhere"
-    except FileNotFoundError:  # Another process found it damaged meanwhile, and removes it.
+    except FileNotFoundError:  # Another process noticed the damage too, and removes it.
         return "it is being removed"
 
 
-def _unreadable(folder: Path, file: Path) -> DataError:
+def _not_readable(folder: Path, file: Path) -> DataError:
     """Return the error for what may be whole: another user's, it is neither used nor removed."""
     return DataError(
-        f"{file} cannot be read by this user, so nobody can tell whether the artifact is whole. Ask its owner for the "
+        f"{file} cannot be read by this user, so it is not known whether the artifact is whole. Ask its owner for the "
         f"right (chmod -R g+rX {folder}), or remove that folder: it is built again."
     )
 
@@ -215,10 +218,12 @@ def check_intact(path: Path) -> None:
     """
     folder = path if path.is_dir() else path.parent
     if (folder / ABOUT).exists() and (clause := damage(folder)):
-        raise ModelError(f"the erased model in {folder} is damaged ({clause}): erase again, by running its sweep anew.")
+        raise ModelError(
+            f"the erased model in {folder} is damaged ({clause}). Run its sweep again, which erases again."
+        )
 
 
-def _numbers(name: str, array: np.ndarray) -> np.ndarray:
+def _shareable(name: str, array: np.ndarray) -> np.ndarray:
     array = np.asarray(array)
     if array.dtype.kind not in "biuf":
         raise PluginError(
@@ -228,20 +233,8 @@ def _numbers(name: str, array: np.ndarray) -> np.ndarray:
     return np.array(array, order="C")
 
 
-def _lock_file(kind_folder: Path, key: str) -> Path:
-    return kind_folder / ".locks" / key
-
-
-def _remove_leftovers(kind_folder: Path, *, held: str | None) -> None:
-    """Remove what dead builders left: whatever is being built by others has its lock taken."""
-    for path in kind_folder.glob(f"{_BUILDING}*"):
-        key = path.name.removeprefix(_BUILDING).rpartition(".")[0]
-        if key == held:
-            remove(path)
-            continue
-        with suppress(BlockingIOError), locked(_lock_file(kind_folder, key), wait=False) as is_locked:
-            if is_locked:
-                remove(path)
+def _lock_file(folder: Path) -> Path:
+    return folder.parent / ".locks" / folder.name
 
 
 def _rename(building: Path, final: Path) -> None:

@@ -32,7 +32,7 @@ def record_of(values: dict[str, Any]) -> Record:
     if not isinstance(name, str) or name not in KINDS:
         raise ValueError(f"its kind is {str(name)[:40]!r}, and {', '.join(KINDS)} are known")
     if name not in _FORMS:
-        _FORMS[name] = TypeAdapter(_form(KINDS[name]))
+        _FORMS[name] = TypeAdapter(_fields_of(KINDS[name]))
     try:
         _FORMS[name].validate_python(values, strict=True)
     except ValidationError as error:
@@ -64,15 +64,15 @@ def _check_numbers(values: dict[str, Any]) -> None:
         raise ValueError(f"measurement.metrics: declare {twice[0][:200]} twice")
 
 
-def _form(kind: type) -> Any:
+def _fields_of(kind: type) -> Any:
     """Return a dataclass as a typed dictionary that allows no other fields; what has a default may be left out."""
     hints = get_type_hints(kind)
     if kind is Measurement:
         # An older version declared less of a metric; what is lacking is taken from the evaluator.
         declared = {name: NotRequired[hint] for name, hint in get_type_hints(Metric).items()}
-        declared["better"] = NotRequired[Literal["lower", "higher"] | _form(CloserTo)]
+        declared["better"] = NotRequired[Literal["lower", "higher"] | _fields_of(CloserTo)]
         metric = _closed("Metric", {**declared, "name": str, "group": Annotated[Group, AfterValidator(check_group)]})
-        hints |= {"metrics": _tuple_of(metric), "samples": _tuple_of(_form(Sample))}
+        hints |= {"metrics": _tuple_of(metric), "samples": _tuple_of(_fields_of(Sample))}
     if kind is Candidate:
         hints["probes"] = tuple[dict[str, Number], ...]
     if "at" in hints:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -18,9 +19,8 @@ from harness.base.files import write_whole
 from harness.base.storage import reading
 from harness.errors import DataError
 
-_COLUMNS = {"metric": pa.string(), "item": pa.string(), "cluster": pa.string()} | dict.fromkeys(
-    ("value", "weight"), pa.float64()
-)
+_TEXTS, _NUMBERS = ("metric", "item", "cluster"), ("value", "weight")
+_SCHEMA = pa.schema(dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(_NUMBERS, pa.float64()))
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,12 @@ def write_items(path: Path, by_metric: dict[str, MetricItems]) -> str:
     """Write what each item has, whole or not at all, and return the file's digest; '' and no file without metrics."""
     if not by_metric:
         return ""
-    columns = {
-        "metric": [name for name, items in by_metric.items() for _ in items.ids],
-        "item": [id for items in by_metric.values() for id in items.ids],
-        "cluster": [cluster for items in by_metric.values() for cluster in items.clusters],
-        "value": np.concatenate([items.values_N for items in by_metric.values()]),
-        "weight": np.concatenate([items.weights_N for items in by_metric.values()]),
-    }
-    table = pa.table(columns, schema=pa.schema(_COLUMNS))
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", use_dictionary=["metric", "item", "cluster"])
+    tables = []
+    for metric, items in by_metric.items():
+        columns = [[metric] * len(items.ids), items.ids, items.clusters, items.values_N, items.weights_N]
+        tables.append(pa.table(columns, schema=_SCHEMA))
+    table, buffer = pa.concat_tables(tables).combine_chunks(), io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd", use_dictionary=list(_TEXTS))
     write_whole(path, buffer.getvalue(), "what each item has", durable=True)
     return known_digest(path)
 
@@ -105,24 +101,21 @@ def read_items(path: Path, digest: str) -> dict[str, MetricItems]:
         DataError: The file is gone, or is not what was written.
     """
     if not is_intact(path, digest):
-        raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point anew.")
+        raise DataError(f"{path} is missing or damaged. Run the sweep again: it measures that point again.")
     try:
         with path.open("rb") as file:
-            table = pq.read_table(file).cast(pa.schema(_COLUMNS))
+            table = pq.read_table(file).cast(_SCHEMA)
     except (pa.ArrowException, ValueError) as error:
         raise DataError(
             f"{path} is no table of items ({type(error).__name__}). Remove it and run the sweep again: it measures "
-            "that point anew."
+            "that point again."
         ) from error
-    columns = {name: table.column(name).to_pylist() for name in ("metric", "item", "cluster")}
-    values, weights = (table.column(name).to_numpy() for name in ("value", "weight"))
-    starts = [row for row, name in enumerate(columns["metric"]) if row == 0 or columns["metric"][row - 1] != name]
-    return {
-        columns["metric"][start]: MetricItems(
-            tuple(columns["item"][start:end]),
-            tuple(columns["cluster"][start:end]),
-            values[start:end],
-            weights[start:end],
-        )
-        for start, end in zip(starts, [*starts[1:], len(values)], strict=True)
-    }
+    metrics, ids, clusters = (table.column(name).to_pylist() for name in _TEXTS)
+    values, weights = (table.column(name).to_numpy() for name in _NUMBERS)
+    by_metric, end = {}, 0
+    for metric, rows in groupby(metrics):
+        start, end = end, end + len(list(rows))
+        of_metric = slice(start, end)
+        texts = tuple(ids[of_metric]), tuple(clusters[of_metric])
+        by_metric[metric] = MetricItems(*texts, values[of_metric], weights[of_metric])
+    return by_metric

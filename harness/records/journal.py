@@ -15,7 +15,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,15 +56,11 @@ class Journal:
         Raises:
             DataError: Another run holds it.
         """
-        with ExitStack() as stack:
-            try:
-                if not stack.enter_context(locked(self.folder / ".in-use", wait=False)):
-                    _LOG.warning("%s has no locks: make sure that no other run writes there.", self.folder.parent)
-            except BlockingIOError:
-                raise DataError(
-                    f"another run of this sweep is writing to {self.folder.parent}. Wait until it ends, or stop it: "
-                    "what it has measured is kept."
-                ) from None
+        results = self.folder.parent
+        busy = f"another run of this sweep is writing to {results}. Wait until it ends, or stop it: "
+        with locked(self.folder / ".in-use", wait=0, busy=f"{busy}what it has measured is kept.") as is_held:
+            if not is_held:
+                _LOG.warning("%s has no locks: make sure that no other run writes there.", results)
             yield
 
     def append(self, record: Record) -> None:
@@ -112,10 +108,9 @@ class Journal:
         """
         path = self._path(trial_id)
         try:
-            lines = read_regular(path, "a trial's journal").split(b"\n")
+            lines = read_regular(path, "a trial's journal").rstrip(b"\n").split(b"\n")
         except FileNotFoundError:
             return []
-        last = max((number for number, line in enumerate(lines, start=1) if line), default=0)
         records = []
         for number, line in enumerate(lines, start=1):
             try:
@@ -132,17 +127,13 @@ class Journal:
                     continue
             if record is not None:
                 records.append(record)
-            elif line and number != last:
+            elif line and number != len(lines):
                 self._warn(f"{path}, line {number} is broken and left out: what it recorded is done again.")
         return records
 
-    def trial_ids(self) -> tuple[str, ...]:
-        """Return the ids of all trials that have records, sorted."""
-        return tuple(sorted(path.stem for path in self.folder.glob("*.jsonl")))
-
     def write_plan(self, plan: Plan) -> None:
         """Write `plan.json` anew: whole, or not at all."""
-        plain = {name: _encode(value, f"plan.{name}", str) for name, value in plan.to_json().items()}
+        plain: dict[str, Json] = _encode(plan.to_json(), "plan", str)
         text = json.dumps({**plain, "checksum": digest_of(plain)}, indent=1, allow_nan=False) + "\n"
         write_whole(self._plan, text, "the plan", durable=True)
 
@@ -177,7 +168,7 @@ class Journal:
 def _line_of(record: Record) -> bytes:
     kind = type(record).__name__.lower()
     body: dict[str, Json] = {"kind": kind}
-    for name in [field.name for field in fields(record)]:
+    for name in (field.name for field in fields(record)):
         encode = _encode_numbers if (kind, name) == ("measurement", "numbers") else _encode
         try:
             body[name] = encode(getattr(record, name), f"{kind}.{name}")
@@ -237,8 +228,11 @@ def _encode(value: Any, path: str, text: Callable[[str], str] = storable) -> Jso
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, Mapping):
-        named = [(text(str(name)), item) for name, item in value.items()]
-        return {name: _encode(item, f"{path}.{name}", text) for name, item in named}
+        encoded = {}
+        for key, item in value.items():
+            name = text(str(key))
+            encoded[name] = _encode(item, f"{path}.{name}", text)
+        return encoded
     if isinstance(value, list | tuple):
         return [_encode(item, f"{path}[{index}]", text) for index, item in enumerate(value)]
     raise PluginError(
@@ -248,8 +242,11 @@ def _encode(value: Any, path: str, text: Callable[[str], str] = storable) -> Jso
 
 
 def _encode_numbers(numbers: Mapping[str, float], path: str) -> Json:
-    values = {name: float(value) for name, value in numbers.items()}
-    return {name: None if math.isnan(value) else _encode(value, path) for name, value in values.items()}
+    encoded: dict[str, Json] = {}
+    for name, value in numbers.items():
+        number = float(value)
+        encoded[name] = None if math.isnan(number) else _encode(number, path)
+    return encoded
 
 
 def _decode(value: Json, text: Callable[[str], str] = storable) -> Any:

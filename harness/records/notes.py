@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import UnionType
 from typing import Any
 
 from harness.contracts import Json
@@ -11,15 +13,11 @@ from harness.contracts import Json
 MOST_CHARACTERS = 4_000_000
 """Of one record's notes, as JSON."""
 MOST_WARNINGS = 100
-_MOST_TOLD = 10
+_MOST_LISTED = 10
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _is_number(value: Any, kinds: type | UnionType = float | int) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def _are_numbers(value: Any) -> bool:
@@ -32,52 +30,54 @@ def _are_texts(value: Any) -> bool:
 
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "human_perplexity": (_are_numbers, "a dictionary of numbers"),
-    "prompts": (_is_count, "a whole number"),
+    "prompts": (partial(_is_number, kinds=int), "a whole number"),
     "standard_errors": (_are_numbers, "a dictionary of numbers"),
     "warnings": (_are_texts, "a list of strings"),
 }
 """What reports read of any plugin's notes."""
 
 
-def in_form(notes: Mapping[str, Json], told: Sequence[str] = ()) -> dict[str, Json]:
+def in_form(notes: Mapping[str, Json], added: Sequence[str] = ()) -> dict[str, Json]:
     """Return the notes without what has not the form that reports read; a warning in them says so.
 
     Twice is the same as once.
 
     Args:
         notes: A record's.
-        told: What else the notes' own warnings are to say.
+        added: Warnings to add to the notes' own.
 
     Example:
         >>> in_form({"prompts": "many", "loss": [1.0]})
         {'loss': [1.0], 'warnings': ["the note 'prompts' was left out: it is a str, and reports read a whole number"]}
     """
-    wrong = [name for name, (is_right, _) in _FORMS.items() if name in notes and not is_right(notes[name])]
-    told = [
-        *(
-            f"the note '{name}' was left out: it is a {type(notes[name]).__name__}, and reports read {_FORMS[name][1]}"
-            for name in wrong
-        ),
-        *told,
-    ]
-    kept = {name: value for name, value in notes.items() if name not in wrong}
+    kept, new = dict(notes), []
+    for name, (is_right, form) in _FORMS.items():
+        if name in notes and not is_right(notes[name]):
+            kept.pop(name)
+            new.append(f"the note '{name}' was left out: it is a {type(notes[name]).__name__}, and reports read {form}")
+    new += added
     own = list(kept.get("warnings", ()))
-    if (excess := len(own) + len(told) - MOST_WARNINGS) > 0:
+    if (excess := len(own) + len(new) - MOST_WARNINGS) > 0:
         own = [*own[: -excess - 1], f"{excess + 1:,} more warnings were left out"]
-    return {**kept, "warnings": [*own, *told]} if own or told else kept
+    return {**kept, "warnings": [*own, *new]} if own or new else kept
 
 
 def bounded(notes: dict[str, Json]) -> tuple[dict[str, Json], list[str]]:
-    """Return plain notes without the largest of them, as far as all are too long, and what that leaves out."""
+    """Return plain notes without the largest, as far as all are too long together, and warnings of what is left out."""
     lengths = {name: len(json.dumps(value)) + len(name) for name, value in notes.items()}
-    total = sum(lengths.values())
-    kept = dict(notes)
+    total, gone = sum(lengths.values()), set()
     for name in sorted(lengths, key=lambda name: -lengths[name]):
         if total <= MOST_CHARACTERS:
             break
         total -= lengths[name]
-        del kept[name]
-    gone = [name for name in notes if name not in kept]
-    told = [f"the note '{name[:100]}' was left out: it has {lengths[name]:,} characters" for name in gone[:_MOST_TOLD]]
-    more = [f"{len(gone) - _MOST_TOLD:,} more notes were left out"] if len(gone) > _MOST_TOLD else []
-    return kept, [*told, *more]
+        gone.add(name)
+    kept: dict[str, Json] = {}
+    warnings: list[str] = []
+    for name, value in notes.items():
+        if name not in gone:
+            kept[name] = value
+        elif len(warnings) < _MOST_LISTED:
+            warnings.append(f"the note '{name[:100]}' was left out: it has {lengths[name]:,} characters")
+    if len(gone) > _MOST_LISTED:
+        warnings.append(f"{len(gone) - _MOST_LISTED:,} more notes were left out")
+    return kept, warnings

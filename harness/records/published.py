@@ -100,7 +100,7 @@ def published_conditions() -> dict[str, Conditions]:
     Raises:
         DataError: The file of them is gone, or is not what it should be.
     """
-    return _read("conditions.yaml", dict[str, Conditions])
+    return _published_file("conditions.yaml", dict[str, Conditions])
 
 
 @cache
@@ -110,10 +110,10 @@ def published_tolerances() -> dict[str, Tolerance]:
     Raises:
         DataError: The file of them is gone, or is not what it should be.
     """
-    return _read("tolerances.yaml", dict[str, Tolerance])
+    return _published_file("tolerances.yaml", dict[str, Tolerance])
 
 
-def _read(name: str, kind: type[T]) -> T:
+def _published_file(name: str, kind: type[T]) -> T:
     file = PUBLISHED / name
     try:
         given: Any = yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -74,8 +74,8 @@ class Point(Journaled):
 
 WHOLE, COLLAPSED, PAST, STOPPED = "whole", "collapsed", "past every target", "stopped early"
 ENDS = (WHOLE, COLLAPSED, PAST, STOPPED)
-"""How a candidate's walk ends: at its end, where utility is out of bounds, where there is nothing left to reach, or
-where the training itself stopped."""
+"""How a candidate's trajectory ends: at its last strength, where utility is out of bounds, where no target is left to
+reach, or where the training itself stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Candidate(Journaled):
     number: int
     """0 is the method's defaults; the others follow from the candidates that were known when they were asked for."""
     settings: Mapping[str, Json]
-    """A value for each dimension of the study's space; of a cumulative strength where the walk was to end."""
+    """A value for each dimension of the study's space; of a cumulative strength the last one of the trajectory."""
     probes: tuple[Mapping[str, Json], ...]
     """Rising: `strength`, the targets' metrics and the utility by name, and `optimiser_steps` so far."""
     targets: Mapping[str, float]
@@ -95,7 +95,7 @@ class Candidate(Journaled):
     original: Mapping[str, float]
     """The original's own probe: the targets' metrics and the utility."""
     end: str
-    """Why the walk ended, one of `ENDS`; or the error of one that failed."""
+    """Why the trajectory ended, one of `ENDS`; or the error of one that failed."""
     seconds: float
 
     @property

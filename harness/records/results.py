@@ -48,14 +48,17 @@ class TrialResults:
     """Where the trajectory ended early, if it did."""
     failure: Failed | None
     """How the last attempt ended, if the trial failed."""
-    versions: tuple[Mapping[str, str], ...]
-    """Of packages, at each attempt."""
     is_begun: bool
     """Whether the journal holds anything of it."""
     attempts: tuple[Started, ...] = ()
     """What each attempt ran on, and with which Lethe."""
     written: tuple[str, ...] = ()
     """When the first and the last of its records were, as `Journaled.at`; nothing where that was not kept."""
+
+    @property
+    def versions(self) -> tuple[Mapping[str, str], ...]:
+        """Return the versions of packages at each attempt."""
+        return tuple(attempt.versions for attempt in self.attempts)
 
     @property
     def measured(self) -> tuple[PointResults, ...]:
@@ -84,7 +87,10 @@ class Results:
         Raises:
             DataError: A file of them is gone, or is not what was written.
         """
-        return {name: items for measurement in point.measurements for name, items in self.items_of(measurement).items()}
+        by_metric: dict[str, MetricItems] = {}
+        for measurement in point.measurements:
+            by_metric |= self.items_of(measurement)
+        return by_metric
 
     @property
     def unfinished(self) -> list[TrialResults]:
@@ -114,13 +120,25 @@ def read_studies(plan: Plan, journal: Journal) -> tuple[StudyResults, ...]:
 
 def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
     """Return what a trial's records, oldest first, say of it."""
-    made = {record.point_id: record for record in reversed(records) if isinstance(record, Point)}
     keys = {evaluator.key for evaluator in spec.evaluators}
+    made: dict[str, Point] = {}
     measurements: dict[str, dict[str, Measurement]] = {}
+    starts, moments = [], []
+    stop, failure = None, None
     for record in records:
-        if isinstance(record, Measurement) and record.key in keys:
+        if record.at:
+            moments.append(record.at)
+        if isinstance(record, Point):
+            made.setdefault(record.point_id, record)
+        elif isinstance(record, Measurement) and record.key in keys:
             measurements.setdefault(record.point_id, {})[record.key] = record
-    stop = next((record for record in reversed(records) if isinstance(record, Stopped)), None)
+        elif isinstance(record, Stopped):
+            stop = record
+        elif isinstance(record, Started):
+            starts.append(record)
+            failure = None
+        elif isinstance(record, Failed):
+            failure = record
     points, remaining = [], []
     for strength in _reachable(spec, stop):
         point_id = spec.point_id(strength)
@@ -129,19 +147,16 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
         points.append(PointResults(spec, strength, made.get(point_id), tuple(measured.values()), reason))
         if lacking := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
             remaining.append((strength, lacking))
-    attempts = [record for record in records if isinstance(record, Started | Failed)]
-    moments = [record.at for record in records if record.at]
-    failure = attempts[-1] if remaining and attempts and isinstance(attempts[-1], Failed) else None
+    unfinished: Status = "failed" if failure else "missing"
     return TrialResults(
         spec=spec,
         points=tuple(points),
         remaining=tuple(remaining),
-        status="failed" if failure else "missing" if remaining else "done",
+        status=unfinished if remaining else "done",
         stop=stop,
-        failure=failure,
-        versions=tuple(attempt.versions for attempt in attempts if isinstance(attempt, Started)),
+        failure=failure if remaining else None,
         is_begun=bool(records),
-        attempts=tuple(attempt for attempt in attempts if isinstance(attempt, Started)),
+        attempts=tuple(starts),
         written=(min(moments), max(moments)) if moments else (),
     )
 
@@ -149,8 +164,8 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
 def _reachable(spec: TrialSpec, stop: Stopped | None) -> tuple[Number | None, ...]:
     """Return the strengths that a trial has or will have a model at, rising.
 
-    Nothing beyond the strength where a trajectory stopped is among them. That strength itself is, asked for or not, if
-    it was on its way to one that was: there is no other point that tells of the last part of its way.
+    They end where the trajectory stopped. The strength where it stopped is among them, asked for or not, if a larger
+    one was asked for: no other point shows the last part of the trajectory.
     """
     if not stop:
         return spec.points()

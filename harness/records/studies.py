@@ -62,31 +62,29 @@ def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
 
     Those of an earlier, larger budget are left out: methods are compared at an equal one.
     """
-    of_study = [record for record in records if isinstance(record, Candidate) and record.number < spec.trials]
-    by_number = {record.number: record for record in reversed(of_study)}
+    by_number: dict[int, Candidate] = {}
+    for record in records:
+        if isinstance(record, Candidate) and record.number < spec.trials:
+            by_number.setdefault(record.number, record)
     candidates = tuple(by_number[number] for number in sorted(by_number))
-    return StudyResults(spec, candidates, tuple(_result(spec, target, candidates) for target in spec.targets))
+    return StudyResults(spec, candidates, tuple(_target_result(spec, target, candidates) for target in spec.targets))
 
 
-def _result(spec: StudySpec, target: Target, candidates: Sequence[Candidate]) -> TargetResult:
-    reaching = [
-        ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe))
-        for candidate in candidates
-        for probe in reaching_probes(spec, target, candidate)
-    ]
+def _target_result(spec: StudySpec, target: Target, candidates: Sequence[Candidate]) -> TargetResult:
+    reaching, seen = [], []
+    for candidate in candidates:
+        for probe in reaching_probes(spec, target, candidate):
+            reaching.append(ChosenPoint(candidate, probe, is_outside(spec, candidate.original, probe)))
+        seen += [probe[target.metric] for probe in candidate.probes if not math.isnan(probe[target.metric])]
     # Of equal ones the first: the earliest candidate, and the least strength.
     chosen = min(reaching, key=lambda point: (point.is_collapsed, point.probe[spec.utility]), default=None)
-    seen = [probe[target.metric] for candidate in candidates for probe in candidate.probes]
-    return TargetResult(target, chosen, min((value for value in seen if not math.isnan(value)), default=math.nan))
+    return TargetResult(target, chosen, min(seen, default=math.nan))
 
 
 def reaching_probes(spec: StudySpec, target: Target, candidate: Candidate) -> list[Probe]:
     """Return the probes of a candidate that reach a target and whose utility is known."""
-    return [
-        probe
-        for probe in candidate.probes
-        if probe[target.metric] <= candidate.targets[str(target)] and not math.isnan(probe[spec.utility])
-    ]
+    most = candidate.targets[str(target)]
+    return [probe for probe in candidate.probes if probe[target.metric] <= most and not math.isnan(probe[spec.utility])]
 
 
 def is_outside(spec: StudySpec, original: Mapping[str, float], probe: Probe) -> bool:

@@ -27,12 +27,12 @@ DryRun = Callable[[TrialSpec, torch.dtype, int | None], DryRunResult]
 
 
 def run_shallow(run: DryRun, spec: TrialSpec, dtype: torch.dtype = torch.float32) -> DryRunResult:
-    """Return what `run` finds for a trial at its model's whole depth; only the model in it may be a shallow one.
+    """Return the result of `run` for a trial at its model's whole depth; only the model in it may be a shallow one.
 
     It is run at the whole depth after all where the model is not deep, and where its layers are not alike: their
     weights or the sections of the two runs do not add up.
     """
-    depth = _depth(spec.model)
+    depth = _layer_count(spec.model)
     if depth <= SHALLOW[-1]:
         return run(spec, dtype, None)
     low, high = (run(spec, dtype, layers) for layers in SHALLOW)
@@ -50,24 +50,25 @@ def run_shallow(run: DryRun, spec: TrialSpec, dtype: torch.dtype = torch.float32
 
 
 @lru_cache(maxsize=64)
-@lru_cache(maxsize=64)
 def bytes_of(checkpoint: Checkpoint, layers: int | None = None) -> int:
     """Return what a model's fp32 weights and its buffers weigh, if it has so many layers (None: its own)."""
     model = MemoryTracker().loading(lambda: unloaded_model(checkpoint, layers=layers))
     return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
 
 
-def _depth(checkpoint: Checkpoint) -> int:
+def _layer_count(checkpoint: Checkpoint) -> int:
     """Return the number of layers that the configuration names, by its architecture's name for it; 0 without."""
     config = json.loads((Path(ensure_local(checkpoint, weights=False).location) / "config.json").read_text())
-    return int(next((config[name] for name in ("num_hidden_layers", "num_layers", "n_layer") if name in config), 0))
+    for name in ("num_hidden_layers", "num_layers", "n_layer"):
+        if name in config:
+            return int(config[name])
+    return 0
 
 
 def _extended(low: Bytes, high: Bytes, times: float) -> Bytes:
     """Return `low` with the difference between the two added so many times."""
-    sums = {part.name: getattr(low, part.name) + times * _more(low, high, part.name) for part in fields(Bytes)}
-    return Bytes(**{name: round(size) for name, size in sums.items()})
-
-
-def _more(low: Bytes, high: Bytes, part: str) -> int:
-    return int(getattr(high, part) - getattr(low, part))
+    sums = {}
+    for part in fields(Bytes):
+        at_low, at_high = getattr(low, part.name), getattr(high, part.name)
+        sums[part.name] = round(at_low + times * (at_high - at_low))
+    return Bytes(**sums)

@@ -6,15 +6,15 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 
-from harness.contracts import Model, Number, Sequences, Training
+from harness.contracts import Model, Number, Sequences
 from harness.models.loading import unloaded_model
 from harness.plugins import METHODS
 from harness.sizing.cuda_autocast import CudaAutocast
-from harness.sizing.memory_tracker import Bytes, MemoryTracker
+from harness.sizing.memory_tracker import Bytes, MemoryTracker, largest
 from harness.specs import Engine, Source, TrialSpec
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
@@ -46,48 +46,49 @@ class DryRunResult:
     @property
     def peak(self) -> Bytes:
         """Return what was held when it was most."""
-        return max(self.moments, key=lambda moment: moment.total)
+        return largest(self.moments)
 
 
-@dataclass
-class _Task:
+class _DryTask:
     """An `ErasureTask` on fake models and made-up sequences of the real ones' length."""
 
-    spec: TrialSpec
-    tracker: MemoryTracker
-    training: Training
-    strengths: tuple[Number, ...]
-    forget: Sequences
-    validation: Sequences
-    retain: Sequences | None
-    dtype: torch.dtype
-    layers: int | None
-    engine: Engine = field(default_factory=Engine)
-    seed: int = 0
-    models: list[weakref.ref[Model]] = field(default_factory=list)
-    validated: int = 0
+    engine, seed = Engine(), 0
+
+    def __init__(self, spec: TrialSpec, tracker: MemoryTracker, dtype: torch.dtype, layers: int | None) -> None:
+        self._spec, self._tracker, self._dtype, self._layers = spec, tracker, dtype, layers
+        self._models: list[weakref.ref[Model]] = []
+        self._validated = 0
+        training = spec.training
+        size = min(training.micro_batch, training.global_batch, spec.forget.rows)
+        whole = min(training.global_batch, size * PARTS, spec.forget.rows)
+        is_cumulative = not spec.is_reference and METHODS.load(spec.method).strength.cumulative
+        self.training = replace(training, global_batch=whole, early_stop=None if is_cumulative else 2.0)
+        self.strengths = () if spec.is_reference else _needed_strengths(spec)
+        self.forget = _made_up(spec.forget, whole)
+        self.validation = _made_up(spec.validation, min(spec.validation.rows, SCORED_ROWS))
+        self.retain = _made_up(spec.retain, whole) if spec.retain is not None else None
 
     def load_original(self) -> Model:
         """Return a fake copy of the original."""
-        model = self.tracker.loading(lambda: unloaded_model(self.spec.model, self.dtype, self.layers))
-        self.models.append(weakref.ref(model))
+        model = self._tracker.loading(lambda: unloaded_model(self._spec.model, self._dtype, self._layers))
+        self._models.append(weakref.ref(model))
         return model
 
     memorized_model = load_original
 
     def present(self) -> list[Model]:
         """Return the loaded models that someone still holds."""
-        return [model for made in self.models if (model := made()) is not None]
+        return [model for made in self._models if (model := made()) is not None]
 
     def validation_perplexity(self, model: Model) -> float:
         """Measure as a real task does, once there has been a step; then the early stop ends the training.
 
         Of a cumulative method the early stop is off: its first epoch is measured, and the dry run ends there.
         """
-        self.validated += 1
-        if self.tracker.optimizer_steps:
+        self._validated += 1
+        if self._tracker.optimizer_steps:
             own_perplexity(model, self.validation)
-        return math.inf if self.validated > 1 else 1.0
+        return math.inf if self._validated > 1 else 1.0
 
     def progress(self, message: str) -> None:
         """Say nothing."""
@@ -105,8 +106,8 @@ def dry_run(spec: TrialSpec, dtype: torch.dtype = torch.float32, layers: int | N
         Exception: The method's code cannot run without values; the caller says that its need is not known.
     """
     if spec.is_reference:
-        return _dry_run(spec, dtype, layers, _loaded)
-    strengths = _strengths(spec)
+        return _dry_run(spec, dtype, layers, lambda task: iter([task.load_original()]))
+    strengths = _needed_strengths(spec)
     method = METHODS.configure(spec.method, {**spec.settings, spec.strength_name: max(strengths)})
     return _dry_run(spec, dtype, layers, lambda task: (erased.model for erased in method.erase(task)))
 
@@ -117,7 +118,7 @@ def dry_run_memorizing(spec: TrialSpec, dtype: torch.dtype = torch.float32, laye
     return _dry_run(replace(spec, training=training), dtype, layers, _memorized)
 
 
-def _strengths(spec: TrialSpec) -> tuple[Number, ...]:
+def _needed_strengths(spec: TrialSpec) -> tuple[Number, ...]:
     """Return the strengths to reach: after the first of two, training is to go on while it is measured."""
     strength = METHODS.load(spec.method).strength
     if not strength.cumulative:
@@ -127,10 +128,10 @@ def _strengths(spec: TrialSpec) -> tuple[Number, ...]:
 
 
 def _dry_run(
-    spec: TrialSpec, dtype: torch.dtype, layers: int | None, run: Callable[[_Task], Iterator[Model]]
+    spec: TrialSpec, dtype: torch.dtype, layers: int | None, run: Callable[[_DryTask], Iterator[Model]]
 ) -> DryRunResult:
     with MemoryTracker() as tracker, CudaAutocast() if spec.gpus > 0 else nullcontext():
-        task = _task(spec, tracker, dtype, layers)
+        task = _DryTask(spec, tracker, dtype, layers)
         trajectory = run(task)
         model = next(trajectory)
         present = task.present()
@@ -141,33 +142,11 @@ def _dry_run(
         )
 
 
-def _loaded(task: _Task) -> Iterator[Model]:
-    yield task.load_original()
-
-
-def _memorized(task: _Task) -> Iterator[Model]:
+def _memorized(task: _DryTask) -> Iterator[Model]:
     model = task.load_original()
     for _ in train(task, model, nll_loss, 1):
         pass
     yield model
-
-
-def _task(spec: TrialSpec, tracker: MemoryTracker, dtype: torch.dtype, layers: int | None) -> _Task:
-    training = spec.training
-    size = min(training.micro_batch, training.global_batch, spec.forget.rows)
-    whole = min(training.global_batch, size * PARTS, spec.forget.rows)
-    is_cumulative = not spec.is_reference and METHODS.load(spec.method).strength.cumulative
-    return _Task(
-        spec=spec,
-        tracker=tracker,
-        training=replace(training, global_batch=whole, early_stop=None if is_cumulative else 2.0),
-        strengths=() if spec.is_reference else _strengths(spec),
-        forget=_made_up(spec.forget, whole),
-        validation=_made_up(spec.validation, min(spec.validation.rows, SCORED_ROWS)),
-        retain=_made_up(spec.retain, whole) if spec.retain is not None else None,
-        dtype=dtype,
-        layers=layers,
-    )
 
 
 def _made_up(source: Source, rows: int) -> Sequences:

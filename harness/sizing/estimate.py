@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import torch
 
@@ -16,7 +17,7 @@ from harness.sizing.deepspeed import partitioned
 from harness.sizing.depth import DryRun, bytes_of, run_shallow
 from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing
 from harness.sizing.measuring_dry_run import judge_pass, model_passes, with_judges
-from harness.sizing.memory_tracker import Bytes, MemoryTracker
+from harness.sizing.memory_tracker import Bytes, MemoryTracker, largest
 from harness.sizing.size_cache import SizeCache, code_digest, model_digest
 from harness.specs import Source, TrialSpec
 
@@ -35,7 +36,7 @@ class MemoryEstimate:
     @property
     def most(self) -> Bytes:
         """Return the larger of the two, which are never needed at once."""
-        return max(self.erasing, self.measuring, key=_total)
+        return largest([self.erasing, self.measuring])
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def estimate_memory(spec: TrialSpec, sizes: SizeCache = IN_THIS_PROCESS) -> Memo
             return UnknownEstimate(f"{type(error).__name__}: {reason}" if reason else type(error).__name__)
 
     judges = {role: model_digest(judge) for role, judge in spec.judges.items()}
-    return sizes.in_process([_erasing_key(spec), _size(spec.utility), judges], estimate)
+    return sizes.in_process([_erasing_key(spec), _text_size(spec.utility), judges], estimate)
 
 
 def weights_bytes(checkpoint: Checkpoint, sizes: SizeCache = IN_THIS_PROCESS) -> int:
@@ -92,31 +93,29 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
     # An evaluator may load the original beside the erased model.
     measuring = [held + original + of_pass for of_pass in _passes(spec, erased, sizes)]
-    return MemoryEstimate(max(erasing, key=_total), max(measuring, key=_total), erased.trained)
+    return MemoryEstimate(largest(erasing), largest(measuring), erased.trained)
 
 
 def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
     """Return what each kind of pass holds beside the models while an erased model is measured."""
     device = torch.device("cuda" if spec.gpus > 0 else "cpu")
-    on = [[_size(spec.forget), _size(spec.utility)], device.type]
-    of_model = sizes.on_disk(
-        ["passes", on, model_digest(spec.model) if erased.is_plain else _erasing_key(spec)],
-        lambda: [asdict(size) for size in model_passes(_measured(spec, erased), spec.forget, spec.utility, device)],
-    )
-    of_judges = [
-        sizes.on_disk(
-            ["judge", on, role, model_digest(judge)],
-            lambda role=role, judge=judge: asdict(judge_pass(role, judge, spec.forget, spec.utility, device)),  # type: ignore[misc]
-        )
-        for role, judge in spec.judges.items()
-    ]
-    judges = {judge: Bytes(**size) for judge, size in zip(spec.judges.values(), of_judges, strict=True)}
-    return with_judges([Bytes(**size) for size in of_model], list(judges.values()))
+    on = [[_text_size(spec.forget), _text_size(spec.utility)], device.type]
 
+    def stored_passes(key: Json, make: Callable[[], list[Bytes]]) -> list[Bytes]:
+        stored = sizes.on_disk(key, lambda: [asdict(of_pass) for of_pass in make()])
+        return [Bytes(**of_pass) for of_pass in stored]
 
-def _measured(spec: TrialSpec, erased: _Erased) -> Model:
-    """Return the model that is measured, of fake tensors: the checkpoint's own kind, or what the method makes of it."""
-    return _plain(spec) if erased.is_plain else dry_run(spec).model
+    def of_model() -> list[Bytes]:
+        # The checkpoint's own kind, or what the method makes of it.
+        model = _unloaded(spec) if erased.is_plain else dry_run(spec).model
+        return model_passes(model, spec.forget, spec.utility, device)
+
+    key = ["passes", on, model_digest(spec.model) if erased.is_plain else _erasing_key(spec)]
+    passes, judges = stored_passes(key, of_model), {}
+    for role, judge in spec.judges.items():
+        make = partial(judge_pass, role, judge, spec.forget, spec.utility, device)
+        [judges[judge]] = stored_passes(["judge", on, role, model_digest(judge)], lambda make=make: [make()])  # type: ignore[misc]
+    return with_judges(passes, list(judges.values()))
 
 
 def _stored(sizes: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased:
@@ -125,7 +124,7 @@ def _stored(sizes: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased
 
 
 def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
-    """Return what a dry run finds: on DeepSpeed if a whole model is trained there, else on the plain engine."""
+    """Return the result of a dry run: on DeepSpeed if a whole model is trained there, else on the plain engine."""
     on_gpu, training = spec.gpus > 0, spec.training
     if not on_engine or spec.engine.name == "torch":
         on_plain = run_shallow(run, spec)
@@ -136,7 +135,7 @@ def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
     share = min(training.micro_batch, -(-training.global_batch // spec.engine.workers))
     low = torch.bfloat16 if training.precision == "bf16" else torch.float32
     result = run_shallow(run, replace(spec, training=replace(training, precision="fp32", micro_batch=share)), low)
-    count = sum(weight.numel() for weight in _plain(spec).parameters())
+    count = sum(weight.numel() for weight in _unloaded(spec).parameters())
     has_adapters = training.lora is not None and result.trained > 0
     if result.trained < count and not has_adapters:
         return _erase(spec, run, on_engine=False)
@@ -150,7 +149,7 @@ def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
     backward = parts.backward + Bytes(activations=max(moment.activations for moment in result.moments))
     # On a GPU the plain model comes back for its new weights, and only then what trained it is put aside.
     suspending = parts.held + plain if on_gpu else parts.held
-    peak = max(backward, parts.step, suspending, key=_total)
+    peak = largest([backward, parts.step, suspending])
     is_gone = result.held.optimizer == 0
     held = plain if on_gpu or is_gone else parts.held
     held = others + held + Bytes(activations=_on_device(result.held.activations, spec, result))
@@ -164,17 +163,13 @@ def _on_device(activations: int, spec: TrialSpec, result: DryRunResult) -> int:
     """
     if spec.gpus == 0 or spec.training.lora is None or not result.trained:
         return activations
-    model = _plain(spec)
+    model = _unloaded(spec)
     matrices = (model.get_submodule(name).weight for name in target_modules(model, spec.training.lora))
-    merged: int = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
+    merged: int = sum(matrix.numel() * matrix.element_text_size() for matrix in matrices)
     return max(0, activations - merged)
 
 
-def _total(held: Bytes) -> int:
-    return held.total
-
-
-def _plain(spec: TrialSpec) -> Model:
+def _unloaded(spec: TrialSpec) -> Model:
     return MemoryTracker().loading(lambda: unloaded_model(spec.model))
 
 
@@ -192,8 +187,8 @@ def _shape(spec: TrialSpec) -> Json:
     training, texts = spec.training, (spec.forget, spec.retain, spec.validation)
     batches = [training.micro_batch, training.global_batch, spec.memorization.global_batch, training.precision]
     how = [batches, asdict(training.lora) if training.lora else None, asdict(spec.engine)]
-    return [model_digest(spec.model), how, spec.gpus > 0, [_size(text) for text in texts]]
+    return [model_digest(spec.model), how, spec.gpus > 0, [_text_size(text) for text in texts]]
 
 
-def _size(text: Source | None) -> Json:
+def _text_size(text: Source | None) -> Json:
     return text and [text.rows, text.longest, text.prefix_tokens]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from harness.contracts import Checkpoint
 from harness.errors import Fault
 from harness.sizing.estimate import IN_THIS_PROCESS, MemoryEstimate, UnknownEstimate, estimate_memory, weights_bytes
 from harness.sizing.machine import Machine, share_of
@@ -35,15 +35,14 @@ def sized(
 
 def large(trials: Iterable[TrialSpec], machine: Machine | None, sizes: SizeCache = IN_THIS_PROCESS) -> list[TrialSpec]:
     """Return the trials that are worth sizing before every run: whose weights are no trifle to what they have."""
-    shares = [(spec, _has(machine, spec)) for spec in trials]
-    return [spec for spec, has in shares if has is not None and LEAST * _weights(spec.model, sizes) > has]
-
-
-def _weights(checkpoint: Checkpoint, sizes: SizeCache) -> int:
-    try:
-        return weights_bytes(checkpoint, sizes)
-    except ValueError:  # No causal LM that is known: its trials fail, and say why.
-        return 0
+    worth_sizing = []
+    for spec in trials:
+        # No causal LM that is known raises a ValueError: its trials fail, and say why.
+        with suppress(ValueError):
+            has = _has(machine, spec)
+            if has is not None and LEAST * weights_bytes(spec.model, sizes) > has:
+                worth_sizing.append(spec)
+    return worth_sizing
 
 
 def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
@@ -51,48 +50,43 @@ def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
 
 
 def unfit(
-    trials: Iterable[TrialSpec],
-    fits: Mapping[str, FitCheck],
-    machine: Machine,
-    sizes: SizeCache = IN_THIS_PROCESS,
+    trials: Iterable[TrialSpec], fits: Mapping[str, FitCheck], machine: Machine, sizes: SizeCache = IN_THIS_PROCESS
 ) -> list[Fault]:
     """Return why trials cannot run on a machine: devices that it has not, and too little of the CPUs' memory."""
-    reasons = (
-        (spec, _lacks(spec, machine) or (None if spec.gpus > 0 else _shortage(spec, fits, machine, sizes)))
-        for spec in trials
-    )
-    return _faults(reasons)
+    reasons: list[tuple[TrialSpec, str | None]] = []
+    for spec in trials:
+        reason = _missing_device(spec, machine)
+        if reason is None and spec.gpus == 0:
+            reason = _shortage(spec, fits, machine, sizes)
+        reasons.append((spec, reason))
+    return _faults_of(reasons)
 
 
 def doubtful(
-    trials: Iterable[TrialSpec],
-    fits: Mapping[str, FitCheck],
-    machine: Machine,
-    sizes: SizeCache = IN_THIS_PROCESS,
+    trials: Iterable[TrialSpec], fits: Mapping[str, FitCheck], machine: Machine, sizes: SizeCache = IN_THIS_PROCESS
 ) -> list[Fault]:
     """Return the trials that seem to need more than their GPU has: a warning, for no GPU has confirmed a figure."""
-    return _faults((spec, _shortage(spec, fits, machine, sizes)) for spec in trials if spec.gpus > 0)
+    return _faults_of((spec, _shortage(spec, fits, machine, sizes)) for spec in trials if spec.gpus > 0)
 
 
-def _faults(reasons: Iterable[tuple[TrialSpec, str | None]]) -> list[Fault]:
+def _faults_of(reasons: Iterable[tuple[TrialSpec, str | None]]) -> list[Fault]:
     """Return a fault for each reason, with the trials that share it."""
     names: dict[str, list[str]] = defaultdict(list)
     for spec, reason in reasons:
         if reason is not None:
             names[reason].append(f"{spec.variant} on {spec.model.id.rstrip('/').rpartition('/')[2]}")
-    return [Fault(_together(rows), reason) for reason, rows in names.items()]
+    faults = []
+    for reason, rows in names.items():
+        others = len(set(rows)) - 1
+        faults.append(Fault(f"{rows[0]} and {others} more" if others else rows[0], reason))
+    return faults
 
 
-def _together(rows: Sequence[str]) -> str:
-    others = len(set(rows)) - 1
-    return f"{rows[0]} and {others} more" if others else rows[0]
-
-
-def _lacks(spec: TrialSpec, machine: Machine) -> str | None:
+def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:
     wanted = spec.gpus * spec.engine.workers
     if wanted > machine.gpus:
         needs = f"{wanted:g} GPU{'' if wanted <= 1 else 's'}"
-        return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: run it where they are."
+        return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: use one that has them."
     if spec.cpus > machine.cpus:
         return f"needs {spec.cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
     if spec.gpus > 0 and spec.training.precision == "bf16" and not machine.has_bf16:
@@ -108,37 +102,26 @@ def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, s
     while_ = "erasing" if most is fit.need.erasing else "measuring"
     parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in asdict(most).items() if size)
     needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
-    setting = next(_remedies(spec, fit.need, machine, sizes), None)
-    if setting is None:
-        return f"{needs}: no setting makes it fit this machine."
-    return f"{needs}: {setting} makes it fit."
-
-
-def _remedies(spec: TrialSpec, need: MemoryEstimate, machine: Machine, sizes: SizeCache) -> Iterator[str]:
-    """Yield settings with which the trial fits, each tried, the one that changes least first."""
-
-    def fits(changed: TrialSpec) -> bool:
+    for changed, setting in _changes(spec, fit.need, machine):
         other = estimate_memory(changed, sizes)
-        return isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed)
+        if isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed):
+            return f"{needs}: {setting} makes it fit."
+    return f"{needs}: no setting makes it fit this machine."
 
+
+def _changes(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
+    """Yield settings with which the trial may fit, the one that changes least first."""
     size = spec.training.micro_batch if need.measuring.total <= share_of(machine, spec) else 1
     while size > 1:  # It has no say in what measuring needs.
         size //= 2
-        if fits(replace(spec, training=replace(spec.training, micro_batch=size))):
-            yield f"training.micro_batch: {size}"
-            break
-    for changed, setting in [*_larger_shares(spec, machine), *_other_engines(spec, machine)]:
-        if fits(changed):
-            yield setting
-
-
-def _larger_shares(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
+        yield replace(spec, training=replace(spec.training, micro_batch=size)), f"training.micro_batch: {size}"
     if spec.gpus == 0:
         for cpus in range(spec.cpus + 1, machine.cpus // spec.engine.workers + 1):
             yield replace(spec, cpus=cpus), f"resources.cpus: {cpus}"
     for gpus in (0.25, 0.5, 1.0):
         if 0 < spec.gpus < gpus:
             yield replace(spec, gpus=gpus), f"resources.gpus: {gpus:g}"
+    yield from _other_engines(spec, machine)
 
 
 def _other_engines(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:

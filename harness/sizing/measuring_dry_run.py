@@ -44,10 +44,8 @@ def with_judges(of_model: Sequence[Bytes], of_judges: Sequence[Bytes]) -> list[B
 
 def model_passes(model: Model, forget: Source, utility: Source, device: torch.device) -> list[Bytes]:
     """Return what each kind of pass holds besides the model that is measured, as if on `device`."""
-    return [
-        _tracked(lambda tracker: _greedy(tracker, forget, model, device), device),
-        _tracked(lambda tracker: _sampled(tracker, utility, model, device), device),
-    ]
+    greedy = _tracked(lambda tracker: _greedy_pass(tracker, forget, model, device), device)
+    return [greedy, _tracked(lambda tracker: _sampled_pass(tracker, utility, model, device), device)]
 
 
 def judge_pass(role: str, judge: Checkpoint, forget: Source, utility: Source, device: torch.device) -> Bytes:
@@ -66,29 +64,29 @@ def _tracked(run: Callable[[MemoryTracker], Iterator[Any]], device: torch.device
         return tracker.peak()
 
 
-def _greedy(tracker: MemoryTracker, forget: Source, model: Model, device: torch.device) -> Iterator[Any]:
+def _greedy_pass(tracker: MemoryTracker, forget: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Continue prefixes of the forget set, from as many mismatches as are continued at once."""
     tracker.add_model(model)
     length = forget.longest
     sequences = min(rows_at_once(vocabulary_of(model), length, device, most=SEQUENCES_AT_ONCE), forget.rows)
-    logits, source = _read(tracker, model, sequences, length, device)
+    logits, source = _read_in_parts(tracker, model, sequences, length, device)
     yield logits[:, :-1].topk(2, dim=-1), source
     del logits
     rows = min(continued_at_once(source, length, device), sequences * length)
     yield from _advanced(tracker, model, source, rows, length, 1)
 
 
-def _sampled(tracker: MemoryTracker, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
+def _sampled_pass(tracker: MemoryTracker, utility: Source, model: Model, device: torch.device) -> Iterator[Any]:
     """Write after the utility prompts."""
     tracker.add_model(model)
     prompt = utility.prefix_tokens
     rows = min(sampled_at_once(model, prompt, utility.longest, device, is_cached=True), utility.rows)
-    logits, source = _read(tracker, model, rows, prompt, device)
+    logits, source = _read_in_parts(tracker, model, rows, prompt, device)
     del logits
     yield from _advanced(tracker, model, source, rows, utility.longest, prompt)
 
 
-def _read(
+def _read_in_parts(
     tracker: MemoryTracker, model: Model, rows: int, tokens: int, device: torch.device
 ) -> tuple[torch.Tensor, Prefilled]:
     """Read rows in parts; return the logits of the last part, the only ones that are held, and the caches of all."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -58,13 +58,17 @@ class Bytes:
         return Bytes(**{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)})
 
 
+def largest(moments: Iterable[Bytes]) -> Bytes:
+    """Return what is held when it is most."""
+    return max(moments, key=lambda moment: moment.total)
+
+
+@dataclass(slots=True, eq=False)
 class _Piece:
     """One tensor's memory."""
 
-    __slots__ = ("bytes", "kind")
-
-    def __init__(self, size: int, kind: Kind) -> None:
-        self.bytes, self.kind = size, kind
+    bytes: int
+    kind: Kind
 
 
 class MemoryTracker(TorchDispatchMode):
@@ -81,29 +85,25 @@ class MemoryTracker(TorchDispatchMode):
         self._log: list[tuple[int, _Piece]] = []
         self._operations = 0
         self._is_paused = False
-        self._hooks: list[Any] = []
+        self._undo = ExitStack()
         self._marks: list[int] = []
         self._state: list[_Piece] = []
         """What a step left behind for the next one."""
 
     def __enter__(self) -> MemoryTracker:
         """Start counting."""
-        self._quiet = warnings.catch_warnings(action="ignore")  # Fake tensors look at gradients that torch warns of.
-        self._quiet.__enter__()
-        self._hooks = [
-            register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
-            register_module_forward_pre_hook(self._mark_model),
-            register_module_forward_hook(self._mark_model),
-        ]
+        # Fake tensors look at gradients that torch warns of.
+        self._undo.enter_context(warnings.catch_warnings(action="ignore"))
+        self._undo.callback(register_optimizer_step_pre_hook(self._before_step).remove)
+        self._undo.callback(register_optimizer_step_post_hook(self._after_step).remove)
+        self._undo.callback(register_module_forward_pre_hook(self._mark_model).remove)
+        self._undo.callback(register_module_forward_hook(self._mark_model).remove)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         """Stop counting."""
-        for hook in self._hooks:
-            hook.remove()
-        self._quiet.__exit__(*error)
+        self._undo.close()
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
@@ -127,9 +127,12 @@ class MemoryTracker(TorchDispatchMode):
 
     def loading(self, make: Callable[[], torch.nn.Module], kind: Kind = "weights") -> Any:
         """Return a model whose weights are fake; what making it takes besides is not counted: loading takes less."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
         self._is_paused = True
         try:
-            model = _fake(make)
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                model = make()
         finally:
             self._is_paused = False
         self.add_model(model, kind)
@@ -153,8 +156,7 @@ class MemoryTracker(TorchDispatchMode):
     def means(self, kind: Kind, tensors: Iterable[torch.Tensor]) -> None:
         """Count these tensors as `kind` from their beginning."""
         for tensor in tensors:
-            piece = self._live.get(tensor.untyped_storage()._cdata)
-            if piece is not None:
+            if piece := self._live.get(tensor.untyped_storage()._cdata):
                 piece.kind = kind
 
     def held(self) -> Bytes:
@@ -163,7 +165,7 @@ class MemoryTracker(TorchDispatchMode):
 
     def peak(self) -> Bytes:
         """Return what is held when it is most."""
-        return max(self.moments(), key=lambda moment: moment.total)
+        return largest(self.moments())
 
     def moments(self) -> list[Bytes]:
         """Return what is held at most in each section of the run, and at the section's end, in order.
@@ -212,17 +214,18 @@ class MemoryTracker(TorchDispatchMode):
             self._marks.append(len(self._log))
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-        self.trained = sum(weight.numel() for weight in weights)
-        self.means("weights", weights)  # Those of adapters were made after the model was loaded.
-        for weight in weights:
-            self.means("gradients", [] if weight.grad is None else [weight.grad])
+        self.trained = 0
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                self.trained += weight.numel()
+                self.means("weights", [weight])  # Those of adapters were made after the model was loaded.
+                self.means("gradients", [] if weight.grad is None else [weight.grad])
         self._kind = "optimizer"
         self._marks.append(len(self._log))
 
     def _after_step(self, *_: Any) -> None:
-        kept = {id(piece) for piece in self._state}
-        self._state += [piece for piece in self._live.values() if piece.kind == "optimizer" and id(piece) not in kept]
+        known = set(map(id, self._state))
+        self._state += [piece for piece in self._live.values() if piece.kind == "optimizer" and id(piece) not in known]
         self._kind = "activations"
         self._marks.append(len(self._log))
         self.optimizer_steps += 1
@@ -235,15 +238,7 @@ def _is_fake(tensor: torch.Tensor) -> bool:
 
 
 def _sum(pieces: Any) -> Bytes:
-    sums = dict.fromkeys((field.name for field in fields(Bytes)), 0)
+    sums = asdict(Bytes())
     for piece in pieces:
         sums[piece.kind] += piece.bytes
     return Bytes(**sums)
-
-
-def _fake(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    """Return what `make` makes, with fake tensors for weights: shapes and types, and no contents."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        return make()

@@ -47,11 +47,11 @@ def cluster_draws(clusters_N: Integers, items: str) -> NDArray[np.uint8]:
         >>> counts_DC.shape, set(counts_DC.sum(axis=1).tolist())
         ((10000, 3), {3})
     """
-    return _counts(len(np.unique(clusters_N)), items)
+    return _cluster_counts(len(np.unique(clusters_N)), items)
 
 
 @lru_cache(maxsize=4)
-def _counts(clusters: int, items: str) -> NDArray[np.uint8]:
+def _cluster_counts(clusters: int, items: str) -> NDArray[np.uint8]:
     """Return the counts of `cluster_draws`, made once for all metrics; in bytes, since there may be 10,000 clusters."""
     generator = np.random.default_rng([_SEED, int(digest_of(items), 16)])
     counts_DC = np.empty((DRAWS, clusters), dtype=np.uint8)
@@ -77,7 +77,7 @@ def _replicate_noise(replicates: int) -> Floats:
 def draws(item_values: ItemValues) -> Floats:
     """Return draws (D,) of the estimate, within the metric's bounds: over items and, with several, replicates.
 
-    NaN in all where it cannot be told: a replicate with fewer than two clusters that hold a known item, or an infinite
+    NaN in all where it is not known: a replicate with fewer than two clusters that hold a known item, or an infinite
     value. NaN in the draws that had no known item. An `exp_mean` is drawn on the scale of its logarithm.
 
     Percentiles of plain draws cover too little of few clusters and of skewed values (88 % where 5 of 256 are right), so
@@ -130,15 +130,15 @@ def _corrected(deviations_D: Floats, influences_C: Floats, clusters: int) -> Flo
     known = deviations_D[known_D]
     # Equal draws stay in their order, which is the same for all that is measured on these items.
     order = np.argsort(np.round(known / (_TIE * error)), kind="stable")
-    levels = _levels(ndtri((np.arange(count) + 0.5) / count), known, influences_C)
+    levels = _bca_levels(ndtri((np.arange(count) + 0.5) / count), known, influences_C)
     corrected = np.empty(count)
-    corrected[order] = _width(clusters) * np.interp(levels * (count - 1), np.arange(count), known[order])
+    corrected[order] = _widening(clusters) * np.interp(levels * (count - 1), np.arange(count), known[order])
     corrected_D = np.full_like(deviations_D, np.nan)
     corrected_D[known_D] = corrected
     return corrected_D
 
 
-def _levels(scores: Floats, deviations: Floats, influences_C: Floats) -> Floats:
+def _bca_levels(scores: Floats, deviations: Floats, influences_C: Floats) -> Floats:
     """Return the levels, from 0 to 1, at which BCa looks for the percentiles that have these normal scores."""
     error = _error(influences_C)
     if error < _ROUNDING:
@@ -154,7 +154,7 @@ def _error(influences_C: Floats) -> float:
     return math.sqrt((influences_C**2).sum())
 
 
-def _width(clusters: int) -> float:
+def _widening(clusters: int) -> float:
     """Return how much wider Student's t makes an interval than the normal distribution, and draws of few clusters."""
     return math.sqrt(clusters / (clusters - 1)) * float(stdtrit(clusters - 1, _UPPER)) / float(ndtri(_UPPER))
 
@@ -166,7 +166,7 @@ def row_intervals(item_values: ItemValues) -> Floats:
     points_R, drawn_DR = item_values.estimates(means_R), item_values.estimates(drawn_DR)
     known_R = (item_values.in_clusters(item_values.known[1]) > 0).sum(axis=1)
     influences_RC, ends_R2 = item_values.influences(), np.full((len(points_R), 2), np.nan)
-    # The draws between which `interval` finds its percentiles: only these four are corrected.
+    # The draws between which `interval` takes its percentiles: only these four are corrected.
     ranks_2 = (DRAWS - 1) * np.array([1 - _UPPER, _UPPER])
     first_2 = np.floor(ranks_2)
     scores_22 = ndtri((np.stack([first_2, first_2 + 1]) + 0.5) / DRAWS)
@@ -174,8 +174,8 @@ def row_intervals(item_values: ItemValues) -> Floats:
         for row, (point, clusters) in enumerate(zip(points_R, known_R, strict=True)):
             raw_D = np.log(drawn_DR[:, row] / point) if is_log else drawn_DR[:, row] - point
             if clusters > 1 and not np.isnan(raw_D).any():
-                levels = _levels(scores_22, raw_D, influences_RC[row])
-                deviations_22 = _width(int(clusters)) * np.quantile(raw_D, levels)
+                levels = _bca_levels(scores_22, raw_D, influences_RC[row])
+                deviations_22 = _widening(int(clusters)) * np.quantile(raw_D, levels)
                 before_2, after_2 = point * np.exp(deviations_22) if is_log else point + deviations_22
                 ends_R2[row] = before_2 + (ranks_2 - first_2) * (after_2 - before_2)
         return np.asarray(np.clip(ends_R2, item_values.low, item_values.high), dtype=np.float64)

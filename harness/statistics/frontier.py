@@ -5,14 +5,13 @@ Both axes are oriented so that lower is better. Array letters: P points, D draws
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from harness.statistics.item_values import Floats
 
 
 def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
@@ -144,16 +143,3 @@ def between(of_left: ArrayLike, of_right: ArrayLike, weight: ArrayLike) -> Float
     with np.errstate(invalid="ignore"):
         mixed = (1.0 - share) * left + share * right
     return np.where(share == 0.0, left, np.where(share == 1.0, right, mixed))
-
-
-def least_reaching(limit: float, by: Floats, of: Floats) -> int | None:
-    """Return the measured point with the least `of` among those whose `by` is at most `limit`; None if there is none.
-
-    Of equals the one with the least `by`, then the first. A point that lacks a number reaches nothing.
-
-    Example:
-        >>> least_reaching(0.9, by=np.array([1.0, 0.85, 0.7, 0.5]), of=np.array([4.0, 9.0, 8.0, 20.0]))
-        2
-    """
-    reaching = [point for point in range(len(by)) if by[point] <= limit and not math.isnan(of[point])]
-    return min(reaching, key=lambda point: (of[point], by[point]), default=None)

@@ -1,4 +1,4 @@
-"""Whether two methods can be told apart: paired tests, corrected for their number, and the groups that follow.
+"""Whether two methods can be distinguished: paired tests, corrected for their number, and the groups that follow.
 
 Array letters: R replicates, M models, N items, C clusters, P tests.
 """
@@ -29,7 +29,7 @@ def paired_p(a: ItemValues, b: ItemValues) -> float:
     replicates' estimates.
 
     p is 1 where the estimates are equal. Where all are the same and not 0 there is no variance, and p is that of
-    a sign test over the clusters. NaN where it cannot be told: a replicate with fewer than two
+    a sign test over the clusters. NaN where it is not known: a replicate with fewer than two
     clusters of items that both know, an infinite value.
 
     Args:
@@ -72,10 +72,9 @@ def paired_p(a: ItemValues, b: ItemValues) -> float:
 
 def _refuse_unpaired(a: ItemValues, b: ItemValues) -> None:
     """Raise if two do not have the same items and replicates in the same places."""
-    same_models = a.models_R is b.models_R or np.array_equal(_codes(a.models_R), _codes(b.models_R))
     faults = {
         "items": a.items != b.items or not np.array_equal(a.clusters_N, b.clusters_N),
-        "replicates": a.replicates != b.replicates or not same_models,
+        "replicates": a.replicates != b.replicates or _codes(a.models_R) != _codes(b.models_R),
         "aggregate": a.aggregate != b.aggregate,
     }
     if any(faults.values()):
@@ -162,7 +161,7 @@ def groups(names: Sequence[str], different: Collection[frozenset[str]]) -> dict[
         (insert and absorb), and J. Gramm et al., 2006, for letters that absorbing leaves over.
 
     Example:
-        The middle one cannot be told from either; the two others differ:
+        The middle one cannot be distinguished from either; the two others differ:
 
         >>> groups(["kl", "gd", "emso"], {frozenset({"kl", "emso"})})
         {'kl': 'a', 'gd': 'ab', 'emso': 'b'}
@@ -184,10 +183,10 @@ def groups(names: Sequence[str], different: Collection[frozenset[str]]) -> dict[
             any(other.issuperset(joined) for other in others) for joined in combinations(column, min(2, len(column)))
         ):
             kept = others
-    letters = {column: _letter(index) for index, column in enumerate(kept)}
+    letters = {column: _group_letter(index) for index, column in enumerate(kept)}
     return {name: "".join(letters[column] for column in kept if place in column) for name, place in places.items()}
 
 
-def _letter(index: int) -> str:
+def _group_letter(index: int) -> str:
     """Return a, b, ... z, A, ... Z, and the accented letters that follow in Unicode."""
     return ascii_letters[index] if index < len(ascii_letters) else chr(ord("Ā") + index - len(ascii_letters))

@@ -93,7 +93,7 @@ collapse: {}
 def test_a_candidate_that_never_ends_is_tried_and_the_sweep_goes_on(tmp_path, hostile, executor):
     results = swept(tmp_path, hostile, HANGING, executor)
     journal = Journal(results / "journal")
-    records = [record for name in journal.trial_ids() for record in journal.read(name)]
+    records = [record for file in sorted(journal.folder.glob("*.jsonl")) for record in journal.read(file.stem)]
     ends = {record.settings["harm"]: record.end for record in records if isinstance(record, Candidate)}
     assert ends["none"] in (WHOLE, PAST)
     assert ends["hangs"].startswith(

@@ -62,7 +62,8 @@ def table(results):
 
 def records(results, kind):
     journal = Journal(results / "tiny" / "journal")
-    return [record for trial in journal.trial_ids() for record in journal.read(trial) if isinstance(record, kind)]
+    files = sorted(journal.folder.glob("*.jsonl"))
+    return [record for file in files for record in journal.read(file.stem) if isinstance(record, kind)]
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, 
         "ascent_in_bf16": "bf16",
     }
     journal = Journal(tmp_path / "results" / "hub" / "journal")
-    records = [record for trial in journal.trial_ids() for record in journal.read(trial)]
+    records = [record for file in sorted(journal.folder.glob("*.jsonl")) for record in journal.read(file.stem)]
     commit = COMMITS[request.node.callspec.params["sweep_file"]]
     assert {record.spec["model"]["digest"] for record in records if isinstance(record, Started)} == {commit}
     points = [record.notes for record in records if isinstance(record, Point) and record.strength]

@@ -143,7 +143,7 @@ def until_measured(tmp_path, sweep):
     for _ in range(6000):
         assert sweep.poll() is None, sweep.communicate()
         if journal.folder.exists():
-            records = {name: journal.read(name) for name in journal.trial_ids()}
+            records = {file.stem: journal.read(file.stem) for file in journal.folder.glob("*.jsonl")}
             running = [name for name in records if any(_is_of_a_method(each) for each in records[name])]
             if len(running) == 2:
                 return
@@ -177,7 +177,8 @@ def test_the_trial_of_a_lost_node_is_tried_once_more_elsewhere(tmp_path, cluster
     assert sweep.returncode == 0, errors
     assert output.count("its process died: it is tried once more") == 1
     journal = Journal(tmp_path / "r" / "cluster" / "journal")
-    attempts = [[each for each in journal.read(name) if isinstance(each, Started)] for name in journal.trial_ids()]
+    files = sorted(journal.folder.glob("*.jsonl"))
+    attempts = [[each for each in journal.read(file.stem) if isinstance(each, Started)] for file in files]
     assert sorted(map(len, attempts)) == [1, 1, 1, 1, 2], "one trial was lost with its node"
     [twice] = [[begun.node.split()[-1] for begun in of_trial] for of_trial in attempts if len(of_trial) == 2]
     assert twice == ["(127.0.0.3)", "(127.0.0.2)"]
@@ -329,4 +330,4 @@ def test_a_signal_ends_the_trials_of_a_cluster(tmp_path, cluster, start, signum,
 
 def records(tmp_path):
     journal = Journal(tmp_path / "r" / "cluster" / "journal")
-    return [record for name in journal.trial_ids() for record in journal.read(name)]
+    return [record for file in sorted(journal.folder.glob("*.jsonl")) for record in journal.read(file.stem)]

@@ -55,7 +55,7 @@ def run(file, results, *changes):
 def tried(results):
     """What the journal holds of candidates, in the order of its files, without how long they took."""
     journal = Journal(results / "tuned" / "journal")
-    records = [record for name in journal.trial_ids() for record in journal.read(name)]
+    records = [record for file in sorted(journal.folder.glob("*.jsonl")) for record in journal.read(file.stem)]
     return [replace(record, seconds=0.0) for record in records if isinstance(record, Candidate)]
 
 

@@ -11,10 +11,8 @@ import os
 import secrets
 import sqlite3
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from functools import wraps
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote, urlsplit
@@ -79,7 +77,7 @@ def _import_mlflow() -> None:
     # A server that asks for an hour's patience does not get it.
     environment_variables.MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER.default = False
     environment_variables.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.default = True
-    for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # What fails is told once, by who called.
+    for noisy in ("mlflow", "alembic", "urllib3.connectionpool"):  # The caller reports what fails, once.
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
 
 
@@ -124,12 +122,13 @@ def connect_alone(root: Path) -> tuple[MlflowClient, Callable[[], AbstractContex
     run, and waits for the disk at each. Others can't write meanwhile, so a block should take no more than seconds.
     """
     client, connection = _connect_once(root)
+
     is_together = False
 
     @contextmanager
     def together() -> Iterator[None]:
         nonlocal is_together
-        if is_together:
+        if is_together:  # Of this client: another one in this process may have joined the same connection.
             yield
             return
         with _alone(root), connection.joined():
@@ -141,12 +140,9 @@ def connect_alone(root: Path) -> tuple[MlflowClient, Callable[[], AbstractContex
 
     class Alone:
         def __getattr__(self, name: str) -> Callable[..., Any]:
-            call = getattr(client, name)
-
-            @wraps(call)
             def alone(*arguments: Any, **options: Any) -> Any:
                 with together():
-                    return call(*arguments, **options)
+                    return getattr(client, name)(*arguments, **options)
 
             return alone
 
@@ -251,7 +247,7 @@ def check_database(root: Path) -> None:
     try:
         with closing(sqlite3.connect(address, ANSWER_SECONDS, isolation_level=None, uri=True)) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            found = [version for (version,) in connection.execute("SELECT version_num FROM alembic_version")]
+            versions = [version for (version,) in connection.execute("SELECT version_num FROM alembic_version")]
     except sqlite3.Error as error:
         reason = getattr(error, "sqlite_errorname", type(error).__name__)
         if reason.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -261,35 +257,23 @@ def check_database(root: Path) -> None:
         else:
             message = f"{database} cannot be written to ({reason}). Make room on its disk, and allow writing there."
         raise DataError(message) from error
-    if found != [needed]:
-        was = ", ".join(found) or "none"
+    if versions != [needed]:
         raise DataError(
-            f"{database} has tables of another version of MLflow, or half of them (version {was}; this one's is "
+            f"{database} has tables of another version of MLflow, or half of them (version "
+            f"{', '.join(versions) or 'none'}; this one's is "
             f"{needed}). Copy it and run: mlflow db upgrade {database_uri(root)}; or: {new}"
         )
 
 
-@contextmanager
-def _alone(root: Path) -> Iterator[bool]:
+def _alone(root: Path) -> AbstractContextManager[bool]:
     """Keep all other processes from the database for the block; the value says whether the file system can.
 
     Raises:
         DataError: Another one has it for too long.
     """
-    lock, deadline = root / ".mlflow-lock", time.monotonic() + ALONE_SECONDS
-    with ExitStack() as stack:
-        while True:
-            try:
-                is_alone = stack.enter_context(locked(lock, wait=False))
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise DataError(
-                        f"another process has held {lock} for {ALONE_SECONDS} seconds. End the sweep or "
-                        "lethe track that is stuck there."
-                    ) from None
-                time.sleep(0.05)
-        yield is_alone
+    lock = root / ".mlflow-lock"
+    busy = f"another process has held {lock} for {ALONE_SECONDS} seconds. End the sweep or lethe track that is stuck."
+    return locked(lock, wait=ALONE_SECONDS, busy=busy)
 
 
 def artifacts_uri(root: Path) -> str:

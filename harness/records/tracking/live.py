@@ -1,18 +1,20 @@
 """Tracking beside a sweep: in a thread of its own, so that MLflow can neither stop a sweep nor keep it waiting.
 
-Nothing of what MLflow does or fails to do reaches the sweep. The first failure ends the tracking of that sweep, is told
-in one warning, and is written nowhere else: `lethe track` fills in what is lacking. What is written is `Tracker`'s.
+No failure of MLflow reaches the sweep. The first one ends the tracking of that sweep and is reported in one warning,
+nowhere else: `lethe track` fills in what is missing. `Tracker` decides what is written.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from queue import SimpleQueue
+from traceback import extract_tb
 from types import TracebackType
 
 from harness.base.files import locked
@@ -27,7 +29,7 @@ END_SECONDS = 30.0
 
 
 class LiveTracking:
-    """Keeps MLflow up to date with one sweep while it runs: each call returns at once, but the last.
+    """Keeps MLflow up to date with one sweep while it runs: each call returns at once, except the last.
 
     The thread is a daemon: a process that ends does not wait for it, and SQLite undoes what was half written.
     """
@@ -68,7 +70,7 @@ class LiveTracking:
 
         Args:
             results: What the journal says of the sweep.
-            point_tags: What the whole table tells of each point, by its id.
+            point_tags: What the whole table says of each point, by its id.
             paths: Files to attach.
         """
         self._put(lambda: self._tracker.sync(results, point_tags))
@@ -84,7 +86,7 @@ class LiveTracking:
 
     def _work(self) -> None:
         try:
-            with only_tracking(self._folder, wait=True):
+            with only_tracking(self._folder, wait=math.inf):
                 while (step := self._steps.get()) is not None and not self._is_given_up:
                     step()
         except BaseException as error:
@@ -100,56 +102,45 @@ class LiveTracking:
                 _LOG.warning("%s The sweep needs no MLflow: lethe track %s fills it in later.", reason, self._folder)
 
 
-@contextmanager
-def only_tracking(folder: Path, *, wait: bool = False) -> Iterator[None]:
+def only_tracking(folder: Path, *, wait: float = 0) -> AbstractContextManager[bool]:
     """Keep others from tracking the sweep in `folder` until the block, or the process, ends.
 
+    Args:
+        folder: Of the sweep's results.
+        wait: For how many seconds, while another process tracks it.
+
     Raises:
-        DataError: Another process is at it, and `wait` is false.
+        DataError: Another process still tracks it then.
     """
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(folder / "journal" / ".tracking", wait=wait))
-        except BlockingIOError:
-            raise DataError(
-                f"a run of this sweep, or another lethe track, is writing {folder} to MLflow. Wait until it ends."
-            ) from None
-        yield
+    busy = f"a run of this sweep, or another lethe track, is writing {folder} to MLflow. Wait until it ends."
+    return locked(folder / "journal" / ".tracking", wait=wait, busy=busy)
 
 
 def reason_of(error: BaseException, place: str) -> str:
     """Return what failed and where, as a sentence without a foreign message: that may quote anything.
 
-    An error of Lethe's own is told as it is. Of others: the types, the system's or SQLite's name of the cause,
+    An error of Lethe's own is shown as it is. Of others: the types, the system's or SQLite's name of the cause,
     and the position in the code.
     """
     if isinstance(error, LetheError):
         return str(error)
-    causes = list(_causes(error))
-    last = next((each for each in reversed(causes) if each.__traceback__), error)
-    kinds = " from ".join(dict.fromkeys(type(each).__name__ for each in (error, last)))
-    names = [name for each in causes if (name := _name_of(each))]
-    return f"MLflow at {place} failed: {kinds}{f' ({names[-1]})' if names else ''}, raised at {_position(last)}."
+    last, name, seen = error, "", set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        last = cause if cause.__traceback__ else last
+        name = _system_name(cause) or name
+        cause = cause.__cause__ or cause.__context__
+    kinds = " from ".join(dict.fromkeys([type(error).__name__, type(last).__name__]))
+    position = "an unknown place"
+    if frames := extract_tb(last.__traceback__):
+        file = Path(frames[-1].filename)
+        position = f"{file.parent.name}/{file.name}:{frames[-1].lineno}"
+    return f"MLflow at {place} failed: {kinds}{f' ({name})' if name else ''}, raised at {position}."
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _name_of(error: BaseException) -> str:
+def _system_name(error: BaseException) -> str:
     """Return what the system or SQLite call an error: `SQLITE_FULL`, `No space left on device`."""
     if isinstance(error, OSError) and isinstance(error.errno, int):
         return os.strerror(error.errno)
     return str(getattr(error, "sqlite_errorname", ""))
-
-
-def _position(error: BaseException) -> str:
-    at, position = error.__traceback__, "an unknown place"
-    while at is not None:
-        file = Path(at.tb_frame.f_code.co_filename)
-        position, at = f"{file.parent.name}/{file.name}:{at.tb_lineno}", at.tb_next
-    return position

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from harness.contracts import Json, Number
-from harness.records.record import Candidate, Journaled, time_of
+from harness.records.record import Candidate, Journaled, Measurement, time_of
 from harness.records.results import PointResults, TrialResults
 from harness.records.studies import StudyResults, reaching_probes
 from harness.records.tracking.runs import Numbers, RunContent, RunStatus, Span, commit_tag, legal
@@ -22,46 +22,41 @@ _RUN_STATUS: dict[str, RunStatus] = {"done": "FINISHED", "failed": "FAILED", "mi
 
 
 def trial_runs(trial: TrialResults) -> list[RunContent]:
-    """Return what a trial's run is to hold, and then each of its points', in the order of their strengths."""
-    spans = _spans(trial)
-    points = [
-        _point_run(trial, point, span) for point, span in zip(trial.points, spans, strict=True) if point.measurements
-    ]
-    return [_trial_run(trial, sum(span.seconds for span in spans)), *points]
+    """Return what a trial's run is to hold, and then each of its measured points', in the order of their strengths."""
+    spans = _point_spans(trial)
+    runs = [_trial_run(trial, sum(span.seconds for span in spans))]
+    for point, span in zip(trial.points, spans, strict=True):
+        if point.measurements:
+            runs.append(_point_run(trial, point, span))
+    return runs
 
 
 def _trial_run(trial: TrialResults, seconds: float) -> RunContent:
     spec = trial.spec
     values: Numbers = {}
     for point in trial.points:
-        of_point = _costs(point)
+        for name, value in _costs(point).items():
+            values[name, point.strength] = value
         for measurement in point.measurements:
-            groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
-            of_point[f"measure_seconds/{measurement.evaluator}"] = measurement.seconds
-            of_point |= {f"{groups[name]}/{name}": value for name, value in measurement.numbers.items()}
-        values |= {(name, point.strength): value for name, value in of_point.items()}
-    versions = trial.versions[-1] if trial.versions else {}
+            values[f"measure_seconds/{measurement.evaluator}", point.strength] = measurement.seconds
+            for group, name, value in _grouped_numbers(measurement):
+                values[f"{group}/{name}", point.strength] = value
     moments = [time_of(at) for at in trial.written]
     span = Span(started=min(moments, default=None), ended=max(moments, default=None), seconds=seconds)
     tags = {
-        "mlflow.runName": _name(spec, spec.strengths[0] if len(spec.strengths) == 1 else None),
+        "mlflow.runName": _run_name(spec, spec.strengths[0] if len(spec.strengths) == 1 else None),
         "kind": "trial",
         "reference": spec.reference,
         "status": trial.status,
         "stop_reason": trial.stop.reason if trial.stop else "none",
         "error": _type_of(trial.failure.error) if trial.failure else "none",
-        **_tags(trial, trial.points, values, span),
-        **{f"version.{name}": version for name, version in versions.items()},
+        **_shared_tags(trial, trial.points, values, span),
     }
-    return RunContent(
-        key=spec.trial_id,
-        tags=tags,
-        params=_params(_settings(spec)),
-        numbers=_finite(values),
-        status=_RUN_STATUS[trial.status],
-        span=span,
-        spec=spec,
-    )
+    for name, version in trial.versions[-1].items() if trial.versions else ():
+        tags[f"version.{name}"] = version
+    status = _RUN_STATUS[trial.status]
+    params = _params(run_settings(spec))
+    return RunContent(spec.trial_id, tags, params, _finite_numbers(values), status, span, spec)
 
 
 def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunContent:
@@ -70,30 +65,25 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
     MLflow's comparison begins with the first metrics by name, so costs are in a group that comes late.
     """
     spec, strength = point.spec, point.strength
-    costs = _costs(point) | {"measure_seconds": sum(measurement.seconds for measurement in point.measurements)}
-    of_point = {name if name == "strength" else f"resources/{name}": value for name, value in costs.items()}
+    values: Numbers = {("resources/measure_seconds", None): sum(each.seconds for each in point.measurements)}
+    for name, value in _costs(point).items():
+        values[name if name == "strength" else f"resources/{name}", None] = value
     for measurement in point.measurements:
-        groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
-        shown = {name for name, group in groups.items() if group == "erasure" or not spec.is_of_unseen}
-        of_point |= {f"{groups[name]}/{name}": value for name, value in measurement.numbers.items() if name in shown}
-    values: Numbers = {(name, None): value for name, value in of_point.items()}
+        for group, name, value in _grouped_numbers(measurement):
+            if group == "erasure" or not spec.is_of_unseen:
+                values[f"{group}/{name}", None] = value
+    point_id = spec.point_id(strength)
     tags = {
-        "mlflow.runName": _name(spec, strength),
+        "mlflow.runName": _run_name(spec, strength),
         "kind": "point",
-        "point_id": spec.point_id(strength),
+        "point_id": point_id,
         "stop_reason": point.stop_reason or "none",
-        **_tags(trial, (point,), values, span),
+        **_shared_tags(trial, (point,), values, span),
     }
     dial = {} if strength is None else {"strength": strength, f"settings.{spec.strength_name}": strength}
     is_whole = all(left != strength for left, _ in trial.remaining)
-    return RunContent(
-        key=spec.point_id(strength),
-        tags=tags,
-        params=_params(_settings(spec) | dial),
-        numbers=_finite(values),
-        status="FINISHED" if is_whole else _RUN_STATUS[trial.status],
-        span=span,
-    )
+    status = "FINISHED" if is_whole else _RUN_STATUS[trial.status]
+    return RunContent(point_id, tags, _params(run_settings(spec) | dial), _finite_numbers(values), status, span)
 
 
 def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
@@ -102,12 +92,14 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
     `least/ma at most 0.9` is the least of the utility among its probes that reach a target: absent where none does.
     """
     spec = study.spec.trial_with(candidate.settings, ())
-    values: Numbers = {
-        (f"probe/{name}", step): value for step, probe in enumerate(candidate.probes) for name, value in probe.items()
-    }
+    values: Numbers = {}
+    for step, probe in enumerate(candidate.probes):
+        for name, value in probe.items():
+            values[f"probe/{name}", step] = value
     for target in study.spec.targets:
-        reached = [probe[study.spec.utility] for probe in reaching_probes(study.spec, target, candidate)]
-        values |= {(f"least/{target}".replace("<=", "at most"), 0): min(reached)} if reached else {}
+        if reaching := reaching_probes(study.spec, target, candidate):
+            least = min(probe[study.spec.utility] for probe in reaching)
+            values[f"least/{target}".replace("<=", "at most"), 0] = least
     ended = _moment(candidate)
     started = ended - timedelta(seconds=candidate.seconds) if ended else None
     key = f"{candidate.trial_id}-{candidate.number}"
@@ -115,86 +107,95 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
         "mlflow.runName": f"{spec.variant} {spec.model.id} candidate {candidate.number}",
         "kind": "candidate",
         "trial_id": key,
-        **{name: getattr(spec, name) for name in ("sweep", "variant", "method")},
+        "sweep": spec.sweep,
+        "variant": spec.variant,
+        "method": spec.method,
         "model": spec.model.id,
         "end": _type_of(candidate.end) if ":" in candidate.end else candidate.end,
         "times": "journaled" if ended else "durations only",
     }
-    searched = {f"searched.{name}": value for name, value in candidate.settings.items()}
-    return RunContent(
-        key=key,
-        tags=tags,
-        params=_params(_settings(spec) | searched),
-        numbers=_finite(values),
-        status="FINISHED",
-        span=Span(started=started, ended=ended, seconds=candidate.seconds),
-    )
+    settings = run_settings(spec)
+    for name, value in candidate.settings.items():
+        settings[f"searched.{name}"] = value
+    span = Span(started=started, ended=ended, seconds=candidate.seconds)
+    return RunContent(key, tags, _params(settings), _finite_numbers(values), "FINISHED", span)
 
 
-def _name(spec: TrialSpec, strength: Number | None) -> str:
-    dial = "" if strength is None else f"{spec.strength_name}={strength}"
-    return " ".join(filter(None, [spec.variant, dial, spec.model.id, f"seed {spec.seed}"]))
+def _grouped_numbers(measurement: Measurement) -> Iterator[tuple[str, str, float]]:
+    """Yield the group, the name and the value of each of a measurement's numbers."""
+    groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
+    for name, value in measurement.numbers.items():
+        yield groups[name], name, value
 
 
-def _tags(trial: TrialResults, points: Sequence[PointResults], values: Numbers, span: Span) -> dict[str, str]:
+def _run_name(spec: TrialSpec, strength: Number | None) -> str:
+    dial = "" if strength is None else f"{spec.strength_name}={strength} "
+    return f"{spec.variant} {dial}{spec.model.id} seed {spec.seed}"
+
+
+def _shared_tags(trial: TrialResults, points: Sequence[PointResults], values: Numbers, span: Span) -> dict[str, str]:
     """Return the tags that a trial's run and its points' share."""
-    spec = trial.spec
+    spec, attempt = trial.spec, trial.attempts[-1] if trial.attempts else None
     definitions = {measurement.definition for point in points for measurement in point.measurements}
-    lost = [
-        name if strength is None else f"{name} at {spec.strength_name} {strength}"
-        for (name, strength), value in values.items()
-        if not math.isfinite(value)
-    ]
-    return {
-        **{name: getattr(spec, name) for name in ("trial_id", "sweep", "variant", "method")},
+    not_finite = []
+    for (name, strength), value in values.items():
+        if not math.isfinite(value):
+            not_finite.append(name if strength is None else f"{name} at {spec.strength_name} {strength}")
+    tags = {
+        "trial_id": spec.trial_id,
+        "sweep": spec.sweep,
+        "variant": spec.variant,
+        "method": spec.method,
         "model": spec.model.id,
         "forget_digest": spec.forget.digest,
         "definition": ", ".join(sorted(definitions)) or "none",
-        "not_finite": ", ".join(sorted(lost)) or "none",
+        "not_finite": ", ".join(sorted(not_finite)) or "none",
         "times": "journaled" if span.ended else "durations only",
-        **commit_tag(trial.attempts[-1].commit if trial.attempts else ""),
-        **({"node": trial.attempts[-1].node} if trial.attempts and trial.attempts[-1].node else {}),
+        **commit_tag(attempt.commit if attempt else ""),
     }
+    return tags | {"node": attempt.node} if attempt and attempt.node else tags
 
 
-def _settings(spec: TrialSpec) -> dict[str, Json]:
-    """Return what a trial was run with, flat; a model that is measured as it is has no settings."""
-    names = ("variant", "method", "method_version", "label", "seed", "strength_name")
-    made_with = {} if spec.is_reference else {"settings": spec.settings, "training": spec.training.plain()}
-    return {
-        **{name: getattr(spec, name) for name in names},
-        "engine": str(spec.engine),
-        "model": spec.model.id,
-        "model_digest": spec.model.digest,
-        **_flat("", made_with),
+def run_settings(spec: TrialSpec) -> dict[str, Json]:
+    """Return what a trial is run with, flat; a model that is measured as it is has no settings of a method."""
+    settings: dict[str, Json] = {
+        name: getattr(spec, name) for name in ("variant", "method", "method_version", "label", "seed", "strength_name")
     }
+    settings |= {"engine": str(spec.engine), "model": spec.model.id, "model_digest": spec.model.digest}
+    if not spec.is_reference:
+        _add_flat(settings, "settings", spec.settings)
+        _add_flat(settings, "training", spec.training.plain())
+    return settings
+
+
+def _add_flat(settings: dict[str, Json], path: str, value: Json) -> None:
+    """Add a value under its path in dots, and what is in a dictionary under paths of its own."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            _add_flat(settings, f"{path}.{name}", item)
+    else:
+        settings[path] = value
 
 
 def _params(settings: Mapping[str, Json]) -> dict[str, str]:
     return {legal(name): value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
 
 
-def _flat(path: str, value: Json) -> dict[str, Json]:
-    if not isinstance(value, Mapping):
-        return {path: value}
-    parts = [_flat(f"{path}.{name}" if path else name, item) for name, item in value.items()]
-    return {name: item for part in parts for name, item in part.items()}
-
-
 def _costs(point: PointResults) -> dict[str, float]:
     """Return a point's strength, and what making its model took."""
-    if point.made is None and not point.measurements:
-        return {}
-    costs = ("erase_seconds", "peak_memory_bytes") if point.made else ()
-    values = {"strength": point.strength, **{name: getattr(point.made, name) for name in costs}}
-    return {name: value for name, value in values.items() if value is not None}
+    costs: dict[str, float | None] = {}
+    if point.made or point.measurements:
+        costs["strength"] = point.strength
+    if point.made:
+        costs |= {"erase_seconds": point.made.erase_seconds, "peak_memory_bytes": point.made.peak_memory_bytes}
+    return {name: value for name, value in costs.items() if value is not None}
 
 
-def _finite(values: Numbers) -> Numbers:
+def _finite_numbers(values: Numbers) -> Numbers:
     return {(legal(name), strength): float(value) for (name, strength), value in values.items() if math.isfinite(value)}
 
 
-def _spans(trial: TrialResults) -> list[Span]:
+def _point_spans(trial: TrialResults) -> list[Span]:
     """Return when each of a trial's points was erased and measured, without the time of those before it."""
     spans, before = [], 0.0
     for point in trial.points:
@@ -202,15 +203,15 @@ def _spans(trial: TrialResults) -> list[Span]:
         if point.made:  # Its own seconds count from the trial's start.
             total = point.made.erase_seconds
             erasing, before = total - before if total >= before else total, total
-        measured = [(at, each.seconds) for each in point.measurements if (at := _moment(each))]
-        erased = [(at, erasing)] if (at := _moment(point.made)) else []
-        spans.append(
-            Span(
-                started=min((at - timedelta(seconds=took) for at, took in erased or measured), default=None),
-                ended=max((at for at, _ in measured or erased), default=None),
-                seconds=erasing + sum(measurement.seconds for measurement in point.measurements),
-            )
-        )
+        starts, ends = [], []
+        for measurement in point.measurements:
+            if at := _moment(measurement):
+                starts.append(at - timedelta(seconds=measurement.seconds))
+                ends.append(at)
+        if at := _moment(point.made):
+            starts, ends = [at - timedelta(seconds=erasing)], ends or [at]
+        seconds = erasing + sum(measurement.seconds for measurement in point.measurements)
+        spans.append(Span(started=min(starts, default=None), ended=max(ends, default=None), seconds=seconds))
     return spans
 
 

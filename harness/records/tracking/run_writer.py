@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,18 +24,18 @@ _BATCH = 700
 _PAGE = 5000
 
 
-@dataclass
 class HeldRun:
     """What MLflow holds of a run, as far as it was asked."""
 
-    run_id: str
-    started_ms: int
-    status: str
-    tags: dict[str, str]
-    params: set[str]
-    has_inputs: bool
-    last_values: dict[str, float] = field(default_factory=dict)
-    """Of each metric, at its last step."""
+    def __init__(self, run: Run) -> None:
+        self.run_id: str = run.info.run_id
+        self.started_ms: int = run.info.start_time
+        self.status: str = run.info.status
+        self.tags: dict[str, str] = dict(run.data.tags)
+        self.params: set[str] = set(run.data.params)
+        self.has_inputs = bool(run.inputs and run.inputs.dataset_inputs)
+        self.last_values: dict[str, float] = dict(run.data.metrics)
+        """Of each metric, at its last step."""
 
 
 class RunWriter:
@@ -50,9 +49,9 @@ class RunWriter:
         token = None
         while True:
             page = self._client.search_runs([self._experiment], condition, max_results=_PAGE, page_token=token)
-            yield from map(_held, page)
-            token = page.token
-            if not token:
+            for run in page:
+                yield HeldRun(run)
+            if not (token := page.token):
                 return
 
     def create(self, tags: Mapping[str, str], span: Span) -> HeldRun:
@@ -60,7 +59,7 @@ class RunWriter:
         start = span.started.timestamp() if span.started else time.time() - span.seconds
         # MLflow would draw a name from the random numbers that a trial in this process draws from.
         name = tags["mlflow.runName"]
-        return _held(self._client.create_run(self._experiment, int(start * 1000), dict(tags), run_name=name))
+        return HeldRun(self._client.create_run(self._experiment, int(start * 1000), dict(tags), run_name=name))
 
     def fill(self, held: HeldRun | None, content: RunContent, tags: Mapping[str, str]) -> HeldRun:
         """Make a run hold what it is to hold, and return it.
@@ -72,16 +71,16 @@ class RunWriter:
             tags: More tags, such as what it is nested in.
         """
         tags = {**content.tags, **tags}
-        is_complete = held is not None and held.tags.get(NUMBERS_TAG) == content.numbers_digest
         metrics: Metrics = {}
-        if not is_complete:
+        if held is None or held.tags.get(NUMBERS_TAG) != content.numbers_digest:
             there = self._metrics(held) if held else {}
             metrics = metrics_of(content.numbers, there)
             if held and contradicts(there, metrics):
                 self._client.delete_run(held.run_id)
                 held, there = None, {}
                 metrics = metrics_of(content.numbers, {})
-            metrics = {key: value for key, value in metrics.items() if key not in there}
+            for key in there:
+                metrics.pop(key, None)
         if held is None:
             held = self.create(tags, content.span)
         if content.spec and not held.has_inputs:
@@ -105,7 +104,8 @@ class RunWriter:
         while points or settings or changed:
             self._client.log_batch(held.run_id, points, settings, changed[:100])
             points, settings, changed = [], [], changed[100:]
-        held.last_values |= {name: value for (name, _), value in metrics.items()}
+        for (name, _), value in metrics.items():
+            held.last_values[name] = value
         held.params |= params.keys()
         held.tags |= tags
 
@@ -134,31 +134,22 @@ class RunWriter:
         """Return all numbers that a run holds: a point's have one step, others are read back one by one."""
         if held.tags.get("kind") == "point":
             return {(name, 0): value for name, value in held.last_values.items()}
-        histories = (self._client.get_metric_history(held.run_id, key) for key in held.last_values)
-        return {(entry.key, entry.step): entry.value for history in histories for entry in history}
-
-
-def _held(run: Run) -> HeldRun:
-    return HeldRun(
-        run_id=run.info.run_id,
-        started_ms=run.info.start_time,
-        status=run.info.status,
-        tags=dict(run.data.tags),
-        params=set(run.data.params),
-        has_inputs=bool(run.inputs and run.inputs.dataset_inputs),
-        last_values=dict(run.data.metrics),
-    )
+        metrics: Metrics = {}
+        for name in held.last_values:
+            for entry in self._client.get_metric_history(held.run_id, name):
+                metrics[entry.key, entry.step] = entry.value
+        return metrics
 
 
 def _inputs(spec: TrialSpec) -> list[DatasetInput]:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    roles = ("forget", "retain", "utility", "validation")
-    names = {"forget": spec.method} if spec.is_of_unseen else {}
-    texts = [(names.get(role, role), getattr(spec, role)) for role in roles if getattr(spec, role) is not None]
-    titles = [f"{role}: {text.source}" for role, text in texts]
-    digests = [text.digest[:36] or "none" for _, text in texts]  # It takes no longer ones.
-    return [
-        DatasetInput(Dataset(name, digest, "digest", "{}"), [InputTag("mlflow.data.context", role)])
-        for name, digest, (role, _) in zip(titles, digests, texts, strict=True)
-    ]
+    texts = {spec.method if spec.is_of_unseen else "forget": spec.forget}
+    if spec.retain is not None:
+        texts["retain"] = spec.retain
+    inputs = []
+    for role, text in {**texts, "utility": spec.utility, "validation": spec.validation}.items():
+        digest = text.digest[:36] or "none"  # It takes no longer ones.
+        dataset = Dataset(f"{role}: {text.source}", digest, "digest", "{}")
+        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", role)]))
+    return inputs

@@ -46,7 +46,7 @@ class Span:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RunContent:
     """What one run is to hold."""
 

@@ -16,34 +16,41 @@ from harness.contracts import Json
 from harness.records.results import Results
 from harness.records.tracking.runs import legal
 
-View = dict[str, Json]
-
 _PREFIX = "mlflow.sharedViewState."
 _RUN_NAME = "attributes.`Run Name`"
-EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-"""Without it MLflow asks whether these are runs or chat traces."""
+_ALL_RUNS = {"runsCountToCompare": 1000}
+_SHOWN = {"deleted": False, "isGenerated": False}
 
 
-def points_view(results: Results) -> View:
+def experiment_tags(results: Results, made_ms: int) -> dict[str, str]:
+    """Return the experiment's tags: its kind, and the view of a sweep's points under the sweep's name.
+
+    Without its kind MLflow asks whether these are runs or chat traces.
+
+    Args:
+        results: Of the sweep.
+        made_ms: When the sweep's run began, in milliseconds since 1970.
+    """
+    sweep, state = results.plan.sweep, json.dumps(_points_view(results))
+    view = {"name": f"{sweep}: points", "createdAt": made_ms, "updatedAt": made_ms, "state": state}
+    return {"mlflow.experimentKind": "custom_model_development", f"{_PREFIX}{legal(sweep)}": json.dumps(view)}
+
+
+def _points_view(results: Results) -> dict[str, Json]:
     """Return the view of a sweep's points: sorted by name, with their settings and ranked metrics, and their charts."""
-    declared = {
-        f"{metric['group']}/{legal(metric['name'])}": metric
-        for point in results.measured
-        for measurement in point.measurements
-        for metric in measurement.metrics
-    }
-    ranked = sorted(
-        (name for name, metric in declared.items() if metric.get("ranked", True)),
-        key=lambda name: (declared[name]["group"], declared[name].get("column", 100)),
-    )
-    models, seeds = ({spec.model.id for spec in results.plan.trials}, {spec.seed for spec in results.plan.trials})
-    several = [name for name, values in (("model", models), ("seed", seeds)) if len(values) > 1]
-    params = [*several, "variant", "strength", "training.learning_rate"]
-    columns = [
-        *(f"params.`{name}`" for name in params),
-        *(f"metrics.`{name}`" for name in ranked),
-        *(f"tags.`{name}`" for name in ("collapse_class", "ranked")),
-    ]
+    declared: dict[str, Mapping[str, Json]] = {}
+    for point in results.measured:
+        for measurement in point.measurements:
+            for metric in measurement.metrics:
+                declared[f"{metric['group']}/{legal(metric['name'])}"] = metric
+    ranked = [name for name, metric in declared.items() if metric.get("ranked", True)]
+    ranked.sort(key=lambda name: (declared[name]["group"], declared[name].get("column", 100)))
+    trials = results.plan.trials
+    columns = ["params.`model`"] if len({spec.model.id for spec in trials}) > 1 else []
+    columns += ["params.`seed`"] if len({spec.seed for spec in trials}) > 1 else []
+    columns += ["params.`variant`", "params.`strength`", "params.`training.learning_rate`"]
+    columns += [f"metrics.`{name}`" for name in ranked]
+    columns += ["tags.`collapse_class`", "tags.`ranked`"]
     return {
         "searchFilter": f"tags.kind = 'point' AND tags.sweep = '{results.plan.sweep}'",
         "orderByKey": "tags.`mlflow.runName`",
@@ -57,58 +64,37 @@ def points_view(results: Results) -> View:
         "columnWidths": {_RUN_NAME: 330},
         "runsHiddenMode": "SHOW_ALL",
         "compareRunSections": [_section("tradeoff", "Trade-off", 2), _section("parallel", "Parallel coordinates", 1)],
-        "compareRunCharts": [*_scatters(declared), _parallel_coordinates(declared)],
+        "compareRunCharts": _charts(declared),
         "isAccordionReordered": True,
     }
 
 
-def _scatters(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
-    """Return the trade-off figure's panels: erasure upwards, generation across."""
-    erasure, generation = (_axes(declared, group) for group in ("erasure", "generation"))
-    return [
-        {
-            **_chart("SCATTER", f"scatter-{number}", "tradeoff"),
-            "xaxis": {"key": x, "type": "METRIC"},
-            "yaxis": {"key": y, "type": "METRIC"},
-            "runsCountToCompare": 1000,
-        }
-        for number, (x, y) in enumerate(zip(generation, erasure, strict=False))
-    ]
-
-
-def _axes(declared: Mapping[str, Mapping[str, Json]], group: str) -> list[str]:
-    drawn = {name: metric["axis"] for name, metric in declared.items() if metric.get("axis") is not None}
-    return sorted((name for name in drawn if declared[name]["group"] == group), key=lambda name: drawn[name])
-
-
-def _parallel_coordinates(declared: Mapping[str, Mapping[str, Json]]) -> dict[str, Any]:
-    """Return a line for each point, through its variant, and what it forgot and kept; coloured by the last.
-
-    A metric without bounds (perplexity) is left out: one collapsed model would take its axis, and squeeze all others.
-    """
-    drawn = [*_axes(declared, "erasure"), *_axes(declared, "generation")]
-    return {
-        **_chart("PARALLEL", "parallel-0", "parallel"),
-        "selectedParams": ["variant"],
-        "selectedMetrics": [name for name in drawn if math.isfinite(declared[name].get("high", math.inf))],
-        "showAllRuns": True,
-        "runsCountToCompare": 1000,
-    }
-
-
 def _section(uuid: str, name: str, columns: int) -> dict[str, Any]:
-    shown = {"display": True, "isReordered": True, "deleted": False, "isGenerated": False}
+    shown = {"display": True, "isReordered": True, **_SHOWN}
     return {"uuid": uuid, "name": name, "columns": columns, "cardHeight": 420, **shown}
 
 
-def _chart(kind: str, uuid: str, section: str) -> dict[str, Any]:
-    return {"type": kind, "uuid": uuid, "metricSectionId": section, "deleted": False, "isGenerated": False}
+def _charts(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
+    """Return the trade-off figure's panels, erasure upwards and generation across, and the parallel coordinates.
+
+    These are a line for each point, through its variant, and what it forgot and kept; coloured by the last. A metric
+    without bounds (perplexity) is left out: one collapsed model would take its axis, and squeeze all others.
+    """
+    erasure, generation = _axes(declared, "erasure"), _axes(declared, "generation")
+    charts: list[dict[str, Any]] = []
+    for number, (x, y) in enumerate(zip(generation, erasure, strict=False)):
+        chart = {"type": "SCATTER", "uuid": f"scatter-{number}", "metricSectionId": "tradeoff", **_SHOWN}
+        axes = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
+        charts.append({**chart, **axes, **_ALL_RUNS})
+    parallel = {"type": "PARALLEL", "uuid": "parallel-0", "metricSectionId": "parallel", **_SHOWN}
+    bounded = [name for name in [*erasure, *generation] if math.isfinite(declared[name].get("high", math.inf))]
+    lines = {"selectedParams": ["variant"], "selectedMetrics": bounded, "showAllRuns": True}
+    return [*charts, {**parallel, **lines, **_ALL_RUNS}]
 
 
-def view_tag(sweep: str, state: View, made_ms: int) -> dict[str, str]:
-    """Return the experiment's tag that keeps a sweep's view under the sweep's name."""
-    kept = {"name": f"{sweep}: points", "createdAt": made_ms, "updatedAt": made_ms, "state": json.dumps(state)}
-    return {f"{_PREFIX}{legal(sweep)}": json.dumps(kept)}
+def _axes(declared: Mapping[str, Mapping[str, Json]], group: str) -> list[str]:
+    drawn = [name for name, metric in declared.items() if metric["group"] == group and metric.get("axis") is not None]
+    return sorted(drawn, key=lambda name: declared[name]["axis"])
 
 
 def addresses(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:

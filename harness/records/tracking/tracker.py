@@ -1,6 +1,6 @@
 """The journal as MLflow runs: a sweep's, in it each trial's and each candidate's, and in a trial's each point's.
 
-`Tracker.sync` makes MLflow equal to the journal, however often it is called and whatever it finds,
+`Tracker.sync` makes MLflow equal to the journal, however often it is called and whatever is there,
 so that a killed sweep, a lost database and a live run need no code of their own. The driver, or
 `lethe track`, is the only writer. MLflow gets numbers, settings and digests: no notes, samples or
 error messages, and so no text of the forget set.
@@ -12,7 +12,7 @@ raised as it is; `live_tracking` keeps it, and all waiting, from a sweep.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from harness.records.tracking.database import (
 from harness.records.tracking.run_contents import candidate_run, trial_runs
 from harness.records.tracking.run_writer import HeldRun, RunWriter
 from harness.records.tracking.runs import RunContent, Span, commit_tag
-from harness.records.tracking.saved_views import EXPERIMENT_TAGS, points_view, view_tag
+from harness.records.tracking.saved_views import experiment_tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -101,29 +101,34 @@ class Tracker:
 
         Args:
             results: What the journal says of the sweep; trials that were not begun get no run.
-            point_tags: What only the whole table tells of each point, by its id, once that is known.
+            point_tags: What only the whole table says of each point, by its id, once that is known.
         """
         self.prepare()
-        trials = [trial_runs(trial) for trial in results.trials if trial.is_begun]
-        candidates = [candidate_run(study, candidate) for study in results.studies for candidate in study.candidates]
-        self._span = Span.around([content.span for content in (*(trial for trial, *_ in trials), *candidates)])
-        sweep = self._open(results.plan)
         wanted: list[tuple[RunContent, str, Tags]] = []
-        for trial, *points in trials:
-            of_points = [(point_tags or {}).get(point.key, {}) for point in points]
-            wanted.append((trial, "", _summed(of_points)))
-            wanted += [
-                (point, trial.key, {**tags, "sweep_run": sweep.run_id})
-                for point, tags in zip(points, of_points, strict=True)
-            ]
-        wanted += [(candidate, "", {}) for candidate in candidates]
+        for trial in results.trials:
+            if trial.is_begun:
+                run, *points = trial_runs(trial)
+                tags_of_points = [(point_tags or {}).get(point.key, {}) for point in points]
+                wanted.append((run, "", _joined_tags(tags_of_points)))
+                for point, tags in zip(points, tags_of_points, strict=True):
+                    wanted.append((point, run.key, tags))
+        for study in results.studies:
+            for candidate in study.candidates:
+                wanted.append((candidate_run(study, candidate), "", {}))
+        self._span = Span.around([content.span for content, parent, _ in wanted if not parent])
+        sweep = self._open(results.plan)
         for start in range(0, len(wanted), _RUNS_TOGETHER):
             with self._together():
                 for content, parent, tags in wanted[start : start + _RUNS_TOGETHER]:
-                    self._fill(content, self._runs[parent] if parent else sweep, tags)
+                    nested = {"mlflow.parentRunId": (self._runs[parent] if parent else sweep).run_id, **tags}
+                    if parent:
+                        nested["sweep_run"] = sweep.run_id
+                    self._runs[content.key] = self._writer.fill(self._runs.get(content.key), content, nested)
         if results.measured:
-            state = points_view(results)
-            self._set_experiment_tags({**EXPERIMENT_TAGS, **view_tag(results.plan.sweep, state, sweep.started_ms)})
+            for name, value in experiment_tags(results, sweep.started_ms).items():
+                if self._experiment_tags.get(name) != value:
+                    self._client.set_experiment_tag(self._experiment, name, value)
+                    self._experiment_tags[name] = value
 
     def log_trial(self, plan: Plan, trial: TrialResults) -> None:
         """Write what is new in one trial of a sweep that is running."""
@@ -141,46 +146,38 @@ class Tracker:
         shows_texts = self._plan.samples == "plain"
         files = {path.name: path for path in paths if path.exists() and not (path.suffix == ".html" and shows_texts)}
         self._writer.attach(self._sweep, files)
-        runs = [self._runs.get(spec.trial_id) for spec in self._plan.trials]
-        ends = {run.status if run else "RUNNING" for run in runs}
-        failed = "FAILED" if "FAILED" in ends else "FINISHED"
-        self._writer.end(self._sweep, "KILLED" if "RUNNING" in ends else failed, self._span)
+        status = "FINISHED"
+        for spec in self._plan.trials:
+            run = self._runs.get(spec.trial_id)
+            if run is None or run.status == "RUNNING":
+                status = "KILLED"
+            elif run.status == "FAILED" and status == "FINISHED":
+                status = "FAILED"
+        self._writer.end(self._sweep, status, self._span)
 
     def _open(self, plan: Plan) -> HeldRun:
-        """Find or create the sweep's run, and load what the runs in it hold."""
+        """Look for the sweep's run or create it, and load what the runs in it hold."""
         if self._sweep is None or self._plan is None or self._plan.sweep != plan.sweep:
             identity = {"kind": "sweep", "sweep": plan.sweep}
             if self._is_remote:  # Others may have a sweep of that name there.
                 identity["results"] = str(self.root)
-            found = self._writer.search("tags.kind = 'sweep'")
-            sweep = next((run for run in found if identity.items() <= run.tags.items()), None)
-            name = {"mlflow.runName": plan.sweep, "mlflow.note.content": plan.question}
-            self._sweep = sweep or self._writer.create({**identity, **name, **commit_tag()}, self._span)
-            self._runs = {run.tags.get("point_id", run.tags.get("trial_id", "")): run for run in self._nested()}
+            sweeps = self._writer.search("tags.kind = 'sweep'")
+            self._sweep = next((run for run in sweeps if identity.items() <= run.tags.items()), None)
+            if self._sweep is None:
+                name = {"mlflow.runName": plan.sweep, "mlflow.note.content": plan.question}
+                self._sweep = self._writer.create({**identity, **name, **commit_tag()}, self._span)
+            self._runs = {}
+            for tag in ("mlflow.parentRunId", "sweep_run"):
+                for run in self._writer.search(f"tags.{tag} = '{self._sweep.run_id}'"):
+                    self._runs[run.tags.get("point_id", run.tags.get("trial_id", ""))] = run
         self._plan = plan
         return self._sweep
 
-    def _nested(self) -> Iterator[HeldRun]:
-        assert self._sweep is not None
-        yield from self._writer.search(f"tags.mlflow.parentRunId = '{self._sweep.run_id}'")
-        yield from self._writer.search(f"tags.sweep_run = '{self._sweep.run_id}'")
 
-    def _fill(self, content: RunContent, parent: HeldRun, tags: Tags) -> HeldRun:
-        nested = {"mlflow.parentRunId": parent.run_id, **tags}
-        held = self._runs[content.key] = self._writer.fill(self._runs.get(content.key), content, nested)
-        return held
-
-    def _set_experiment_tags(self, tags: Tags) -> None:
-        for name, value in tags.items():
-            if self._experiment_tags.get(name) != value:
-                self._client.set_experiment_tag(self._experiment, name, value)
-                self._experiment_tags[name] = value
-
-
-def _summed(of_points: Iterable[Tags]) -> dict[str, str]:
+def _joined_tags(tags_of_points: Iterable[Tags]) -> dict[str, str]:
     """Return the tags of a trial's points as one value each: `false, true`."""
-    values: dict[str, dict[str, None]] = {}
-    for tags in of_points:
+    values: dict[str, set[str]] = {}
+    for tags in tags_of_points:
         for name, value in tags.items():
-            values.setdefault(name, {})[value] = None
+            values.setdefault(name, set()).add(value)
     return {name: ", ".join(sorted(of_tag)) for name, of_tag in values.items()}

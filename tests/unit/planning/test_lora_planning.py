@@ -12,7 +12,7 @@ from harness.planning.plan import plan
 from harness.planning.trials import identified
 from harness.planning.tuning import searchable
 from harness.records.memorized_key import memorized_key
-from harness.records.tracking.run_contents import _settings
+from harness.records.tracking.run_contents import run_settings
 from harness.reporting.plan import needs_table
 from harness.sizing.erasing_dry_run import dry_run
 from harness.sizing.estimate import estimate_memory
@@ -154,6 +154,6 @@ def test_the_plan_says_what_is_trained():
 
 def test_mlflow_gets_each_setting_as_a_param(make_spec):
     spec = make_spec(training=Training(lora=LoRA(rank=2)))
-    told = {name: value for name, value in _settings(spec).items() if "lora" in name}
+    told = {name: value for name, value in run_settings(spec).items() if "lora" in name}
     assert told == {"training.lora.rank": 2, "training.lora.alpha": 4, "training.lora.targets": "all-linear"}
-    assert not [name for name in _settings(make_spec()) if "lora" in name]
+    assert not [name for name in run_settings(make_spec()) if "lora" in name]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.statistics.frontier import between, crossing, crossing_weight, hypervolume, least_reaching, non_dominated
+from harness.statistics.frontier import between, crossing, crossing_weight, hypervolume, non_dominated
 
 NAN = math.nan
 
@@ -134,11 +134,3 @@ def test_the_draw_that_is_the_estimate_gives_the_estimate():
     found = crossing(0.75, by, of)
     weight = crossing_weight(0.75, by[[found.left]], by[[found.right]])
     assert between(of[[found.left]], of[[found.right]], weight).tolist() == [found.value]
-
-
-def test_the_best_measured_point_may_lie_beyond_the_first_that_reaches():
-    by, of = arrays([1.0, 0.9, 0.6, 0.5, NAN], [4.0, 9.0, 8.0, 8.0, 1.0])
-    assert least_reaching(0.9, by, of) == 3  # Equal to the point before it, and erases more.
-    assert least_reaching(1.0, by, of) == 0
-    assert least_reaching(0.4, by, of) is None
-    assert least_reaching(0.9, *arrays([0.8, 0.7], [NAN, 5.0])) == 1
