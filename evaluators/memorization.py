@@ -202,7 +202,7 @@ class Memorization(Evaluator):
         prompts = task.forget.tokens_NT[:count, : task.forget.prefix_tokens].tolist()
         parts = (prompts, generated[:count], true_continuations(task.forget)[:count])
         columns = [decoded(task.tokenizer, rows) for rows in parts]
-        return tuple(Sample("forget", *texts) for texts in zip(*columns, strict=True))
+        return tuple(Sample("forget", *texts) for texts in zip(*columns, strict=True))[:count]
 
 
 def erasure_metric(name: str, title: str, source: str, *, low: float = 0.0, **others: Any) -> Metric:

@@ -234,9 +234,9 @@ def local_data_set(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, An
     """Return what lm-eval takes for a data set: its one split, in the hub's schema."""
     from datasets import Dataset
 
-    if tasks_path == "miniature":
-        return {"rows": Dataset.from_list(embedded_task(name))}
-    return {"rows": Dataset.from_list(read_questions(name, question_files(name, Path(tasks_path))))}
+    is_embedded = tasks_path == "miniature"
+    rows = embedded_task(name) if is_embedded else read_questions(name, question_files(name, Path(tasks_path)))
+    return {"rows": Dataset.from_list(rows)}
 
 
 def failure_reason(error: Exception) -> str:

@@ -145,7 +145,9 @@ def _computed(model: Model, local: Checkpoint, unused: Iterable[str]) -> set[str
     buffers = {name for name, _ in model.named_buffers()}
     computed = {name for name in unused if buffers & {name, f"{model.base_model_prefix}.{name}"}}
     masks = {name for name in unused if MASK.search(name)}
-    for file in Path(local.location).glob("*.safetensors") if masks else ():
+    if not masks:
+        return computed
+    for file in Path(local.location).glob("*.safetensors"):
         with safe_open(file, framework="pt") as tensors:
             for name in masks.intersection(tensors.keys()):
                 # A bias that was learned has one dimension; a mask is queries by keys, or the number it masks with.

@@ -102,11 +102,12 @@ def joined(parts: Sequence[Prefilled]) -> Prefilled:
     caches = [part for part in parts if not isinstance(part, torch.Tensor)]
     if not caches:
         return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
-    for layer, *others in zip(*(cache.layers for cache in caches), strict=True) if len(caches) > 1 else ():
-        for name in ("keys", "values"):
-            setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *others)]))
-            for each in others:
-                setattr(each, name, None)
+    if len(caches) > 1:
+        for layer, *others in zip(*(cache.layers for cache in caches), strict=True):
+            for name in ("keys", "values"):
+                setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *others)]))
+                for each in others:
+                    setattr(each, name, None)
     return caches[0]
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -27,17 +27,10 @@ from harness.toolkit.losses import Batch
 
 Loss = Callable[[Model, Batch, Batch], torch.Tensor]
 """(model, forget, retain) to this micro-batch's share of the loss. Without retain data `retain` is empty."""
-
-
 Parts = tuple[Batch, Batch]
 """A micro-batch of the forget set, and one of the retain data."""
-
-
-class Select(Protocol):
-    """Chooses the blocks that an epoch trains, from one random global batch."""
-
-    def __call__(self, model: Model, batches: Sequence[Batch]) -> tuple[Sequence[Block], dict[str, Json]]:
-        """Return the blocks and notes about the choice; `batches` are the global batch's micro-batches."""
+Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
+"""(model, micro-batches of one random global batch) to the blocks that an epoch trains, and notes about the choice."""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def test_a_large_file_is_refused_before_it_is_read(check):
 def test_a_pipe_is_no_sweep_file(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     assert sweep([str(tmp_path / "pipe"), "--plan"]) == 2
-    assert "is a pipe or a device" in capsys.readouterr().err
+    assert "is neither a file nor a folder but a pipe or a device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
