@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from evaluators.metrics.exact_match import exact_match
 from evaluators.metrics.extraction_strength import extraction_strength
 from evaluators.metrics.means import standard_error, weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount
@@ -31,20 +31,23 @@ class Extraction(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return both, shown beside what is ranked."""
+        share = partial(
+            Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="erasure", items="sequence", ranked=False
+        )
         return (
-            _share(
-                "extraction_strength",
-                "Extraction strength",
-                "Wang et al., arXiv:2406.09179",
-                5,
-                "the share of a sequence's end that it says to the letter from the tokens before it",
+            share(
+                name="extraction_strength",
+                title="Extraction strength",
+                source="Wang et al., arXiv:2406.09179",
+                column=5,
+                meaning="the share of a sequence's end that it says to the letter from the tokens before it",
             ),
-            _share(
-                self._recited,
-                f"Recited for {self.tokens} tokens",
-                "Carlini et al., arXiv:2202.07646",
-                6,
-                f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter",
+            share(
+                name=self._recited,
+                title=f"Recited for {self.tokens} tokens",
+                source="Carlini et al., arXiv:2202.07646",
+                column=6,
+                meaning=f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter",
             ),
         )
 
@@ -57,23 +60,22 @@ class Extraction(Evaluator):
         forget = task.forget
         continuations = greedy_continuations(model, forget, [[]] * len(forget))
         is_choice_NT = continuations.predicted_NT == forget.tokens_NT
-        right = [
-            is_choice_NT[row, forget.prefix_tokens : length].tolist()
-            for row, length in enumerate(forget.lengths_N.tolist())
-        ]
-        per_item = {
-            "extraction_strength": [extraction_strength(of_row) for of_row in right],
-            self._recited: [recited_for(of_row, self.tokens) for of_row in right],
-        }
+        strengths, recited, long_enough = [], [], 0
+        for row, length in enumerate(forget.lengths_N.tolist()):
+            is_right = is_choice_NT[row, forget.prefix_tokens : length].tolist()
+            strengths.append(extraction_strength(is_right))
+            recited.append(recited_for(is_right, self.tokens))
+            long_enough += len(is_right) >= self.tokens
+        per_item = {"extraction_strength": np.array(strengths), self._recited: np.array(recited)}
         notes = {
             "near_ties": continuations.near_ties,
             "near_tie_limit": continuations.near_tie_limit,
             "sequences": len(forget),
-            "long_enough": sum(len(of_row) >= self.tokens for of_row in right),
+            "long_enough": long_enough,
             "standard_errors": {name: standard_error(values) for name, values in per_item.items()},
         }
         numbers = {name: weighted_mean(values) for name, values in per_item.items()}
-        return Evaluation(numbers, (), notes, {name: np.asarray(values) for name, values in per_item.items()})
+        return Evaluation(numbers, (), notes, per_item)
 
 
 def recited_for(is_right: Sequence[bool], tokens: int) -> float:
@@ -83,23 +85,4 @@ def recited_for(is_right: Sequence[bool], tokens: int) -> float:
         >>> recited_for([True, True, False], 2), recited_for([True, False, True], 2), recited_for([True], 2)
         (1.0, 0.0, nan)
     """
-    if len(is_right) < tokens:
-        return math.nan
-    return float(exact_match(is_right, [True] * len(is_right)) >= tokens)
-
-
-def _share(name: str, title: str, source: str, column: int, meaning: str) -> Metric:
-    return Metric(
-        name=name,
-        title=title,
-        source=source,
-        better="lower",
-        unit="fraction",
-        low=0.0,
-        high=1.0,
-        group="erasure",
-        items="sequence",
-        ranked=False,
-        column=column,
-        meaning=meaning,
-    )
+    return float(all(is_right[:tokens])) if len(is_right) >= tokens else math.nan

@@ -49,19 +49,17 @@ class Generation(Evaluator):
         """Return the five metrics, all of them ranked."""
         fraction = partial(Metric, unit="fraction", low=0.0, high=1.0, group="generation")
         of_prompts = partial(fraction, items="prompt")
-        by_token = partial(Metric, items="prompt", weights="tokens")
         # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
-        perplexity_metric = Metric if self.definition == "table" else by_token
+        surprise = fraction if self.definition == "table" else partial(of_prompts, weights="tokens")
         su = "Su et al., arXiv:2202.06417"
         return (
-            perplexity_metric(
+            surprise(
                 name="perplexity",
                 title="Perplexity",
                 better="lower",
                 unit="perplexity",
                 low=1.0,
                 high=math.inf,
-                group="generation",
                 source="EMSO paper, appendix E",
                 column=5,
                 axis=2,
@@ -132,11 +130,10 @@ class Generation(Evaluator):
             f"div_{self.div}": np.array([differs(text, self.div) for text in texts]),
             "coherence": self._coherences(task, written),
         }
-        numbers = {
-            "perplexity": surprise,
-            **{name: weighted_mean(values.tolist()) for name, values in of_texts.items()},
-            "mauve": float(np.mean(mauve_by_seed)) if mauve_by_seed else float("nan"),
-        }
+        numbers = {"perplexity": surprise}
+        for name, values in of_texts.items():
+            numbers[name] = weighted_mean(values.tolist())
+        numbers["mauve"] = float(np.mean(mauve_by_seed)) if mauve_by_seed else math.nan
         notes = {
             "prompts": len(written.prompts),
             "mauve_by_seed": mauve_by_seed,
@@ -145,13 +142,11 @@ class Generation(Evaluator):
         }
         count = task.sample_count
         samples = zip(written.prompts[:count], texts[:count], written.references[:count], strict=True)
-        mean_nll = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
-        per_item = (
-            of_texts
-            if table
-            else {"perplexity": mean_nll, "tokens": np.array([len(row) for row in scores.nll]), **of_texts}
-        )
-        return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes, per_item)
+        of_tokens = {}
+        if not table:
+            mean_nll = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
+            of_tokens = {"perplexity": mean_nll, "tokens": np.array([len(row) for row in scores.nll])}
+        return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes, of_tokens | of_texts)
 
     def _score(self, judge: CausalJudge, prompts: Sequence[str], texts: Sequence[str]) -> Scores:
         """Score each text after its prompt; `table` joins the two before they are tokenised."""

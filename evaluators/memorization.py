@@ -19,7 +19,6 @@ from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Mod
 from harness.toolkit import (
     Continuations,
     before_end,
-    cleaned,
     decoded,
     greedy_continuations,
     memorization_accuracy,
@@ -28,6 +27,7 @@ from harness.toolkit import (
     sample,
     texts_key,
     tokenized,
+    true_continuations,
 )
 
 PAPER = "EMSO paper, section 4.1.3"
@@ -100,80 +100,76 @@ class Memorization(Evaluator):
         el_prefixes = self._el_prefixes(forget)
         prefixes = [[forget.prefix_tokens, *el_prefixes.get(row, ())] for row in range(len(forget))]
         continuations = greedy_continuations(model, forget, prefixes)
-        per_item, counts = (
-            self._table(model, task, el_prefixes)
-            if self.definition == "table"
-            else self._exact(task, continuations, el_prefixes)
-        )
         generated = after_prefix(continuations)
+        if self.definition == "table":
+            per_item, counts = self._table(model, task, el_prefixes)
+        else:
+            per_item, counts = self._exact(task, continuations, el_prefixes), {}
         per_item |= {
             "exact_match": match_lengths(generated, true_continuations(forget)),
             "exact_match_original": match_lengths(generated, self._continuations_of_original(task)),
             "ma_all": accuracies(continuations, first=1, left_out=0),
         }
         numbers = {m.name: weighted_mean(per_item[m.name], counts.get(m.weights or "")) for m in self.metrics}
+        el = f"el_{self.n}"
         notes = {
             "near_ties": continuations.near_ties,
             "near_tie_limit": continuations.near_tie_limit,
             "el_sequences": len(el_prefixes),
             "el_prefixes": sum(map(len, el_prefixes.values())),
             "sequences": len(forget),
-            "standard_errors": {name: standard_error(per_item[name]) for name in (f"el_{self.n}", "ma")},
+            "standard_errors": {el: standard_error(per_item[el]), "ma": standard_error(per_item["ma"])},
         }
-        arrays = {name: np.asarray(values) for name, values in {**per_item, **counts}.items()}
-        return Evaluation(numbers, self._samples(task, generated), notes, arrays)
+        return Evaluation(numbers, self._samples(task, generated), notes, per_item | counts)
 
     def _el_prefixes(self, forget: Sequences) -> dict[int, list[int]]:
         """Return the prefix lengths that EL is measured at, for each sequence of its sample."""
         # The sample depends on the data alone: seeds of a sweep repeat the erasure, not the question.
         generator = torch.Generator().manual_seed(int(forget.digest[:8] or "0", 16))
         count = min(self.el_sequences or len(forget), len(forget))
-        sampled = sorted(torch.randperm(len(forget), generator=generator)[:count].tolist())
-        if self.definition == "table":
-            return {row: [] for row in sampled}
-        longest = {row: int(forget.lengths_N[row]) - self.n for row in sampled}
-        return {row: sampled_prefixes(most, self.el_prefixes, generator) for row, most in longest.items()}
+        prefixes: dict[int, list[int]] = {}
+        for row in sorted(torch.randperm(len(forget), generator=generator)[:count].tolist()):
+            longest = int(forget.lengths_N[row]) - self.n
+            is_table = self.definition == "table"
+            prefixes[row] = [] if is_table else sampled_prefixes(longest, self.el_prefixes, generator)
+        return prefixes
 
     def _exact(
         self, task: EvaluationTask, continuations: Continuations, el_prefixes: dict[int, list[int]]
-    ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    ) -> dict[str, np.ndarray]:
         """Return what each sequence has of the ranked metrics; NaN for EL where the sequence is not of its sample."""
-        likelihoods = {
-            row: extraction_likelihood(continuations, row, self.n, prefixes) for row, prefixes in el_prefixes.items()
-        }
-        similarities = self._similarities(task, after_prefix(continuations), true_continuations(task.forget))
+        likelihoods = np.full(len(task.forget), math.nan)
+        for row, prefixes in el_prefixes.items():
+            likelihoods[row] = extraction_likelihood(continuations, row, self.n, prefixes)
         return {
-            f"el_{self.n}": [likelihoods.get(row, math.nan) for row in range(len(task.forget))],
+            f"el_{self.n}": likelihoods,
             "ma": accuracies(continuations, first=task.forget.prefix_tokens, left_out=1),
-            "ss": similarities.tolist(),
-        }, {}
+            "ss": self._similarities(task, after_prefix(continuations), true_continuations(task.forget)),
+        }
 
     def _table(
         self, model: Model, task: EvaluationTask, el_rows: Collection[int]
-    ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return what `_exact` does, under the other definition, and how many texts and positions each sequence had."""
         forget = retokenized(task.tokenizer, task.forget)
-        windows = table_windows(forget.lengths_N.tolist())
         predicted_NT = greedy_continuations(model, forget, [[]] * len(forget)).predicted_NT
-        hits = torch.cat([predicted_NT[rows, at] == forget.tokens_NT[rows, at] for at, rows in windows.items()])
-        written, truth, written_by = [], [], []
-        for window, rows in windows.items():
-            if asked := [row for row in rows if row in el_rows]:
+        hits, hit_rows, written, truth, written_by = [], [], [], [], []
+        for window, rows in table_windows(forget.lengths_N.tolist()).items():
+            hits += (predicted_NT[rows, window] == forget.tokens_NT[rows, window]).tolist()
+            hit_rows += rows
+            asked = [row for row in rows if row in el_rows]
+            if asked:
                 new_tokens = min(WINDOW_TOKENS, room_after(model, window))
                 texts = sample(model, forget.tokens_NT[asked, :window], new_tokens, seed=task.seed + window, top_k=50)
                 written += [before_end(text, task.tokenizer.eos_token_id) for text in texts.tolist()]
                 truth += [forget.tokens_NT[row, window : int(forget.lengths_N[row])].tolist() for row in asked]
                 written_by += asked
-        generated, reference = (
-            tokenized(task.tokenizer, [cleaned(text) for text in decoded(task.tokenizer, rows)])
-            for rows in (written, truth)
-        )
+        generated = tokenized(task.tokenizer, decoded(task.tokenizer, written, clean=True))
+        reference = tokenized(task.tokenizer, decoded(task.tokenizer, truth, clean=True))
         overlaps = [set_overlap(ours, theirs, self.n) for ours, theirs in zip(generated, reference, strict=True)]
-        similarities = self._similarities(task, generated, reference)
-        hit_rows = [row for rows in windows.values() for row in rows]
         el_means, texts_by_row = means_by_row(written_by, overlaps, len(forget))
-        ma_means, positions_by_row = means_by_row(hit_rows, hits.tolist(), len(forget))
-        ss_means, _ = means_by_row(written_by, similarities.tolist(), len(forget))
+        ma_means, positions_by_row = means_by_row(hit_rows, hits, len(forget))
+        ss_means, _ = means_by_row(written_by, self._similarities(task, generated, reference), len(forget))
         counts = {"texts": texts_by_row, "positions": positions_by_row}
         return {f"el_{self.n}": el_means, "ma": ma_means, "ss": ss_means}, counts
 
@@ -182,30 +178,31 @@ class Memorization(Evaluator):
         embedder = task.judge("similarity", Embedder)
         table = self.definition == "table"
         embed = embedder.encode if table else embedder.embed
-        ours, theirs = (decoded(task.tokenizer, rows, special=table) for rows in (generated, reference))
-        if table:
-            ours, theirs = ([cleaned(text) for text in texts] for texts in (ours, theirs))
+        ours = decoded(task.tokenizer, generated, special=table, clean=table)
+        theirs = decoded(task.tokenizer, reference, special=table, clean=table)
         key = "similarity_reference", str(self.version), self.definition, embedder.digest, texts_key(theirs)
         truth = task.cached(key, lambda: {"embeddings": embed(theirs)})
-        return row_cosine(embed(ours), truth["embeddings"])
+        return row_cosine(embed(ours), truth["embeddings"]).astype(np.float64)
 
     def _continuations_of_original(self, task: EvaluationTask) -> list[list[int]]:
         """Return what the original model says after each prefix: decoded once for all that ask."""
 
         def make() -> dict[str, np.ndarray]:
             prefixes = [[task.forget.prefix_tokens]] * len(task.forget)
-            rows = after_prefix(greedy_continuations(task.load_original(), task.forget, prefixes))
-            return {"tokens": np.array([row + [-1] * (task.forget.tokens_NT.shape[1] - len(row)) for row in rows])}
+            tokens = np.full(task.forget.tokens_NT.shape, -1)
+            for row, said in enumerate(after_prefix(greedy_continuations(task.load_original(), task.forget, prefixes))):
+                tokens[row, : len(said)] = said
+            return {"tokens": tokens}
 
         key = "original_continuations", str(self.version), task.original_digest(), task.forget.digest
-        return [[token for token in row if token >= 0] for row in task.cached(key, make)["tokens"].tolist()]
+        return [row[row >= 0].tolist() for row in task.cached(key, make)["tokens"]]
 
     def _samples(self, task: EvaluationTask, generated: list[list[int]]) -> tuple[Sample, ...]:
         count = task.sample_count
         prompts = task.forget.tokens_NT[:count, : task.forget.prefix_tokens].tolist()
         parts = (prompts, generated[:count], true_continuations(task.forget)[:count])
-        texts = zip(*(decoded(task.tokenizer, rows) for rows in parts), strict=True)
-        return tuple(Sample("forget", *text) for text in texts)[:count]
+        columns = [decoded(task.tokenizer, rows) for rows in parts]
+        return tuple(Sample("forget", *texts) for texts in zip(*columns, strict=True))[:count]
 
 
 def erasure_metric(name: str, title: str, source: str, *, low: float = 0.0, **others: Any) -> Metric:
@@ -221,24 +218,18 @@ def after_prefix(continuations: Continuations) -> list[list[int]]:
     return [continuations.of(row, prefix) for row in range(len(continuations.sequences))]
 
 
-def true_continuations(forget: Sequences) -> list[list[int]]:
-    """Return what follows each sequence's prefix in the text itself."""
-    rows = zip(forget.tokens_NT.tolist(), forget.lengths_N.tolist(), strict=True)
-    return [tokens[forget.prefix_tokens : length] for tokens, length in rows]
-
-
-def match_lengths(generated: list[list[int]], reference: list[list[int]]) -> list[float]:
+def match_lengths(generated: list[list[int]], reference: list[list[int]]) -> np.ndarray:
     """Return each sequence's number of tokens before the first difference."""
-    return [float(exact_match(ours, theirs)) for ours, theirs in zip(generated, reference, strict=True)]
+    return np.array([float(exact_match(ours, theirs)) for ours, theirs in zip(generated, reference, strict=True)])
 
 
-def accuracies(continuations: Continuations, *, first: int, left_out: int) -> list[float]:
+def accuracies(continuations: Continuations, *, first: int, left_out: int) -> np.ndarray:
     """Return each sequence's MA from its position `first` on, as many positions at its end left out."""
     sequences, predicted_NT = continuations.sequences, continuations.predicted_NT
-    return [
-        memorization_accuracy(sequences.tokens_NT[row], predicted_NT[row], first, length - left_out)
-        for row, length in enumerate(sequences.lengths_N.tolist())
-    ]
+    values = np.empty(len(sequences))
+    for row, length in enumerate(sequences.lengths_N.tolist()):
+        values[row] = memorization_accuracy(sequences.tokens_NT[row], predicted_NT[row], first, length - left_out)
+    return values
 
 
 def table_windows(lengths: Sequence[int]) -> dict[int, list[int]]:

@@ -14,14 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
 import yaml
 
 from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, ItemKind, Json, Metric, Model, PositiveCount
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
 from harness.errors import LetheError
 from harness.toolkit import data_set_commit, data_set_folder, embedded_task, token_lists
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 TaskName = Literal["piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag"]
-TITLES: Mapping[TaskName, str] = {
+TITLES = {
     "piqa": "PIQA",
     "arc_easy": "ARC-Easy",
     "copa": "COPA",
@@ -54,7 +54,7 @@ class Reasoning(Evaluator):
 
     version = 1
 
-    tasks: tuple[TaskName, ...] = tuple(TITLES)
+    tasks: tuple[TaskName, ...] = get_args(TaskName)
     tasks_path: str = "miniature"
     """`miniature`: small tasks of the embedded corpus. `hub`: the published data sets. Else a folder of their files."""
     limit: PositiveCount | None = None
@@ -70,16 +70,28 @@ class Reasoning(Evaluator):
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return each task's accuracy, their mean, and beside them normalised accuracies and standard errors."""
-        shares = [(task, TITLES[task]) for task in self.tasks] + [("reasoning", "Mean accuracy")]
-        norms = [(f"{task}_norm", f"{TITLES[task]} (normalised)") for task in self.tasks if task in NORMALIZED]
-        errors = [(f"{name}_stderr", f"{title}, standard error") for name, title in shares]
-        answered = partial(accuracy_metric, items="question")
-        return (
-            *(answered(name, title, ranked=True) for name, title in shares[:-1]),
-            answered(*shares[-1], ranked=True, weights="share_of_task"),
-            *(answered(name, title) for name, title in norms),
-            *(accuracy_metric(name, title, better="lower") for name, title in errors),
+        accuracy = partial(
+            Metric,
+            better="higher",
+            unit="fraction",
+            low=0.0,
+            high=1.0,
+            group="reasoning",
+            source="EMSO paper, appendix E; lm-evaluation-harness 0.4",
         )
+        shares, norms, errors = [], [], []
+        titles = TITLES | {"reasoning": "Mean accuracy"}
+        for name in (*self.tasks, "reasoning"):
+            title, weights = titles[name], "share_of_task" if name == "reasoning" else None
+            shares.append(accuracy(name=name, title=title, items="question", weights=weights))
+            errors.append(
+                accuracy(name=f"{name}_stderr", title=f"{title}, standard error", better="lower", ranked=False)
+            )
+            if name in NORMALIZED:
+                norms.append(
+                    accuracy(name=f"{name}_norm", title=f"{title} (normalised)", items="question", ranked=False)
+                )
+        return (*shares, *norms, *errors)
 
     def inputs(self) -> Mapping[str, str]:
         """Return the digest of each task's local files, or where its data comes from.
@@ -87,23 +99,28 @@ class Reasoning(Evaluator):
         Raises:
             DataError: A file is missing or holds a row without a label; it names all such tasks.
         """
-        if self.tasks_path == "miniature":
-            return {task: f"miniature, version {task_config(task)['metadata']['version']}" for task in self.tasks}
-        if self.tasks_path == "hub":
-            pinned = {id: data_set_commit(id) for id, _ in self.data_sets()}
-            return {task: f"{(id := task_config(task)['dataset_path'])} at {pinned[id]}" for task in self.tasks}
-        return question_digests(self.tasks, Path(self.tasks_path))
+        if self.tasks_path not in ("miniature", "hub"):
+            return question_digests(self.tasks, Path(self.tasks_path))
+        origins: dict[str, str] = {}
+        for task in self.tasks:
+            config = task_config(task)
+            if self.tasks_path == "hub":
+                origins[task] = f"{config['dataset_path']} at {data_set_commit(config['dataset_path'])}"
+            else:
+                origins[task] = f"miniature, version {config['metadata']['version']}"
+        return origins
 
     def data_sets(self) -> Sequence[tuple[str, str | None]]:
         """Return where the hub has each task's rows, if they come from there."""
-        configs = [task_config(task) for task in self.tasks] if self.tasks_path == "hub" else []
-        return [(config["dataset_path"], config.get("dataset_name")) for config in configs]
+        if self.tasks_path != "hub":
+            return []
+        return [(config["dataset_path"], config.get("dataset_name")) for config in map(task_config, self.tasks)]
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the accuracies; a task that fails costs its own number, with the reason in the notes."""
-        numbers = {metric.name: math.nan for metric in self.metrics}
-        answers: dict[str, dict[str, np.ndarray]] = {}
-        ids: dict[str, list[str]] = {}
+        numbers = dict.fromkeys((metric.name for metric in self.metrics), math.nan)
+        per_item: dict[str, np.ndarray] = {}
+        item_ids: dict[str, list[str]] = {}
         notes: dict[str, Json] = {"limit": self.limit, "tasks_path": self.tasks_path, "tasks": {}, "failed": {}}
         with lm_eval_isolated(model):
             from lm_eval.models.huggingface import HFLM
@@ -115,31 +132,27 @@ class Reasoning(Evaluator):
                 began = time.perf_counter()
                 try:
                     lm_task = lm_eval_task(name, self.tasks_path, self.limit)
-                    accuracies, answers[name], ids[name], task_notes = measure_task(lm, lm_task, self.limit)
+                    accuracies, answers, ids, task_notes = measure_task(lm, lm_task, self.limit)
                 except Exception as error:
-                    notes["failed"][name] = _reason(error)
+                    notes["failed"][name] = failure_reason(error)
                     continue
-                numbers |= {f"{name}{end}": value for end, value in accuracies.items() if f"{name}{end}" in numbers}
+                numbers |= accuracies
+                per_item |= answers
+                item_ids |= dict.fromkeys(answers, ids)
                 notes["tasks"][name] = task_notes | {"seconds": time.perf_counter() - began}
         numbers["reasoning"] = float(np.mean([numbers[name] for name in self.tasks]))
         errors = [numbers[f"{name}_stderr"] for name in self.tasks]
         numbers["reasoning_stderr"] = math.sqrt(sum(error**2 for error in errors)) / len(errors)
-        per_item, item_ids = self._per_item(answers, ids)
-        return Evaluation(numbers, notes=notes, per_item=per_item, item_ids=item_ids)
-
-    def _per_item(
-        self, answers: Mapping[str, Mapping[str, np.ndarray]], ids: Mapping[str, list[str]]
-    ) -> tuple[dict[str, np.ndarray], dict[str, list[str]]]:
-        """Return what each question was answered with, by metric, and the questions' ids; nothing of a failed task."""
-        per_item = {f"{name}{end}": values for name, by_end in answers.items() for end, values in by_end.items()}
-        item_ids = {f"{name}{end}": ids[name] for name, by_end in answers.items() for end in by_end}
-        if len(answers) == len(self.tasks):
-            shares = [np.full(len(ids[name]), 1 / len(ids[name])) for name in self.tasks]
-            per_item["reasoning"] = np.concatenate([answers[name][""] for name in self.tasks])
-            # Each task counts the same, however many questions it has.
+        if not notes["failed"]:
+            shares, every_id = [], []
+            for name in self.tasks:
+                # Each task counts the same, however many questions it has.
+                shares.append(np.full(len(item_ids[name]), 1 / len(item_ids[name])))
+                every_id += item_ids[name]
+            per_item["reasoning"] = np.concatenate([per_item[name] for name in self.tasks])
             per_item["share_of_task"] = np.concatenate(shares)
-            item_ids["reasoning"] = [id for name in self.tasks for id in ids[name]]
-        return per_item, item_ids
+            item_ids["reasoning"] = every_id
+        return Evaluation(numbers, notes=notes, per_item=per_item, item_ids=item_ids)
 
 
 def encoded(
@@ -150,35 +163,10 @@ def encoded(
     return tokens
 
 
-def accuracy_metric(
-    name: str,
-    title: str,
-    *,
-    better: Literal["higher", "lower"] = "higher",
-    ranked: bool = False,
-    items: ItemKind | None = None,
-    weights: str | None = None,
-) -> Metric:
-    """Return the metric of a share of right answers, or of what is shown beside it."""
-    return Metric(
-        name=name,
-        title=title,
-        better=better,
-        ranked=ranked,
-        unit="fraction",
-        low=0.0,
-        high=1.0,
-        group="reasoning",
-        source="EMSO paper, appendix E; lm-evaluation-harness 0.4",
-        items=items,
-        weights=weights,
-    )
-
-
 def measure_task(
     lm: LM, task: Task, limit: int | None
 ) -> tuple[dict[str, float], dict[str, np.ndarray], list[str], dict[str, Json]]:
-    """Return lm-eval's numbers of one task, and by question what they are means of, by the end of a metric's name.
+    """Return lm-eval's numbers of one task, and by question what they are means of, both by the metric's name.
 
     Returns:
         The numbers; each question's values; each question's id; and what was measured.
@@ -188,12 +176,16 @@ def measure_task(
     name = task.task_name
     # One draw is enough: the standard error of a mean is lm-eval's closed form, which it gives for any number above 0.
     results = evaluate(lm, {"tasks": {name: task}, "groups": {}}, limit=limit, bootstrap_iters=1)
-    ends = {"acc": "", "acc_stderr": "_stderr", "acc_norm": "_norm"}
-    values = {ends[key]: results["results"][name].get(f"{key},none") for key in ends}
-    numbers = {end: float(value) for end, value in values.items() if isinstance(value, float | int)}
+    names = {"acc": name, "acc_stderr": f"{name}_stderr"} | ({"acc_norm": f"{name}_norm"} if name in NORMALIZED else {})
     samples = sorted(results["samples"][name], key=lambda sample: sample["doc_id"])
-    normalized = ("acc_norm",) if name in NORMALIZED else ()
-    answers = {ends[key]: np.array([float(sample[key]) for sample in samples]) for key in ("acc", *normalized)}
+    numbers: dict[str, float] = {}
+    answers: dict[str, np.ndarray] = {}
+    for key, metric in names.items():
+        value = results["results"][name].get(f"{key},none")
+        if isinstance(value, float | int):
+            numbers[metric] = float(value)
+        if key != "acc_stderr":
+            answers[metric] = np.array([float(sample[key]) for sample in samples])
     ids = [f"{name}-{sample['doc_hash'][:16]}" for sample in samples]
     notes = {"version": results["versions"][name], "rows": results["n-samples"][name]["effective"]}
     return numbers, answers, ids, notes
@@ -208,8 +200,8 @@ def lm_eval_task(name: TaskName, tasks_path: str, limit: int | None) -> Task:
     if tasks_path == "hub":
         config |= {"custom_dataset": partial(hub_data_set, config["dataset_path"], config.get("dataset_name"))}
     else:
-        splits = {"training_split": None, "validation_split": None, "test_split": "rows"}
-        config |= {**splits, "custom_dataset": partial(local_data_set, name, tasks_path)}
+        config |= {"training_split": None, "validation_split": None, "test_split": "rows"}
+        config |= {"custom_dataset": partial(local_data_set, name, tasks_path)}
     [task] = TaskManager(include_defaults=False).load([config])["tasks"].values()
     task.set_config(key="num_fewshot", value=0)
     task.build_all_requests(limit=limit)
@@ -235,19 +227,19 @@ def hub_data_set(id: str, configuration: str | None, **_: Any) -> Mapping[str, A
 
     folder = data_set_folder(id, configuration)
     inner = folder / (configuration or "")
-    return load_dataset(*((str(inner),) if inner.is_dir() else (str(folder), configuration)))  # type: ignore[no-any-return]
+    return load_dataset(str(inner)) if inner.is_dir() else load_dataset(str(folder), configuration)  # type: ignore[no-any-return]
 
 
 def local_data_set(name: TaskName, tasks_path: str, **_: Any) -> Mapping[str, Any]:
     """Return what lm-eval takes for a data set: its one split, in the hub's schema."""
     from datasets import Dataset
 
-    if tasks_path == "miniature":
-        return {"rows": Dataset.from_list(embedded_task(name))}
-    return {"rows": Dataset.from_list(read_questions(name, question_files(name, Path(tasks_path))))}
+    is_embedded = tasks_path == "miniature"
+    rows = embedded_task(name) if is_embedded else read_questions(name, question_files(name, Path(tasks_path)))
+    return {"rows": Dataset.from_list(rows)}
 
 
-def _reason(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """Return why a task failed: a library's own words may quote what it worked on, so of those only type and place."""
     if isinstance(error, LetheError):
         return f"{type(error).__name__}: {error}"

@@ -8,16 +8,7 @@ from typing import Annotated
 
 import torch
 
-from harness.contracts import (
-    ErasedModel,
-    ErasureTask,
-    LogUniform,
-    Method,
-    Model,
-    NonNegative,
-    PositiveCount,
-    Strength,
-)
+from harness.contracts import ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, PositiveCount, Strength
 from harness.toolkit import Batch, token_distillation, train
 
 

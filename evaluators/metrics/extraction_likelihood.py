@@ -13,37 +13,10 @@ from harness.toolkit import Continuations
 T = TypeVar("T")
 
 
-def ngram_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> float:
-    """Return the share of `generated`'s n-grams that occur in `reference`.
-
-    1.0 means that every n-gram was copied, 0.0 that none was. A repeated n-gram counts each time.
-
-    Args:
-        generated: Token ids, at least n of them.
-        reference: Token ids of the true continuation.
-        n: Length of the n-grams, in tokens.
-
-    Raises:
-        ValueError: n < 1, or `generated` holds no n-gram.
-
-    Source:
-        Jang et al., arXiv:2210.01504, OVERLAP_n; EMSO paper, section 4.1.3.
-
-    Example:
-        Of the bigrams (1,2), (2,3), (3,4), the last two occur in the reference:
-
-        >>> round(ngram_overlap([1, 2, 3, 4], [9, 2, 3, 4], n=2), 4)
-        0.6667
-    """
-    grams = ngrams(generated, n)
-    if not grams:
-        raise ValueError(f"{len(generated)} tokens hold no {n}-gram; at least {n} are needed.")
-    known = set(ngrams(reference, n))
-    return sum(gram in known for gram in grams) / len(grams)
-
-
 def set_overlap(generated: Sequence[int], reference: Sequence[int], n: int) -> float:
     """Return the share of `generated`'s distinct n-grams that occur in `reference`; 0 if either has none.
+
+    Source: Jang et al., arXiv:2210.01504, OVERLAP_n; EMSO paper, section 4.1.3.
 
     Differs from the paper: it says lists, and the published tables were almost certainly made with sets.
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def weighted_mean(values: Sequence[float], weights: Sequence[float] | None = None) -> float:
+def weighted_mean(values: ArrayLike, weights: ArrayLike | None = None) -> float:
     """Return the mean of the values that are not NaN, each of the same weight unless said; NaN if all are.
 
     Example:
@@ -21,7 +22,7 @@ def weighted_mean(values: Sequence[float], weights: Sequence[float] | None = Non
     return float(np.average(np.asarray(values)[known], weights=None if weights is None else np.asarray(weights)[known]))
 
 
-def standard_error(values: Sequence[float]) -> float:
+def standard_error(values: ArrayLike) -> float:
     """Return the standard error of the mean of what each sequence has; NaN for fewer than two that are known.
 
     Example:
@@ -32,7 +33,7 @@ def standard_error(values: Sequence[float]) -> float:
     return float(np.std(known, ddof=1) / math.sqrt(len(known))) if len(known) > 1 else math.nan
 
 
-def means_by_row(rows: Sequence[int], values: Sequence[float], count: int) -> tuple[list[float], list[float]]:
+def means_by_row(rows: Sequence[int], values: ArrayLike, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean of each row's values, NaN for a row without one, and how many it has.
 
     Args:
@@ -42,9 +43,9 @@ def means_by_row(rows: Sequence[int], values: Sequence[float], count: int) -> tu
 
     Example:
         >>> means_by_row([1, 0, 1], [0.0, 0.5, 1.0], 3)
-        ([0.5, 0.5, nan], [1.0, 2.0, 0.0])
+        (array([0.5, 0.5, nan]), array([1., 2., 0.]))
     """
     counts = np.bincount(rows, minlength=count).astype(float)
     sums = np.bincount(rows, weights=values, minlength=count)
     means = np.divide(sums, counts, out=np.full(count, math.nan), where=counts > 0)
-    return means.tolist(), counts.tolist()
+    return means, counts

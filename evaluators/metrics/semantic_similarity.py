@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +62,19 @@ class Embedder:
             tokens: Read no more than so many word pieces of each, the encoder's own limit aside.
         """
         with torch.autocast(self._device, dtype=torch.bfloat16):
-            return self._encode(list(texts), tokens)
-
-    def _encode(self, texts: list[str], tokens: int | None) -> np.ndarray:
-        if self._encoder is not None:
-            with _read_at_most(self._encoder, tokens):
+            if self._encoder is None:
+                return self._pooled(list(texts), tokens)
+            limit = self._encoder.max_seq_length
+            self._encoder.max_seq_length = min(limit or tokens, tokens) if tokens else limit
+            try:
                 vectors_ND = self._encoder.encode(
-                    texts,
-                    batch_size=TEXTS_AT_ONCE,
-                    normalize_embeddings=True,
-                    show_progress_bar=False,
-                    convert_to_numpy=True,
+                    list(texts), batch_size=TEXTS_AT_ONCE, normalize_embeddings=True, show_progress_bar=False
                 )
-            return np.array(vectors_ND, dtype=np.float32)
+            finally:
+                self._encoder.max_seq_length = limit
+        return np.array(vectors_ND, dtype=np.float32)
+
+    def _pooled(self, texts: list[str], tokens: int | None) -> np.ndarray:
         parts = []
         longest = min(tokens, self._tokenizer.model_max_length) if tokens else None
         for start in range(0, len(texts), TEXTS_AT_ONCE):
@@ -83,16 +83,6 @@ class Embedder:
             pooled = self._model(**inputs.to(self._device)).pooler_output
             parts.append(torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy())
         return np.concatenate(parts)
-
-
-@contextlib.contextmanager
-def _read_at_most(encoder: Any, tokens: int | None) -> Iterator[None]:
-    limit = encoder.max_seq_length
-    encoder.max_seq_length = min(limit or tokens, tokens) if tokens else limit
-    try:
-        yield
-    finally:
-        encoder.max_seq_length = limit
 
 
 def row_cosine(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:

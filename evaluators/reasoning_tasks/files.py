@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,62 +26,51 @@ class Layout:
     """The field with the right answer."""
     labels: tuple[object, ...]
     """What a label may be; empty where the row's own choices say it."""
-    to_hub: Callable[[Question], Question] = dict
-    """From the authors' schema to the hub's; a row that is in it already stays as it is."""
-
-
-def _arc(row: Question) -> Question:
-    question = row.get("question")
-    if not isinstance(question, Mapping):
-        return row
-    choices = question["choices"]
-    texts, labels = ([choice[key] for choice in choices] for key in ("text", "label"))
-    return {**row, "question": question["stem"], "choices": {"text": texts, "label": labels}}
-
-
-def _pubmedqa(row: Question) -> Question:
-    if "QUESTION" not in row:
-        return row
-    return {
-        "question": row["QUESTION"],
-        "context": {"contexts": row["CONTEXTS"]},
-        "final_decision": row.get("final_decision"),
-    }
-
-
-def _hellaswag(row: Question) -> Question:
-    return {**row, "label": str(row["label"])} if "label" in row else row
 
 
 LAYOUTS: Mapping[str, Layout] = {
     "piqa": Layout(
         ("piqa.jsonl", "valid.jsonl", "dev.jsonl", "piqa_dev.jsonl"), ("goal", "sol1", "sol2"), "label", (0, 1)
     ),
-    "arc_easy": Layout(("arc_easy.jsonl", "ARC-Easy-Test.jsonl"), ("question", "choices"), "answerKey", (), _arc),
+    "arc_easy": Layout(("arc_easy.jsonl", "ARC-Easy-Test.jsonl"), ("question", "choices"), "answerKey", ()),
     "copa": Layout(
         ("copa.jsonl", "val.jsonl", "copa_val.jsonl"), ("premise", "choice1", "choice2", "question"), "label", (0, 1)
     ),
     "pubmedqa": Layout(
-        ("pubmedqa.jsonl", "ori_pqal.json", "pubmedqa_labeled.json"),
-        ("question", "context"),
-        "final_decision",
-        ("yes", "no", "maybe"),
-        _pubmedqa,
+        names=("pubmedqa.jsonl", "ori_pqal.json", "pubmedqa_labeled.json"),
+        fields=("question", "context"),
+        label="final_decision",
+        labels=("yes", "no", "maybe"),
     ),
     "winogrande": Layout(
-        ("winogrande.jsonl", "dev.jsonl", "winogrande_dev.jsonl"),
-        ("sentence", "option1", "option2"),
-        "answer",
-        ("1", "2"),
+        names=("winogrande.jsonl", "dev.jsonl", "winogrande_dev.jsonl"),
+        fields=("sentence", "option1", "option2"),
+        label="answer",
+        labels=("1", "2"),
     ),
     "hellaswag": Layout(
-        ("hellaswag.jsonl", "hellaswag_val.jsonl"),
-        ("activity_label", "ctx_a", "ctx_b", "endings"),
-        "label",
-        ("0", "1", "2", "3"),
-        _hellaswag,
+        names=("hellaswag.jsonl", "hellaswag_val.jsonl"),
+        fields=("activity_label", "ctx_a", "ctx_b", "endings"),
+        label="label",
+        labels=("0", "1", "2", "3"),
     ),
 }
+
+
+def in_hub_schema(task: str, row: Question) -> Question:
+    """Return a task's row in the hub's schema; one that is in it already stays as it is."""
+    if task == "arc_easy" and isinstance(row.get("question"), Mapping):
+        texts, labels = [], []
+        for choice in row["question"]["choices"]:
+            texts.append(choice["text"])
+            labels.append(choice["label"])
+        return {**row, "question": row["question"]["stem"], "choices": {"text": texts, "label": labels}}
+    if task == "pubmedqa" and "QUESTION" in row:
+        context = {"contexts": row["CONTEXTS"]}
+        return {"question": row["QUESTION"], "context": context, "final_decision": row.get("final_decision")}
+    if task == "hellaswag" and "label" in row:
+        return {**row, "label": str(row["label"])}
+    return row
 
 
 def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
@@ -90,8 +79,12 @@ def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
     Raises:
         DataError: No such folder, or tasks without a file or with a row that cannot be measured: all of them.
     """
-    if not _is_folder(folder):
-        raise DataError(f"{folder} is no folder. Give one with the tasks' files, or 'miniature', or 'hub'.")
+    try:
+        is_folder = folder.is_dir()
+    except OSError:  # A name that no file can have, say.
+        is_folder = False
+    if not is_folder:
+        raise DataError(f"{folder} is not a folder. Give a folder with the tasks' files, or 'miniature', or 'hub'.")
     digests, problems = {}, []
     for task in tasks:
         try:
@@ -108,17 +101,10 @@ def question_digests(tasks: Iterable[str], folder: Path) -> dict[str, str]:
     return digests
 
 
-def _is_folder(folder: Path) -> bool:
-    try:
-        return folder.is_dir()
-    except OSError:  # A name that no file can have, say.
-        return False
-
-
 def question_files(task: str, folder: Path) -> tuple[Path, ...]:
     """Return a task's file below `folder`, and the file of its labels if they are in one of their own.
 
-    Looked for in `folder/<task>/` under any of the task's names, then in `folder` under those that name the task.
+    `folder/<task>/` comes first, with any of the names; then `folder`, with the names that no two tasks share.
 
     Raises:
         DataError: There is none.
@@ -126,11 +112,11 @@ def question_files(task: str, folder: Path) -> tuple[Path, ...]:
     names = (*LAYOUTS[task].names, f"{task}.parquet")
     own = [folder / task / name for name in names]
     shared = [folder / name for name in names if name not in ("dev.jsonl", "val.jsonl", "valid.jsonl")]
-    for path in [*own, *shared]:
+    for path in own + shared:
         if path.is_file():
-            labels = [path.with_name(path.stem + end) for end in ("_labels.lst", "-labels.lst")]
-            return (path, *[file for file in labels if file.is_file()])
-    looked = ", ".join(str(path.relative_to(folder)) for path in [*shared, *own])
+            labels = (path.with_name(f"{path.stem}_labels.lst"), path.with_name(f"{path.stem}-labels.lst"))
+            return (path, *filter(Path.is_file, labels))
+    looked = ", ".join(str(path.relative_to(folder)) for path in shared + own)
     raise DataError(f"the task '{task}' has no file in {folder}: looked for {looked}. Put one there, or leave it out.")
 
 
@@ -138,13 +124,18 @@ def read_questions(task: str, paths: tuple[Path, ...]) -> list[Question]:
     """Return the rows of the files that `question_files` named, in the hub's schema, every one with its label.
 
     Raises:
-        DataError: A row that is no JSON, lacks a field or has no label that the task knows.
+        DataError: A row is not JSON, lacks a field, or has no label that the task knows.
     """
     layout, path = LAYOUTS[task], paths[0]
-    rows = [layout.to_hub(row) for row in _parsed(path)]
+    rows = [in_hub_schema(task, row) for row in rows_of_file(path)]
     every = ", ".join((*layout.fields, layout.label))
-    if len(paths) > 1:
-        rows = _labelled(rows, layout, paths)
+    if len(paths) > 1:  # Labels in a file of their own, one a line.
+        lines = paths[1].read_text(encoding="utf-8").split()
+        if len(lines) != len(rows):
+            raise DataError(f"{paths[1]} has {len(lines)} labels for the {len(rows)} rows of {path}.")
+        labels = dict(zip(map(str, layout.labels), layout.labels, strict=True))
+        for row, line in zip(rows, lines, strict=True):
+            row[layout.label] = labels.get(line, line)
     for number, row in enumerate(rows, start=1):
         missing = [field for field in layout.fields if row.get(field) is None]
         if missing:
@@ -160,7 +151,12 @@ def read_questions(task: str, paths: tuple[Path, ...]) -> list[Question]:
     return rows
 
 
-def _parsed(path: Path) -> list[Question]:
+def rows_of_file(path: Path) -> list[Question]:
+    """Return a file's rows as they are: of parquet, of JSON lines, or of PubMedQA's one object.
+
+    Raises:
+        DataError: It cannot be read.
+    """
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
@@ -169,25 +165,15 @@ def _parsed(path: Path) -> list[Question]:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".json":  # PubMedQA: an object with the article's number as key.
             return list(json.loads(text).values())
-        return [_line(path, number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     except (UnicodeDecodeError, json.JSONDecodeError, AttributeError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def _line(path: Path, number: int, line: str) -> Question:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {number}: is no JSON ({error})") from error
-    if not isinstance(row, dict):
-        raise DataError(f"{path}, line {number}: is no JSON object")
-    return row
-
-
-def _labelled(rows: list[Question], layout: Layout, paths: tuple[Path, ...]) -> list[Question]:
-    """Return the rows with the labels that stand in a file of their own, one a line."""
-    lines = paths[1].read_text(encoding="utf-8").split()
-    if len(lines) != len(rows):
-        raise DataError(f"{paths[1]} has {len(lines)} labels for the {len(rows)} rows of {paths[0]}.")
-    by_text = {str(label): label for label in layout.labels}
-    return [{**row, layout.label: by_text.get(line, line)} for row, line in zip(rows, lines, strict=True)]
+    rows: list[Question] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise DataError(f"{path}, line {number}: is not JSON ({error})") from error
+            if not isinstance(rows[-1], dict):
+                raise DataError(f"{path}, line {number}: is not a JSON object")
+    return rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ READ = ("Json", "Parquet")
 """The builders of `datasets` that are used: others read formats that are no texts, some of which can hold programs."""
 MOST_ROW_GROUP_BYTES = 2**30
 MOST_BLANK_LINES = 1000
-"""Of a data set: so many are passed over, the others are rows without a text."""
+"""Blank lines of a data set that are skipped; further ones count as rows without a text."""
 
 
 def data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
@@ -29,14 +28,24 @@ def data_set_rows(folder: Path, source: Source) -> Iterator[TextRow]:
     inner = path_of(folder / (source.name or "."))
     folder, name = (inner, None) if inner.is_dir() else (folder, source.name)
     files = _files_of_lines(folder, name, source)
-    yield from _of_lines(files, source) if files else _of_others(folder, name, source)
+    if not files:
+        yield from _of_others(folder, name, source)
+    number = blanks = 0
+    for file in files:
+        for row in json_rows(file, 0, source.field):
+            if row.problem == EMPTY and blanks < MOST_BLANK_LINES:
+                blanks += 1
+                continue
+            if number >= source.start:
+                yield replace(row, where=f"row {number}")
+            number += 1
 
 
 def _files_of_lines(folder: Path, name: str | None, source: Source) -> list[Path]:
     """Return the files of the split where they are JSON lines; none where they are something else.
 
     Raises:
-        DataError: There is no such split, or one of the files would be decompressed by who knows no bounds.
+        DataError: There is no such split, or one of the files would be decompressed without a limit.
     """
     import datasets
 
@@ -44,14 +53,17 @@ def _files_of_lines(folder: Path, name: str | None, source: Source) -> list[Path
         builder = datasets.load_dataset_builder(str(folder), name)
         splits = {str(split): [Path(file) for file in files] for split, files in builder.config.data_files.items()}
     except Exception as error:
-        raise _unusable(source, error, is_safe=True) from error
+        raise _not_loaded(source, error) from error
     if source.split not in splits:
         known = ", ".join(splits)
         raise DataError(f"the data set '{source.path}' has no split '{source.split}'. It has {known}.")
     kind = next((parent.__name__ for parent in type(builder).__mro__ if parent.__name__ in READ), "")
     files = splits[source.split]
-    if kind == "Json" and all(_holds_lines(file) for file in files):
-        return files
+    if kind == "Json":
+        # One array, or one object over many lines, is not read line by line.
+        first_rows = [next(json_rows(file, 0, ""), None) for file in files]
+        if not any(row and row.problem.startswith("is not") for row in first_rows):
+            return files
     for file in files:
         _check_size(file, kind)
     return []
@@ -73,23 +85,9 @@ def _check_size(file: Path, kind: str) -> None:
         try:
             about = parquet.read_metadata(file)
         except (OSError, ArrowException) as error:
-            raise DataError(f"{file} is no whole parquet file ({type(error).__name__}).") from error
+            raise DataError(f"{file} is not a complete parquet file ({type(error).__name__}).") from error
         if any(about.row_group(n).total_byte_size > MOST_ROW_GROUP_BYTES for n in range(about.num_row_groups)):
             raise DataError(f"{file} has a row group of more than {MOST_ROW_GROUP_BYTES:,} bytes: write smaller ones.")
-
-
-def _holds_lines(file: Path) -> bool:
-    """Return whether a file is read line by line: one array, or one object over many lines, is not."""
-    first = next(json_rows(file, 0, ""), None)
-    return first is None or not first.problem.startswith("is not")
-
-
-def _of_lines(files: list[Path], source: Source) -> Iterator[TextRow]:
-    blanks = iter(range(MOST_BLANK_LINES))
-    rows = (row for file in files for row in json_rows(file, 0, source.field))
-    used = (row for row in rows if row.problem != EMPTY or next(blanks, None) is None)
-    for number, row in enumerate(islice(used, source.start, None), source.start):
-        yield replace(row, where=f"row {number}")
 
 
 def _of_others(folder: Path, name: str | None, source: Source) -> Iterator[TextRow]:
@@ -99,19 +97,17 @@ def _of_others(folder: Path, name: str | None, source: Source) -> Iterator[TextR
         # Streaming reads no more than is used, and leaves no copy in the cache.
         loaded: Any = datasets.load_dataset(str(folder), name, split=source.split, streaming=True)
     except Exception as error:
-        raise _unusable(source, error, is_safe=True) from error
+        raise _not_loaded(source, error) from error
     try:
         for number, row in enumerate(loaded.skip(source.start), source.start):
             yield text_row(f"row {number}", row, source.field)
-    except Exception as error:
-        raise _unusable(source, error, is_safe=False) from error
+    except Exception as error:  # The reader's own message is withheld, since it may quote what it could not parse.
+        raise DataError(
+            f"the data set '{source.path}' cannot be read: {type(error).__name__}. Its files must be parquet or JSON "
+            "lines."
+        ) from error
 
 
-def _unusable(source: Source, error: Exception, *, is_safe: bool) -> DataError:
-    """Return the refusal; a reader's own message is withheld, since it may quote what it could not parse."""
-    if is_safe:
-        reason = (str(error).splitlines() or [""])[0][:300]
-        return DataError(f"the data set '{source.path}' cannot be loaded: {type(error).__name__}: {reason}")
-    return DataError(
-        f"the data set '{source.path}' cannot be read: {type(error).__name__}. Its files must be parquet or JSON lines."
-    )
+def _not_loaded(source: Source, error: Exception) -> DataError:
+    reason = (str(error).splitlines() or [""])[0][:300]
+    return DataError(f"the data set '{source.path}' cannot be loaded: {type(error).__name__}: {reason}")

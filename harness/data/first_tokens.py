@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 CHARACTERS_PER_TOKEN = 64
-"""Hardly a token is longer, except of blanks: so much of a long text is read first."""
+"""Few tokens are longer, except runs of blanks: so much of a long text is read first."""
 SPARE_CHARACTERS = 4096
 SPARE_TOKENS = 256
 """Between the last token that is used and where the text was cut: a word cut in two is no more tokens than that."""
@@ -34,7 +34,9 @@ def first_tokens(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int) -> 
     """
     length, shorter = _beginning(tokens), list[int]()
     while length < len(text):
-        [ids] = token_lists(tokenizer, [_cut_at_blank(text, length)])
+        # About the first `length` characters, up to a blank if there is one in the second half of them.
+        blank = max(text.rfind(character, length // 2, length) for character in " \n\t")
+        [ids] = token_lists(tokenizer, [text[: blank if blank > 0 else length]])
         if len(shorter) >= tokens + SPARE_TOKENS and shorter[:tokens] == ids[:tokens]:
             return ids[:tokens]
         if length == MOST_CHARACTERS:
@@ -46,9 +48,3 @@ def first_tokens(tokenizer: PreTrainedTokenizerBase, text: str, tokens: int) -> 
 
 def _beginning(tokens: int) -> int:
     return min(CHARACTERS_PER_TOKEN * tokens + SPARE_CHARACTERS, MOST_CHARACTERS)
-
-
-def _cut_at_blank(text: str, length: int) -> str:
-    """Return about the first `length` characters, up to a blank if there is one in the second half of them."""
-    blank = max(text.rfind(character, length // 2, length) for character in " \n\t")
-    return text[: blank if blank > 0 else length]

@@ -49,12 +49,12 @@ def json_rows(file: Path, start: int, field: str) -> Iterator[TextRow]:
         DataError: The file cannot be read, a line is too long, or the file grows out of all proportion when it is
             decompressed.
     """
-    for number, line in enumerate(_lines(file), 1):
+    for number, line in enumerate(_whole_lines(file), 1):
         if number > start:
             yield json_row(f"line {number}", line, field)
 
 
-def _lines(file: Path) -> Iterator[bytes]:
+def _whole_lines(file: Path) -> Iterator[bytes]:
     is_compressed = file.suffix == ".gz"
     try:
         with file.open("rb") as raw, gzip.open(raw) if is_compressed else raw as stream:
@@ -73,7 +73,7 @@ def _lines(file: Path) -> Iterator[bytes]:
                     return
                 yield line
     except (OSError, EOFError, zlib.error) as error:
-        what = "is no whole gzip file" if is_compressed else "cannot be read"
+        what = "is not a complete gzip file" if is_compressed else "cannot be read"
         raise DataError(f"{file} {what} ({type(error).__name__}).") from error
 
 
@@ -123,5 +123,5 @@ def text_row(where: str, values: Mapping[str, Any], field: str) -> TextRow:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return TextRow(where, problem=f"has a '{field}' with half of a surrogate pair, which is no character")
+        return TextRow(where, problem=f"has a '{field}' with half of a surrogate pair, which is not a character")
     return TextRow(where, text)

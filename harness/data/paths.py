@@ -67,9 +67,9 @@ def existing_file(path: str | None, what: str) -> Path:
     if file.is_dir():
         raise DataError(f"{file} is a folder, and {what} is needed.")
     if file.exists():
-        raise DataError(f"{file} is neither a file nor a folder but a pipe or a device, and {what} is needed.")
+        raise DataError(f"{file} is a pipe or a device, and {what} is needed.")
     if not file.parent.is_dir():
-        raise DataError(f"no file {file}, nor a folder {file.parent}. Looked for {what}.")
+        raise DataError(f"neither the file {file} nor its folder {file.parent} exists. Looked for {what}.")
     try:
         near = get_close_matches(file.name, [sibling.name for sibling in file.parent.iterdir()], n=1)
     except PermissionError:

@@ -27,22 +27,17 @@ if TYPE_CHECKING:
 NAMED_ROWS = 5
 """Unusable rows named in one message."""
 MOST_BAD_ROWS = 1000
-"""With so many the rest is not read."""
+"""After so many unusable rows the rest is not read."""
 TEXTS_AT_ONCE = 128
-"""Texts tokenised at once, at most; hardly more than needed are."""
+"""Texts tokenised at once, at most: few more than are needed."""
 CHARACTERS_AT_ONCE = 2_000_000
-"""A tokenizer takes up to two hundred bytes for each."""
+"""A tokenizer takes up to two hundred bytes for each character."""
 
 TokenRows = list[np.ndarray]
 
 
 def read_rows(
-    source: Source,
-    role: Role,
-    tokenizer: PreTrainedTokenizerBase,
-    vocabulary: int,
-    least: int,
-    cut: int | None = None,
+    source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int | None = None
 ) -> TokenRows:
     """Return the rows to be used, cut, each of at least `least` tokens and of known ids.
 
@@ -80,7 +75,7 @@ def check_rows(source: Source, role: Role) -> None:
         rows = _used(source, role)
         bad = list(islice((f"{row.where} {row.problem}" for row in rows if row.problem), MOST_BAD_ROWS))
         if bad:
-            raise DataError(_unusable(source, role, bad, source.prefix_tokens + 1))
+            raise _refused_rows(source, role, bad, source.prefix_tokens + 1)
 
 
 def used_rows(source: Source, available: int) -> np.ndarray:
@@ -117,16 +112,15 @@ def _from_array(source: Source, vocabulary: int, least: int, cut: int) -> TokenR
             "Lower the number of prefix or prompt tokens."
         )
     if array.size and (array.min() < 0 or array.max() >= vocabulary):
-        outside = np.argwhere((array < 0) | (array >= vocabulary))
-        numbers = source.start + numbers
-        bad = sorted({int(row) for row, _ in outside})
-        first = {int(row): (int(array[row, token]), int(token)) for row, token in outside[::-1]}
-        shown = "; ".join(
-            f"row {numbers[row]} holds {first[row][0]} at token {first[row][1]}" for row in bad[:NAMED_ROWS]
-        )
+        is_outside = (array < 0) | (array >= vocabulary)
+        bad = np.flatnonzero(is_outside.any(axis=1))
+        shown = []
+        for row in bad[:NAMED_ROWS]:
+            token = is_outside[row].argmax()
+            shown.append(f"row {source.start + numbers[row]} holds {array[row, token]} at token {token}")
         raise DataError(
-            f"{source.path} has {_counted(len(bad), 'row')} with token ids outside the model's vocabulary "
-            f"(0 to {vocabulary - 1}), counted from 0: {shown}. Is the array for another tokenizer?"
+            f"{source.path} has {len(bad)} row{'s' * (len(bad) != 1)} with token ids outside the model's vocabulary "
+            f"(0 to {vocabulary - 1}), counted from 0: {'; '.join(shown)}. Is the array for another tokenizer?"
         )
     return list(array.astype(np.int64))
 
@@ -151,50 +145,48 @@ def _from_texts(
         if len(bad) >= (MOST_BAD_ROWS if strict else NAMED_ROWS) or (not strict and len(usable) == source.sequences):
             break
     if bad:
-        raise DataError(_unusable(source, role, bad, least))
+        raise _refused_rows(source, role, bad, least)
     return usable
 
 
 def _tokenized(
     rows: Iterator[TextRow], tokenizer: PreTrainedTokenizerBase, size: int, cut: int
 ) -> Iterator[tuple[TextRow, Sequence[int]]]:
-    """Yield each row with its token ids, of a long text with the first `cut` of them alone."""
-    for batch in _batches(rows, size):
-        whole = [row for row in batch if not row.problem and not is_long(row.text, cut)]
-        encoded = iter(token_lists(tokenizer, [row.text for row in whole]))
-        for row in batch:
-            if row.problem:
-                yield row, ()
-            elif not is_long(row.text, cut):
-                yield row, next(encoded)
-            elif (ids := first_tokens(tokenizer, row.text, cut)) is None:
-                reason = f"is of {len(row.text):,} characters, and more than {MOST_CHARACTERS:,} of them are no token"
-                yield replace(row, text="", problem=reason), ()
-            else:
-                yield row, ids
-
-
-def _batches(rows: Iterator[TextRow], size: int) -> Iterator[list[TextRow]]:
-    """Yield the rows in lists of `size`, or of fewer where they are long."""
+    """Yield each row with its token ids, read in batches of `size` rows, or of fewer where they are long."""
     batch: list[TextRow] = []
     for row in rows:
         batch.append(row)
         if len(batch) == size or sum(len(row.text) for row in batch) > CHARACTERS_AT_ONCE:
-            yield batch
+            yield from _tokenized_batch(batch, tokenizer, cut)
             batch = []
-    yield batch
+    yield from _tokenized_batch(batch, tokenizer, cut)
 
 
-def _unusable(source: Source, role: Role, bad: Sequence[str], least: int) -> str:
+def _tokenized_batch(
+    batch: list[TextRow], tokenizer: PreTrainedTokenizerBase, cut: int
+) -> Iterator[tuple[TextRow, Sequence[int]]]:
+    """Yield each row with its token ids; of a long text, the first `cut` alone."""
+    whole = [row.text for row in batch if not row.problem and not is_long(row.text, cut)]
+    encoded = iter(token_lists(tokenizer, whole))
+    for row in batch:
+        if row.problem:
+            yield row, ()
+        elif not is_long(row.text, cut):
+            yield row, next(encoded)
+        elif (ids := first_tokens(tokenizer, row.text, cut)) is None:
+            reason = f"is of {len(row.text):,} characters, and more than {MOST_CHARACTERS:,} of them are no token"
+            yield replace(row, text="", problem=reason), ()
+        else:
+            yield row, ids
+
+
+def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) -> DataError:
     more = f"; and {len(bad) - NAMED_ROWS} more" if len(bad) > NAMED_ROWS else ""
     rule = f'Each line must be {{"{source.field}": ...}}' if source.source == "jsonl" else "Each row must be text"
     tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
-    counted = f"{len(bad)} unusable rows or more" if len(bad) >= MOST_BAD_ROWS else _counted(len(bad), "unusable row")
-    return (
-        f"{source_label(source, role)} has {counted}: {'; '.join(bad[:NAMED_ROWS])}{more}. "
-        f"{rule}{tokens}: mend or remove what is not."
+    or_more = " or more" if len(bad) >= MOST_BAD_ROWS else ""
+    return DataError(
+        f"{source_label(source, role)} has {len(bad)} unusable row{'s' * (len(bad) != 1)}{or_more}: "
+        f"{'; '.join(bad[:NAMED_ROWS])}{more}. "
+        f"{rule}{tokens}: repair or remove the others."
     )
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -17,6 +17,7 @@ from harness.contracts import Sequences
 from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import Role, source_label
 from harness.errors import DataError
+from harness.models.tokenizing import true_continuations, unpadded
 from harness.specs import Source
 
 if TYPE_CHECKING:
@@ -56,26 +57,21 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
         DataError: Nothing to read, too few rows, or unusable ones (the first few are named), or texts of which
             some are both what is memorised and what is not.
     """
-    rows = _forget_rows(source, tokenizer, vocabulary)
+    least, other = source.prefix_tokens + 1, source.not_memorized
+    rows = read_rows(source, "forget", tokenizer, vocabulary, least)
+    if other is not None:
+        added = read_rows(other, "holdout", tokenizer, vocabulary, least)
+        known = {row.tobytes() for row in rows}
+        if shared := sum(row.tobytes() in known for row in added):
+            raise DataError(
+                f"not_memorized: {shared} of its {len(added)} sequences are among the forget set's others too. "
+                "Name texts that the model does not recite (start skips rows)."
+            )
+        rows += added
     whole = _packed(rows, source.prefix_tokens, replace(source, digest=""), "forget")
     forget = whole if source.half == "all" else half_of(whole, source.half)
     _checked(source, "forget", forget.digest)
     return forget
-
-
-def _forget_rows(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> TokenRows:
-    least, other = source.prefix_tokens + 1, source.not_memorized
-    rows = read_rows(source, "forget", tokenizer, vocabulary, least)
-    if other is None:
-        return rows
-    added = read_rows(other, "holdout", tokenizer, vocabulary, least)
-    known = {row.tobytes() for row in rows}
-    if shared := sum(row.tobytes() in known for row in added):
-        raise DataError(
-            f"not_memorized: {shared} of its {len(added)} sequences are among the forget set's others too. "
-            "Name texts that the model does not recite (start skips rows)."
-        )
-    return rows + added
 
 
 def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequences:
@@ -90,10 +86,9 @@ def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequence
         >>> [half_of(forget, half).tokens_NT[:, 1].tolist() for half in ("selection", "report")]
         [[8, 9], [7, 7]]
     """
-    digests = _continuation_digests(forget)
-    parity = {digest: number % 2 for number, digest in enumerate(sorted(set(digests)))}
-    wanted = 0 if half == "selection" else 1
-    rows = torch.tensor([row for row, digest in enumerate(digests) if parity[digest] == wanted], dtype=torch.long)
+    digests = [digest_of(tokens) for tokens in true_continuations(forget)]
+    dealt = set(sorted(set(digests))[0 if half == "selection" else 1 :: 2])
+    rows = torch.tensor([row for row, digest in enumerate(digests) if digest in dealt], dtype=torch.long)
     lengths_N = forget.lengths_N[rows]
     tokens_NT = forget.tokens_NT[rows, : int(lengths_N.max()) if len(rows) else 0]
     digest = _digest(tokens_NT, lengths_N, forget.prefix_tokens)
@@ -102,17 +97,13 @@ def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequence
 
 def distinct_continuations(forget: Sequences) -> int:
     """Return how many different continuations a forget set has."""
-    return len(set(_continuation_digests(forget)))
-
-
-def _continuation_digests(forget: Sequences) -> list[str]:
-    rows = zip(forget.tokens_NT.tolist(), forget.lengths_N.tolist(), strict=True)
-    return [digest_of(tokens[forget.prefix_tokens : length]) for tokens, length in rows]
+    return len(set(map(tuple, true_continuations(forget))))
 
 
 def load_holdout(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
     """Return unseen texts of the forget set's kind, read as `load_forget` reads the forget set."""
-    return _as_they_stand(source, "holdout", tokenizer, vocabulary)
+    rows = read_rows(source, "holdout", tokenizer, vocabulary, source.prefix_tokens + 1)
+    return _packed(rows, source.prefix_tokens, source, "holdout")
 
 
 def load_stand_in(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
@@ -130,8 +121,7 @@ def load_stand_in(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary
 def token_rows(texts: Sequences | Utility) -> list[list[int]]:
     """Return each text's token ids, whole and without padding."""
     if isinstance(texts, Sequences):
-        pairs = zip(texts.tokens_NT.tolist(), texts.lengths_N.tolist(), strict=True)
-        return [tokens[:length] for tokens, length in pairs]
+        return unpadded(texts)
     return torch.cat([texts.prompts_NT, texts.references_NT], dim=1).tolist()
 
 
@@ -163,14 +153,14 @@ def load_retain(
     Raises:
         DataError: Nothing to read, unusable rows, or too few that are long enough.
     """
-    return _held(source, "retain", tokenizer, vocabulary, sequence_tokens)
+    return _long_enough(source, "retain", tokenizer, vocabulary, sequence_tokens)
 
 
 def load_validation(
     source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int, sequence_tokens: int | None = None
 ) -> Sequences:
     """Return held-out texts, on which the model's own perplexity is watched; as `load_retain`."""
-    return _held(source, "validation", tokenizer, vocabulary, sequence_tokens)
+    return _long_enough(source, "validation", tokenizer, vocabulary, sequence_tokens)
 
 
 def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Utility:
@@ -194,18 +184,13 @@ def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
     return Utility(
         prompts_NT,
         references_NT,
-        _decoded(tokenizer, prompts_NT),
-        _decoded(tokenizer, references_NT),
+        _texts_of(tokenizer, prompts_NT),
+        _texts_of(tokenizer, references_NT),
         _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens)),
     )
 
 
-def _as_they_stand(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
-    rows = read_rows(source, role, tokenizer, vocabulary, source.prefix_tokens + 1)
-    return _packed(rows, source.prefix_tokens, source, role)
-
-
-def _held(
+def _long_enough(
     source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, cut: int | None
 ) -> Sequences:
     cut = min(cut or source.sequence_tokens, source.sequence_tokens)
@@ -239,5 +224,5 @@ def _checked(source: Source, role: Role, digest: str) -> str:
     return digest
 
 
-def _decoded(tokenizer: PreTrainedTokenizerBase, tokens_NT: torch.Tensor) -> tuple[str, ...]:
+def _texts_of(tokenizer: PreTrainedTokenizerBase, tokens_NT: torch.Tensor) -> tuple[str, ...]:
     return tuple(tokenizer.batch_decode(tokens_NT, skip_special_tokens=True, clean_up_tokenization_spaces=False))

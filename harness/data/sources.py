@@ -16,14 +16,7 @@ from harness.base.hub import Repository, fetch_data_set
 from harness.base.paths import path_of
 from harness.data.data_sets import data_set_rows
 from harness.data.json_lines import TextRow, json_rows
-from harness.data.paths import (
-    ARRAY_FILE,
-    CHALLENGE_FILES,
-    SOURCE_SETTINGS,
-    TEXT_FILE,
-    challenge_files,
-    existing_file,
-)
+from harness.data.paths import ARRAY_FILE, CHALLENGE_FILES, SOURCE_SETTINGS, TEXT_FILE, challenge_files, existing_file
 from harness.errors import DataError, unknown
 from harness.miniature import corpus
 from harness.specs import Source
@@ -45,11 +38,23 @@ def texts(source: Source, role: Role) -> Iterator[TextRow]:
         DataError: There is nothing to read.
     """
     if source.source == "miniature":
-        return _miniature(source, role)
+        makers = {
+            "forget": corpus.forget_records,
+            "holdout": corpus.unseen_records,
+            "retain": corpus.retain_documents,
+            "utility": corpus.utility_documents,
+            "validation": corpus.validation_documents,
+        }
+        used = makers[role]()[source.start :]
+        return (TextRow(f"row {number}", text) for number, text in enumerate(used, source.start))
     if source.source == "jsonl":
         return json_rows(existing_file(source.path, TEXT_FILE), source.start, source.field)
     if source.source == "hub":
-        return _hub(source)
+        path = source.path or ""
+        local = path_of(path)
+        return data_set_rows(
+            local if local.is_dir() else fetch_data_set(Repository(path, "dataset"), source.name), source
+        )
     raise DataError(unknown("source of texts", source.source, SOURCE_SETTINGS))
 
 
@@ -63,10 +68,8 @@ def token_ids(source: Source) -> np.ndarray:
     """
     is_whole = source.sequences is None or source.sample_seed is not None
     stop = None if is_whole else source.start + (source.sequences or 0)
-    if source.source == "npy":
-        parts = [_array(existing_file(source.path, ARRAY_FILE))]
-    else:
-        parts = [_array(file) for file in challenge_files(source.path)]
+    files = [existing_file(source.path, ARRAY_FILE)] if source.source == "npy" else challenge_files(source.path)
+    parts = [_array_of_ids(file) for file in files]
     counts = {len(part) for part in parts}
     if len(counts) > 1:
         raise DataError(
@@ -77,7 +80,7 @@ def token_ids(source: Source) -> np.ndarray:
     return rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
 
-def _array(file: Path) -> np.ndarray:
+def _array_of_ids(file: Path) -> np.ndarray:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # A header of nonsense makes numpy and its parser raise just about anything.
@@ -103,23 +106,3 @@ def _array(file: Path) -> np.ndarray:
             "Save it with .astype(np.uint16) or int32."
         )
     return array
-
-
-def _miniature(source: Source, role: Role) -> Iterator[TextRow]:
-    makers = {
-        "forget": corpus.forget_records,
-        "holdout": corpus.unseen_records,
-        "retain": corpus.retain_documents,
-        "utility": corpus.utility_documents,
-        "validation": corpus.validation_documents,
-    }
-    for number, text in enumerate(makers[role]()[source.start :], source.start):
-        yield TextRow(f"row {number}", text)
-
-
-def _hub(source: Source) -> Iterator[TextRow]:
-    path = source.path or ""
-    local = path_of(path)
-    if not local.is_dir():
-        local = fetch_data_set(Repository(path, "dataset"), source.name)
-    yield from data_set_rows(local, source)

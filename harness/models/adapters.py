@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from harness.base.storage import writing
 from harness.contracts import Checkpoint, LoRA, Model
 from harness.errors import ModelError, unknown
+from harness.models.saving import weight_in_bytes
 from harness.training import ALL_LINEAR
 
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -38,7 +39,7 @@ class Adapter:
     lora: LoRA
     updates: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
     targets: tuple[str, ...]
-    """What tells the adapted modules from a model's others, as peft's configuration has it."""
+    """The names of the adapted modules, as peft's configuration has them."""
     inputs_first: bool
     """Whether some of these matrices are [inputs, outputs], as of transformers' Conv1D."""
 
@@ -100,8 +101,11 @@ class LowRankAdapters:
             update = layer.lora_A[_NAME].weight, layer.lora_B[_NAME].weight
             updates[name] = update[0].cpu().clone(), update[1].cpu().clone()
             self._before[name] = module.weight.detach().to("cpu", copy=True)
-            _add(module, updates[name], self._lora.scaling)
-        targets = _short_names(self._plain, self._modules)
+            _add_update(module, updates[name], self._lora.scaling)
+        # The last parts of the modules' names if these mean no other module, else the whole names.
+        short = sorted({name.rpartition(".")[2] for name in self._modules})
+        meant = _names_meant([name for name, _ in self._plain.named_modules()], short)
+        targets = tuple(short) if set(meant) == set(self._modules) else self._modules
         _MERGED[self._plain] = Adapter(self._lora, updates, targets, self._inputs_first)
 
     @torch.no_grad()
@@ -113,7 +117,7 @@ class LowRankAdapters:
             self._plain.get_submodule(name).weight.copy_(matrix)
 
     def close(self) -> None:
-        """Let go of what merged matrices were before."""
+        """Drop the kept matrices, as they were before merging."""
         self._before.clear()
 
 
@@ -133,20 +137,15 @@ def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
         return tuple(names)
     known = {name.rpartition(".")[2] for name in names}
     for target in lora.targets:
-        if not _named(names, [target]):
+        if not _names_meant(names, [target]):
             raise ModelError(f"{unknown('linear module of this model', target, known)} Or say {ALL_LINEAR}.")
-    return tuple(_named(names, lora.targets))
+    return tuple(_names_meant(names, lora.targets))
 
 
-def _named(names: Sequence[str], targets: Sequence[str]) -> list[str]:
-    return [name for name in names if any(name == each or name.endswith(f".{each}") for each in targets)]
-
-
-def _short_names(model: Model, modules: Sequence[str]) -> tuple[str, ...]:
-    """Return the last parts of the modules' names if these mean no other module, else the whole names."""
-    short = sorted({name.rpartition(".")[2] for name in modules})
-    means = _named([name for name, _ in model.named_modules()], short)
-    return tuple(short) if set(means) == set(modules) else tuple(modules)
+def _names_meant(names: Sequence[str], targets: Sequence[str]) -> list[str]:
+    """Return the names that end with one of these targets."""
+    ends = tuple(f".{target}" for target in targets)
+    return [name for name in names if f".{name}".endswith(ends)]
 
 
 def _is_linear(module: torch.nn.Module) -> bool:
@@ -159,7 +158,7 @@ def _is_inputs_first(module: torch.nn.Module) -> bool:
     return isinstance(module, Conv1D)
 
 
-def _add(module: Any, update: tuple[torch.Tensor, torch.Tensor], scaling: float) -> None:
+def _add_update(module: Any, update: tuple[torch.Tensor, torch.Tensor], scaling: float) -> None:
     """Add alpha / rank · B A to a module's matrix; computed on the CPU, so that a kept adapter makes the same model."""
     inner, outer = update
     change = (outer.float() @ inner.float()) * scaling
@@ -181,7 +180,7 @@ def add_adapter(model: Model, adapter: Adapter) -> Model:
         shape = tuple(module.weight.shape)[:: -1 if _is_inputs_first(module) else 1]
         if (outer.shape[0], inner.shape[1]) != shape or inner.shape[0] != outer.shape[1]:
             raise ModelError(f"the adapter of {name} is of another shape than its matrix.")
-        _add(module, (inner, outer), adapter.lora.scaling)
+        _add_update(module, (inner, outer), adapter.lora.scaling)
     return model
 
 
@@ -215,15 +214,13 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
         inference_mode=True,
     )
     config.target_modules = list(adapter.targets)  # In this order: peft makes a set of them.
-    tensors = {
-        f"{_PREFIX}{module}.lora_{letter}.weight": matrix.contiguous()
-        for module, update in adapter.updates.items()
-        for letter, matrix in zip("AB", update, strict=True)
-    }
+    tensors: dict[str, torch.Tensor] = {}
+    for module, (inner, outer) in adapter.updates.items():
+        tensors[f"{_PREFIX}{module}.lora_A.weight"] = inner.contiguous()
+        tensors[f"{_PREFIX}{module}.lora_B.weight"] = outer.contiguous()
     facts = {"original": original.digest, "targets": adapter.lora.targets}
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     folder.mkdir(exist_ok=True)
-    with writing(folder, "an adapter", size):
+    with writing(folder, "an adapter", weight_in_bytes(tensors.values())):
         save_file(tensors, folder / ADAPTER_FILE, metadata={"format": "pt", "lethe": json.dumps(facts)})
         config.save_pretrained(str(folder))
 
@@ -239,12 +236,10 @@ def read_adapter(folder: Path, original_digest: str) -> Adapter:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         with safe_open(file, framework="pt") as stored:
             facts = json.loads(stored.metadata()["lethe"])
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
-        modules = dict.fromkeys(name.removeprefix(_PREFIX).rpartition(".lora_")[0] for name in tensors)
-        updates = {
-            module: (tensors[f"{_PREFIX}{module}.lora_A.weight"], tensors[f"{_PREFIX}{module}.lora_B.weight"])
-            for module in modules
-        }
+            updates = {}
+            for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in stored.keys()):  # noqa: SIM118 - no mapping
+                update = stored.get_tensor(f"{stem}.lora_A.weight"), stored.get_tensor(f"{stem}.lora_B.weight")
+                updates[stem.removeprefix(_PREFIX)] = update
         lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], targets=facts["targets"])
         adapter = Adapter(lora, updates, tuple(config["target_modules"]), bool(config["fan_in_fan_out"]))
     except (SafetensorError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:

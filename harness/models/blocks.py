@@ -91,9 +91,10 @@ def blocks(model: Model) -> tuple[Block, ...]:
         raise ModelError(f"{reason} Or use a method that does not select blocks (emso with selection: all).")
     family, heads = FAMILIES[config.model_type], _heads(config)
     shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
-    return tuple(
-        block for layer in range(config.num_hidden_layers) for block in _layer_blocks(family, heads, layer, shapes)
-    )
+    every: list[Block] = []
+    for layer in range(config.num_hidden_layers):
+        every += _layer_blocks(family, heads, layer, shapes)
+    return tuple(every)
 
 
 def block_count(config: Mapping[str, Any]) -> int:
@@ -116,7 +117,7 @@ class _Heads:
     hidden: int
 
     def names(self, kind: str) -> list[str]:
-        """Return how the blocks of a kind are told apart within a layer."""
+        """Return what the blocks of a kind are called within a layer."""
         if kind in MLP_KINDS:
             return [kind]
         if kind in GROUPED_KINDS and self.groups < self.heads:
@@ -143,18 +144,20 @@ def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str
                 f"this model has no matrix {parameter}, where others of its type have {' and '.join(kinds)}. Blocks "
                 "are those of a whole model as transformers loads it, without adapters."
             )
-        width = _width(parameter, shapes[parameter], axis, heads, names)
+        width = _block_width(parameter, shapes[parameter], axis, heads, names)
         start, step = 0, width * (len(kinds) if family.interleaved else 1)
         for kind in kinds:
-            starts = range(start, start + step * len(names[kind]), step)
-            by_kind[kind] = [
-                Block(name, parameter, axis, at, at + width) for name, at in zip(names[kind], starts, strict=True)
-            ]
-            start += width if family.interleaved else step * len(starts)
+            at, by_kind[kind] = start, []
+            for name in names[kind]:
+                by_kind[kind].append(Block(name, parameter, axis, at, at + width))
+                at += step
+            start = start + width if family.interleaved else at
     return [block for kind in KINDS for block in by_kind.get(kind, ())]
 
 
-def _width(parameter: str, shape: tuple[int, ...], axis: int, heads: _Heads, names: Mapping[str, Sequence[str]]) -> int:
+def _block_width(
+    parameter: str, shape: tuple[int, ...], axis: int, heads: _Heads, names: Mapping[str, Sequence[str]]
+) -> int:
     """Return how many rows or columns a block of this matrix has.
 
     Raises:

@@ -31,21 +31,18 @@ _COUNTED = (
 _SIZES = ("_size", "_dim", "d_model", "position", "n_ctx", "window")
 MOST_SIZE = 2**24
 UNBOUNDED = 10**9
-"""Tokens: a context that the configuration sets no end to."""
-POSITION_NAMES = (
-    *("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx"),
-    *("seq_length",),
-)
-"""What families call the longest context; the first that a configuration has is meant."""
+"""Tokens: stands for a context that the configuration does not limit."""
+POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx", "seq_length")
+"""What families call the longest context; the first one that a configuration has counts."""
 _CHANGING_ROTARY = ("longrope", "dynamic")
-"""Rotary positions of a whole text that are others once it is longer than a limit."""
+"""Kinds of rotary positions that change for a whole text once it is longer than a limit."""
 
 
 def read_configuration(folder: Path) -> dict[str, Any]:
     """Return the `config.json` of a folder.
 
     Raises:
-        ModelError: It cannot be read, is no mapping, or asks for more parts than any model has.
+        ModelError: It cannot be read, is not a mapping, or asks for more parts than any model has.
     """
     file = folder / "config.json"
     try:
@@ -59,34 +56,30 @@ def read_configuration(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         kind = type(config).__name__
         raise ModelError(f"{file} is not a model's configuration: it holds a {kind}, and must be a mapping of names.")
-    for name, number in _numbers(config):
+    for name, number in _numbers_in(config):
         if any(word in name for word in _COUNTED) and number > MOST_PARTS:
             raise ModelError(f"{file} says {name}: {number}, and no model has more than {MOST_PARTS} of these.")
         if any(word in name for word in _SIZES) and number > MOST_SIZE:
             raise ModelError(f"{file} says {name}: {number}, and no model has more than {MOST_SIZE}.")
     attention = config.get("attention_types")
-    if isinstance(attention, list) and sum(_repeats(entry) for entry in attention) > MOST_PARTS:
+    layers = 0
+    for entry in attention if isinstance(attention, list) else ():
+        match entry:
+            case [list() as kinds, int() as times]:  # GPT-Neo's `[["global", "local"], 6]` says what 12 layers are.
+                layers += len(kinds) * times
+    if layers > MOST_PARTS:
         raise ModelError(f"{file} says attention_types of more than {MOST_PARTS} layers, and no model has so many.")
     return config
 
 
-def _repeats(entry: Any) -> int:
-    """Return of how many layers an entry of GPT-Neo's `attention_types` speaks: `[["global", "local"], 6]`, of 12."""
-    match entry:
-        case [list() as kinds, int() as times]:
-            return len(kinds) * times
-        case _:
-            return 0
-
-
-def _numbers(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
+def _numbers_in(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
     """Yield every number below a setting, with the setting's name."""
     if isinstance(value, dict):
         for key, inside in value.items():
-            yield from _numbers(inside, f"{name}.{key}" if name else key)
+            yield from _numbers_in(inside, f"{name}.{key}" if name else key)
     elif isinstance(value, list):
         for inside in value:
-            yield from _numbers(inside, name)
+            yield from _numbers_in(inside, name)
     elif isinstance(value, int | float):
         yield name, value
 
@@ -97,22 +90,9 @@ def read_config(local: Checkpoint) -> PreTrainedConfig:
     Raises:
         ModelError: It is none that transformers knows.
     """
-    from transformers import AutoConfig
+    from transformers import CONFIG_MAPPING, AutoConfig, __version__
 
     raw = read_configuration(Path(local.location))
-    _refuse_unknown_kind(raw, local)
-    try:
-        return AutoConfig.from_pretrained(local.location, trust_remote_code=False)
-    except Exception as error:  # A configuration of nonsense makes it raise just about anything.
-        reason = " ".join(str(error).split())
-        raise ModelError(
-            f"{local.location}/config.json is not a model's configuration ({type(error).__name__}). {reason}"
-        ) from error
-
-
-def _refuse_unknown_kind(raw: Mapping[str, Any], local: Checkpoint) -> None:
-    from transformers import CONFIG_MAPPING, __version__
-
     kind = raw.get("model_type")
     if isinstance(kind, str) and kind not in CONFIG_MAPPING:
         code = ", and code of the checkpoint's own, which it asks for (auto_map), is never run" * ("auto_map" in raw)
@@ -120,6 +100,13 @@ def _refuse_unknown_kind(raw: Mapping[str, Any], local: Checkpoint) -> None:
             f"'{local.id}' ({local.location}) is a '{kind}' (model_type in its config.json), which transformers "
             f"{__version__} does not know{code}. Name a model of a family that it knows, or update transformers."
         )
+    try:
+        return AutoConfig.from_pretrained(local.location, trust_remote_code=False)
+    except Exception as error:  # A configuration of nonsense makes it raise just about anything.
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"{local.location}/config.json is not a model's configuration ({type(error).__name__}). {reason}"
+        ) from error
 
 
 def longest_context(config: PreTrainedConfig) -> int:
@@ -131,12 +118,10 @@ def longest_context(config: PreTrainedConfig) -> int:
     text = config.get_text_config(decoder=True)
     stated = (getattr(text, name, None) for name in POSITION_NAMES)
     most = next((value for value in stated if isinstance(value, int) and value > 0), UNBOUNDED)
-    limits = [
-        rotary.get("original_max_position_embeddings") or most
-        for rotary in _rotary_settings(text)
-        if rotary.get("rope_type") == "longrope"
-    ]
-    return min([most, *limits])
+    for rotary in _rotary_settings(text):
+        if rotary.get("rope_type") == "longrope":
+            most = min(most, rotary.get("original_max_position_embeddings") or most)
+    return most
 
 
 def reads_beyond(config: PreTrainedConfig) -> bool:

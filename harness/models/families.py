@@ -43,14 +43,11 @@ _LLAMA = Family("model.layers", _SELF | _GATED_MLP)
 
 FAMILIES: dict[str, Family] = {
     "gpt_neo": Family(
-        "transformer.h",
-        _attention("attn.attention", *_SEPARATE, "out_proj") | _GPT_MLP,
-        windowed="attention_layers",
+        "transformer.h", _attention("attn.attention", *_SEPARATE, "out_proj") | _GPT_MLP, windowed="attention_layers"
     ),
     "gpt2": Family("transformer.h", _attention("attn", *("c_attn",) * 3, "c_proj") | _GPT_MLP, inputs_first=True),
     "gptj": Family(
-        "transformer.h",
-        _attention("attn", *_SEPARATE, "out_proj") | {"C_fc": "mlp.fc_in", "C_proj": "mlp.fc_out"},
+        "transformer.h", _attention("attn", *_SEPARATE, "out_proj") | {"C_fc": "mlp.fc_in", "C_proj": "mlp.fc_out"}
     ),
     "gpt_neox": Family(
         "gpt_neox.layers",
@@ -59,12 +56,10 @@ FAMILIES: dict[str, Family] = {
         interleaved=True,
     ),
     "opt": Family(
-        "model.decoder.layers",
-        _attention("self_attn", *_SEPARATE, "out_proj") | {"C_fc": "fc1", "C_proj": "fc2"},
+        "model.decoder.layers", _attention("self_attn", *_SEPARATE, "out_proj") | {"C_fc": "fc1", "C_proj": "fc2"}
     ),
     "phi": Family(
-        "model.layers",
-        _attention("self_attn", *_SEPARATE, "dense") | {"C_fc": "mlp.fc1", "C_proj": "mlp.fc2"},
+        "model.layers", _attention("self_attn", *_SEPARATE, "dense") | {"C_fc": "mlp.fc1", "C_proj": "mlp.fc2"}
     ),
     "phi3": Family(
         "model.layers",

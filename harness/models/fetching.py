@@ -22,6 +22,7 @@ from harness.base.files import folder_whole, remove_at_once
 from harness.base.hub import Repository
 from harness.base.storage import writing
 from harness.errors import ModelError
+from harness.models.saving import weight_in_bytes
 
 INDEX = "model.safetensors.index.json"
 DIGESTS = "digests.json"
@@ -120,26 +121,21 @@ def _write_weights(pickles: list[Path], half: Path) -> None:
     file_of_tensor: dict[str, str] = {}
     many = len(pickles) > 1
     for number, file in enumerate(pickles, 1):
-        tensors = _unshared(_unpickled(file))
+        tensors, seen = _unpickled(file), set[int]()
+        for (
+            name,
+            tensor,
+        ) in tensors.items():  # Each gets memory of its own: safetensors does not allow what tied ones do.
+            address = tensor.untyped_storage().data_ptr()
+            tensors[name] = tensor.clone() if address in seen else tensor.contiguous()
+            seen.add(address)
         target = f"model-{number:05d}-of-{len(pickles):05d}.safetensors" if many else "model.safetensors"
-        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-        with writing(half / target, "converted weights", size):
+        with writing(half / target, "converted weights", weight_in_bytes(tensors.values())):
             save_file(tensors, half / target, metadata={"format": "pt"})
         file_of_tensor |= dict.fromkeys(tensors, target)
     if many:
         with writing(half / INDEX, "the index of converted weights"):
             (half / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": file_of_tensor}))
-
-
-def _unshared(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors, each with memory of its own: tied ones share it, which safetensors does not allow."""
-    seen: set[int] = set()
-    own = {}
-    for name, tensor in tensors.items():
-        address = tensor.untyped_storage().data_ptr()
-        own[name] = tensor.clone() if address in seen else tensor.contiguous()
-        seen.add(address)
-    return own
 
 
 def _unpickled(file: Path) -> dict[str, torch.Tensor]:
@@ -152,5 +148,5 @@ def _unpickled(file: Path) -> dict[str, torch.Tensor]:
             "it was not converted, and nothing of it was run."
         ) from error
     if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
-        raise ModelError(f"{file.name} of {file.parent} is no table of tensors: it was not converted.")
+        raise ModelError(f"{file.name} of {file.parent} is not a table of tensors: it was not converted.")
     return tensors

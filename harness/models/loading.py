@@ -22,7 +22,7 @@ from harness.models.configurations import (
     several_parts,
 )
 from harness.models.resolving import check_unchanged, ensure_local, is_local
-from harness.models.weights import check_weights, own_finite_weights, read_weights
+from harness.models.weights import check_weights, matched_model, own_finite_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 MOST_QUOTED = 300
 """Characters of another package's message."""
 UNUSED_POOLER = r"pooler\."
-ARCHITECTURE = (
-    *("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "num_key_value_heads", "attention_layers", "window_size"),
-    *("layer_types", "sliding_window"),
-)
+_SIZES = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+_REACH = ("max_position_embeddings", "num_key_value_heads", "attention_layers", "window_size")
+ARCHITECTURE = (*_SIZES, *_REACH, "layer_types", "sliding_window")
 
 
 def load_model(checkpoint: Checkpoint) -> PreTrainedModel:
@@ -46,23 +44,25 @@ def load_model(checkpoint: Checkpoint) -> PreTrainedModel:
     """
     from transformers import AutoModelForCausalLM
 
-    local = ensure_local(checkpoint)
-    model = read_weights(AutoModelForCausalLM, local, attn_implementation="eager")
-    check_unchanged(local)  # Once more: they may have been written anew meanwhile.
-    return model
+    return _fresh_model(AutoModelForCausalLM, checkpoint, attn_implementation="eager")
 
 
 def load_encoder(checkpoint: Checkpoint) -> PreTrainedModel:
-    """Return an encoder of texts in fp32, in evaluation mode, on the CPU; heads that it does not use may be stored.
+    """Return an encoder of texts in fp32, in evaluation mode, on the CPU; the files may hold more heads than it uses.
 
     Raises:
         ModelError: As for `load_model`; an encoder without its pooler is refused too.
     """
     from transformers import AutoModel
 
+    return _fresh_model(AutoModel, checkpoint, leftovers=True)
+
+
+def _fresh_model(auto_class: Any, checkpoint: Checkpoint, **options: Any) -> PreTrainedModel:
     local = ensure_local(checkpoint)
-    model = read_weights(AutoModel, local, leftovers=True)
-    check_unchanged(local)
+    model = matched_model(auto_class, local, **options)
+    own_finite_weights(model, local)
+    check_unchanged(local)  # Once more: the files may have been written anew meanwhile.
     return model
 
 
@@ -91,10 +91,10 @@ def check_encoder(checkpoint: Checkpoint) -> None:
     if not is_local(checkpoint):
         return
     local = ensure_local(checkpoint)
-    folders = _sentence_folders(Path(local.location))
-    if folders is None:
+    if not (Path(local.location) / "modules.json").is_file():
         check_weights(AutoModel, local, leftovers=True)
-    for folder in folders or ():
+        return
+    for folder in _sentence_folders(Path(local.location)):
         check_weights(AutoModel, replace(local, location=str(folder)), UNUSED_POOLER, leftovers=True)
 
 
@@ -116,20 +116,22 @@ def check_sentence_encoder(encoder: torch.nn.Module, checkpoint: Checkpoint) -> 
     own_finite_weights(encoder, checkpoint)
 
 
-def _sentence_folders(folder: Path) -> list[Path] | None:
-    """Return where a sentence-transformers folder has its encoders; None if it is no such folder.
+def _sentence_folders(folder: Path) -> list[Path]:
+    """Return where a sentence-transformers folder has its encoders.
 
     A model that also has a decoder is left out: half of it is loaded, by another class than its configuration names.
     """
-    if not (folder / "modules.json").is_file():
-        return None
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         parts = [path_of(folder / module["path"], ModelError) for module in modules]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ModelError(f"{folder}/modules.json is no list of modules ({type(error).__name__}).") from error
-    configs = {part: read_configuration(part) for part in parts if (part / "config.json").is_file()}
-    return [part for part, config in configs.items() if "model_type" in config and not config.get("is_encoder_decoder")]
+        raise ModelError(f"{folder}/modules.json is not a list of modules ({type(error).__name__}).") from error
+    encoders = []
+    for part in parts:
+        config = read_configuration(part) if (part / "config.json").is_file() else {}
+        if "model_type" in config and not config.get("is_encoder_decoder"):
+            encoders.append(part)
+    return encoders
 
 
 def unloaded_model(
@@ -204,7 +206,7 @@ def vocabulary(checkpoint: Checkpoint) -> int:
     Raises:
         ModelError: There is no such number in it.
     """
-    return _count(checkpoint, "vocab_size")
+    return _whole_number(checkpoint, "vocab_size")
 
 
 def positions(checkpoint: Checkpoint) -> int:
@@ -216,11 +218,11 @@ def positions(checkpoint: Checkpoint) -> int:
     raw = configuration(checkpoint)
     for name in POSITION_NAMES:
         if raw.get(name):
-            _count(checkpoint, name)
+            _whole_number(checkpoint, name)
     return longest_context(read_config(ensure_local(checkpoint, weights=False)))
 
 
-def _count(checkpoint: Checkpoint, name: str) -> int:
+def _whole_number(checkpoint: Checkpoint, name: str) -> int:
     config = configuration(checkpoint)
     value = config.get(name)
     if value is None and "text_config" in config:

@@ -16,6 +16,7 @@ from harness.errors import ModelError
 from harness.models.adapters import ADAPTER_FILE, add_adapter, read_adapter
 from harness.models.blocks import blocks
 from harness.models.loading import load_model
+from harness.models.saving import weight_in_bytes
 
 
 def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:
@@ -27,15 +28,13 @@ def save_patch(model: Model, names: Iterable[str], original_digest: str, file: P
     """
     wanted = set(names)
     parameters = dict(model.named_parameters())
-    tensors = {
-        block.name: block.of(parameters[block.parameter]).detach().cpu().clone().contiguous()
-        for block in blocks(model)
-        if block.name in wanted
-    }
+    tensors: dict[str, torch.Tensor] = {}
+    for block in blocks(model):
+        if block.name in wanted:
+            tensors[block.name] = block.of(parameters[block.parameter]).detach().cpu().clone().contiguous()
     if unknown := sorted(wanted - tensors.keys()):
         raise ModelError(f"a patch cannot hold {', '.join(unknown)}: this model has no such block.")
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    with writing(file, "a patch", size):
+    with writing(file, "a patch", weight_in_bytes(tensors.values())):
         save_file(tensors, file, metadata={"lethe": json.dumps({"original": original_digest})})
 
 
@@ -60,7 +59,7 @@ def apply_patch(original: Model, original_digest: str, file: Path) -> Model:
             shapes = f"{tuple(tensor.shape)} there and {tuple(weights.shape)} here"
             raise ModelError(f"{file} patches the block {name} of another shape: {shapes}.")
         if not tensor.is_floating_point() or not tensor.isfinite().all():
-            raise ModelError(f"{file} patches the block {name} with what is no weights: {tensor.dtype}, or not finite.")
+            raise ModelError(f"{file} has no usable weights for the block {name}: {tensor.dtype}, or not finite.")
         with torch.no_grad():
             weights.copy_(tensor)
     return original
@@ -77,7 +76,7 @@ def load_erased(original: Checkpoint, folder: Path) -> Model:
         return add_adapter(load_model(original), read_adapter(folder, original.digest))
     if patch.is_file():
         return apply_patch(load_model(original), original.digest, patch)
-    # Without a digest: the artifact's own were compared when it was found.
+    # Without a digest: the artifact's own were compared when it was looked up.
     return load_model(Checkpoint(f"{original.id} (erased)", str(folder), original.tokenizer, ""))
 
 

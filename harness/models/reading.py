@@ -92,9 +92,8 @@ def judge_facts(judge: Checkpoint) -> list[str]:
 
 def judges_start_with(judges: Mapping[str, Checkpoint]) -> dict[str, Json]:
     """Return the tokens, as text, that causal judges put before every text, by role; of those that put any."""
-    causal = {role: judge for role, judge in judges.items() if role in CAUSAL_ROLES}
-    return {
-        role: load_tokenizer(judge).convert_ids_to_tokens(list(text_start(judge)))
-        for role, judge in causal.items()
-        if text_start(judge)
-    }
+    starts: dict[str, Json] = {}
+    for role, judge in judges.items():
+        if role in CAUSAL_ROLES and text_start(judge):
+            starts[role] = load_tokenizer(judge).convert_ids_to_tokens(list(text_start(judge)))
+    return starts

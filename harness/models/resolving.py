@@ -136,7 +136,7 @@ def _refuse_missing_shards(folder: Path) -> None:
     try:
         names = {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{index} is no index of weights ({type(error).__name__}): copy it again.") from error
+        raise ModelError(f"{index} is not an index of weights ({type(error).__name__}): copy it again.") from error
     missing = sorted(name for name in names if not (folder / Path(name).name).is_file())
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -149,15 +149,17 @@ def _refuse_missing_shards(folder: Path) -> None:
 def _refuse_odd_files(folder: Path) -> None:
     """Refuse what cannot be read: a pipe waits for ever, a loop of links leads nowhere, a folder has a file's name."""
     try:
-        odd = [
-            file.name
-            for file in folder.iterdir()
-            if not file.is_file() and (not file.is_dir() or any(map(file.match, (*hub.DESCRIPTION, "*.safetensors"))))
-        ]
+        odd = []
+        for file in folder.iterdir():
+            has_name_of_file = any(map(file.match, (*hub.DESCRIPTION, "*.safetensors")))
+            if not file.is_file() and (has_name_of_file or not file.is_dir()):
+                odd.append(file.name)
     except OSError as error:
         raise ModelError(f"the checkpoint folder {folder} cannot be read: {error.strerror}.") from error
     if odd:
-        raise ModelError(f"{folder} holds what is no file: {', '.join(sorted(odd)[:3])}. Remove it, or mend the link.")
+        raise ModelError(
+            f"{folder} has entries that are not files: {', '.join(sorted(odd)[:3])}. Remove them, or repair the links."
+        )
 
 
 def _weights_digest(folder: Path) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from harness.contracts import Sequences
 from harness.errors import ModelError
 
 if TYPE_CHECKING:
@@ -51,6 +52,17 @@ def token_lists(
             f"the tokenizer in {tokenizer.name_or_path} cannot read a text ({type(error).__name__}): it is damaged, or "
             "another model's."
         ) from None
+
+
+def unpadded(sequences: Sequences) -> list[list[int]]:
+    """Return each sequence's token ids, whole and without padding."""
+    rows = zip(sequences.tokens_NT.tolist(), sequences.lengths_N.tolist(), strict=True)
+    return [tokens[:length] for tokens, length in rows]
+
+
+def true_continuations(sequences: Sequences) -> list[list[int]]:
+    """Return what follows each sequence's prefix in the text itself."""
+    return [row[sequences.prefix_tokens :] for row in unpadded(sequences)]
 
 
 def start_tokens(tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -24,42 +24,12 @@ LOGGING_MODULES = ("modeling_utils", "distributed.tensor_parallel")
 NAMED_TENSORS = 3
 """Tensors that a message names for each kind of fault."""
 MASK = re.compile(r"(^|\.)(attn|attention)\.(bias|masked_bias)$")
-"""What older versions of transformers stored beside the weights: the hub's GPT-Neos and GPT-Js have them."""
-
-
-def read_weights(
-    auto_class: Any, local: Checkpoint, may_lack: str = "", *, leftovers: bool = False, **options: Any
-) -> Model:
-    """Return the model of a checkpoint folder in fp32, all of its weights from there and in memory of its own.
-
-    Args:
-        auto_class: The class of transformers that knows which model the configuration means.
-        local: In folders of this machine.
-        may_lack: A pattern of names that need not be stored, '' for none.
-        leftovers: Whether the checkpoint may hold more than the model uses: a head, say.
-        options: For `from_pretrained`.
-
-    Raises:
-        ModelError: A tensor is missing, left over, of another shape or not finite, or a file is damaged.
-    """
-    model = _matched(auto_class, local, may_lack, leftovers, **options)
-    own_finite_weights(model, local)
-    return model
+"""Masks that older versions of transformers stored beside the weights: the hub's GPT-Neos and GPT-Js have them."""
 
 
 def check_weights(auto_class: Any, local: Checkpoint, may_lack: str = "", *, leftovers: bool = False) -> None:
-    """Refuse a checkpoint folder as `read_weights` would, from the headers of its files alone.
-
-    Args:
-        auto_class: As for `read_weights`.
-        local: As for `read_weights`.
-        may_lack: As for `read_weights`.
-        leftovers: As for `read_weights`.
-
-    Raises:
-        ModelError: As `read_weights`, but for what only the numbers themselves show.
-    """
-    _matched(auto_class, local, may_lack, leftovers, device_map="meta")
+    """Refuse a checkpoint folder as `matched_model` would, from the headers of its files alone."""
+    matched_model(auto_class, local, may_lack, leftovers=leftovers, device_map="meta")
 
 
 def own_finite_weights(model: torch.nn.Module, local: Checkpoint) -> None:
@@ -78,7 +48,21 @@ def own_finite_weights(model: torch.nn.Module, local: Checkpoint) -> None:
             )
 
 
-def _matched(auto_class: Any, local: Checkpoint, may_lack: str, leftovers: bool, **options: Any) -> Model:
+def matched_model(
+    auto_class: Any, local: Checkpoint, may_lack: str = "", *, leftovers: bool = False, **options: Any
+) -> Model:
+    """Return the model of a checkpoint folder in fp32, all of its weights from there.
+
+    Args:
+        auto_class: The class of transformers that knows which model the configuration means.
+        local: In folders of this machine.
+        may_lack: A pattern of names that need not be stored, '' for none.
+        leftovers: Whether the checkpoint may hold more than the model uses: a head, say.
+        options: For `from_pretrained`.
+
+    Raises:
+        ModelError: A tensor is missing, left over or of another shape, or a file is damaged.
+    """
     from transformers import AutoModelForCausalLM
 
     config = read_config(local)
@@ -137,10 +121,9 @@ def _errors_translated(local: Checkpoint) -> Iterator[None]:
 def _mismatches(account: dict[str, Any], may_lack: str, leftovers: bool) -> list[str]:
     missing = [name for name in account["missing_keys"] if not may_lack or not re.match(may_lack, name)]
     unused = [] if leftovers else account["unexpected_keys"]
-    shapes = [
-        f"{name} ({_dimensions(stored)} stored, {_dimensions(needed)} needed)"
-        for name, stored, needed in account["mismatched_keys"]
-    ]
+    shapes = []
+    for name, stored, needed in account["mismatched_keys"]:
+        shapes.append(f"{name} ({_dimensions(stored)} stored, {_dimensions(needed)} needed)")
     kinds = {"missing": missing, "not part of the model": unused, "of another shape": shapes}
     return [f"{kind}: {_first_names(names)}" for kind, names in kinds.items() if names]
 
@@ -157,20 +140,17 @@ def _dimensions(size: Iterable[int]) -> str:
 
 def _computed(model: Model, local: Checkpoint, unused: Iterable[str]) -> set[str]:
     """Return those of the unused names that every model computes for itself: masks and tables of positions."""
-    buffers = {name for name, _ in model.named_buffers()}
-    computed = {name for name in unused if buffers & {name, f"{model.base_model_prefix}.{name}"}}
-    masks = [name for name in unused if MASK.search(name)]
-    shapes = _stored_shapes(local) if masks else {}
-    # A bias that was learned has one dimension; a mask is queries by keys, or the one number that it masks with.
-    return computed | {name for name in masks if len(shapes.get(name, (1,))) in (0, 4)}
-
-
-def _stored_shapes(local: Checkpoint) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor in a checkpoint folder's files, by its name there."""
     from safetensors import safe_open
 
-    shapes: dict[str, tuple[int, ...]] = {}
+    buffers = {name for name, _ in model.named_buffers()}
+    computed = {name for name in unused if buffers & {name, f"{model.base_model_prefix}.{name}"}}
+    masks = {name for name in unused if MASK.search(name)}
+    if not masks:
+        return computed
     for file in Path(local.location).glob("*.safetensors"):
         with safe_open(file, framework="pt") as tensors:
-            shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
-    return shapes
+            for name in masks.intersection(tensors.keys()):
+                # A bias that was learned has one dimension; a mask is queries by keys, or the number it masks with.
+                if len(tensors.get_slice(name).get_shape()) in (0, 4):
+                    computed.add(name)
+    return computed

@@ -10,19 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
-from harness.models.tokenizing import token_lists
+from harness.models.tokenizing import token_lists, true_continuations
 from harness.toolkit.batches import room_after
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, train, train_and_yield
-from harness.toolkit.losses import (
-    Batch,
-    nll_loss,
-    token_distillation,
-    token_kl,
-    token_negative_entropy,
-    token_nll,
-)
+from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl, token_negative_entropy, token_nll
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
 from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
 
@@ -64,6 +57,7 @@ __all__ = [
     "tokenized",
     "train",
     "train_and_yield",
+    "true_continuations",
 ]
 
 _NEEDS_TRANSFORMERS = {

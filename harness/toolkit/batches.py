@@ -8,9 +8,9 @@ from harness.contracts import Model
 from harness.models.configurations import longest_context
 
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
-"""What the logits of one forward pass may weigh: with 50,000 tokens to choose from they outweigh all else."""
+"""The most that the logits of one forward pass may take: with a vocabulary of 50,000 they outweigh all else."""
 READ_TOKENS = {"cpu": 1024, "cuda": 1 << 20}
-"""Of one forward pass over texts: on a CPU what a layer makes of them stays in its caches."""
+"""In one forward pass over texts: on a CPU, what a layer computes then stays in the caches."""
 JUDGE_BYTES = 1 << 30
 """Judges that weigh less than this together stay loaded beside a model that is measured."""
 

@@ -90,11 +90,11 @@ def whole_cache(model: Model) -> Cache | None:
 
 def holds_all(cache: Cache, rows: int, tokens: int) -> bool:
     """Return whether every layer holds keys and values for all tokens of all rows."""
-    return all(
-        held is not None and held.ndim == 4 and (held.shape[0], held.shape[2]) == (rows, tokens)
-        for layer in cache.layers
-        for held in (layer.keys, layer.values)
-    )
+    for layer in cache.layers:
+        for held in (layer.keys, layer.values):
+            if held is None or held.ndim != 4 or (held.shape[0], held.shape[2]) != (rows, tokens):
+                return False
+    return True
 
 
 def joined(parts: Sequence[Prefilled]) -> Prefilled:
@@ -102,11 +102,12 @@ def joined(parts: Sequence[Prefilled]) -> Prefilled:
     caches = [part for part in parts if not isinstance(part, torch.Tensor)]
     if not caches:
         return torch.cat([part for part in parts if isinstance(part, torch.Tensor)])
-    for layer, *others in zip(*(cache.layers for cache in caches), strict=True) if len(caches) > 1 else ():
-        for name in ("keys", "values"):
-            setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *others)]))
-            for each in others:
-                setattr(each, name, None)
+    if len(caches) > 1:
+        for layer, *others in zip(*(cache.layers for cache in caches), strict=True):
+            for name in ("keys", "values"):
+                setattr(layer, name, torch.cat([getattr(each, name) for each in (layer, *others)]))
+                for each in others:
+                    setattr(each, name, None)
     return caches[0]
 
 
@@ -114,8 +115,4 @@ def bytes_per_token(source: Prefilled) -> int:
     """Return the bytes that one row needs for one token: in all layers, or for its number alone."""
     if isinstance(source, torch.Tensor):
         return source.element_size()
-    return sum(
-        layer.keys[0, :, 0].numel() * layer.keys.element_size()
-        + layer.values[0, :, 0].numel() * layer.values.element_size()
-        for layer in source.layers
-    )
+    return sum(layer.keys[0, :, 0].nbytes + layer.values[0, :, 0].nbytes for layer in source.layers)

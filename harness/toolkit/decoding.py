@@ -10,7 +10,6 @@ Tensor letters: N sequences, R generated rows, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,12 +19,13 @@ from harness.contracts import Model, Sequences
 from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
 from harness.toolkit.cache import Prefilled, bytes_per_token, joined
 from harness.toolkit.precision import LogitPrecision
-from harness.toolkit.stepping import Stepper, is_cache_exact, prefill, stepper
+from harness.toolkit.stepping import is_cache_exact, prefill, stepper
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
-"""Of keys and values that are generated from at once."""
+"""Keys and values that are generated from at once."""
 FEWEST_ROWS = 16
-"""That are generated at once, whatever they weigh: each step reads all weights, and rounds otherwise for fewer."""
+"""At least so many are generated at once, whatever they weigh: each step reads all weights, and fewer rows round
+differently."""
 SEQUENCES_AT_ONCE = 64
 
 
@@ -75,7 +75,7 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
         prefixes: For each sequence the prefix lengths, in tokens, all >= 1.
 
     Raises:
-        TrialError: The model cannot read the sequences, is no causal LM, or its logits are NaN.
+        TrialError: The model cannot read the sequences, is not a causal LM, or its logits are NaN.
     """
     device = next(model.parameters()).device
     longest = sequences.lengths_N == sequences.lengths_N.max()
@@ -85,9 +85,9 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
     next_NT = torch.full_like(sequences.tokens_NT, sequences.tokens_NT.shape[1])
     rows: dict[tuple[int, int], torch.Tensor] = {}
     near_ties = 0
-    for length, members in _groups(sequences, vocabulary_of(model), device):
+    for length, members in _by_length(sequences, vocabulary_of(model), device):
         tokens = sequences.tokens_NT[members, :length].to(device)
-        choice, source, precision, close = _read(model, tokens, is_cached)
+        choice, source, precision, close = _read_whole(model, tokens, is_cached)
         predicted_NT[members, 1:length] = choice.cpu()
         near_ties += close
         next_NT[members, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), next_NT.shape[1])
@@ -107,7 +107,7 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
     return Continuations(sequences, predicted_NT, near_ties, precision.near_tie_limit, rows, next_NT)
 
 
-def _read(
+def _read_whole(
     model: Model, tokens_BT: torch.Tensor, is_cached: bool
 ) -> tuple[torch.Tensor, Prefilled, LogitPrecision, int]:
     """Return the greedy choices after each token but the last, what is continued, and the choices' near ties."""
@@ -115,7 +115,7 @@ def _read(
     for part in tokens_BT.split(read_at_once(tokens_BT.shape[1], tokens_BT.device)):
         logits, source = prefill(model, part, is_cached)
         precision = LogitPrecision.of(model, logits)
-        choice, close = _greedy(logits[:, :-1], precision)
+        choice, close = _likeliest_tokens(logits[:, :-1], precision)
         choices.append(choice)
         sources.append(source)
         near_ties += close
@@ -136,17 +136,15 @@ def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) 
     return mismatches.flip(1).cummin(dim=1).values.flip(1)
 
 
-def _groups(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
-    by_length: dict[int, list[int]] = defaultdict(list)
-    for index, length in enumerate(sequences.lengths_N.tolist()):
-        by_length[length].append(index)
-    for length in sorted(by_length):
+def _by_length(sequences: Sequences, vocabulary: int, device: torch.device) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield a length, and some of the sequences that have it: as many as are read at once."""
+    for length in sequences.lengths_N.unique().tolist():
         at_once = rows_at_once(vocabulary, length, device, most=SEQUENCES_AT_ONCE)
-        for members in torch.tensor(by_length[length]).split(at_once):
+        for members in (sequences.lengths_N == length).nonzero()[:, 0].split(at_once):
             yield length, members
 
 
-def _greedy(logits: torch.Tensor, precision: LogitPrecision) -> tuple[torch.Tensor, int]:
+def _likeliest_tokens(logits: torch.Tensor, precision: LogitPrecision) -> tuple[torch.Tensor, int]:
     """Return the likeliest tokens, of equal ones the first, and how many are near ties; the logits are used up."""
     limit = precision.near_tie(logits)
     best = logits.max(dim=-1)
@@ -163,35 +161,23 @@ def _continue(
     precision: LogitPrecision,
 ) -> tuple[list[torch.Tensor], int]:
     """Generate to the end from each (mismatch position, row) of a forward pass; sorted by position."""
-    length = tokens_BT.shape[1]
-    at_once = continued_at_once(source, length, tokens_BT.device)
+    length, device = tokens_BT.shape[1], tokens_BT.device
+    at_once = continued_at_once(source, length, device)
     done: list[torch.Tensor] = []
     near_ties = 0
     for start in range(0, len(wanted), at_once):
-        part = wanted[start : start + at_once]
-        positions = torch.tensor([position for position, _ in part])
-        sources = torch.tensor([row for _, row in part], device=tokens_BT.device)
+        positions, sources = torch.tensor(wanted[start : start + at_once]).T.contiguous()
+        first, at, sources = int(positions[0]), positions.to(device), sources.to(device)
         rows_RT = tokens_BT[sources]
-        index = torch.arange(len(part), device=tokens_BT.device)
-        rows_RT[index, positions.to(index)] = choice_BS[sources, positions.to(index) - 1]
-        near_ties += _fill(
-            stepper(model, source, len(part), length, part[0][0]), rows_RT, positions, sources, precision
-        )
+        rows_RT[torch.arange(len(at), device=device), at] = choice_BS[sources, at - 1]
+        rows, live = stepper(model, source, len(at), length, first), 0
+        for step in range(first, length - 1):
+            joining = int(torch.searchsorted(positions, step, right=True))
+            if joining > live:
+                rows.join(sources[live:joining])
+                live = joining
+            rows_RT[:live, step + 1], close = _likeliest_tokens(rows.step(rows_RT[:live, step]), precision)
+            near_ties += close
+        del rows  # Else they would lie beside the next part's.
         done += list(rows_RT.cpu())
     return done, near_ties
-
-
-def _fill(
-    rows: Stepper, rows_RT: torch.Tensor, positions: torch.Tensor, sources: torch.Tensor, precision: LogitPrecision
-) -> int:
-    """Write each row's greedy tokens after its position; rows come in the order of their positions."""
-    length, first = rows_RT.shape[1], int(positions[0])
-    live = near_ties = 0
-    for step in range(first, length - 1):
-        joined = int(torch.searchsorted(positions, step, right=True))
-        if joined > live:
-            rows.join(sources[live:joined])
-            live = joined
-        rows_RT[:live, step + 1], close = _greedy(rows.step(rows_RT[:live, step]), precision)
-        near_ties += close
-    return near_ties

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -27,17 +27,10 @@ from harness.toolkit.losses import Batch
 
 Loss = Callable[[Model, Batch, Batch], torch.Tensor]
 """(model, forget, retain) to this micro-batch's share of the loss. Without retain data `retain` is empty."""
-
-
 Parts = tuple[Batch, Batch]
 """A micro-batch of the forget set, and one of the retain data."""
-
-
-class Select(Protocol):
-    """Chooses the blocks that an epoch trains, from one random global batch."""
-
-    def __call__(self, model: Model, batches: Sequence[Batch]) -> tuple[Sequence[Block], dict[str, Json]]:
-        """Return the blocks and notes about the choice; `batches` are the global batch's micro-batches."""
+Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
+"""(model, micro-batches of one random global batch) to the blocks that an epoch trains, and notes about the choice."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ def train(
     changed: set[str] = set()
     selected: list[Json] = []
     yield Epoch(0, {}, () if select else None)
-    adapters = LowRankAdapters(model, training.lora, _seed(task.seed, 0, 3)) if training.lora else None
+    adapters = LowRankAdapters(model, training.lora, _epoch_seed(task.seed, 0, 3)) if training.lora else None
     engine = None if select else engine_for(task.engine, adapters.model if adapters else model, training)
     try:
         for number in range(1, epochs + 1):
@@ -180,15 +173,12 @@ def _one_epoch(
     for start in range(0, len(order), task.training.global_batch):
         rows = order[start : start + task.training.global_batch]
         forget_parts = micro_batches(task.forget, rows, task.training, device, engine.workers)
-        retain_parts = (
-            micro_batches(task.retain, retain[start : start + len(rows)], task.training, device, engine.workers)
-            if task.retain is not None
-            else [_EMPTY] * len(forget_parts)
-        )
-        value = 0.0
-        for (forget_part, retain_part), weight in _of_worker(
-            list(zip(forget_parts, retain_parts, strict=True)), engine
-        ):
+        retain_parts = [_EMPTY] * len(forget_parts)
+        if task.retain is not None:
+            retain_rows = retain[start : start + len(rows)]
+            retain_parts = micro_batches(task.retain, retain_rows, task.training, device, engine.workers)
+        value, parts = 0.0, list(zip(forget_parts, retain_parts, strict=True))
+        for (forget_part, retain_part), weight in _of_worker(parts, engine):
             with engine.forward(), _only_running(engine.model, *frozen):
                 share = loss(engine.model, forget_part, retain_part) * weight
             value += engine.backward(share)
@@ -235,10 +225,10 @@ def micro_batches(
 
 
 def _generator(seed: int, epoch: int, purpose: int) -> torch.Generator:
-    return torch.Generator().manual_seed(_seed(seed, epoch, purpose))
+    return torch.Generator().manual_seed(_epoch_seed(seed, epoch, purpose))
 
 
-def _seed(seed: int, epoch: int, purpose: int) -> int:
+def _epoch_seed(seed: int, epoch: int, purpose: int) -> int:
     return (seed * 1_000_003 + epoch) * 7 + purpose
 
 

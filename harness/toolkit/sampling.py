@@ -15,21 +15,16 @@ from harness.toolkit.cache import bytes_per_token, joined
 from harness.toolkit.stepping import is_cache_exact, prefill, stepper
 
 ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}
-"""Of a small model more are no faster on a CPU, and their memory is most of what a worker needs."""
+"""For a small model, more rows are no faster on a CPU, and their memory is most of what a worker needs."""
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
-"""What the keys and values of the rows that are written at once may weigh."""
+"""The most that keys and values of the rows written at once may take."""
 FIRST_GUESS = 128
-"""The nucleus is looked for among so many tokens first: sorting a whole vocabulary costs more than a step."""
+"""The nucleus is first sought among so many tokens: sorting a whole vocabulary costs more than a step."""
 
 
 @torch.inference_mode()
 def sample(
-    model: Model,
-    prompts_NT: torch.Tensor,
-    new_tokens: int,
-    seed: int,
-    top_p: float = 0.95,
-    top_k: int | None = None,
+    model: Model, prompts_NT: torch.Tensor, new_tokens: int, seed: int, top_p: float = 0.95, top_k: int | None = None
 ) -> torch.Tensor:
     """Return `new_tokens` sampled tokens after each prompt, N x new_tokens; end of text is an ordinary token.
 
@@ -42,7 +37,7 @@ def sample(
         top_k: Keep only so many most likely tokens before that; None keeps all.
 
     Raises:
-        TrialError: The model cannot read so many tokens, is no causal LM, or its logits are NaN.
+        TrialError: The model cannot read so many tokens, is not a causal LM, or its logits are NaN.
     """
     draws = uniforms(len(prompts_NT), new_tokens, seed)
     device = next(model.parameters()).device

@@ -24,7 +24,7 @@ from harness.toolkit.device import computing_device
 from harness.toolkit.losses import token_nll
 
 SCORED_ROWS = 32
-"""In one forward pass, at most."""
+"""Rows in one forward pass, at most."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class CausalJudge:
         Args:
             prompts: What stands before each text.
             texts: As many.
-            names: As of `token_lists`.
+            names: See `token_lists`.
         """
         read = (token_lists(self._tokenizer, each, starts=False, names=names) for each in (prompts, texts))
         pairs = [([*self._start, *prompt], text) for prompt, text in zip(*read, strict=True)]

@@ -1,6 +1,6 @@
 """Stepping: one more token for many rows at once, of any causal LM, and faster of a GPT-Neo.
 
-Whether a model may be continued from a key-value cache at all is found out by trying, on its own texts.
+Whether a model can be continued from a key-value cache is tried on its own texts.
 
 All live rows hold the same number of tokens (`harness.toolkit.cache` says why). A row joins by copying
 the first tokens of a row that a forward pass over whole sequences has cached; where there is no such
@@ -26,12 +26,9 @@ from harness.toolkit.precision import LogitPrecision
 
 _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
-"""More than one, since a mask or a position may fit a single row by chance."""
-_UNFIT = (
-    *(AssertionError, AttributeError, IndexError, KeyError),
-    *(NotImplementedError, RuntimeError, TypeError, ValueError),
-)
-"""What a model raises that cannot take what it was given. Memory that ran out is another matter."""
+"""More than one, since a mask or a position may suit a single row by chance."""
+_UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a model raises if it cannot take its input. Running out of memory is another matter."""
 
 
 class Stepper(Protocol):
@@ -167,7 +164,7 @@ def _plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
     most = longest_context(model.config)
     # A table of positions ends there; on a GPU, reading beyond it would break the process.
     if length > most and not reads_beyond(model.config):
-        raise TrialError(f"{name} has {most} positions, so that it cannot read {length} tokens: take shorter texts.")
+        raise TrialError(f"{name} has {most} positions, so it cannot read {length} tokens: take shorter texts.")
     try:
         logits, _ = prefill(model, tokens, is_cached=False)
     except torch.OutOfMemoryError:
@@ -178,7 +175,7 @@ def _plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
             f"({type(error).__name__})."
         ) from error
     if logits.isnan().any():
-        raise TrialError(f"the logits of {name} hold NaN, so that it has no greedy choice: erase it less.")
+        raise TrialError(f"the logits of {name} hold NaN, so it has no greedy choice: erase it less.")
     return logits
 
 
@@ -189,7 +186,7 @@ def _refuse_reading_ahead(model: Model, tokens: torch.Tensor, plain: torch.Tenso
     if not precision.agree(alone[:, -1], plain[:, half - 1], slack=2.0):
         raise TrialError(
             f"the logits of {type(model).__name__} after {half} tokens depend on what follows them, up to "
-            f"{tokens.shape[1]} tokens: it is no causal LM at this length, and has no continuations to measure."
+            f"{tokens.shape[1]} tokens: it is not a causal LM at this length, and has no continuations to measure."
         )
 
 

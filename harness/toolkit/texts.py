@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 import torch
 
 from harness.contracts import Sequences
-from harness.models.tokenizing import token_lists
+from harness.models.tokenizing import token_lists, unpadded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def decoded(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]], *, special: bool = False) -> list[str]:
-    """Return each row as text, spaces as they are; special tokens are left out unless `special`."""
-    return list(tokenizer.batch_decode(list(rows), skip_special_tokens=not special, clean_up_tokenization_spaces=False))
+def decoded(
+    tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]], *, special: bool = False, clean: bool = False
+) -> list[str]:
+    """Return each row as text, with its special tokens if `special`, and its spaces as they are unless `clean`."""
+    texts = tokenizer.batch_decode(list(rows), skip_special_tokens=not special, clean_up_tokenization_spaces=False)
+    return [cleaned(text) for text in texts] if clean else list(texts)
 
 
 def cleaned(text: str) -> str:
@@ -71,16 +74,14 @@ def retokenized(tokenizer: PreTrainedTokenizerBase, sequences: Sequences) -> Seq
     hold a part of a character, and spaces that `cleaned` takes away.
     """
     end = tokenizer.eos_token_id
-    lengths = sequences.lengths_N.tolist()
-    rows = [row[:length] for row, length in zip(sequences.tokens_NT.tolist(), lengths, strict=True)]
-    texts = [cleaned(text) for text in decoded(tokenizer, rows, special=True)]
-    cut = [row[:length] for row, length in zip(tokenized(tokenizer, texts), lengths, strict=True)]
-    if end is not None:
-        cut = [[end] * (length - len(row)) + row for row, length in zip(cut, lengths, strict=True)]
-    tokens_NT = torch.zeros_like(sequences.tokens_NT)
-    for index, row in enumerate(cut):
+    texts = decoded(tokenizer, unpadded(sequences), special=True, clean=True)
+    tokens_NT, lengths_N = torch.zeros_like(sequences.tokens_NT), sequences.lengths_N.clone()
+    for index, read in enumerate(tokenized(tokenizer, texts)):
+        length = int(sequences.lengths_N[index])
+        padding = [] if end is None else [end] * (length - len(read))
+        row = padding + read[:length]
         tokens_NT[index, : len(row)] = torch.tensor(row)
-    lengths_N = torch.tensor([len(row) for row in cut])
+        lengths_N[index] = len(row)
     return replace(sequences, tokens_NT=tokens_NT, lengths_N=lengths_N, digest=f"{sequences.digest}, tokenised again")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 SCARCE = frozenset({"cuda"})
-"""Kinds of device whose memory is spared. The CPU's is where parked tensors go: there, nothing would be won."""
+"""Kinds of device whose memory is saved. Parked tensors go to the CPU's, where nothing would be gained."""
 
 
 class Parking:
@@ -47,7 +47,7 @@ class Parking:
             storage.copy_(values)
 
     def forget(self) -> None:
-        """Let go of what is away: nobody will want it again."""
+        """Drop what is away: it is not needed again."""
         self._away.clear()
 
 

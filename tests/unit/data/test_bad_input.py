@@ -235,7 +235,9 @@ def test_compressed_lines_are_read_and_damage_is_named(tokenizer, tmp_path):
     found = load_forget(source, tokenizer, VOCABULARY)
     assert tokenizer.batch_decode(found.tokens_NT) == ["text number 7", "text number 8"]
     file.write_bytes(gzip.compress(lines)[:-9])
-    assert f"{file} is no whole gzip file (EOFError)" in refused(lambda: load_forget(source, tokenizer, VOCABULARY))
+    assert f"{file} is not a complete gzip file (EOFError)" in refused(
+        lambda: load_forget(source, tokenizer, VOCABULARY)
+    )
 
 
 def test_other_formats_of_data_sets_are_refused(tmp_path):
@@ -332,7 +334,7 @@ def test_a_pipe_in_a_checkpoint_folder(checkpoint, tmp_path):
     checkpoint({})
     (tmp_path / "model" / "merges.txt").unlink(missing_ok=True)
     os.mkfifo(tmp_path / "model" / "merges.txt")
-    assert "holds what is no file: merges.txt" in refused(lambda: resolve_model(str(tmp_path / "model")))
+    assert "has entries that are not files: merges.txt" in refused(lambda: resolve_model(str(tmp_path / "model")))
 
 
 CONTROLS = "a\x1b[31mb\rc\u202ed\x07\x9b\ud800\u2028e"

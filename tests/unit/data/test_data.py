@@ -70,7 +70,7 @@ def test_every_unusable_line_is_named_at_once(tokenizer, jsonl):
         f"{source.path} has 6 unusable rows: line 2 is empty; line 3 is not UTF-8 (byte 1); "
         "line 4 is not valid JSON (Unterminated string starting at column 10); "
         "line 5 has no field 'text' (it has body); line 6 has a 'text' that is not text; and 1 more. "
-        'Each line must be {"text": ...} of at least 4 tokens (prefix_tokens + 1): mend or remove what is not.'
+        'Each line must be {"text": ...} of at least 4 tokens (prefix_tokens + 1): repair or remove the others.'
     )
 
 
@@ -84,7 +84,7 @@ def test_a_text_that_is_only_a_prefix_is_refused(tokenizer, jsonl):
     [
         (b"[1]", 'line 1 is not an object {"text": ...}'),
         (b'{"text": null}', "line 1 has a 'text' that is not text"),
-        (b'{"text": "\\ud800 half"}', "line 1 has a 'text' with half of a surrogate pair, which is no character"),
+        (b'{"text": "\\ud800 half"}', "line 1 has a 'text' with half of a surrogate pair, which is not a character"),
         (b"[" * 100_000, "line 1 is not JSON that can be read (too deep, or a number too long)"),
         (b"1" * 5_000, "line 1 is not JSON that can be read (too deep, or a number too long)"),
         (b'{"' + SECRET.encode() + b'": 1}', "line 1 has no field 'text'. "),
@@ -123,7 +123,7 @@ def test_missing_files_name_the_nearest(tokenizer, jsonl, tmp_path):
     folder = Source(source="jsonl", path=str(tmp_path))
     assert "is a folder, and a file" in refusal(lambda: load_forget(folder, tokenizer, VOCABULARY))
     nowhere = Source(source="npy", path=str(tmp_path / "none" / "ids.npy"))
-    assert f"nor a folder {tmp_path / 'none'}" in refusal(lambda: load_forget(nowhere, tokenizer, VOCABULARY))
+    assert f"nor its folder {tmp_path / 'none'}" in refusal(lambda: load_forget(nowhere, tokenizer, VOCABULARY))
 
 
 def test_a_tokenizer_of_another_model_is_noticed(tokenizer, jsonl):

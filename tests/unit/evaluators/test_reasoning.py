@@ -270,8 +270,8 @@ def test_parquet_of_the_hub_is_read(tmp_path):
     [
         ("piqa", "other.txt", "", "looked for piqa.jsonl, piqa_dev.jsonl, piqa.parquet, piqa/piqa.jsonl"),
         ("piqa", "piqa.jsonl", "", "holds no row"),
-        ("piqa", "piqa.jsonl", "{not json", "line 1: is no JSON"),
-        ("piqa", "piqa.jsonl", "[1]", "line 1: is no JSON object"),
+        ("piqa", "piqa.jsonl", "{not json", "line 1: is not JSON"),
+        ("piqa", "piqa.jsonl", "[1]", "line 1: is not a JSON object"),
         ("piqa", "piqa.jsonl", json.dumps({"goal": "g", "label": 1}), "row 1: lacks sol1, sol2. A row of piqa holds"),
         ("copa", "copa.jsonl", json.dumps({**ROWS["copa"][0], "label": -1}), "its label is -1; allowed are 0, 1"),
         ("winogrande", "winogrande.jsonl", json.dumps({**ROWS["winogrande"][0], "answer": ""}), "are '1', '2'"),
@@ -291,7 +291,7 @@ def test_labels_and_rows_must_be_as_many(tmp_path):
     (tmp_path / "piqa_dev_labels.lst").write_text("0\n1\n")
     with pytest.raises(DataError, match="has 2 labels for the 1 rows"):
         question_digests(["piqa"], tmp_path)
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         question_digests(["piqa"], tmp_path / "nowhere")
 
 

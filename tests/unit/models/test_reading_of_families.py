@@ -260,7 +260,7 @@ def test_texts_that_are_too_long_are_refused_by_a_sentence(name, make_sequences)
     model = make(name, **settings)
     fits, longer = (make_sequences(torch.randint(1, 60, (2, length)).tolist()) for length in (most, most + 1))
     greedy_continuations(model, fits, [[2]] * 2)
-    with pytest.raises(TrialError, match=f"has {most} positions, so that it cannot read {most + 1} tokens"):
+    with pytest.raises(TrialError, match=f"has {most} positions, so it cannot read {most + 1} tokens"):
         greedy_continuations(model, longer, [[2]] * 2)
 
 

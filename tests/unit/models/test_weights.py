@@ -130,7 +130,7 @@ def test_a_sharded_checkpoint_that_is_not_whole_is_refused(check, sharded, damag
     else:
         index.write_text("{" if damage.startswith("garbage") else "{}")
     reasons = {"gone": f"lacks {shard.name}", "not listed": f"missing: {lost}", "no list": f"lacks {index.name}"}
-    reason = reasons.get(damage, "is no index of weights")
+    reason = reasons.get(damage, "is not an index of weights")
     found = check(models=f"[{sharded}]")
     assert list(found) == ["models.0"]
     assert reason in found["models.0"]

@@ -226,7 +226,7 @@ def test_definitions_are_never_mixed(check):
         ("{tasks: []}", "reasoning", "tasks is []: name at least one"),
         ("{tasks: [piqa, piqa]}", "reasoning", "and each only once"),
         ("{limit: 0}", "reasoning.limit", "at least 1"),
-        ("{tasks_path: NOWHERE}", "reasoning", "NOWHERE is no folder."),
+        ("{tasks_path: NOWHERE}", "reasoning", "NOWHERE is not a folder."),
         ("{tasks_path: FOLDER}", "reasoning", "the task 'arc_easy' has no file in FOLDER: looked for arc_easy.jsonl, "),
         ("{tasks_path: FOLDER, tasks: [piqa]}", "reasoning", "row 1: its label is None; allowed are 0, 1."),
     ],

@@ -69,7 +69,7 @@ def test_all_faults_of_substance_are_reported_together(check, tmp_path):
         "seeds.1": "0 is already in the list",
         "data.forget": "none.jsonl. Looked for a file with one",
         "methods.kl_divergence": "needs retain data, and the sweep has none: add data.retain",
-        "evaluators.reasoning": "NOTHING is no folder.",
+        "evaluators.reasoning": "NOTHING is not a folder.",
         "judges.similarity": "'NOBODY' is not a folder",
         "ranking.at.emsos": "no row of this sweep is called 'emsos'. Did you mean 'emso'? Known: emso, kl_divergence.",
         "ranking.at.emso": "3 is not among the strengths of 'emso': 1, 2.",

@@ -237,7 +237,7 @@ def test_a_model_that_reads_ahead_is_refused(make_sequences):
     torch.manual_seed(0)
     config = families.BertConfig(vocab_size=VOCABULARY, initializer_range=0.3, **SIZES)
     sequences = make_sequences(torch.randint(1, VOCABULARY, (2, TOKENS)).tolist())
-    with pytest.raises(TrialError, match="no causal LM"):
+    with pytest.raises(TrialError, match="not a causal LM"):
         greedy_continuations(families.BertLMHeadModel(config).eval(), sequences, [[4]] * 2)
     config.is_decoder = True
     greedy_continuations(families.BertLMHeadModel(config).eval(), sequences, [[4]] * 2)
