@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from harness.contracts import Evaluator, Method, Number
 from harness.drafting.file_templates import flow
 from harness.errors import PluginError
-from harness.planning.grid import default_strength
-from harness.planning.tuning import declared_space
-from harness.plugins import EVALUATORS, METHODS
+from harness.plugins import EVALUATORS, METHODS, declared_space, default_strength
 from harness.search_space import Choice, LogUniform
 from harness.specs import HOLDOUT
 

@@ -12,6 +12,7 @@ from harness.planning.schema import Collapse
 from harness.planning.texts import ROLES, Texts
 from harness.planning.validation import Checking, validated
 from harness.plugins import EVALUATORS
+from harness.specs import CollapseBounds
 
 READ: Mapping[MoreTexts, str] = {
     "holdout": "texts of the forget set's kind that the model never saw",
@@ -52,8 +53,8 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
         earlier[name] = evaluator
         yield from (Fault(f"evaluators.{name}", reason) for reason in group_faults(evaluator))
     reported = _reported(evaluators.values())
-    for bounded in collapse.model_fields_set:
-        if bounded not in reported:
+    for bounded in CollapseBounds.__dataclass_fields__:
+        if bounded in collapse.model_fields_set and bounded not in reported:
             reason = f"no evaluator of this sweep reports '{bounded}'. Reported: {', '.join(reported)}."
             yield Fault(f"collapse.{bounded}", reason)
 

@@ -7,16 +7,16 @@ import inspect
 import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache, reduce
+from functools import reduce
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 from annotated_types import DocInfo, Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from harness.base.paths import path_of
 from harness.errors import MOST_LISTED, DataError, Fault, unknown
-from harness.plugins import settings_adapter
+from harness.plugins import fields_of, settings_adapter
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -80,8 +80,9 @@ def validated(settings_type: type[S], given: object, path: str) -> Checking[S | 
     """
     try:
         # As JSON, since only there a strict check takes a mapping for a dataclass and a list for a tuple.
-        settings: S = _adapter(cast(Any, settings_type)).validate_json(json.dumps(given), strict=True)
-        return settings
+        of = cast(type[Any], settings_type)
+        adapter: TypeAdapter[S] = settings_adapter(of) if hasattr(of, "__dataclass_fields__") else TypeAdapter(of)
+        return adapter.validate_json(json.dumps(given), strict=True)
     except ValidationError as error:
         findings = error.errors(include_url=False)
         for finding in findings[:MOST_LISTED]:
@@ -92,16 +93,6 @@ def validated(settings_type: type[S], given: object, path: str) -> Checking[S | 
     except ValueError as error:
         yield Fault(path or WHOLE_FILE, str(error))
     return None
-
-
-def plain_settings(settings: object) -> dict[str, Any]:
-    """Return a plugin's settings as plain data, those left at their defaults too."""
-    return dict(_adapter(cast(Any, type(settings))).dump_python(settings, mode="json"))
-
-
-@cache
-def _adapter(settings_type: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(settings_type) if issubclass(settings_type, BaseModel) else settings_adapter(settings_type)
 
 
 def _location(kind: str, loc: Location, given: Any) -> Location:
@@ -192,14 +183,6 @@ def quoted(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "a list" if value else "an empty list"
     return MAPPING if isinstance(value, dict) else str(value)
-
-
-def fields_of(hint: Any) -> dict[str, Any]:
-    """Return the settings of a dataclass or pydantic model, name to type."""
-    is_model = issubclass(hint, BaseModel)
-    names = hint.model_fields if is_model else [field.name for field in dataclasses.fields(hint)]
-    hints = get_type_hints(hint, include_extras=True)
-    return {name: hints[name] for name in names}
 
 
 def _hint_at(hint: Any, location: Iterable[int | str]) -> Any:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from harness.base.digests import digest_of
 from harness.contracts import Json
 from harness.execution.ray_settings import set_ray_environment
-from harness.planning.studies import bisected_settings, dimensions_tried, is_bisected, untried_settings
 from harness.plans import StudySpec, Target
 from harness.records.record import Candidate
 from harness.records.studies import reaching_probes
+from harness.records.tuned import bisected_settings, dimensions_tried, is_bisected, untried_settings
 from harness.search_space import Choice, Dimension
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import product
 
 from harness.contracts import Json, Number
-from harness.planning.trials import identified
 from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate
@@ -66,7 +65,7 @@ def _of_targets(study: StudyResults, seed: int) -> list[TrialSpec]:
             spec = study.spec.trial_with(result.chosen.candidate.settings, (strength,))
             searched = {n: v for n, v in result.chosen.candidate.settings.items() if n != spec.strength_name}
             spec = replace(spec, seed=seed, targets={str(result.target): strength}, searched=searched)
-            trials.append(identified(spec, is_cumulative=study.spec.is_cumulative))
+            trials.append(spec.identified(is_cumulative=study.spec.is_cumulative))
     return trials
 
 
