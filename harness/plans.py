@@ -22,8 +22,8 @@ as much as the table."""
 class Compare:
     """The axes of the matched comparison, as names of metrics."""
 
-    utility: tuple[str, ...] = ("perplexity",)
-    erasure: tuple[str, ...] = ("ma", "el_3")
+    utility: tuple[str, ...] = (PROBED_UTILITY,)
+    erasure: tuple[str, ...] = (PROBED_ERASURE, "el_3")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class StudySpec(PlainData):
     defaults: Mapping[str, Json]
     """A value for each dimension of the space: the first candidate's."""
     is_cumulative: bool
-    """Of the strength: a candidate walks up to its range's end and is probed at each whole step."""
+    """Of the strength: a candidate is raised to its range's end and probed at each whole step."""
     is_trained: bool
     """Whether erasing takes optimiser steps."""
     search: Literal["optuna", "random"]

@@ -57,7 +57,7 @@ def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTempl
         return []
     templates: list[TrialTemplate] = []
     for key, block in methods.items():
-        templates += yield from _row(key, dict(block))
+        templates += yield from _row_templates(key, dict(block))
     return templates
 
 
@@ -68,7 +68,7 @@ def size_faults(templates: Sequence[TrialTemplate], models: int, seeds: int) -> 
         yield Fault("methods", f"{asked}. {_TOO_MANY}")
 
 
-def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
+def _row_templates(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
     path = f"methods.{key}"
     if key in REFERENCE_ROWS or not re.fullmatch(NAME.strip("^$"), key):
         reason = "is the name of a row that every sweep has" if key in REFERENCE_ROWS else "cannot name a row"
@@ -92,7 +92,7 @@ def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
     variants: dict[str, list[Settings]] = {}
     for _, instance in (yield from _combinations(plugin, block, path)):
         settings = plain_settings(instance)
-        variants.setdefault(_named(settings, _axes(block, strength.field)), []).append(settings)
+        variants.setdefault(_named_values(settings, _variant_axes(block, strength.field)), []).append(settings)
     tried = {settings[strength.field] for members in variants.values() for settings in members}
     if tried == {strength.off} and trainings:
         reason = f"{strength.off:g} alone erases nothing, and the original is measured in every sweep. "
@@ -148,7 +148,7 @@ def _combinations(settings_type: type[S], block: Settings, path: str) -> Checkin
     return combinations
 
 
-def _axes(block: Settings, strength: str = "") -> list[str]:
+def _variant_axes(block: Settings, strength: str = "") -> list[str]:
     """Return the settings with several values, which set a row's variants apart."""
     return [name for name, value in block.items() if isinstance(value, list) and len(value) > 1 and name != strength]
 
@@ -182,7 +182,7 @@ def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
         yield from validated(TrainingSettings, block, path)
         return {}
     block = flat(block)
-    if "micro_batch" in _axes(block):
+    if "micro_batch" in _variant_axes(block):
         reason = "decides how much memory a step takes, and no number: give one value, no list."
         yield Fault(f"{path}.micro_batch", reason)
     trainings: dict[str, Settings] = {}
@@ -192,11 +192,11 @@ def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
         for name, value in given.items():
             if isinstance(value, dict):
                 named[name] = " ".join(f"{key} {value[key]}" for key in value)
-        trainings[_named(named, _axes(block))] = settings
+        trainings[_named_values(named, _variant_axes(block))] = settings
     return trainings
 
 
-def _named(settings: Settings, axes: Iterable[str]) -> str:
+def _named_values(settings: Settings, axes: Iterable[str]) -> str:
     """Return the settings that set a variant apart, as the file writes them: `k=4,early_stop=null`."""
     named = []
     for name in axes:

@@ -1,4 +1,4 @@
-"""A sweep file to a plan, in two stages: what the file says, against its schema; then what only the world can tell."""
+"""A sweep file to a plan, in two stages: the file against its schema; then what files, models and plugins say."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
         for model, original in zip(models, originals, strict=True):
             for searched in checked.studies:
                 studies.append(study_of(sweep, tune, searched, model, texts[model.path], original))
-    trials, studies = _or_refuse(file, _chosen(trials, studies, only))
+    trials, studies = _or_refuse(file, _only_chosen(trials, studies, only))
     return Plan(
         sweep=name,
         question=file.question,
@@ -131,7 +131,7 @@ def check_form(file: SweepFile) -> CheckedSweep:
     Raises:
         ConfigError: With every fault of form.
     """
-    return _or_refuse(file, _form(file.settings))
+    return _or_refuse(file, _formed_sweep(file.settings))
 
 
 def _or_refuse(file: SweepFile, checking: Checking[T | None]) -> T:
@@ -141,7 +141,7 @@ def _or_refuse(file: SweepFile, checking: Checking[T | None]) -> T:
     return value
 
 
-def _form(settings: Mapping[str, Any]) -> Checking[CheckedSweep | None]:
+def _formed_sweep(settings: Mapping[str, Any]) -> Checking[CheckedSweep | None]:
     """Return what is sound; None where the sweep's own settings are not."""
     sweep = yield from validated(Sweep, settings, "")
     blocks: dict[str, dict[str, dict[str, Any]]] = {"methods": {}, "evaluators": {}}
@@ -193,7 +193,7 @@ def _substance(
     return ranked_at, controls, models, judges, texts
 
 
-def _chosen(
+def _only_chosen(
     trials: Sequence[TrialSpec], studies: Sequence[StudySpec], only: Sequence[str]
 ) -> Checking[tuple[list[TrialSpec], list[StudySpec]]]:
     """Return the trials and studies that every key of `--only` allows; of one key, any of its values.

@@ -24,7 +24,7 @@ from harness.contracts import Count, NonNegative, Positive, PositiveCount, Train
 from harness.data.paths import SOURCE_SETTINGS
 from harness.errors import unknown
 from harness.planning.validation import Place, Strict, quoted
-from harness.plans import Compare
+from harness.plans import PROBED_UTILITY, Compare
 from harness.specs import RETRAINED, CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -308,7 +308,7 @@ class Tune(Strict):
     erasure: Annotated[dict[str, Targets], MinLen(1), doc("a mapping of a metric to what it is to reach")] = Field(
         description="how far to erase?", examples=["erasure: {ma: [0.9, 0.75, retrained]}"]
     )
-    utility: str = "perplexity"
+    utility: str = PROBED_UTILITY
     search: Literal["optuna", "random"] = "optuna"
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """By row: what is searched besides, or instead of, what its method declares."""

@@ -195,11 +195,14 @@ def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
 def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
     """Return the trial that a template asks for, of the model and with the seed of `original`."""
     plugin = template.plugin
+    apart = template.variant.removeprefix(template.method)
+    # In tables: `EMSO`, `EMSO (k=4)`, `EMSO (wide)`.
+    label = f"{plugin.label} {apart if apart.startswith('(') or not apart else f'({template.variant})'}".strip()
     spec = replace(
         original,
         variant=template.variant,
         method=template.method,
-        label=_label(template),
+        label=label,
         reference=plugin.reference,
         settings=template.settings,
         method_version=plugin.version,
@@ -216,11 +219,3 @@ def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template:
 
 def _time_limit(minutes: float | None, setting: str) -> TimeLimit | None:
     return None if minutes is None else TimeLimit(minutes=float(minutes), setting=setting)
-
-
-def _label(template: TrialTemplate) -> str:
-    """Return a variant's name in tables: `EMSO`, `EMSO (k=4)`, `EMSO (wide)`."""
-    apart = template.variant.removeprefix(template.method)
-    if apart.startswith("(") or not apart:
-        return f"{template.plugin.label} {apart}".strip()
-    return f"{template.plugin.label} ({template.variant})"

@@ -63,7 +63,8 @@ def _of_targets(study: StudyResults, seed: int) -> list[TrialSpec]:
         if result.chosen is not None:
             strength = result.chosen.probe["strength"]
             spec = study.spec.trial_with(result.chosen.candidate.settings, (strength,))
-            searched = {n: v for n, v in result.chosen.candidate.settings.items() if n != spec.strength_name}
+            searched = dict(result.chosen.candidate.settings)
+            searched.pop(spec.strength_name, None)
             spec = replace(spec, seed=seed, targets={str(result.target): strength}, searched=searched)
             trials.append(spec.identified(is_cumulative=study.spec.is_cumulative))
     return trials
@@ -91,21 +92,20 @@ def bisected_settings(study: StudySpec, known: Sequence[Candidate]) -> dict[str,
     """Return the strength that a bisected study tries next; None if nothing is left to learn."""
     [(name, dimension)] = study.space.items()
     assert isinstance(dimension, LogUniform)
-    reached: dict[Number, list[bool]] = {
+    reached: dict[Number, list[bool]] = {}
+    for candidate in known:
         # One that failed has gone too far, whatever it would have reached.
-        candidate.settings[name]: [
-            candidate.error is not None or bool(reaching_probes(study, target, candidate)) for target in study.targets
-        ]
-        for candidate in known
-    }
+        has_failed = candidate.error is not None
+        reaches = [has_failed or bool(reaching_probes(study, target, candidate)) for target in study.targets]
+        reached[candidate.settings[name]] = reaches
     strength = next_strength(dimension, study.defaults[name], reached)
     return None if strength is None else {name: strength}
 
 
 def dimensions_tried(study: StudySpec) -> dict[str, Dimension]:
-    """Return what candidates differ in: not in a cumulative strength, which each of them walks up."""
-    walked = study.trial.strength_name if study.is_cumulative else None
-    return {name: dimension for name, dimension in study.space.items() if name != walked}
+    """Return what candidates differ in: not in a cumulative strength, which each of them raises step by step."""
+    stepped = study.trial.strength_name if study.is_cumulative else None
+    return {name: dimension for name, dimension in study.space.items() if name != stepped}
 
 
 def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
@@ -114,8 +114,12 @@ def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> l
     choices = [dimension.values for dimension in searched.values() if isinstance(dimension, Choice)]
     if len(choices) < len(searched):
         return None
-    every = ({**study.defaults, **dict(zip(searched, values, strict=True))} for values in product(*choices))
-    return [settings for settings in every if settings not in tried]
+    untried: list[dict[str, Json]] = []
+    for values in product(*choices):
+        settings = {**study.defaults, **dict(zip(searched, values, strict=True))}
+        if settings not in tried:
+            untried.append(settings)
+    return untried
 
 
 NARROW = 1.02

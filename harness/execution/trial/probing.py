@@ -10,7 +10,7 @@ import numpy as np
 from harness.contracts import Checkpoint, Model, Sequences
 from harness.execution.trial.inputs import device_of, forget_set, validation_set
 from harness.models.loading import load_model
-from harness.plans import StudySpec, Target
+from harness.plans import PROBED_ERASURE, PROBED_UTILITY, StudySpec, Target
 from harness.records.artifacts import Artifacts
 from harness.specs import RETRAINED
 from harness.toolkit.decoding import greedy_continuations
@@ -27,7 +27,8 @@ def probe(model: Model, selection: Sequences, validation: Sequences) -> dict[str
     token, the mean over sequences. Where perplexity is NaN, so is MA.
     """
     perplexity = own_perplexity(model, validation)
-    return {"ma": math.nan if math.isnan(perplexity) else _accuracy(model, selection), "perplexity": perplexity}
+    accuracy = math.nan if math.isnan(perplexity) else _accuracy(model, selection)
+    return {PROBED_ERASURE: accuracy, PROBED_UTILITY: perplexity}
 
 
 def _accuracy(model: Model, sequences: Sequences) -> float:
