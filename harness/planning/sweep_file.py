@@ -98,21 +98,17 @@ def _sweep_text(path: Path) -> str:
         elif file.exists():
             reason = "is neither a file nor a folder but a pipe or a device: save the sweep in a file."
         else:
-            reason = f"cannot be read: there is no such file.{_named_alike(file)}"
+            others = sorted(str(other) for other in file.parent.glob("*.yaml"))
+            near = get_close_matches(str(file), others, n=1)
+            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+            there = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "no sweep file"
+            hint = f"Did you mean '{near[0]}'?" if near else f"In that folder: {there}."
+            reason = f"cannot be read: there is no such file. {hint}"
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
     except (DataError, OSError) as error:
         reason = f"cannot be read: {error}"
     raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
-
-
-def _named_alike(file: Path) -> str:
-    """Return the sweep file beside a missing one that is called alike, or what there is."""
-    beside = sorted(str(other) for other in file.parent.glob("*.yaml"))
-    near = get_close_matches(str(file), beside, n=1)
-    more = f" and {len(beside) - MOST_NAMED} more" if len(beside) > MOST_NAMED else ""
-    there = f"{', '.join(beside[:MOST_NAMED])}{more}" if beside else "no sweep file"
-    return f" Did you mean '{near[0]}'?" if near else f" In that folder: {there}."
 
 
 def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) -> list[Fault]:
