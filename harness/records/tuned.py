@@ -30,8 +30,10 @@ def largest_candidate(study: StudySpec) -> TrialSpec:
 
 def specs_left(results: Results) -> list[TrialSpec]:
     """Return what is left to run of a sweep: unfinished trials, and of each unfinished study its largest candidate."""
-    studies = [largest_candidate(study.spec) for study in unfinished_studies(results)]
-    return [*(trial.spec for trial in results.unfinished), *studies]
+    specs = [trial.spec for trial in results.unfinished]
+    for study in unfinished_studies(results):
+        specs.append(largest_candidate(study.spec))
+    return specs
 
 
 def read_tuned(plan: Plan, journal: Journal) -> Results:
@@ -104,8 +106,10 @@ def bisected_settings(study: StudySpec, known: Sequence[Candidate]) -> dict[str,
 
 def dimensions_tried(study: StudySpec) -> dict[str, Dimension]:
     """Return what candidates differ in: not in a cumulative strength, which each of them raises step by step."""
-    stepped = study.trial.strength_name if study.is_cumulative else None
-    return {name: dimension for name, dimension in study.space.items() if name != stepped}
+    tried = dict(study.space)
+    if study.is_cumulative:
+        tried.pop(study.trial.strength_name, None)
+    return tried
 
 
 def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
@@ -148,12 +152,13 @@ def next_strength(dimension: LogUniform, default: Number, reached: Mapping[Numbe
         if strength not in reached:
             return strength
     brackets = []
-    for answers in zip(*(reached[strength] for strength in sorted(reached)), strict=True):
-        by_strength = dict(zip(sorted(reached), answers, strict=True))
-        upper = min((strength for strength, is_reached in by_strength.items() if is_reached), default=None)
-        lower = max((strength for strength in by_strength if upper is not None and strength < upper), default=None)
-        if upper is not None and lower is not None and upper / lower > NARROW:
-            brackets.append((upper / lower, lower, upper))
+    rising = sorted(reached)
+    for target in range(len(reached[default])):
+        upper = next((strength for strength in rising if reached[strength][target]), None)
+        if upper is not None and upper > rising[0]:
+            lower = rising[rising.index(upper) - 1]
+            if upper / lower > NARROW:
+                brackets.append((upper / lower, lower, upper))
     for _, lower, upper in sorted(brackets, reverse=True):
         middle = math.sqrt(lower * upper)
         if isinstance(dimension.low, int):
