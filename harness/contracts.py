@@ -56,7 +56,7 @@ class Strength:
 
     field: str
     cumulative: bool
-    """True: one trial walks through the values (epochs); False: a trial for each (gamma)."""
+    """True: one trial goes through the values (epochs); False: a trial for each (gamma)."""
     off: Number
     """The value at which nothing is erased."""
 
@@ -227,7 +227,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one evaluator found on one erased model."""
+    """What one evaluator measured on one erased model."""
 
     numbers: Mapping[str, float]
     """One for each declared metric; NaN where it could not be measured, never 0."""

@@ -15,10 +15,10 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import as_measured
 from harness.analysis.tradeoff.curves import Curve, curves
 from harness.errors import DataError, ModelError
-from harness.planning.studies import unfinished_studies
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, TrialResults, read_results
 from harness.records.studies import StudyResults
+from harness.records.tuned import unfinished_studies
 from harness.specs import TrialSpec
 
 if TYPE_CHECKING:

@@ -64,20 +64,20 @@ class Metric:
     axis: int | None = None
     """Drawn in trade-off figures, in this order: erasure upwards, generation across. The terminal shows these alone."""
     headline: bool = False
-    """Told in the report's sentence on what the best method paid."""
+    """Stated in the report's sentence on what the best method paid."""
     noise: float | None = None
-    """The difference that one seed cannot tell from none: a number, or a share where there is no upper bound."""
+    """The difference that one seed cannot distinguish from none: a number, or a share where there is no upper bound."""
     trusted_from: int = 0
     """How many generated texts it needs; the report warns where there were fewer."""
     judge: str | None = None
     """The role of the judge that it comes from, one of `Evaluator.judges`."""
     collapse: Literal["mauve", "perplexity", "repetition"] | None = None
-    """What tells a collapse: a value outside the sweep file's bound of this name, or a share of repeated n-grams."""
+    """What shows a collapse: a value outside the sweep file's bound of this name, or a share of repeated n-grams."""
     items: ItemKind | None = None
     """What it is an aggregate of: each has its value in `Evaluation.per_item`. None: of nothing that has one."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
     """How the number follows from values of parts: `exp_mean` is the exponential of their mean, and what lies between
-    two such numbers is found by their logarithms. It says so of a metric without items too."""
+    two such numbers is computed from their logarithms. It says so of a metric without items too."""
     agrees_with: Literal["text", "original"] | None = None
     """Of exact match: it counts tokens up to the first that is not as in the sequence's own text, or not what the
     original model says there. A sequence of which the original has as much of both is recited wholly: memorised."""

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
+from harness.base.digests import digest_of
 from harness.base.plain_data import PlainData
 from harness.contracts import Checkpoint, Json, Number
 from harness.search_space import OF_TRAINING, Dimension, LogUniform
 from harness.specs import CollapseBounds, Source, TrialSpec
+
+PROBED_ERASURE = "ma"
+PROBED_UTILITY = "perplexity"
+"""The metrics that a search is steered by: a probe of two forward passes has both. One that had to generate would cost
+as much as the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
     """The axes of the matched comparison, as names of metrics."""
 
-    utility: tuple[str, ...] = ("perplexity",)
-    erasure: tuple[str, ...] = ("ma", "el_3")
+    utility: tuple[str, ...] = (PROBED_UTILITY,)
+    erasure: tuple[str, ...] = (PROBED_ERASURE, "el_3")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +61,7 @@ class StudySpec(PlainData):
     defaults: Mapping[str, Json]
     """A value for each dimension of the space: the first candidate's."""
     is_cumulative: bool
-    """Of the strength: a candidate walks up to its range's end and is probed at each whole step."""
+    """Of the strength: a candidate is raised to its range's end and probed at each whole step."""
     is_trained: bool
     """Whether erasing takes optimiser steps."""
     search: Literal["optuna", "random"]
@@ -70,6 +76,23 @@ class StudySpec(PlainData):
     """The half of the forget set that probes look at; what is reported is measured on the other."""
     retrained: Checkpoint | None
     """The model that never saw the forget set, where a target asks for what it has."""
+
+    def identified(self, default_id: str) -> StudySpec:
+        """Return the study under its id; the trial of the defaults stands for all that every candidate shares."""
+        identity = {
+            "default": default_id,
+            "space": {name: asdict(dimension) for name, dimension in self.space.items()},
+            "defaults": dict(self.defaults),
+            "strengths": list(self.trial.strengths),
+            "search": self.search,
+            "targets": [str(target) for target in self.targets],
+            "retrained": self.retrained.digest if self.retrained else None,
+            "utility": [self.utility, *self.utility_bounds],
+            "selection": self.selection.digest,
+            "validation": self.trial.validation.digest,
+        }
+        study_id = digest_of(identity)
+        return replace(self, study_id=study_id, trial=replace(self.trial, trial_id=study_id))
 
     def strengths(self, settings: Mapping[str, Json]) -> tuple[Number, ...]:
         """Return where a candidate with these settings is probed, rising."""

@@ -10,16 +10,17 @@ import importlib
 import inspect
 import json
 import pkgutil
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, with_config
+from pydantic import BaseModel, ConfigDict, TypeAdapter, with_config
 
-from harness.contracts import Evaluator, Method
+from harness.contracts import Choice, Evaluator, LogUniform, Method, Number, Training
 from harness.errors import PluginError, unknown
+from harness.search_space import OF_TRAINING, Dimension
 
 P = TypeVar("P", Method, Evaluator)
 
@@ -121,14 +122,47 @@ class PluginRegistry(Generic[P]):
             PluginError: No such plugin.
             pydantic.ValidationError: Settings of the wrong name, type or range, all at once.
         """
-        return settings_adapter(self.load(name)).validate_json(json.dumps(settings), strict=True)
+        plugin: P = settings_adapter(self.load(name)).validate_json(json.dumps(settings), strict=True)
+        return plugin
 
 
-def settings_adapter(plugin: type[P]) -> TypeAdapter[P]:
+@cache
+def settings_adapter(plugin: type[Any]) -> TypeAdapter[Any]:
     """Return pydantic's checker of a plugin's settings; unknown ones are refused."""
-    if not hasattr(plugin, "__pydantic_config__") or "__pydantic_config__" not in vars(plugin):
+    if "__pydantic_config__" not in vars(plugin):
         with_config(ConfigDict(extra="forbid", strict=False))(plugin)
     return TypeAdapter(plugin)
+
+
+def plain_settings(plugin: Method | Evaluator) -> dict[str, Any]:
+    """Return a plugin's settings as plain data, those left at their defaults too."""
+    return dict(settings_adapter(type(plugin)).dump_python(plugin, mode="json"))
+
+
+def fields_of(settings_type: type[Any]) -> dict[str, Any]:
+    """Return the settings of a dataclass or pydantic model, name to type."""
+    is_model = issubclass(settings_type, BaseModel)
+    names = list(settings_type.model_fields) if is_model else [field.name for field in fields(settings_type)]
+    hints = get_type_hints(settings_type, include_extras=True)
+    return {name: hints[name] for name in names}
+
+
+def default_strength(plugin: type[Method]) -> Number | None:
+    """Return the strength that the plugin uses where a sweep gives none; None if it declares no default."""
+    default = plugin.__dataclass_fields__[plugin.strength.field].default
+    return default if isinstance(default, int | float) else None
+
+
+def declared_space(plugin: type[Method]) -> dict[str, Dimension]:
+    """Return the dimension of each setting that a method, or the training for it, declares one of."""
+    of_training = fields_of(Training)
+    hints = fields_of(plugin) | {f"{OF_TRAINING}{name}": of_training.get(name) for name in plugin.searched_training}
+    space: dict[str, Dimension] = {}
+    for name, hint in hints.items():
+        for part in getattr(hint, "__metadata__", ()):
+            if isinstance(part, LogUniform | Choice):
+                space.setdefault(name, part)
+    return space
 
 
 METHODS: PluginRegistry[Method] = PluginRegistry("method", "methods", "harness.methods", Method)  # type: ignore[type-abstract]

@@ -20,11 +20,11 @@ from harness.execution.progress import Progress
 from harness.execution.ray_settings import IS_LOCAL
 from harness.library import SweepResults
 from harness.planning.plan import plan
-from harness.planning.studies import read_tuned, specs_left, unfinished_studies
 from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.results import Results, trial_results
 from harness.records.tracking.live import LiveTracking
+from harness.records.tuned import read_tuned, specs_left, unfinished_studies
 from harness.reporting.files import write, write_measured
 from harness.reporting.live import LiveReport
 from harness.reporting.plan import one_step_epochs, refuse_unfit

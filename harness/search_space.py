@@ -10,7 +10,7 @@ from typing import Any
 class LogUniform:
     """A range that is searched on a logarithmic scale: of whole numbers if both of its ends are.
 
-    Of a cumulative strength only `high` counts: a candidate walks that far and is probed on its way.
+    Of a cumulative strength only `high` counts: a candidate is erased that far and probed at each step.
     """
 
     low: float | int

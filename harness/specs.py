@@ -6,8 +6,8 @@ All of it is plain data. A worker gets a `TrialSpec` and loads plugins, models a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 from harness.base.digests import digest_of
 from harness.base.plain_data import PlainData
@@ -207,6 +207,21 @@ class TrialSpec(PlainData):
             self.training, learning_rate=made.learning_rate, global_batch=made.global_batch, early_stop=None, lora=None
         )
 
+    def identified(self, *, is_cumulative: bool) -> TrialSpec:
+        """Return an erasing trial under its id; the values of a cumulative strength are no part of it."""
+        strength = None if is_cumulative else float(self.strengths[0])
+        identity = erasure_identity(self.method, self.method_version, self.settings, strength, self.training)
+        identity |= {
+            "model": self.model.digest,
+            "seed": self.seed,
+            "engine": str(self.engine),
+            "forget": self.forget.digest,
+            "retain": self.retain.digest if self.retain else None,
+            "memorization": asdict(self.memorization) if self.reference == "memorized_model" else None,
+            "validation": self.validation.digest if self.training.early_stop is not None else None,
+        }
+        return replace(self, trial_id=digest_of(identity))
+
     def points(self) -> tuple[Number | None, ...]:
         """Return the strengths to be measured; a reference row's single point has none."""
         return self.strengths or (None,)
@@ -214,3 +229,16 @@ class TrialSpec(PlainData):
     def point_id(self, strength: Number | None) -> str:
         """Return the digest that names this trial's model at `strength`."""
         return digest_of([self.trial_id, None if strength is None else float(strength)])
+
+
+def erasure_identity(
+    method: str, version: int, settings: Mapping[str, Json], strength: Number | None, training: Training
+) -> dict[str, Any]:
+    """Return what a row of a sweep adds to the identity of its trials: rows with the same ask for the same trials."""
+    return {
+        "method": method,
+        "version": version,
+        "settings": dict(settings),
+        "strength": strength,
+        "training": training.identity(),
+    }

@@ -12,9 +12,9 @@ from harness.base.files import write_whole
 from harness.base.terminal import tell
 from harness.commands.command import Command, add_results_argument
 from harness.errors import DataError, LetheError
-from harness.planning.studies import unfinished_studies
 from harness.records.journal import Journal
 from harness.records.results import read_results
+from harness.records.tuned import unfinished_studies
 from harness.reporting.index import IndexEntry, index_page
 
 

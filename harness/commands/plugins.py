@@ -17,9 +17,8 @@ from harness.base.terminal import tell
 from harness.commands.command import Command
 from harness.contracts import Evaluator, Method, Metric
 from harness.errors import PluginError
-from harness.planning.tuning import declared_space
-from harness.planning.validation import allowed, fields_of
-from harness.plugins import EVALUATORS, METHODS, PluginRegistry
+from harness.planning.validation import allowed
+from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, fields_of
 from harness.search_space import OF_TRAINING, Choice, Dimension
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}

@@ -96,8 +96,8 @@ def _show_plan(file: Path, *, overrides: Sequence[str], only: Sequence[str], res
     from harness.execution.job import Folders
     from harness.execution.jobs import jobs_for
     from harness.planning.plan import plan
-    from harness.planning.studies import largest_candidate, read_tuned, specs_left
     from harness.records.journal import Journal
+    from harness.records.tuned import largest_candidate, read_tuned, specs_left
     from harness.reporting.plan import needs_table, needs_warning, studies_table, trials_table
     from harness.sizing.fit_check import doubtful, sized, unfit
     from harness.sizing.machine import this_machine

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from harness.contracts import Evaluator, Method, Number
 from harness.drafting.file_templates import flow
 from harness.errors import PluginError
-from harness.planning.grid import default_strength
-from harness.planning.tuning import declared_space
-from harness.plugins import EVALUATORS, METHODS
+from harness.plugins import EVALUATORS, METHODS, declared_space, default_strength
 from harness.search_space import Choice, LogUniform
 from harness.specs import HOLDOUT
 
@@ -19,7 +17,7 @@ NEEDS = {
     "memorized_model": "needs a memorised model, which is trained first",
 }
 FEWEST_EPOCHS = 3
-"""Of a strength that is walked through: each further one costs one step more, and a curve needs three points."""
+"""Of a cumulative strength: each further one costs one step more, and a curve needs three points."""
 FACTORS = (0.5, 1, 2, 4)
 """Times its default, of any other strength."""
 
@@ -64,7 +62,7 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
     for name in EVALUATORS.names():
         try:
             plugin = EVALUATORS.load(name)
-            groups = _groups(plugin)
+            groups = _default_groups(plugin)
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
@@ -77,7 +75,7 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
             yield row
 
 
-def _groups(plugin: type[Evaluator]) -> set[str] | None:
+def _default_groups(plugin: type[Evaluator]) -> set[str] | None:
     """Return the groups of an evaluator's metrics; None if it has settings without a default."""
     try:
         return {metric.group for metric in plugin().metrics}

@@ -160,7 +160,7 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
         return {"source": "jsonl", "path": text, **({} if field == "text" else {"field": field})}
     missing = "" if path.exists() else " (and there is no such file)"
     raise DataError(
-        f'{in_quotes(text)} has no ending that tells what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '
+        f'{in_quotes(text)} has no ending that says what it is{missing}: give texts as .jsonl, one {{"{field}": ...}} '
         "a line, or .jsonl.gz, or token ids as .npy."
     )
 
@@ -229,7 +229,7 @@ def chosen_prefix(lengths: TextLengths) -> int:
         count, median = len(lengths.tokens_N), median_low(lengths.tokens_N)
         raise DataError(
             f"{lengths.label}: {len(short)} of {count} texts have fewer than {LEAST_TOKENS} tokens (the shortest has "
-            f"{min(short)}, the median {median}), too few for a beginning that tells which text is meant. Remove or "
+            f"{min(short)}, the median {median}), too few for a beginning that identifies a text. Remove or "
             "join such texts, or say how long a beginning is with --prefix-tokens."
         )
     return min(lengths.tokens_N) // 2

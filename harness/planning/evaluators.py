@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from harness.contracts import Evaluator, MoreTexts
@@ -12,6 +12,7 @@ from harness.planning.schema import Collapse
 from harness.planning.texts import ROLES, Texts
 from harness.planning.validation import Checking, validated
 from harness.plugins import EVALUATORS
+from harness.specs import CollapseBounds
 
 READ: Mapping[MoreTexts, str] = {
     "holdout": "texts of the forget set's kind that the model never saw",
@@ -50,10 +51,11 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
             yield Fault(f"evaluators.{name}", reason)
         yield from _mixtures(name, evaluator, earlier)
         earlier[name] = evaluator
-        yield from (Fault(f"evaluators.{name}", reason) for reason in group_faults(evaluator))
-    reported = _reported(evaluators.values())
-    for bounded in collapse.model_fields_set:
-        if bounded not in reported:
+        for reason in group_faults(evaluator):
+            yield Fault(f"evaluators.{name}", reason)
+    reported = [metric.name for evaluator in evaluators.values() for metric in evaluator.metrics]
+    for bounded in CollapseBounds.__dataclass_fields__:
+        if bounded in collapse.model_fields_set and bounded not in reported:
             reason = f"no evaluator of this sweep reports '{bounded}'. Reported: {', '.join(reported)}."
             yield Fault(f"collapse.{bounded}", reason)
 
@@ -71,20 +73,22 @@ def unread_faults(evaluators: Mapping[str, Evaluator], texts: Collection[Texts])
     """Yield every evaluator that reads texts which the sweep does not have."""
     named = set.intersection(*({*of_model} for of_model in texts)) if texts else set(ROLES)
     for name, evaluator in evaluators.items():
-        for role in [role for role in evaluator.reads if role not in named]:
-            yield Fault(f"evaluators.{name}", f"reads {READ[role]}, and the sweep has none: add data.{role}.")
+        for role in evaluator.reads:
+            if role not in named:
+                yield Fault(f"evaluators.{name}", f"reads {READ[role]}, and the sweep has none: add data.{role}.")
 
 
 def _mixtures(name: str, evaluator: Evaluator, earlier: Mapping[str, Evaluator]) -> Iterator[Fault]:
-    defined = [other for other in earlier if _has_definitions(earlier[other])]
-    if defined and _has_definitions(evaluator) and earlier[defined[0]].definition != evaluator.definition:
+    first = next((other for other, before in earlier.items() if _has_definitions(before)), None)
+    if first and _has_definitions(evaluator) and earlier[first].definition != evaluator.definition:
         yield Fault(
             f"evaluators.{name}.definition",
-            f"is '{evaluator.definition}' here and '{earlier[defined[0]].definition}' in '{defined[0]}'. The two "
-            "definitions measure different things and are never mixed in one sweep: use one for all.",
+            f"is '{evaluator.definition}' here and '{earlier[first].definition}' in '{first}'. The two definitions "
+            "measure different things and are never mixed in one sweep: use one for all.",
         )
-    for other in earlier:
-        both = [metric for metric in _reported([evaluator]) if metric in _reported([earlier[other]])]
+    for other, before in earlier.items():
+        reported = {metric.name for metric in before.metrics}
+        both = [metric.name for metric in evaluator.metrics if metric.name in reported]
         if both:
             yield Fault(f"evaluators.{name}", f"reports {', '.join(both)}, which '{other}' reports too: remove one.")
 
@@ -92,7 +96,3 @@ def _mixtures(name: str, evaluator: Evaluator, earlier: Mapping[str, Evaluator])
 def _has_definitions(evaluator: Evaluator) -> bool:
     """Return whether the two definitions make a difference: reasoning tasks have only one."""
     return any(metric.group != "reasoning" for metric in evaluator.metrics)
-
-
-def _reported(evaluators: Iterable[Evaluator]) -> list[str]:
-    return [metric.name for evaluator in evaluators for metric in evaluator.metrics]

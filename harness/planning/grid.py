@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.contracts import Method, Number
 from harness.errors import Fault, PluginError, unknown
 from harness.planning.schema import NAME, RowLimits, TrainingSettings
-from harness.planning.validation import Checking, collected, plain_settings, quoted, validated
-from harness.plugins import METHODS
+from harness.planning.validation import Checking, collected, quoted, validated
+from harness.plugins import METHODS, default_strength, plain_settings
 from harness.specs import REFERENCE_ROWS
 
+S = TypeVar("S")
 Settings = Mapping[str, Any]
 MOST_TRIALS = 100_000
 """In one sweep: what runs a minute each would take ten weeks."""
@@ -40,28 +40,25 @@ class TrialTemplate:
     """Several only if the strength is cumulative; rising."""
     training: Settings
     """What the row sets of it."""
-    limits: Settings = dataclasses.field(default_factory=dict)
+    limits: Settings = field(default_factory=dict)
     """What the row sets of `RowLimits`."""
 
 
 def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTemplate]]:
     """Return the templates of the `methods` block in the file's order."""
-    templates: list[TrialTemplate] = []
-    asked = {key: _asked(block) for key, block in methods.items()}
+    asked: dict[str, int] = {}
+    for key, block in methods.items():
+        training = block.get("training")
+        settings = [*block.values(), *(flat(training).values() if isinstance(training, dict) else ())]
+        asked[key] = math.prod(len(values) for values in settings if isinstance(values, list))
     if sum(asked.values()) > MOST_TRIALS:
         largest = max(asked, key=lambda key: asked[key])
         yield Fault(f"methods.{largest}", f"its lists ask for {asked[largest]:,} combinations. {_TOO_MANY}")
         return []
+    templates: list[TrialTemplate] = []
     for key, block in methods.items():
-        templates += yield from _row(key, dict(block))
+        templates += yield from _row_templates(key, dict(block))
     return templates
-
-
-def _asked(block: Settings) -> int:
-    """Return how many combinations a row asks for, without making one."""
-    training = block.get("training")
-    settings = [*block.values(), *(flat(training).values() if isinstance(training, dict) else ())]
-    return math.prod(len(values) for values in settings if isinstance(values, list))
 
 
 def size_faults(templates: Sequence[TrialTemplate], models: int, seeds: int) -> Iterator[Fault]:
@@ -71,7 +68,7 @@ def size_faults(templates: Sequence[TrialTemplate], models: int, seeds: int) -> 
         yield Fault("methods", f"{asked}. {_TOO_MANY}")
 
 
-def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
+def _row_templates(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
     path = f"methods.{key}"
     if key in REFERENCE_ROWS or not re.fullmatch(NAME.strip("^$"), key):
         reason = "is the name of a row that every sweep has" if key in REFERENCE_ROWS else "cannot name a row"
@@ -88,30 +85,72 @@ def _row(key: str, block: dict[str, Any]) -> Checking[list[TrialTemplate]]:
         hint = " A row under a name of its own says which: {method: emso, ...}." if is_own_name else ""
         yield Fault(path if method == key else f"{path}.method", f"{error}{hint}")
         return []
-    grid = yield from _listed(block, path)
+    strength = plugin.strength
     default = default_strength(plugin)
-    if plugin.strength.field not in block and default is not None:
-        grid[plugin.strength.field] = [default]
-    combinations = yield from _combinations(plugin, grid, block, path)
-    apart = [name for name, values in grid.items() if len(values) > 1 and name != plugin.strength.field]
-    templates = list(_templates(key, str(method), plugin, combinations, apart, trainings))
-    dial = plugin.strength
-    if templates and {strength for template in templates for strength in template.strengths} == {dial.off}:
-        reason = f"{dial.off:g} alone erases nothing, and the original is measured in every sweep. "
-        yield Fault(f"{path}.{dial.field}", f"{reason}Give a value above it, or remove the row.")
-    set_limits = limits.model_dump(exclude_unset=True) if limits else {}
-    return [dataclasses.replace(template, limits=set_limits) for template in templates]
+    if default is not None:
+        block.setdefault(strength.field, default)
+    variants: dict[str, list[Settings]] = {}
+    for _, instance in (yield from _combinations(plugin, block, path)):
+        settings = plain_settings(instance)
+        variants.setdefault(_named_values(settings, _variant_axes(block, strength.field)), []).append(settings)
+    tried = {settings[strength.field] for members in variants.values() for settings in members}
+    if tried == {strength.off} and trainings:
+        reason = f"{strength.off:g} alone erases nothing, and the original is measured in every sweep. "
+        yield Fault(f"{path}.{strength.field}", f"{reason}Give a value above it, or remove the row.")
+    template = TrialTemplate(key, key, str(method), plugin, {}, (), {})
+    return _templates(template, variants, trainings, limits.model_dump(exclude_unset=True) if limits else {})
 
 
-def _listed(block: Settings, path: str) -> Checking[dict[str, list[Any]]]:
-    """Return each setting's values, one or several; those without any are left out."""
-    grid = {name: value if isinstance(value, list) else [value] for name, value in block.items()}
-    for name, values in grid.items():
-        if not values:
+def _templates(
+    row: TrialTemplate, variants: Mapping[str, list[Settings]], trainings: Mapping[str, Settings], limits: Settings
+) -> list[TrialTemplate]:
+    """Return one for every combination of what sets variants apart and, unless it is cumulative, of the strength."""
+    templates: list[TrialTemplate] = []
+    strength = row.plugin.strength
+    for (of_settings, members), (of_training, training) in product(variants.items(), trainings.items()):
+        named = ",".join(part for part in (of_settings, of_training) if part)
+        variant = f"{row.key}({named})" if named else row.key
+        others = {name: value for name, value in members[0].items() if name != strength.field}
+        rising = sorted(settings[strength.field] for settings in members)
+        for strengths in [tuple(rising)] if strength.cumulative else [(value,) for value in rising]:
+            templates.append(
+                replace(row, variant=variant, settings=others, strengths=strengths, training=training, limits=limits)
+            )
+    return templates
+
+
+def _combinations(settings_type: type[S], block: Settings, path: str) -> Checking[list[tuple[Settings, S]]]:
+    """Return every combination that a block's lists ask for, as given and as checked settings; each fault once."""
+    grid: dict[str, list[Any]] = {}
+    for name, value in block.items():
+        values = value if isinstance(value, list) else [value]
+        if values:
+            grid[name] = values
+        else:
             yield Fault(f"{path}.{name}", "is an empty list, which asks for no trial: give at least one value.")
-        for index, value in repeated(values):
-            yield Fault(f"{path}.{name}.{index}", f"{quoted(value)} is already in the list.")
-    return {name: values for name, values in grid.items() if values}
+        for index, again in repeated(values):
+            yield Fault(f"{path}.{name}.{index}", f"{quoted(again)} is already in the list.")
+    combinations: list[tuple[Settings, S]] = []
+    faults: dict[Fault, None] = {}
+    for numbers in product(*(range(len(values)) for values in grid.values())):
+        places = dict(zip(grid, numbers, strict=True))
+        given = {name: grid[name][number] for name, number in places.items()}
+        whole = nested(given) if settings_type is TrainingSettings else given
+        settings, wrong = collected(validated(settings_type, whole, path))
+        for fault in wrong:
+            name = fault.path.removeprefix(f"{path}.")
+            faults[
+                Fault(f"{fault.path}.{places[name]}", fault.reason) if isinstance(block.get(name), list) else fault
+            ] = None
+        if settings is not None:
+            combinations.append((given, settings))
+    yield from faults
+    return combinations
+
+
+def _variant_axes(block: Settings, strength: str = "") -> list[str]:
+    """Return the settings with several values, which set a row's variants apart."""
+    return [name for name, value in block.items() if isinstance(value, list) and len(value) > 1 and name != strength]
 
 
 def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
@@ -143,83 +182,27 @@ def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
         yield from validated(TrainingSettings, block, path)
         return {}
     block = flat(block)
-    grid = yield from _listed(block, path)
-    apart = [name for name, values in grid.items() if len(values) > 1]
-    if "micro_batch" in apart:
+    if "micro_batch" in _variant_axes(block):
         reason = "decides how much memory a step takes, and no number: give one value, no list."
         yield Fault(f"{path}.micro_batch", reason)
-    combinations: dict[str, Settings] = {}
-    faults: dict[Fault, None] = {}
-    for index, given in _indexed_product(grid):
-        training, wrong = collected(validated(TrainingSettings, nested(given), path))
-        faults |= dict.fromkeys(_in_list(fault, path, index, block) for fault in wrong)
-        if training is not None:
-            settings = training.model_dump(exclude_unset=True)
-            combinations[_told_apart({**flat(settings), **mappings_in_words(given)}, apart)] = settings
-    yield from faults
-    return combinations
+    trainings: dict[str, Settings] = {}
+    for given, training in (yield from _combinations(TrainingSettings, block, path)):
+        settings = training.model_dump(exclude_unset=True)
+        named = flat(settings)
+        for name, value in given.items():
+            if isinstance(value, dict):
+                named[name] = " ".join(f"{key} {value[key]}" for key in value)
+        trainings[_named_values(named, _variant_axes(block))] = settings
+    return trainings
 
 
-def _told_apart(settings: Settings, names: Iterable[str]) -> str:
+def _named_values(settings: Settings, axes: Iterable[str]) -> str:
     """Return the settings that set a variant apart, as the file writes them: `k=4,early_stop=null`."""
-    words = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
-    return ",".join(f"{name}={words[name]}" for name in names)
-
-
-def _indexed_product(grid: Mapping[str, list[Any]]) -> Iterator[tuple[dict[str, int], dict[str, Any]]]:
-    """Yield every combination of a grid: each setting's place in its list, and its value."""
-    for numbers in product(*(range(len(values)) for values in grid.values())):
-        index = dict(zip(grid, numbers, strict=True))
-        yield index, {name: grid[name][number] for name, number in index.items()}
-
-
-def _in_list(fault: Fault, path: str, index: Mapping[str, int], block: Settings) -> Fault:
-    """Return a fault at its place in a setting's list, if the file gives that setting one."""
-    name = fault.path.removeprefix(f"{path}.")
-    return Fault(f"{fault.path}.{index[name]}", fault.reason) if isinstance(block.get(name), list) else fault
-
-
-def default_strength(plugin: type[Method]) -> Number | None:
-    """Return the strength that the plugin uses unless told otherwise."""
-    default = next(field.default for field in dataclasses.fields(plugin) if field.name == plugin.strength.field)
-    return default if isinstance(default, int | float) else None
-
-
-def _combinations(
-    plugin: type[Method], grid: Mapping[str, list[Any]], block: Settings, path: str
-) -> Checking[list[Settings]]:
-    """Return every combination's settings, checked by the plugin; each fault once."""
-    combinations: list[Settings] = []
-    faults: dict[Fault, None] = {}
-    for index, given in _indexed_product(grid):
-        instance, wrong = collected(validated(plugin, given, path))
-        faults |= dict.fromkeys(_in_list(fault, path, index, block) for fault in wrong)
-        if instance is not None:
-            combinations.append(plain_settings(instance))
-    yield from faults
-    return combinations
-
-
-def _templates(
-    key: str,
-    method: str,
-    plugin: type[Method],
-    combinations: Sequence[Settings],
-    apart: Sequence[str],
-    trainings: Mapping[str, Settings],
-) -> Iterator[TrialTemplate]:
-    """Yield one for every combination of what sets variants apart and, unless it is cumulative, of the strength."""
-    strength = plugin.strength
-    variants: dict[str, list[Settings]] = {}
-    for settings in combinations:
-        variants.setdefault(_told_apart(settings, apart), []).append(settings)
-    for (values, members), (of_training, training) in product(variants.items(), trainings.items()):
-        named = ",".join(part for part in (values, of_training) if part)
-        others = {name: value for name, value in members[0].items() if name != strength.field}
-        rising = sorted(settings[strength.field] for settings in members)
-        for strengths in [tuple(rising)] if strength.cumulative else [(value,) for value in rising]:
-            variant = f"{key}({named})" if named else key
-            yield TrialTemplate(key, variant, method, plugin, others, strengths, training)
+    named = []
+    for name in axes:
+        value = settings[name]
+        named.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
+    return ",".join(named)
 
 
 def control_variants(controls: Sequence[str], templates: Sequence[TrialTemplate]) -> Checking[tuple[str, ...]]:
@@ -288,9 +271,3 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     lora = {name.removeprefix("lora."): value for name, value in flat.items() if name.startswith("lora.")}
     others = {name: value for name, value in flat.items() if not name.startswith("lora.")}
     return {**others, "lora": lora} if lora else others
-
-
-def mappings_in_words(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings that are given as mappings, in words."""
-    mappings = {name: value for name, value in given.items() if isinstance(value, dict)}
-    return {name: " ".join(f"{key} {value[key]}" for key in value) for name, value in mappings.items()}

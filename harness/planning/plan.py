@@ -1,9 +1,9 @@
-"""A sweep file to a plan, in two stages: what the file says, against its schema; then what only the world can tell."""
+"""A sweep file to a plan, in two stages: the file against its schema; then what files, models and plugins say."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,6 @@ from harness.planning.resolve import (
     method_faults,
     resolve_judges,
     resolve_models,
-    training_faults,
 )
 from harness.planning.schema import Sweep
 from harness.planning.sweep_file import SweepFile, read_sweep_file
@@ -36,7 +35,7 @@ from harness.planning.tuning import (
     StudyTemplate,
     compared,
     retrained_faults,
-    studies_of,
+    study_of,
     study_templates,
     tuning_faults,
     without_early_stop,
@@ -55,9 +54,7 @@ CHOICES: Mapping[str, Callable[[TrialSpec], set[str]]] = {
     "variant": lambda spec: {spec.variant, spec.variant.partition("(")[0]},
     "seed": lambda spec: {str(spec.seed)},
 }
-"""What `--only` can choose trials by, and the words that choose one."""
-ABOUT_METHODS = ("method", "variant")
-ABOUT_RUNS = (*ABOUT_METHODS, "seed")
+"""What `--only` can select trials by, and the words that select one."""
 
 
 @dataclass(frozen=True)
@@ -89,23 +86,27 @@ def plan(path: Path, overrides: Sequence[str] = (), only: Sequence[str] = ()) ->
 def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
     """Return every trial that a sweep file asks for which was read, or made, already; as `plan`."""
     checked = check_form(file)
-    name = checked.sweep.name or usable_name(file.path.stem)
-    sweep, evaluators = checked.sweep, checked.evaluators
+    sweep, tune = checked.sweep, checked.sweep.tune
+    name = sweep.name or usable_name(file.path.stem)
     ranked_at, controls, models, judges, texts = _or_refuse(file, _substance(checked, name))
-    templates = () if sweep.tune else checked.templates
-    trials = trials_of(name, sweep, models, texts, templates, evaluators, judges)
-    originals = [spec for spec in trials if spec.method == ORIGINAL and spec.seed == sweep.seeds[0]]
-    studies = studies_of(sweep, models, texts, checked.studies, originals) if sweep.tune else []
-    chosen, searched = _or_refuse(file, _chosen(trials, studies, only))
+    templates = () if tune else checked.templates
+    trials = trials_of(name, sweep, models, texts, templates, checked.evaluators, judges)
+    studies: list[StudySpec] = []
+    if tune:
+        originals = [spec for spec in trials if spec.method == ORIGINAL and spec.seed == sweep.seeds[0]]
+        for model, original in zip(models, originals, strict=True):
+            for searched in checked.studies:
+                studies.append(study_of(sweep, tune, searched, model, texts[model.path], original))
+    trials, studies = _or_refuse(file, _only_chosen(trials, studies, only))
     return Plan(
         sweep=name,
         question=file.question,
         file=file.text,
         overrides=tuple(overrides),
-        trials=tuple(chosen),
+        trials=tuple(trials),
         ranked_at=ranked_at,
         controls=controls,
-        studies=tuple(searched),
+        studies=tuple(studies),
         collapse=CollapseBounds(**sweep.collapse.model_dump()),
         samples=sweep.report.samples,
         sample_count=sweep.report.sample_count,
@@ -125,41 +126,42 @@ def usable_name(text: str) -> str:
 
 
 def check_form(file: SweepFile) -> CheckedSweep:
-    """Return what a sweep file says, its own settings and those of each plugin; nothing that they name is looked for.
+    """Return what a sweep file says, its own settings and those of each plugin, without looking for what they name.
 
     Raises:
         ConfigError: With every fault of form.
     """
-    return _or_refuse(file, _form(file))
+    return _or_refuse(file, _formed_sweep(file.settings))
 
 
-def _or_refuse(file: SweepFile, checking: Checking[T]) -> T:
+def _or_refuse(file: SweepFile, checking: Checking[T | None]) -> T:
     value, faults = collected(checking)
-    if faults:
+    if faults or value is None:
         raise file.refuse(faults)
     return value
 
 
-def _form(file: SweepFile) -> Checking[CheckedSweep]:
-    sweep = yield from validated(Sweep, file.settings, "")
-    templates = yield from trial_templates(_blocks(file.settings, "methods"))
-    evaluators = yield from configured_evaluators(_blocks(file.settings, "evaluators"))
-    if sweep is None:  # There is a fault, so nobody sees the empty one.
-        return CheckedSweep(Sweep.model_construct(), tuple(templates), evaluators, (), Compare())
+def _formed_sweep(settings: Mapping[str, Any]) -> Checking[CheckedSweep | None]:
+    """Return what is sound; None where the sweep's own settings are not."""
+    sweep = yield from validated(Sweep, settings, "")
+    blocks: dict[str, dict[str, dict[str, Any]]] = {"methods": {}, "evaluators": {}}
+    for kind, named in blocks.items():
+        given = settings.get(kind)
+        for key, block in given.items() if isinstance(given, dict) else ():
+            if block is None or isinstance(block, dict):  # The schema refuses the others.
+                named[key] = block or {}
+    templates = yield from trial_templates(blocks["methods"])
+    evaluators = yield from configured_evaluators(blocks["evaluators"])
+    if sweep is None:
+        return None
     yield from size_faults(templates, len(sweep.models), len(sweep.seeds))
     compare = yield from compared(sweep, evaluators)
-    if sweep.tune is None:
-        return CheckedSweep(sweep, tuple(templates), evaluators, (), compare)
-    studies = yield from study_templates(sweep, templates)
-    yield from tuning_faults(sweep, evaluators)
-    return CheckedSweep(without_early_stop(sweep), tuple(templates), evaluators, tuple(studies), compare)
-
-
-def _blocks(settings: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
-    """Return the blocks of `methods` or `evaluators` that are mappings; the schema refuses the others."""
-    blocks = settings.get(name)
-    named = blocks.items() if isinstance(blocks, dict) else ()
-    return {key: block or {} for key, block in named if block is None or isinstance(block, dict)}
+    studies: list[StudyTemplate] = []
+    if sweep.tune:
+        studies = yield from study_templates(sweep, sweep.tune, templates)
+        yield from tuning_faults(sweep, sweep.tune, evaluators)
+        sweep = without_early_stop(sweep)
+    return CheckedSweep(sweep, tuple(templates), evaluators, tuple(studies), compare)
 
 
 def _substance(
@@ -167,19 +169,22 @@ def _substance(
 ) -> Checking[tuple[dict[str, Number], tuple[str, ...], list[ResolvedModel], JudgesByRole, dict[str, Texts]]]:
     """Return each variant's ranked strength, the controls, and the models, judges and texts that the sweep names."""
     sweep, templates, evaluators = checked.sweep, checked.templates, checked.evaluators
-    yield from _naming_faults(sweep, name)
-    yield from _retain_faults(sweep, templates)
+    if name in SHARED_FOLDERS:
+        yield Fault("name", f"'{name}' names a folder that all sweeps share: choose another.")
+    if sweep.reproduces is not None and sweep.reproduces not in published_conditions():
+        yield Fault("reproduces", unknown("published table", sweep.reproduces, published_conditions()))
+    for index, seed in repeated(sweep.seeds):
+        yield Fault(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
     yield from repeated_trials(sweep, templates)
     yield from evaluator_faults(evaluators, sweep.collapse)
     ranked_at = {} if sweep.tune else (yield from ranked_strengths(sweep.ranking.at, sweep.methods, templates))
     controls = yield from control_variants(sweep.ranking.controls, templates)
     models = yield from resolve_models(sweep)
-    yield from retrained_faults(sweep.tune, models) if sweep.tune else ()
-    yield from method_faults(models, templates)
-    yield from training_faults([(model.checkpoint, model.training) for model in models], templates)
+    if sweep.tune:
+        yield from retrained_faults(sweep.tune, models)
+    yield from method_faults(models, templates, has_retain=sweep.data.retain is not None)
     judges = yield from resolve_judges(sweep, evaluators)
-    erases, are_halved = bool(sweep.methods), sweep.tune is not None
-    texts = yield from resolve_texts(sweep.data, models, erases=erases, are_halved=are_halved)
+    texts = yield from resolve_texts(sweep.data, models, erases=bool(sweep.methods), are_halved=sweep.tune is not None)
     yield from unread_faults(evaluators, texts.values())
     yield from twin_faults(models, texts)
     models = grouped_replicates(models)
@@ -188,57 +193,44 @@ def _substance(
     return ranked_at, controls, models, judges, texts
 
 
-def _naming_faults(sweep: Sweep, name: str) -> Iterator[Fault]:
-    if name in SHARED_FOLDERS:
-        yield Fault("name", f"'{name}' names a folder that all sweeps share: choose another.")
-    if sweep.reproduces is not None and sweep.reproduces not in published_conditions():
-        yield Fault("reproduces", unknown("published table", sweep.reproduces, published_conditions()))
-    for index, seed in repeated(sweep.seeds):
-        yield Fault(f"seeds.{index}", f"{seed} is already in the list: its trials would be the same.")
-
-
-def _retain_faults(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
-    needing = {template.key for template in templates if template.plugin.reference == "retain_data"}
-    for key in needing if sweep.data.retain is None else ():
-        reason = "needs retain data, and the sweep has none: add data.retain, for instance {source: miniature}."
-        yield Fault(f"methods.{key}", reason)
-
-
-def _chosen(
+def _only_chosen(
     trials: Sequence[TrialSpec], studies: Sequence[StudySpec], only: Sequence[str]
 ) -> Checking[tuple[list[TrialSpec], list[StudySpec]]]:
     """Return the trials and studies that every key of `--only` allows; of one key, any of its values.
 
-    What a study chooses is run with the seeds that are allowed; its candidates have the sweep's first all the same.
-
-    Reference rows stay whatever the method, and those of unseen texts whatever the seed, since there is one for all:
-    nothing can be compared without them.
+    The settings that a study chooses are run with the seeds that are allowed; its candidates have the first of the
+    sweep all the same.
     """
     wanted: dict[str, set[str]] = {}
+    searched = [study.trial for study in studies]
     for choice in only:
         key, equals, value = choice.partition("=")
         if not equals or key not in CHOICES:
             example = "Say method=, model=, variant= or seed=, for instance --only method=emso."
-            yield Fault(f"--only {choice}", f"is nothing that trials can be chosen by. {example}")
+            yield Fault(f"--only {choice}", f"does not say which trials to run. {example}")
             continue
-        known = {word for spec in (*trials, *(study.trial for study in studies)) for word in CHOICES[key](spec)}
+        known = set().union(*(CHOICES[key](spec) for spec in (*trials, *searched)))
         if value not in known:
             yield Fault(f"--only {choice}", unknown(f"{key} of this sweep", value, known))
         wanted.setdefault(key, set()).add(value)
-    seeds = wanted.get("seed")
-    of_rows = {key: values for key, values in wanted.items() if key != "seed"}
-    searched = [
-        replace(study, seeds=tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds))
-        for study in studies
-        if _is_chosen(study.trial, of_rows)
-    ]
-    return [spec for spec in trials if _is_chosen(spec, wanted)], searched
+    chosen = [spec for spec in trials if _is_chosen(spec, wanted)]
+    seeds = wanted.pop("seed", None)
+    chosen_studies: list[StudySpec] = []
+    for study in studies:
+        if _is_chosen(study.trial, wanted):
+            allowed = tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds)
+            chosen_studies.append(replace(study, seeds=allowed))
+    return chosen, chosen_studies
 
 
 def _is_chosen(spec: TrialSpec, wanted: Mapping[str, set[str]]) -> bool:
-    return all(
-        (spec.is_of_unseen and key in ABOUT_RUNS)
-        or (spec.is_reference and key in ABOUT_METHODS)
-        or not values.isdisjoint(CHOICES[key](spec))
-        for key, values in wanted.items()
-    )
+    """Return whether `--only` keeps a trial.
+
+    Reference rows stay whatever the method, and those of unseen texts whatever the seed, since there is one for all:
+    nothing can be compared without them.
+    """
+    for key, values in wanted.items():
+        is_kept = (spec.is_reference and key in ("method", "variant")) or (spec.is_of_unseen and key == "seed")
+        if not is_kept and values.isdisjoint(CHOICES[key](spec)):
+            return False
+    return True

@@ -26,13 +26,12 @@ def grouped_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
     A model whose id is a name that others have said belongs to them.
     """
     said = {model.replicate_of for model in models}
-    named = [replace(model, replicate_of=model.replicate_of or _own_id(model, said)) for model in models]
-    members = Counter(model.replicate_of for model in named)
-    return [model if members[model.replicate_of] > 1 else replace(model, replicate_of=None) for model in named]
-
-
-def _own_id(model: ResolvedModel, said: set[str | None]) -> str | None:
-    return model.checkpoint.id if model.checkpoint.id in said else None
+    names = [model.replicate_of or (model.checkpoint.id if model.checkpoint.id in said else None) for model in models]
+    members = Counter(names)
+    grouped = []
+    for model, name in zip(models, names, strict=True):
+        grouped.append(replace(model, replicate_of=name if members[name] > 1 else None))
+    return grouped
 
 
 def replicate_faults(sweep: Sweep, models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
@@ -73,7 +72,7 @@ def _group_faults(name: str, members: Sequence[ResolvedModel], texts: Mapping[st
         if model.checkpoint.digest == first.checkpoint.digest:
             continue  # That is a fault already.
         reasons = [_difference(architecture(model.checkpoint), wanted)]
-        if not reasons[0] and _reading(model, texts) != _reading(first, texts):
+        if not reasons[0] and _tokenizer_reading(model, texts) != _tokenizer_reading(first, texts):
             reasons.append("its tokenizer is another, so it would not be measured on the same tokens.")
         if (model.training, model.engine) != (first.training, first.engine):
             reasons.append("its training or engine is another. Say both once, for all of them.")
@@ -90,7 +89,7 @@ def _difference(shapes: Mapping[str, object], wanted: Mapping[str, object]) -> s
     return f"its {', '.join(differing)}." if differing else ""
 
 
-def _reading(model: ResolvedModel, texts: Mapping[str, Texts]) -> tuple[object, ...]:
+def _tokenizer_reading(model: ResolvedModel, texts: Mapping[str, Texts]) -> tuple[object, ...]:
     """Return what shows how a model's tokenizer reads: its vocabulary, and what it made of the sweep's texts."""
     digests = {role: source.digest for role, source in texts.get(model.path, {}).items()}
     return load_tokenizer(model.checkpoint).get_vocab(), digests
@@ -134,17 +133,21 @@ def _reading_difference(model: Checkpoint, twin: Checkpoint, sources: Texts) -> 
         if theirs.digest != source.digest:
             ours = load_texts(source, role, model)
             rows = token_rows(ours), token_rows(theirs)
-            number = _first(*rows)
-            at = _first(*(dict(enumerate(of_one)).get(number, []) for of_one in rows))
+            number = _first_difference(*rows)
+            at = _first_difference(*(dict(enumerate(of_one)).get(number, []) for of_one in rows))
             return f"{_item(role, ours, number)} becomes other tokens, from the {at + 1}. on"
-        # Ids that are given are the same to every tokenizer; what they spell may not be.
-        spelt = [_decoded(each, theirs) for each in (model, twin)] if source.source in TOKEN_SOURCES else [[], []]
-        if spelt[0] != spelt[1]:
-            return f"the tokens of {_item(role, theirs, _first(*spelt))} spell another text"
+        if source.source in TOKEN_SOURCES:  # Given ids are the same to every tokenizer; what they spell may not be.
+            spelt: list[list[str]] = []
+            for checkpoint in (model, twin):
+                decode = load_tokenizer(checkpoint).batch_decode
+                texts = decode(token_rows(theirs), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+                spelt.append(list(texts))
+            if spelt[0] != spelt[1]:
+                return f"the tokens of {_item(role, theirs, _first_difference(*spelt))} spell another text"
     return ""
 
 
-def _first(ours: Sequence[object], theirs: Sequence[object]) -> int:
+def _first_difference(ours: Sequence[object], theirs: Sequence[object]) -> int:
     return next(number for number, pair in enumerate(zip_longest(ours, theirs)) if pair[0] != pair[1])
 
 
@@ -152,8 +155,3 @@ def _item(role: str, texts: Sequences | Utility, number: int) -> str:
     """Return what names a text: its number, and the id that its values have in the files of items."""
     rows = token_rows(texts) if isinstance(texts, Sequences) else texts.prompts_NT.tolist()
     return f"text {number + 1} of data.{role}" + (f" (item {digest_of(rows[number])})" if number < len(rows) else "")
-
-
-def _decoded(model: Checkpoint, texts: Sequences | Utility) -> list[str]:
-    decode = load_tokenizer(model).batch_decode
-    return list(decode(token_rows(texts), skip_special_tokens=True, clean_up_tokenization_spaces=False))

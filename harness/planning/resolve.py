@@ -56,47 +56,52 @@ class ResolvedModel:
 def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
     """Return the sweep's models in the file's order; a faulty one is left out."""
     models: list[ResolvedModel] = []
-    named: dict[str, str] = {}
-    shared = sweep.training.model_dump(exclude_unset=True)
+    earlier: dict[str, str] = {}
     for number, entry in enumerate(sweep.models):
-        path, resources = f"models.{number}", entry.resources or sweep.resources
-        yield from _engine_faults(entry, resources, path)
+        path = f"models.{number}"
+        yield from _engine_faults(entry, entry.resources or sweep.resources, path)
         resolve = partial(resolve_original, entry)
         checkpoint = yield from _checkpoint(path, resolve, check_model, entry.id, miniature.names())
-        names = [entry.id, *([checkpoint.digest] if checkpoint else [])]
-        before = next((named[name] for name in names if name in named), None)
+        names = (entry.id, checkpoint.digest) if checkpoint else (entry.id,)
+        before = next((earlier[name] for name in names if name in earlier), None)
         if before is not None:
-            same = "is" if named.get(entry.id) == before else "has the same weights as"
+            same = "is" if earlier.get(entry.id) == before else "has the same weights as"
             yield Fault(path, f"'{entry.id}' {same} {before}, so its trials would be the same: remove one.")
         for name in names:
-            named.setdefault(name, path)
-        if checkpoint is None:
-            continue
-        replicate = _replicate(entry.id)
-        twin = entry.retrained or (str(replicate.retrained) if replicate else _shipped_twin(entry.id))
-        retrained = None
-        if twin:
-            resolve = partial(resolve_model, twin, entry.tokenizer)
-            retrained = yield from _checkpoint(f"{path}.retrained", resolve, check_model, twin, miniature.names())
-            if retrained is None:
-                continue
-            if retrained.digest == checkpoint.digest:
-                reason = "has the same weights as the model itself. Name one that never saw the forget set, or none."
-                yield Fault(f"{path}.retrained", reason)
-        training = {**shared, **entry.training.model_dump(exclude_unset=True)}
-        models.append(
-            ResolvedModel(
-                path=path,
-                checkpoint=checkpoint,
-                retrained=retrained,
-                replicate_of=entry.replicate_of or (replicate.replicate_of if replicate else None),
-                engine=_engine(entry),
-                resources=resources,
-                training=training,
-                memorization=_memorized_training(sweep, training_of(training)),
-            )
-        )
+            earlier.setdefault(name, path)
+        if checkpoint is not None:
+            model = yield from _with_twin(sweep, entry, path, checkpoint)
+            models += [model] if model else []
     return models
+
+
+def _with_twin(sweep: Sweep, entry: ModelEntry, path: str, checkpoint: Checkpoint) -> Checking[ResolvedModel | None]:
+    """Return a model with its retrained twin; None if it has one that cannot be loaded."""
+    replicate = _replicate(entry.id)
+    shipped = f"{entry.id}-retrained" if f"{entry.id}-retrained" in miniature.names() else None
+    twin = entry.retrained or (str(replicate.retrained) if replicate else shipped)
+    retrained = None
+    if twin:
+        resolve = partial(resolve_model, twin, entry.tokenizer)
+        retrained = yield from _checkpoint(f"{path}.retrained", resolve, check_model, twin, miniature.names())
+        if retrained is None:
+            return None
+        if retrained.digest == checkpoint.digest:
+            reason = "has the same weights as the model itself. Name one that never saw the forget set, or none."
+            yield Fault(f"{path}.retrained", reason)
+    settings = {**sweep.training.model_dump(exclude_unset=True), **entry.training.model_dump(exclude_unset=True)}
+    training, deepspeed = training_of(settings), entry.engine.deepspeed
+    shared: dict[str, Any] = {"learning_rate": training.learning_rate, "global_batch": training.global_batch}
+    return ResolvedModel(
+        path=path,
+        checkpoint=checkpoint,
+        retrained=retrained,
+        replicate_of=entry.replicate_of or (replicate.replicate_of if replicate else None),
+        engine=Engine(name="deepspeed", **deepspeed.model_dump()) if deepspeed else Engine(),
+        resources=entry.resources or sweep.resources,
+        training=settings,
+        memorization=MemorizedTraining(**shared | sweep.memorized_model.model_dump(exclude_none=True)),
+    )
 
 
 def _replicate(id: str) -> Replicate | None:
@@ -113,11 +118,6 @@ def resolve_original(entry: ModelEntry) -> Checkpoint:
     if replicate is None:
         return resolve_model(entry.id, entry.tokenizer, entry.revision)
     return replace(resolve_model(str(replicate.original), entry.tokenizer), id=entry.id)
-
-
-def _shipped_twin(id: str) -> str | None:
-    twin = f"{id}-retrained"
-    return twin if twin in miniature.names() else None
 
 
 def _checkpoint(
@@ -150,47 +150,52 @@ def _engine_faults(entry: ModelEntry, resources: Resources, path: str) -> Iterat
         yield Fault(f"{path}.engine.deepspeed.workers", f"{needs}, and this machine has {has}.")
 
 
-def _engine(entry: ModelEntry) -> Engine:
-    deepspeed = entry.engine.deepspeed
-    return Engine() if deepspeed is None else Engine(name="deepspeed", **deepspeed.model_dump())
-
-
-def _memorized_training(sweep: Sweep, training: Training) -> MemorizedTraining:
-    shared: dict[str, Any] = {"learning_rate": training.learning_rate, "global_batch": training.global_batch}
-    return MemorizedTraining(**shared | sweep.memorized_model.model_dump(exclude_none=True))
-
-
-def method_faults(models: Sequence[ResolvedModel], templates: Sequence[TrialTemplate]) -> Iterator[Fault]:
-    """Yield every row whose method cannot erase from one of the models."""
-    for model in models:
-        config = configuration(model.checkpoint)
-        for template in templates:
-            dial = {template.plugin.strength.field: max(template.strengths)}
-            reason = template.plugin(**{**template.settings, **dial}).refuses(config)
-            if reason:
-                yield Fault(f"methods.{template.key}", f"cannot erase from '{model.checkpoint.id}': {reason}")
+def method_faults(
+    models: Sequence[ResolvedModel], templates: Sequence[TrialTemplate], *, has_retain: bool
+) -> Iterator[Fault]:
+    """Yield every row whose method cannot erase from one of the models, or cannot be trained as the file says."""
+    configurations = [configuration(model.checkpoint) for model in models]
+    for template in templates:
+        plugin, path = template.plugin, f"methods.{template.key}"
+        if plugin.reference == "retain_data" and not has_retain:
+            reason = "needs retain data, and the sweep has none: add data.retain, for instance {source: miniature}."
+            yield Fault(path, reason)
+        method = plugin(**{**template.settings, plugin.strength.field: max(template.strengths)})
+        of_training = f"{path}.training.lora" if template.training.get("lora") else path
+        trains_no_lora = of_training != path and not plugin.searched_training
+        if trains_no_lora:
+            why = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
+            yield Fault(of_training, why)
+        for model, config in zip(models, configurations, strict=True):
+            if reason := method.refuses(config) or "":
+                yield Fault(path, f"cannot erase from '{model.checkpoint.id}': {reason}")
+            training = training_for(template, model.training)
+            refusal = method.refuses_training(training) or _target_fault(model.checkpoint, training.lora)
+            if refusal and not trains_no_lora:
+                yield Fault(of_training, f"cannot be trained so: {refusal}")
 
 
 def resolve_judges(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Checking[JudgesByRole]:
     """Return every judge that the file names or an evaluator asks for; a faulty one is left out."""
     judges: dict[str, Checkpoint | None] = {}
+    used: set[str] = set()
     for name, evaluator in evaluators.items():
+        used |= {*evaluator.judges}
         for role in evaluator.judges:
             if role not in Judges.model_fields:
                 yield Fault(f"evaluators.{name}", unknown("judge role", role, Judges.model_fields))
-    used = {role for evaluator in evaluators.values() for role in evaluator.judges}
-    for role in (role for role in Judges.model_fields if role in used | sweep.judges.model_fields_set):
-        path, entry = f"judges.{role}", getattr(sweep.judges, role)
-        if role in used:
-            yield from _stranger_faults(role, entry.id, sweep.data.utility.source)
+    for role in Judges.model_fields:
+        if role not in used | sweep.judges.model_fields_set:
+            continue
+        entry: JudgeEntry = getattr(sweep.judges, role)
+        yield from _judge_faults(role, entry, sweep.data.utility.source if role in used else "miniature")
         if entry.id == ORIGINAL:
-            yield from _original_faults(role, entry)
             judges[role] = None
             continue
         resolve = partial(resolve_judge, role, entry.id, entry.tokenizer, entry.revision)
         check_weights = check_model if role in CAUSAL_ROLES else check_encoder
         known = (*KNOWN_JUDGES, *miniature.names())
-        checkpoint = yield from _checkpoint(path, resolve, check_weights, entry.id, known)
+        checkpoint = yield from _checkpoint(f"judges.{role}", resolve, check_weights, entry.id, known)
         if checkpoint is not None:
             judges[role] = checkpoint
     return judges
@@ -201,27 +206,27 @@ def judges_of(judges: JudgesByRole, model: Checkpoint) -> dict[str, Checkpoint]:
     return {role: judge or replace(model, id=ORIGINAL) for role, judge in judges.items()}
 
 
-def _stranger_faults(role: str, id: str, source: str) -> Iterator[Fault]:
-    """Yield a fault for a judge that has read nothing but the embedded corpus, where the texts are others."""
-    if source != "miniature" and knows_only_the_miniature(role, id):
+def _judge_faults(role: str, entry: JudgeEntry, source: str) -> Iterator[Fault]:
+    """Yield why a judge cannot judge utility texts of a source, and what the original's model entry says already."""
+    path = f"judges.{role}"
+    # A judge that has read nothing but the embedded corpus knows no other texts.
+    if source != "miniature" and knows_only_the_miniature(role, entry.id):
         yield Fault(
-            f"judges.{role}",
-            f"'{id}' has read nothing but the embedded corpus, so it cannot judge utility texts from {source}: "
+            path,
+            f"'{entry.id}' has read nothing but the embedded corpus, so it cannot judge utility texts from {source}: "
             f"it is used with data.utility.source: miniature alone. Write judges: {{perplexity: {ORIGINAL}, "
             f"features: {ORIGINAL}}} (the model before erasure, always at hand), or name a model that knows such "
             "texts, for instance openai-community/gpt2-large.",
         )
-
-
-def _original_faults(role: str, entry: JudgeEntry) -> Iterator[Fault]:
-    """Yield why the original cannot judge, and what its own model entry says already."""
+    if entry.id != ORIGINAL:
+        return
     if role not in CAUSAL_ROLES:
         reason = f"'{ORIGINAL}' judges {' and '.join(CAUSAL_ROLES)} alone: {role} needs an encoder of sentences"
-        yield Fault(f"judges.{role}", f"{reason}, for instance minilm.")
+        yield Fault(path, f"{reason}, for instance minilm.")
     for name in ("tokenizer", "revision"):
         if getattr(entry, name) is not None:
             reason = f"'{ORIGINAL}' is each model as the models block has it: leave out its {name}."
-            yield Fault(f"judges.{role}.{name}", reason)
+            yield Fault(f"{path}.{name}", reason)
 
 
 def training_of(settings: Mapping[str, Any]) -> Training:
@@ -234,33 +239,6 @@ def training_for(template: TrialTemplate, of_model: Mapping[str, Any]) -> Traini
     """Return a row's training on a model: without LoRA where the method itself trains nothing."""
     training = training_of({**of_model, **template.training})
     return training if template.plugin.searched_training else replace(training, lora=None)
-
-
-def training_faults(
-    models: Sequence[tuple[Checkpoint, Mapping[str, Any]]], templates: Sequence[TrialTemplate]
-) -> Iterator[Fault]:
-    """Yield every row whose method cannot be trained as the file says, each reason once.
-
-    Args:
-        models: What methods erase from, each with what the sweep and its entry set of the training.
-        templates: What erases.
-    """
-    faults: dict[Fault, None] = {}
-    for template in templates:
-        own = template.training.get("lora")
-        path = f"methods.{template.key}" + (".training.lora" if own else "")
-        if own and not template.plugin.searched_training:
-            why = f"'{template.method}' trains nothing itself, and what it is made of is trained whole: remove lora."
-            faults[Fault(path, why)] = None
-            continue
-        dial = {template.plugin.strength.field: max(template.strengths)}
-        method = template.plugin(**{**template.settings, **dial})
-        for checkpoint, of_model in models:
-            training = training_for(template, of_model)
-            reason = method.refuses_training(training) or _target_fault(checkpoint, training.lora)
-            if reason:
-                faults[Fault(path, f"cannot be trained so: {reason}")] = None
-    yield from faults
 
 
 def _target_fault(checkpoint: Checkpoint, lora: LoRA | None) -> str | None:

@@ -24,7 +24,7 @@ from harness.contracts import Count, NonNegative, Positive, PositiveCount, Train
 from harness.data.paths import SOURCE_SETTINGS
 from harness.errors import unknown
 from harness.planning.validation import Place, Strict, quoted
-from harness.plans import Compare
+from harness.plans import PROBED_UTILITY, Compare
 from harness.specs import RETRAINED, CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -357,7 +357,7 @@ class Tune(Strict):
         description="how far to erase?", examples=["erasure: {ma: [0.9, 0.75, retrained]}"]
     )
     """How far to erase: `{ma: [0.9, retrained]}`."""
-    utility: str = "perplexity"
+    utility: str = PROBED_UTILITY
     """What to keep low meanwhile."""
     search: Literal["optuna", "random"] = "optuna"
     """How candidates are proposed."""

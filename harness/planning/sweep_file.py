@@ -41,15 +41,14 @@ class SweepFile:
     def refuse(self, faults: Sequence[Fault]) -> ConfigError:
         """Return the error that lists these faults, each with its line, in the order of the file."""
         order = {name: number for number, name in enumerate(self.settings)}
-        located = [replace(fault, origin=self._origin(fault.path)) for fault in dict.fromkeys(faults)]
+        located = []
+        for fault in dict.fromkeys(faults):
+            path = fault.path
+            while path and path not in self.origins:  # What was left out would be part of the nearest one above it.
+                path = path.rpartition(".")[0]
+            located.append(replace(fault, origin=self.origins.get(path, "")))
         located.sort(key=lambda fault: order.get(fault.path.partition(".")[0], len(order)))
         return ConfigError(str(self.path), located)
-
-    def _origin(self, path: str) -> str:
-        """Return where a setting stands, or else the nearest one that it would be part of."""
-        while path and path not in self.origins:
-            path = path.rpartition(".")[0]
-        return self.origins.get(path, "")
 
 
 def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
@@ -63,7 +62,7 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
     Raises:
         ConfigError: There is no such file, or it is not a mapping in sound YAML, or an override is wrong.
     """
-    return sweep_file_of(_text(path), path, overrides)
+    return sweep_file_of(_sweep_text(path), path, overrides)
 
 
 def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> SweepFile:
@@ -85,7 +84,7 @@ def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> Sweep
     return file
 
 
-def _text(path: Path) -> str:
+def _sweep_text(path: Path) -> str:
     try:
         file = path_of(path)
         if file.is_file():
@@ -99,21 +98,17 @@ def _text(path: Path) -> str:
         elif file.exists():
             reason = "is neither a file nor a folder but a pipe or a device: save the sweep in a file."
         else:
-            reason = f"cannot be read: there is no such file.{_beside(file)}"
+            others = sorted(str(other) for other in file.parent.glob("*.yaml"))
+            near = get_close_matches(str(file), others, n=1)
+            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+            there = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "no sweep file"
+            hint = f"Did you mean '{near[0]}'?" if near else f"In that folder: {there}."
+            reason = f"cannot be read: there is no such file. {hint}"
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
     except (DataError, OSError) as error:
         reason = f"cannot be read: {error}"
     raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
-
-
-def _beside(file: Path) -> str:
-    """Return the sweep file beside a missing one that is called alike, or what there is."""
-    beside = sorted(str(other) for other in file.parent.glob("*.yaml"))
-    near = get_close_matches(str(file), beside, n=1)
-    more = f" and {len(beside) - MOST_NAMED} more" if len(beside) > MOST_NAMED else ""
-    there = f"{', '.join(beside[:MOST_NAMED])}{more}" if beside else "no sweep file"
-    return f" Did you mean '{near[0]}'?" if near else f" In that folder: {there}."
 
 
 def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) -> list[Fault]:

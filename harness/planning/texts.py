@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -60,7 +60,6 @@ NOT_TO_ERASE: Mapping[Role, str] = {
 Texts = Mapping[str, Source]
 """Sources by role, as one tokenizer cuts them; `retain` is there only if the sweep names it, `holdout` or `stand_in` if
 there are such texts, and `selection` and `report` where the forget set is halved."""
-Loaded = Mapping[str, Sequences | Utility]
 
 
 def resolve_texts(
@@ -75,8 +74,14 @@ def resolve_texts(
     wrong = list(_length_faults(data))
     yield from wrong
     if wrong or not models:
-        faulty = {fault.path.split(".")[1] for fault in wrong}
-        yield from _row_faults(data, [role for role in ROLES if role not in faulty])
+        for role in ROLES:
+            section: TextSource | None = getattr(data, role)
+            if section is None or f"data.{role}.prefix_tokens" in [fault.path for fault in wrong]:
+                continue
+            try:
+                check_rows(_section_source(section, role), role)
+            except DataError as error:
+                yield Fault(f"data.{role}", str(error))
         return {}
     texts: dict[str, Texts] = {}
     known: dict[tuple[str, int], Texts | None] = {}
@@ -86,7 +91,7 @@ def resolve_texts(
             key = checkpoint.tokenizer, vocabulary(checkpoint)
             check_tokenizer(checkpoint)
             if key not in known:
-                known[key] = yield from _read(data, checkpoint, erases, are_halved)
+                known[key] = yield from _read_texts(data, checkpoint, erases, are_halved)
         except ModelError as error:
             yield Fault(model.path, str(error))
             continue
@@ -99,29 +104,18 @@ def resolve_texts(
 
 def _length_faults(data: Data) -> Iterator[Fault]:
     """Yield where no continuation would be left."""
-    forget = _source(data.forget, "forget")
+    forget = _section_source(data.forget, "forget")
     for role in AS_THEY_STAND:
         section: TextSource | None = getattr(data, role)
         if section is not None and section.model_fields_set & {"prefix_tokens", "sequence_tokens"}:
-            source = _source(section, role, forget)
+            source = _section_source(section, role, forget)
             prefix, whole = source.prefix_tokens, source.sequence_tokens
             if prefix >= whole:
                 reason = f"must be below sequence_tokens ({whole}), so that a continuation is left; got {prefix}."
                 yield Fault(f"data.{role}.prefix_tokens", reason)
 
 
-def _row_faults(data: Data, roles: Sequence[Role]) -> Iterator[Fault]:
-    """Yield missing and broken files, as far as they can be told without a tokenizer."""
-    for role in roles:
-        section: TextSource | None = getattr(data, role)
-        if section is not None:
-            try:
-                check_rows(_source(section, role), role)
-            except DataError as error:
-                yield Fault(f"data.{role}", str(error))
-
-
-def _read(data: Data, model: Checkpoint, erases: bool, are_halved: bool) -> Checking[Texts | None]:
+def _read_texts(data: Data, model: Checkpoint, erases: bool, are_halved: bool) -> Checking[Texts | None]:
     """Return every source with the digest of its contents, or None if any cannot be read.
 
     Holdout, retain and validation texts are cut where the longest forget sequence ends; unless the file
@@ -130,13 +124,13 @@ def _read(data: Data, model: Checkpoint, erases: bool, are_halved: bool) -> Chec
     """
     texts: dict[str, Source] = {}
     loaded: dict[str, Sequences | Utility] = {}
-    is_whole = True
+    is_sound = True
     for role in ROLES:
         section: TextSource | None = getattr(data, role) or _default(data, role, texts)
         if section is None:
             continue
-        forget = texts.get("forget") or _source(data.forget, "forget")
-        source = _source(section, role, forget)
+        forget = texts.get("forget") or _section_source(data.forget, "forget")
+        source = _section_source(section, role, forget)
         if role == "retain":
             source = replace(source, sequences=source.sequences or forget.rows or None)
         try:
@@ -146,33 +140,27 @@ def _read(data: Data, model: Checkpoint, erases: bool, are_halved: bool) -> Chec
                 loaded[role] = load_texts(source, role, model)
         except DataError as error:
             yield Fault(f"data.{role}", str(error))
-            is_whole = False
+            is_sound = False
             continue
-        texts[role] = _counted(source, loaded[role])
-    if not is_whole:
+        texts[role] = _counted_source(source, loaded[role])
+    sequences = loaded.get("forget")
+    if not is_sound or not isinstance(sequences, Sequences):
         return None
-    in_forget = list(_in_forget(loaded, NOT_TO_ERASE if erases else ("holdout",)))
-    yield from in_forget
-    if in_forget:
+    for role, why in NOT_TO_ERASE.items():
+        is_checked = role in loaded and (erases or role == "holdout")
+        if is_checked and (shared := in_both(loaded[role], sequences)):
+            reason = f"{shared} of its {len(loaded[role])} texts are in the forget set too, so {why}"
+            yield Fault(f"data.{role}", reason)
+            is_sound = False
+    if not is_sound:
         return None
     if are_halved:
-        texts |= yield from _halves(texts["forget"], loaded["forget"])
-    stand_in = None if "holdout" in texts else _stand_in(texts, loaded, model)
-    return texts if stand_in is None else {**texts, STAND_IN: stand_in}
+        texts |= yield from _halves(texts["forget"], sequences)
+    stand_in = None if "holdout" in texts else _stand_in(texts, sequences, loaded["validation"], model)
+    return {**texts, STAND_IN: stand_in} if stand_in else texts
 
 
-def _in_forget(loaded: Loaded, roles: Iterable[Role]) -> Iterator[Fault]:
-    """Yield those of the roles of which texts are in the forget set too."""
-    forget = loaded["forget"]
-    assert isinstance(forget, Sequences)
-    for role in (role for role in roles if role in loaded):
-        if shared := in_both(loaded[role], forget):
-            reason = f"{shared} of its {len(loaded[role])} texts are in the forget set too, so {NOT_TO_ERASE[role]}"
-            yield Fault(f"data.{role}", reason)
-
-
-def _halves(source: Source, forget: Sequences | Utility) -> Checking[dict[str, Source]]:
-    assert isinstance(forget, Sequences)
+def _halves(source: Source, forget: Sequences) -> Checking[dict[str, Source]]:
     if (distinct := distinct_continuations(forget)) < LEAST_HALVED:
         yield Fault(
             "data.forget",
@@ -181,7 +169,7 @@ def _halves(source: Source, forget: Sequences | Utility) -> Checking[dict[str, S
         )
         return {}
     halves: tuple[Literal["selection", "report"], ...] = ("selection", "report")
-    return {half: _counted(replace(source, half=half), half_of(forget, half)) for half in halves}
+    return {half: _counted_source(replace(source, half=half), half_of(forget, half)) for half in halves}
 
 
 def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
@@ -190,27 +178,23 @@ def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Uti
     Raises:
         DataError: They cannot be read, or are not what the source's digest says.
     """
-    tokenizer = load_tokenizer(model)
-    if role == "utility":
-        return load_utility(source, tokenizer, vocabulary(model))
-    loaders = {
+    load: Mapping[Role, Callable[..., Sequences | Utility]] = {
         "forget": load_forget,
         "holdout": load_holdout,
         "retain": load_retain,
+        "utility": load_utility,
         "validation": load_validation,
     }
-    return loaders[role](source, tokenizer, vocabulary(model))
+    return load[role](source, load_tokenizer(model), vocabulary(model))
 
 
-def _counted(source: Source, loaded: Sequences | Utility) -> Source:
+def _counted_source(source: Source, loaded: Sequences | Utility) -> Source:
     longest = source.sequence_tokens if isinstance(loaded, Utility) else loaded.tokens_NT.shape[1]
     return replace(source, digest=loaded.digest, rows=len(loaded), longest=longest)
 
 
-def _stand_in(texts: Texts, loaded: Loaded, model: Checkpoint) -> Source | None:
+def _stand_in(texts: Texts, forget: Sequences, validation: Sequences | Utility, model: Checkpoint) -> Source | None:
     """Return validation texts cut as the forget set is, or None if too few of them fill that length."""
-    forget, validation = loaded["forget"], loaded["validation"]
-    assert isinstance(forget, Sequences)
     assert isinstance(validation, Sequences)
     width = forget.tokens_NT.shape[1]
     count = min(int((validation.lengths_N >= width).sum()), len(forget), MOST_UNSEEN)
@@ -218,7 +202,7 @@ def _stand_in(texts: Texts, loaded: Loaded, model: Checkpoint) -> Source | None:
         return None
     source = replace(texts["validation"], prefix_tokens=forget.prefix_tokens, sequence_tokens=width)
     source = replace(source, sequences=count, digest="")
-    return _counted(source, load_stand_in(source, load_tokenizer(model), vocabulary(model)))
+    return _counted_source(source, load_stand_in(source, load_tokenizer(model), vocabulary(model)))
 
 
 def _default(data: Data, role: Role, texts: Texts) -> TextSource | None:
@@ -227,7 +211,10 @@ def _default(data: Data, role: Role, texts: Texts) -> TextSource | None:
     What is watched while training is held-out texts of the utility's source, if that could be read.
     """
     if role == "holdout" and data.forget.source == "miniature":
-        start = _unseen_left(data.forget)
+        other, start = data.forget.not_memorized, 0
+        if other is not None and other.source == "miniature":  # It may be made of all unseen records.
+            is_beginning = other.sequences is not None and other.sample_seed is None
+            start = other.start + (other.sequences or 0) if is_beginning else UNSEEN_RECORDS
         return HoldoutSource(source="miniature", start=start) if start < UNSEEN_RECORDS else None
     if role != "validation" or "utility" not in texts:
         return None
@@ -237,16 +224,7 @@ def _default(data: Data, role: Role, texts: Texts) -> TextSource | None:
     return HeldSource(**shared, sequences=count)
 
 
-def _unseen_left(section: ForgetSource) -> int:
-    """Return from which row on the miniature's unseen records are not in the forget set; all may be."""
-    other = section.not_memorized
-    if other is None or other.source != "miniature":
-        return 0
-    is_beginning = other.sequences is not None and other.sample_seed is None
-    return other.start + (other.sequences or 0) if is_beginning else UNSEEN_RECORDS
-
-
-def _source(section: TextSource, role: Role, forget: Source | None = None) -> Source:
+def _section_source(section: TextSource, role: Role, forget: Source | None = None) -> Source:
     """Return a section as a source without a digest; none but utility texts go on where every forget sequence ended."""
     cut = (forget.longest or forget.sequence_tokens) if forget is not None else DEFAULT_TOKENS[1]
     settings = section.model_dump(exclude_none=True, exclude={"not_memorized"})
@@ -266,7 +244,7 @@ def _source(section: TextSource, role: Role, forget: Source | None = None) -> So
         settings["path"] = section.path if section.source == "hub" and not folder.is_dir() else str(folder.resolve())
     source = Source(**settings)
     other = section.not_memorized if isinstance(section, ForgetSource) else None
-    return source if other is None else replace(source, not_memorized=_source(other, "holdout", source))
+    return source if other is None else replace(source, not_memorized=_section_source(other, "holdout", source))
 
 
 def overlong(texts: Texts, model: Checkpoint) -> Iterator[Fault]:

@@ -7,12 +7,11 @@ the row's, not the order, not later strengths of a cumulative method, not the mi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from harness.base.digests import digest_of
-from harness.contracts import Checkpoint, Evaluator, Json, Training
+from harness.contracts import Checkpoint, Evaluator
 from harness.errors import Fault
 from harness.models.reading import how_it_reads, judge_facts, judges_start_with
 from harness.models.resolving import CAUSAL_ROLES
@@ -20,7 +19,7 @@ from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for, training_of
 from harness.planning.schema import Sweep
 from harness.planning.texts import Texts
-from harness.planning.validation import plain_settings
+from harness.plugins import plain_settings
 from harness.specs import (
     HOLDOUT,
     ORIGINAL,
@@ -30,6 +29,7 @@ from harness.specs import (
     EvaluatorSpec,
     TimeLimit,
     TrialSpec,
+    erasure_identity,
 )
 from harness.toolkit import judge_key
 
@@ -51,7 +51,7 @@ def repeated_trials(sweep: Sweep, templates: Sequence[TrialTemplate]) -> Iterato
             strength = None if template.plugin.strength.cumulative else float(template.strengths[0])
             training = training_for(template, of_model)
             version = template.plugin.version
-            identity = digest_of(_identity(template.method, version, template.settings, strength, training))
+            identity = digest_of(erasure_identity(template.method, version, template.settings, strength, training))
             key = first.setdefault(identity, template.key)
             if key != template.key:
                 reason = f"asks for the same trials as '{key}': the same method, settings and training. "
@@ -195,11 +195,14 @@ def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
 def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
     """Return the trial that a template asks for, of the model and with the seed of `original`."""
     plugin = template.plugin
+    apart = template.variant.removeprefix(template.method)
+    # In tables: `EMSO`, `EMSO (k=4)`, `EMSO (wide)`.
+    label = f"{plugin.label} {apart if apart.startswith('(') or not apart else f'({template.variant})'}".strip()
     spec = replace(
         original,
         variant=template.variant,
         method=template.method,
-        label=_label(template),
+        label=label,
         reference=plugin.reference,
         settings=template.settings,
         method_version=plugin.version,
@@ -211,45 +214,8 @@ def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template:
     if "timeout_minutes" in template.limits:
         minutes = template.limits["timeout_minutes"]
         spec = replace(spec, time_limit=_time_limit(minutes, f"methods.{template.key}.timeout_minutes"))
-    return identified(spec, is_cumulative=plugin.strength.cumulative)
+    return spec.identified(is_cumulative=plugin.strength.cumulative)
 
 
 def _time_limit(minutes: float | None, setting: str) -> TimeLimit | None:
     return None if minutes is None else TimeLimit(minutes=float(minutes), setting=setting)
-
-
-def _label(template: TrialTemplate) -> str:
-    """Return a variant's name in tables: `EMSO`, `EMSO (k=4)`, `EMSO (wide)`."""
-    apart = template.variant.removeprefix(template.method)
-    if apart.startswith("(") or not apart:
-        return f"{template.plugin.label} {apart}".strip()
-    return f"{template.plugin.label} ({template.variant})"
-
-
-def identified(spec: TrialSpec, *, is_cumulative: bool) -> TrialSpec:
-    """Return an erasing trial under its id; of a cumulative strength no value is part of that."""
-    strength = None if is_cumulative else float(spec.strengths[0])
-    identity = {
-        **_identity(spec.method, spec.method_version, spec.settings, strength, spec.training),
-        "model": spec.model.digest,
-        "seed": spec.seed,
-        "engine": str(spec.engine),
-        "forget": spec.forget.digest,
-        "retain": spec.retain.digest if spec.retain else None,
-        "memorization": asdict(spec.memorization) if spec.reference == "memorized_model" else None,
-        "validation": spec.validation.digest if spec.training.early_stop is not None else None,
-    }
-    return replace(spec, trial_id=digest_of(identity))
-
-
-def _identity(
-    method: str, version: int, settings: Mapping[str, Json], strength: float | None, training: Training
-) -> dict[str, Any]:
-    """Return a template's part in the identity of its trials: two with the same would be the same trials."""
-    return {
-        "method": method,
-        "version": version,
-        "settings": dict(settings),
-        "strength": strength,
-        "training": training.identity(),
-    }

@@ -7,16 +7,16 @@ import inspect
 import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache, reduce
+from functools import reduce
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from annotated_types import DocInfo, Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from harness.base.paths import path_of
 from harness.errors import MOST_LISTED, DataError, Fault, unknown
-from harness.plugins import settings_adapter
+from harness.plugins import fields_of, settings_adapter
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -39,7 +39,7 @@ _LIST_OF = {int: "a list of whole numbers", float: "a list of numbers", str: "a 
 _BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
 
 
-def _place(text: str) -> str:
+def _checked_place(text: str) -> str:
     try:
         path_of(text)
     except DataError as error:
@@ -47,7 +47,7 @@ def _place(text: str) -> str:
     return text
 
 
-Place = Annotated[str, AfterValidator(_place)]
+Place = Annotated[str, AfterValidator(_checked_place)]
 """What may be a path, whether or not something is there, or an id on the hub."""
 
 
@@ -80,28 +80,19 @@ def validated(settings_type: type[S], given: object, path: str) -> Checking[S | 
     """
     try:
         # As JSON, since only there a strict check takes a mapping for a dataclass and a list for a tuple.
-        settings: S = _adapter(cast(Any, settings_type)).validate_json(json.dumps(given), strict=True)
-        return settings
+        of: Any = settings_type
+        adapter: TypeAdapter[S] = settings_adapter(of) if hasattr(of, "__dataclass_fields__") else TypeAdapter(of)
+        return adapter.validate_json(json.dumps(given), strict=True)
     except ValidationError as error:
         findings = error.errors(include_url=False)
         for finding in findings[:MOST_LISTED]:
             location = _location(finding["type"], finding["loc"], given)
-            yield Fault(reduce(join, location, path) or WHOLE_FILE, _reason(finding, settings_type, location))
+            yield Fault(reduce(join, location, path) or WHOLE_FILE, _fault_reason(finding, settings_type, location))
         if len(findings) > MOST_LISTED:
             yield Fault(path or WHOLE_FILE, f"has {len(findings) - MOST_LISTED} more faults.")
     except ValueError as error:
         yield Fault(path or WHOLE_FILE, str(error))
     return None
-
-
-def plain_settings(settings: object) -> dict[str, Any]:
-    """Return a plugin's settings as plain data, those left at their defaults too."""
-    return dict(_adapter(cast(Any, type(settings))).dump_python(settings, mode="json"))
-
-
-@cache
-def _adapter(settings_type: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(settings_type) if issubclass(settings_type, BaseModel) else settings_adapter(settings_type)
 
 
 def _location(kind: str, loc: Location, given: Any) -> Location:
@@ -117,35 +108,32 @@ def _location(kind: str, loc: Location, given: Any) -> Location:
     return (*location, loc[len(location)]) if is_missing else tuple(location)
 
 
-def _reason(finding: Mapping[str, Any], settings_type: Any, location: Location) -> str:
+def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Location) -> str:
     kind, given = finding["type"], finding["input"]
-    hint = _hint_at(settings_type, location)
+    hint, parent = _hint_at(settings_type, location), _bare(_hint_at(settings_type, location[:-1]))
     if kind in _UNKNOWN:
-        parent = _bare(_hint_at(settings_type, location[:-1]))
         return unknown("setting", str(location[-1]), fields_of(parent) if _is_settings(parent) else ())
-    asked = _asked(_bare(_hint_at(settings_type, location[:-1])), str(location[-1])) if location else ""
+    asked = ""
+    if location and inspect.isclass(parent) and issubclass(parent, BaseModel):
+        field = parent.model_fields.get(str(location[-1]))
+        if field and field.examples:  # The question that a setting answers, with an example of an answer.
+            asked = f"{field.description} For instance {field.examples[0]}."
     if kind == "missing" or (asked and given is None):
         return f"is missing{f': {asked}' if asked else f'; it must be {allowed(hint)}.'}"
     if kind == "too_short" and asked:
         return f"is empty: {asked}"
     if kind in ("value_error", "assertion_error"):
-        return _sentence(str(finding["ctx"]["error"]))
+        return _whole_sentence(str(finding["ctx"]["error"]))
     if kind == "setting_fault":
         return str(finding["msg"])
     if kind != "literal_error" and hint is Any:
-        return _sentence(f"{finding['msg']}; got {quoted(given)}")
+        return _whole_sentence(f"{finding['msg']}; got {quoted(given)}")
     names = [str(name) for name in get_args(hint)] if get_origin(hint) is Literal else []
     near = get_close_matches(given, names, n=1) if isinstance(given, str) else []
     return f"must be {allowed(hint)}; got {quoted(given)}." + (f" Did you mean '{near[0]}'?" if near else "")
 
 
-def _asked(parent: Any, name: str) -> str:
-    """Return the question that a setting answers, with an example of an answer: what a missing one must be told."""
-    field = parent.model_fields.get(name) if inspect.isclass(parent) and issubclass(parent, BaseModel) else None
-    return f"{field.description} For instance {field.examples[0]}." if field and field.examples else ""
-
-
-def _sentence(text: str) -> str:
+def _whole_sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
@@ -160,7 +148,14 @@ def allowed(hint: Any) -> str:
     """
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _with_limits(inner[0], inner[1:])
+        limits = inner[1:]
+        for limit in limits:
+            if isinstance(limit, DocInfo):
+                return limit.documentation
+        if any(isinstance(limit, MinLen) for limit in limits):
+            return f"{allowed(inner[0])}, with at least one entry"
+        bounds = _number_limits(limits)
+        return f"{allowed(inner[0])} {'of ' if bounds.startswith('at ') else ''}{bounds}".strip()
     if origin is Literal:
         *first, last = map(str, inner)
         return f"{', '.join(first)} or {last}" if first else last
@@ -168,7 +163,11 @@ def allowed(hint: Any) -> str:
         kinds = [allowed(kind) for kind in inner if kind is not NoneType]
         return " or ".join(dict.fromkeys(kinds)) + (", or null" if NoneType in inner else "")
     if origin in (list, tuple, Sequence):
-        return _list_of(inner[0]) if inner else "a list"
+        if not inner:
+            return "a list"
+        entry, *limits_of_each = get_args(inner[0]) if get_origin(inner[0]) is Annotated else inner
+        bounds = _number_limits(limits_of_each)
+        return _LIST_OF.get(entry, f"a list, each {allowed(inner[0])}") + (f", each {bounds}" if bounds else "")
     if _is_settings(hint):
         return f"{MAPPING} of {', '.join(fields_of(hint))}"
     if origin in (dict, Mapping):
@@ -192,14 +191,6 @@ def quoted(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "a list" if value else "an empty list"
     return MAPPING if isinstance(value, dict) else str(value)
-
-
-def fields_of(hint: Any) -> dict[str, Any]:
-    """Return the settings of a dataclass or pydantic model, name to type."""
-    is_model = issubclass(hint, BaseModel)
-    names = hint.model_fields if is_model else [field.name for field in dataclasses.fields(hint)]
-    hints = get_type_hints(hint, include_extras=True)
-    return {name: hints[name] for name in names}
 
 
 def _hint_at(hint: Any, location: Iterable[int | str]) -> Any:
@@ -232,23 +223,7 @@ def _is_settings(hint: Any) -> bool:
     return inspect.isclass(hint) and (issubclass(hint, BaseModel) or dataclasses.is_dataclass(hint))
 
 
-def _list_of(hint: Any) -> str:
-    entry, limits = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
-    bounds = _bounds(limits)
-    return _LIST_OF.get(entry, f"a list, each {allowed(hint)}") + (f", each {bounds}" if bounds else "")
-
-
-def _bounds(limits: Iterable[Any]) -> str:
+def _number_limits(limits: Iterable[Any]) -> str:
     """Return `above 0 and below 1`."""
     bounds = [(_BOUNDS[type(limit)], *dataclasses.astuple(limit)) for limit in limits if type(limit) in _BOUNDS]
     return " and ".join(f"{word} {bound}".removesuffix(".0") for word, bound in bounds)
-
-
-def _with_limits(hint: Any, limits: tuple[Any, ...]) -> str:
-    documented = [limit.documentation for limit in limits if isinstance(limit, DocInfo)]
-    if documented:
-        return documented[0]
-    if any(isinstance(limit, MinLen) for limit in limits):
-        return f"{allowed(hint)}, with at least one entry"
-    bounds = _bounds(limits)
-    return f"{allowed(hint)} {'of ' if bounds.startswith('at ') else ''}{bounds}".strip()

@@ -32,42 +32,37 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """Reads scalars as YAML 1.2 does; builds only what JSON could hold too, so no infinity and no NaN either."""
 
 
-def _finite(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
-    value = loader.construct_yaml_float(node)
-    if math.isfinite(value):
-        return value
-    raise _Refused(node, f"{in_quotes(node.value)} is not a finite number")
-
-
-def _whole(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    if len(node.value.lstrip("+-0_")) <= len(str(LARGEST)):
-        value = int(loader.construct_yaml_int(node))
-        if abs(value) <= LARGEST:
-            return value
-    raise _Refused(node, f"{in_quotes(node.value)} is a whole number beyond {LARGEST}, and none may be")
-
-
-def _encodable(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
-    value = str(loader.construct_yaml_str(node))
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise _Refused(node, "this text holds half of a surrogate pair, which is no character") from None
-    return value
-
-
-def _true_or_false(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> bool:
-    if node.value.lower() in ("true", "false"):
-        return bool(node.value.lower() == "true")
-    raise _Refused(node, f"{in_quotes(node.value)} is neither true nor false")
-
-
 class _Refused(yaml.constructor.ConstructorError):
     """Something that YAML allows and a sweep file does not."""
 
     def __init__(self, place: yaml.Node | yaml.Event, problem: str) -> None:
         mark: Any = place.start_mark
         super().__init__(None, None, problem, mark)
+
+
+def _scalar(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
+    """Return the value of a scalar that a sweep file may hold."""
+    kind, text = node.tag.rpartition(":")[2], node.value
+    if kind == "bool":
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        raise _Refused(node, f"{in_quotes(text)} is neither true nor false")
+    if kind == "float":
+        number = loader.construct_yaml_float(node)
+        if math.isfinite(number):
+            return number
+        raise _Refused(node, f"{in_quotes(text)} is not a finite number")
+    if kind == "int":
+        # Of a longer text it would take long to make a number.
+        whole = int(loader.construct_yaml_int(node)) if len(text.lstrip("+-0_")) <= len(str(LARGEST)) else math.inf
+        if abs(whole) <= LARGEST:
+            return whole
+        raise _Refused(node, f"{in_quotes(text)} is a whole number beyond {LARGEST}, and none may be")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _Refused(node, "this text holds half of a surrogate pair, which is no character") from None
+    return loader.construct_yaml_str(node)
 
 
 _SCALARS = {
@@ -86,14 +81,14 @@ for _kind, (_pattern, _first) in _SCALARS.items():
     _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), list(_first))
 _PLAIN = [None, *(f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))]
 _Loader.yaml_constructors = {tag: yaml.SafeLoader.yaml_constructors[tag] for tag in _PLAIN}
-for _kind, _construct in (("bool", _true_or_false), ("float", _finite), ("int", _whole), ("str", _encodable)):
-    _Loader.add_constructor(f"{_TAG}{_kind}", _construct)
+for _kind in ("bool", "float", "int", "str"):
+    _Loader.add_constructor(f"{_TAG}{_kind}", _scalar)
 
 
 def parse(text: str, path: str = "", origins: dict[str, str] | None = None) -> tuple[Any, list[Fault]]:
     """Return the one document in `text` as plain data, and what is wrong with it as YAML.
 
-    What an alias stands for is there each time anew, so that a change of one is no change of another.
+    Each alias becomes a copy of what it stands for, so a change of one changes no other.
 
     Args:
         text: YAML.
@@ -138,12 +133,12 @@ def _check_events(text: str) -> None:
 def _written_out(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """Return how many characters a node has when every alias is written out, about, and how many levels."""
     if id(node) not in known:
-        children = node.value if isinstance(node, yaml.CollectionNode) else ()
-        pairs = [child if isinstance(child, tuple) else (child,) for child in children]
-        inside = [_written_out(child, known) for pair in pairs for child in pair]
-        own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
-        characters = 2 + own + sum(each for each, _ in inside)
-        known[id(node)] = characters, 1 + max((levels for _, levels in inside), default=0)
+        characters, deepest = 2 + len(node.value) * isinstance(node, yaml.ScalarNode), 0
+        for child in node.value if isinstance(node, yaml.CollectionNode) else ():
+            for inside in child if isinstance(child, tuple) else (child,):
+                more, levels = _written_out(inside, known)
+                characters, deepest = characters + more, max(deepest, levels)
+        known[id(node)] = characters, deepest + 1
     return known[id(node)]
 
 
@@ -168,11 +163,11 @@ def _key_faults(
     if isinstance(node, yaml.SequenceNode):
         children = [(str(index), child.start_mark.line + 1, child) for index, child in enumerate(node.value)]
     elif isinstance(node, yaml.MappingNode):
-        children = [(_name(key), key.start_mark.line + 1, child) for key, child in node.value]
+        children = [(_key_name(key), key.start_mark.line + 1, child) for key, child in node.value]
         for key, _ in node.value:
             if key.tag not in (f"{_TAG}str", f"{_TAG}merge"):
                 kind = key.tag.rpartition(":")[2]
-                yield Fault(join(path, _name(key)), f"has a key that is not a name but {kind}: put it in quotes.")
+                yield Fault(join(path, _key_name(key)), f"has a key that is not a name but {kind}: put it in quotes.")
     lines: dict[str, int] = {}
     for name, line, child in children:
         inside = join(path, name)
@@ -182,5 +177,5 @@ def _key_faults(
         yield from _key_faults(child, inside, (*above, node), seen, origins)
 
 
-def _name(key: yaml.Node) -> str:
+def _key_name(key: yaml.Node) -> str:
     return str(key.value) if isinstance(key, yaml.ScalarNode) else "?"

@@ -11,9 +11,9 @@ from harness.analysis.shown import ShownTable
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.errors import LetheError
-from harness.planning.studies import read_tuned
 from harness.plans import Plan
 from harness.records.journal import Journal
+from harness.records.tuned import read_tuned
 from harness.reporting.figures.style import rendered
 from harness.reporting.page import page
 from harness.reporting.section import Section

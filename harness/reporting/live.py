@@ -11,9 +11,9 @@ from types import TracebackType
 
 from harness.analysis.analysis import Analysis
 from harness.execution.guard.interruption import INTERRUPTION
-from harness.planning.studies import read_tuned
 from harness.plans import Plan
 from harness.records.journal import Journal
+from harness.records.tuned import read_tuned
 from harness.reporting.files import write
 
 SECONDS_BETWEEN = 30.0

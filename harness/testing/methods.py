@@ -15,8 +15,8 @@ from harness.execution.trial.inputs import forget_set
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
 from harness.models.loading import configuration, load_model
-from harness.planning.tuning import declared_faults, declared_space
-from harness.plugins import METHODS
+from harness.planning.tuning import declared_faults
+from harness.plugins import METHODS, declared_space
 from harness.records.artifacts import Artifacts
 from harness.testing.shared import Conformance, assert_unchanged, left_alone
 from harness.testing.small import MODEL, forget_nll, small_spec

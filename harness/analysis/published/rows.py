@@ -7,8 +7,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from harness.contracts import Checkpoint, Definition, Json, Metric, Training
-from harness.planning.validation import plain_settings
-from harness.plugins import EVALUATORS, METHODS
+from harness.plugins import EVALUATORS, METHODS, plain_settings
 from harness.records.published import Conditions, PublishedRow
 from harness.records.results import PointResults, Results, TrialResults
 from harness.specs import REFERENCE_ROWS, EvaluatorSpec, MemorizedTraining, Source, TrialSpec

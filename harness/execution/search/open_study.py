@@ -31,12 +31,13 @@ class OpenStudy:
 
     def _read(self) -> None:
         results = study_results(self.study, self._journal.read(self.study.study_id))
-        self._known: dict[int, Candidate] = {candidate.number: candidate for candidate in results.candidates}
+        self._known: tuple[Candidate, ...] = results.candidates
+        self._tried = self._started | {candidate.number for candidate in results.candidates}
 
     @property
     def tried(self) -> int:
         """Return how many candidates are over or running."""
-        return len(self._known.keys() | self._started)
+        return len(self._tried)
 
     def is_closed(self) -> bool:
         """Return whether it will propose no candidate any more."""
@@ -44,13 +45,11 @@ class OpenStudy:
 
     def propose(self) -> Job | None:
         """Return the next candidate's job; None if there is none, or none before a running one is over."""
-        tried = self._known.keys() | self._started
-        number = next((number for number in range(self.study.trials) if number not in tried), None)
+        number = min({*range(self.study.trials)} - self._tried, default=None)
         if self._is_closed or number is None:
             self._is_closed = True
             return None
-        known = [self._known[number] for number in sorted(self._known)]
-        settings = next_settings(self.study, number, known, list(self._running.values()))
+        settings = next_settings(self.study, number, self._known, list(self._running.values()))
         if settings is None:
             self._is_closed = not self._running
             return None
@@ -60,6 +59,7 @@ class OpenStudy:
         """Note that a proposed candidate is being tried."""
         assert job.candidate is not None
         self._started.add(job.candidate.number)
+        self._tried.add(job.candidate.number)
         self._running[job.candidate.number] = job.candidate.settings
 
     def finish(self, job: Job) -> None:

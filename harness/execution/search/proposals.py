@@ -1,7 +1,7 @@
 """What a study tries next: worked out from what it has tried so far, and from nothing else.
 
-So a sweep that was killed goes on with the candidates that it would have had. Ray's `OptunaSearch` is made anew for
-each suggestion, and told all that is known; where a study searches nothing but a strength, that is bisected.
+So a sweep that was killed goes on with the candidates that it would have had. Each suggestion comes from a new
+`OptunaSearch` of Ray, which is given all that is known; a study that searches a strength alone bisects it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from harness.base.digests import digest_of
 from harness.contracts import Json
 from harness.execution.ray_settings import set_ray_environment
-from harness.planning.studies import bisected_settings, dimensions_tried, is_bisected, untried_settings
 from harness.plans import StudySpec, Target
 from harness.records.record import Candidate
 from harness.records.studies import reaching_probes
+from harness.records.tuned import bisected_settings, dimensions_tried, is_bisected, untried_settings
 from harness.search_space import Choice, Dimension
 
 if TYPE_CHECKING:
@@ -44,17 +44,20 @@ def next_settings(
     if is_bisected(study):
         settings = bisected_settings(study, known)
         return None if settings in running else settings
-    untried = untried_settings(study, [*(candidate.settings for candidate in known), *running])
+    tried = list(running)
+    for candidate in known:
+        tried.append(candidate.settings)
+    untried = untried_settings(study, tried)
     if untried == []:
         return None
     suggested = {**study.defaults, **_suggested(study, number, known)}
     if untried is not None and suggested not in untried:
-        return untried[_seed(study, number) % len(untried)]
+        return untried[_candidate_seed(study, number) % len(untried)]
     return suggested
 
 
 def objectives(study: StudySpec, candidate: Candidate) -> dict[str, float] | None:
-    """Return what the search makes least: for each target what it costs this candidate to reach it.
+    """Return what the search minimises: for each target, what it costs this candidate to reach it.
 
     That is the log of the least utility (a perplexity) among the probes that reach the target. Where none does it is
     the log of the greatest utility that is no collapse, and how far the metric stayed above the target besides.
@@ -68,18 +71,21 @@ def objectives(study: StudySpec, candidate: Candidate) -> dict[str, float] | Non
 
 
 def _objective(study: StudySpec, target: Target, candidate: Candidate) -> float:
-    least, most = (bound * candidate.original[study.utility] for bound in study.utility_bounds)
+    original = candidate.original[study.utility]
+    least, most = study.utility_bounds[0] * original, study.utility_bounds[1] * original
     reaching: list[float] = [probe[study.utility] for probe in reaching_probes(study, target, candidate)]
     # Below the lower bound it writes the same word for ever, and is nothing to aim at.
-    if costs := [cost for cost in reaching if cost >= least]:
-        return math.log(min(costs))
-    seen = [probe[target.metric] for probe in candidate.probes if not math.isnan(probe[target.metric])]
-    nearest: float = min([candidate.original[target.metric], *seen])
+    cheapest = min((cost for cost in reaching if cost >= least), default=None)
+    if cheapest is not None:
+        return math.log(cheapest)
+    nearest = candidate.original[target.metric]
+    for probe in candidate.probes:
+        nearest = probe[target.metric] if probe[target.metric] < nearest else nearest
     return math.log(most) + max(0.0, nearest - candidate.targets[str(target)])
 
 
 def _suggested(study: StudySpec, number: int, known: Sequence[Candidate]) -> dict[str, Json]:
-    """Return what Ray's search suggests after it was told the known candidates in their order."""
+    """Return what Ray's search suggests after it is given the known candidates in their order."""
     set_ray_environment()  # A later sweep of this process may start Ray.
     with warnings.catch_warnings():  # Of what Optuna calls experimental, and of what its imports deprecate.
         warnings.simplefilter("ignore")
@@ -87,21 +93,21 @@ def _suggested(study: StudySpec, number: int, known: Sequence[Candidate]) -> dic
         from ray.tune.search.optuna import OptunaSearch
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        seed, searched = _seed(study, number), dimensions_tried(study)
+        seed, searched = _candidate_seed(study, number), dimensions_tried(study)
         sampler = (
             optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP)
             if study.search == "optuna"
             else optuna.samplers.RandomSampler(seed=seed)
         )
-        names = [str(target) for target in study.targets]
+        tried = []
+        for candidate in known:
+            tried.append({name: value for name, value in candidate.settings.items() if name in searched})
         search = OptunaSearch(
             space={name: _distribution(dimension) for name, dimension in searched.items()},
-            metric=names,
-            mode=["min"] * len(names),
+            metric=[str(target) for target in study.targets],
+            mode=["min"] * len(study.targets),
             sampler=sampler,
-            points_to_evaluate=[
-                {name: value for name, value in candidate.settings.items() if name in searched} for candidate in known
-            ],
+            points_to_evaluate=tried,
         )
         for candidate in known:
             # Its own `evaluated_rewards` know one objective only; asked for, each point comes back as it was.
@@ -122,5 +128,5 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
     return distribution
 
 
-def _seed(study: StudySpec, number: int) -> int:
+def _candidate_seed(study: StudySpec, number: int) -> int:
     return int(digest_of([study.study_id, number])[:8], 16)

@@ -21,7 +21,7 @@ from harness.execution.job import CandidateTask, Event, Folders, Job, Seen, Watc
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import clear_shared, device_of, forget_set, validation_set
 from harness.models.loading import load_model
-from harness.plans import StudySpec, Target
+from harness.plans import PROBED_ERASURE, PROBED_UTILITY, StudySpec, Target
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE
@@ -104,14 +104,14 @@ def probe(model: Model, selection: Sequences, validation: Sequences) -> dict[str
     """
     perplexity = own_perplexity(model, validation)
     if math.isnan(perplexity):
-        return {"ma": math.nan, "perplexity": perplexity}
+        return {PROBED_ERASURE: math.nan, PROBED_UTILITY: perplexity}
     predicted_NT = greedy_continuations(model, selection, [[]] * len(selection)).predicted_NT
     of_sequence = [
         memorization_accuracy(tokens_T, predicted_T, selection.prefix_tokens, int(length) - 1)
         for tokens_T, predicted_T, length in zip(selection.tokens_NT, predicted_NT, selection.lengths_N, strict=True)
     ]
     ma = math.nan if np.isnan(of_sequence).all() else float(np.nanmean(of_sequence))
-    return {"ma": ma, "perplexity": perplexity}
+    return {PROBED_ERASURE: ma, PROBED_UTILITY: perplexity}
 
 
 def selection_set(study: StudySpec) -> Sequences:

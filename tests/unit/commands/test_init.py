@@ -117,7 +117,7 @@ def test_texts_are_cut_by_the_shortest():
         (
             (60,),
             ["--retain", "texts.doc"],
-            "'texts.doc' has no ending that tells what it is (and there is no such file)",
+            "'texts.doc' has no ending that says what it is (and there is no such file)",
         ),
     ],
 )

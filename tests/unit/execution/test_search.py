@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from harness.execution.search.proposals import STARTUP, next_settings, objectives
-from harness.planning.studies import NARROW, is_bisected, is_over, next_strength
 from harness.plans import StudySpec, Target
 from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
 from harness.records.studies import study_results
+from harness.records.tuned import NARROW, is_bisected, is_over, next_strength
 from harness.search_space import Choice, LogUniform
 from harness.specs import Source
 

@@ -9,7 +9,6 @@ from rich.console import Console
 from harness import plugins
 from harness.contracts import LoRA, Training
 from harness.planning.plan import plan
-from harness.planning.trials import identified
 from harness.planning.tuning import searchable
 from harness.records.memorized_key import memorized_key
 from harness.records.tracking.run_contents import run_settings
@@ -38,7 +37,7 @@ def trials(world, sound, tmp_path):
 def test_without_lora_every_identity_is_what_it_was(make_spec):
     """These were made before there was any."""
     spec = make_spec()
-    assert identified(spec, is_cumulative=True).trial_id == "928ec1f7d742317f"
+    assert spec.identified(is_cumulative=True).trial_id == "928ec1f7d742317f"
     assert memorized_key(spec) == "8e62697a7ad0bb56"
 
 

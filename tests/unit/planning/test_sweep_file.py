@@ -216,9 +216,9 @@ def test_override_faults(check, change, path, reason):
         ("seed=7", "no seed of this sweep is called '7'. Known: 0, 1."),
         (
             "emso",
-            "is nothing that trials can be chosen by. Say method=, model=, variant= or seed=, for instance --only ",
+            "does not say which trials to run. Say method=, model=, variant= or seed=, for instance --only ",
         ),
-        ("colour=red", "is nothing that trials can be chosen by."),
+        ("colour=red", "does not say which trials to run."),
     ],
 )
 def test_only_faults(check, only, reason):

@@ -10,10 +10,10 @@ from harness.contracts import Training
 from harness.errors import ConfigError
 from harness.planning import tuning
 from harness.planning.plan import plan
-from harness.planning.studies import largest_candidate
-from harness.planning.tuning import declared_faults, declared_space
+from harness.planning.tuning import declared_faults
 from harness.plans import Compare, Plan, Target
-from harness.plugins import METHODS
+from harness.plugins import METHODS, declared_space
+from harness.records.tuned import largest_candidate
 from harness.search_space import Choice, LogUniform
 from harness.sizing.estimate import estimate_memory
 from harness.sizing.fit_check import sized, unfit

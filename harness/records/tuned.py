@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import product
 
 from harness.contracts import Json, Number
-from harness.planning.trials import identified
 from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate
@@ -31,8 +30,10 @@ def largest_candidate(study: StudySpec) -> TrialSpec:
 
 def specs_left(results: Results) -> list[TrialSpec]:
     """Return what is left to run of a sweep: unfinished trials, and of each unfinished study its largest candidate."""
-    studies = [largest_candidate(study.spec) for study in unfinished_studies(results)]
-    return [*(trial.spec for trial in results.unfinished), *studies]
+    specs = [trial.spec for trial in results.unfinished]
+    for study in unfinished_studies(results):
+        specs.append(largest_candidate(study.spec))
+    return specs
 
 
 def read_tuned(plan: Plan, journal: Journal) -> Results:
@@ -64,9 +65,10 @@ def _of_targets(study: StudyResults, seed: int) -> list[TrialSpec]:
         if result.chosen is not None:
             strength = result.chosen.probe["strength"]
             spec = study.spec.trial_with(result.chosen.candidate.settings, (strength,))
-            searched = {n: v for n, v in result.chosen.candidate.settings.items() if n != spec.strength_name}
+            searched = dict(result.chosen.candidate.settings)
+            searched.pop(spec.strength_name, None)
             spec = replace(spec, seed=seed, targets={str(result.target): strength}, searched=searched)
-            trials.append(identified(spec, is_cumulative=study.spec.is_cumulative))
+            trials.append(spec.identified(is_cumulative=study.spec.is_cumulative))
     return trials
 
 
@@ -92,21 +94,22 @@ def bisected_settings(study: StudySpec, known: Sequence[Candidate]) -> dict[str,
     """Return the strength that a bisected study tries next; None if nothing is left to learn."""
     [(name, dimension)] = study.space.items()
     assert isinstance(dimension, LogUniform)
-    reached: dict[Number, list[bool]] = {
+    reached: dict[Number, list[bool]] = {}
+    for candidate in known:
         # One that failed has gone too far, whatever it would have reached.
-        candidate.settings[name]: [
-            candidate.error is not None or bool(reaching_probes(study, target, candidate)) for target in study.targets
-        ]
-        for candidate in known
-    }
+        has_failed = candidate.error is not None
+        reaches = [has_failed or bool(reaching_probes(study, target, candidate)) for target in study.targets]
+        reached[candidate.settings[name]] = reaches
     strength = next_strength(dimension, study.defaults[name], reached)
     return None if strength is None else {name: strength}
 
 
 def dimensions_tried(study: StudySpec) -> dict[str, Dimension]:
-    """Return what candidates differ in: not in a cumulative strength, which each of them walks up."""
-    walked = study.trial.strength_name if study.is_cumulative else None
-    return {name: dimension for name, dimension in study.space.items() if name != walked}
+    """Return what candidates differ in: not in a cumulative strength, which each of them raises step by step."""
+    tried = dict(study.space)
+    if study.is_cumulative:
+        tried.pop(study.trial.strength_name, None)
+    return tried
 
 
 def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
@@ -115,8 +118,12 @@ def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> l
     choices = [dimension.values for dimension in searched.values() if isinstance(dimension, Choice)]
     if len(choices) < len(searched):
         return None
-    every = ({**study.defaults, **dict(zip(searched, values, strict=True))} for values in product(*choices))
-    return [settings for settings in every if settings not in tried]
+    untried: list[dict[str, Json]] = []
+    for values in product(*choices):
+        settings = {**study.defaults, **dict(zip(searched, values, strict=True))}
+        if settings not in tried:
+            untried.append(settings)
+    return untried
 
 
 NARROW = 1.02
@@ -145,12 +152,13 @@ def next_strength(dimension: LogUniform, default: Number, reached: Mapping[Numbe
         if strength not in reached:
             return strength
     brackets = []
-    for answers in zip(*(reached[strength] for strength in sorted(reached)), strict=True):
-        by_strength = dict(zip(sorted(reached), answers, strict=True))
-        upper = min((strength for strength, is_reached in by_strength.items() if is_reached), default=None)
-        lower = max((strength for strength in by_strength if upper is not None and strength < upper), default=None)
-        if upper is not None and lower is not None and upper / lower > NARROW:
-            brackets.append((upper / lower, lower, upper))
+    rising = sorted(reached)
+    for target in range(len(reached[default])):
+        upper = next((strength for strength in rising if reached[strength][target]), None)
+        if upper is not None and upper > rising[0]:
+            lower = rising[rising.index(upper) - 1]
+            if upper / lower > NARROW:
+                brackets.append((upper / lower, lower, upper))
     for _, lower, upper in sorted(brackets, reverse=True):
         middle = math.sqrt(lower * upper)
         if isinstance(dimension.low, int):
