@@ -229,11 +229,19 @@ def load_results(folder: str | PathLike[str]) -> SweepResults:
     return outcome
 
 
+def sweep_folders(folder: Path) -> list[Path]:
+    """Return the folders that hold a sweep's results: this one itself, or those in it."""
+    if (folder / "journal" / "plan.json").is_file():
+        return [folder]
+    return sorted(plan_file.parents[1] for plan_file in folder.glob("*/journal/plan.json"))
+
+
 def refuse_without_results(folder: Path) -> None:
     """Raise a DataError, which names the sweeps nearby, if a folder holds no plan of a sweep."""
-    if not (folder / "journal" / "plan.json").is_file():
-        around = folder if folder.is_dir() else folder.parent
-        sweeps = sorted(str(plan.parents[1]) for plan in around.glob("*/journal/plan.json"))
-        there = f"Below {around} there are results in {', '.join(sweeps)}." if sweeps else "Run the sweep first."
-        state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
-        raise DataError(f"{folder} {state} (no journal/plan.json). {there}")
+    if sweep_folders(folder) == [folder]:
+        return
+    around = folder if folder.is_dir() else folder.parent
+    sweeps = ", ".join(map(str, sweep_folders(around)))
+    there = f"Below {around} there are results in {sweeps}." if sweeps else "Run the sweep first."
+    state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
+    raise DataError(f"{folder} {state} (no journal/plan.json). {there}")

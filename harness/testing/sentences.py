@@ -24,7 +24,7 @@ class Sentences:
     """
 
     def __init__(self, plugin_file: Path, *, at_once: bool) -> None:
-        self.told: list[str] = []
+        self.lines: list[str] = []
         self.failed = 0
         self._counts = dict.fromkeys(_WORDS, 0)
         self._file, self._at_once = plugin_file, at_once
@@ -54,7 +54,7 @@ class Sentences:
         self.failed += report.failed
         lines = [f"{_WORDS[report.outcome]:<{_MARGIN}}{self._held.get(report.nodeid, report.nodeid)}"]
         lines += [f"{'':{_MARGIN}}{reason}" for reason in self._because(report)]
-        self.told += lines
+        self.lines += lines
         if self._at_once:
             tell(*lines)
 

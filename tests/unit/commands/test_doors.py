@@ -265,10 +265,10 @@ def test_lethe_plugins_shows_methods_evaluators_metrics_and_settings(capsys):
     printed = capsys.readouterr().out
     for expected in (
         "  emso  EMSO: Entropy maximisation with selective optimisation",
-        "    strength: epochs (one trial walks through its values; erases nothing at 0)",
+        "    strength: epochs (one trial goes through its values; erases nothing at 0)",
         "    k: a whole number of at least 1; default 2; tuned among 1, 2, 4, 8\n      Blocks trained in an epoch.",
         "    gamma: a number of at least 0; default 0.05; tuned from 0.005 to 1",
-        "    tuned besides: training.learning_rate from 1e-06 to 0.001",
+        "    also tuned: training.learning_rate from 1e-06 to 0.001",
         "    loss: em or nll; default em",
         "    strength: gamma (a trial for each value; erases nothing at 0)",
         "needs a memorized model; version ",
@@ -303,8 +303,8 @@ def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
 
 def test_the_version_has_the_commit_of_a_checkout_and_none_of_a_package(monkeypatch, capsys):
     shown = []
-    for tag in ({"mlflow.source.git.commit": "c0ffee"}, {}):
-        monkeypatch.setattr("harness.records.tracking.runs.commit_tag", lambda tag=tag: tag)
+    for commit in ("c0ffee-dirty", ""):
+        monkeypatch.setattr("harness.records.tracking.runs.own_commit", lambda commit=commit: commit)
         assert cli.main(["--version"]) == 0
         shown.append(capsys.readouterr().out.splitlines())
     assert shown[0][0] == f"Lethe {version('lethe')}, commit c0ffee"
