@@ -6,13 +6,13 @@ import argparse
 import platform
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 
 from harness.base.terminal import tell
 from harness.commands.command import Command, run_command
+from harness.errors import did_you_mean
 
 VERBS = {
     "audit": "measure whether a model recites texts; nothing is erased",
@@ -49,8 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _verbs_parser()
     if name.startswith("-"):
         parser.parse_args([name])  # It prints the help or the mistake, and exits.
-    near = get_close_matches(name, VERBS, n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    hint = did_you_mean(name, list(VERBS))
     tell(f"lethe has no verb '{name}'.{hint}\n\n{parser.format_help()}", is_error=True)
     return 2
 

@@ -23,7 +23,7 @@ from harness.base.messages import printable, shown
 from harness.base.paths import folder_argument, path_argument
 from harness.base.storage import writing
 from harness.base.terminal import tell
-from harness.commands.command import Command
+from harness.commands.command import Command, print_ranking
 from harness.commands.model_and_texts import add_model_and_texts, read_model_and_texts
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ class AuditCommand(Command):
         from harness.planning.plan import plan_of
         from harness.planning.sweep_file import sweep_file_of
         from harness.reporting.page import page
-        from harness.reporting.text_tables import ranking_table, table_console
 
         with faults_of_given(arguments.texts, arguments.unseen, arguments.model), ExitStack() as stack:
             planned = plan_of(sweep_file_of(audit_file(arguments), Path("audit.yaml")))
@@ -74,7 +73,7 @@ class AuditCommand(Command):
                 return 1
             analysis = Analysis(results)
             report = page(analysis, is_kept=arguments.results is not None)
-        table_console().print(ranking_table(analysis.shown_table))
+        print_ranking(analysis)
         if any(recitation.needs_unseen_texts for recitation in analysis.ranked.recitations.values()):
             tell("For a surer answer, name texts of that kind that the model never saw: --unseen FILE.")
         if arguments.report is not None:

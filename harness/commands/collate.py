@@ -11,22 +11,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import pandas as pd
-
 from harness.analysis.analysis import Analysis
 from harness.analysis.collapse import flag
-from harness.analysis.ranking import RankedTable, rank, rank_names
+from harness.analysis.ranking import rank, rank_names
 from harness.analysis.shown import shown_table
 from harness.analysis.table import read_table
 from harness.base.paths import folder_argument, path_argument
 from harness.base.storage import reading
 from harness.base.terminal import tell
-from harness.commands.command import Command
+from harness.commands.command import Command, print_ranking
 from harness.errors import DataError
-from harness.records.journal import Journal
-from harness.records.results import read_results
+from harness.library import read_folder
 from harness.reporting.files import write, write_tables
-from harness.reporting.sections.published import published_table
 from harness.reporting.text_tables import ranking_table, table_console
 
 
@@ -46,46 +42,36 @@ class CollateCommand(Command):
             exists = path.exists()
         if not exists:
             raise DataError(f"{path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv.")
-        for file in _collate_folder(path, out or path) if path.is_dir() else _collate_table(path, out):
+        if path.is_dir():
+            analysis = Analysis(read_folder(path))
+            written = write(analysis, out or path)
+            print_ranking(analysis)
+        else:
+            written = _collate_table(path, out)
+        for file in written:
             tell(file)
         return 0
 
 
-def _collate_folder(path: Path, out: Path) -> list[Path]:
-    """Make everything again from the journal of a results folder; return the files."""
-    journal = Journal(path / "journal")
-    analysis = Analysis(read_results(journal.read_plan(), journal))
-    written = write(analysis, out)
-    table_console().print(ranking_table(analysis.shown_table))
-    for table in analysis.published:
-        table_console().print(published_table(table))
-    return written
-
-
 def _collate_table(path: Path, out: Path | None) -> list[Path]:
-    """Rank a table alone; its collapse flags are computed again unless it has their classes."""
+    """Rank a table alone, with its collapse flags computed again unless it has their classes; return the files."""
     stated, info = read_table(path)
     has_classes = stated["collapse_class"].any()
     ranked = rank(stated if has_classes else flag(stated, info), info)
     shown = shown_table(ranked)
     table_console().print(ranking_table(shown))
     if not has_classes:
-        _print_agreement(stated, ranked)
+        both = stated.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
+        ranks = []
+        for name in rank_names(ranked.info):
+            if name in stated.columns:
+                pairs = zip(both[name], both[f"{name}_ours"], strict=True)
+                ranks += [theirs == ours for theirs, ours in pairs if theirs]
+        flags = ranked.table["collapsed"].eq(stated["collapsed"])[stated["collapsed"].notna()]
+        for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
+            if same:
+                tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
     return write_tables(shown, path.stem, out) if out else []
-
-
-def _print_agreement(stated: pd.DataFrame, ours: RankedTable) -> None:
-    """Print how many of the ranks and flags that a table states agree with ours."""
-    both = stated.merge(ours.ranking, on=["model", "variant"], suffixes=("", "_ours"))
-    ranks = []
-    for name in rank_names(ours.info):
-        if name in stated.columns:
-            pairs = zip(both[name], both[f"{name}_ours"], strict=True)
-            ranks += [theirs == own for theirs, own in pairs if theirs]
-    flags = ours.table["collapsed"].eq(stated["collapsed"])[stated["collapsed"].notna()]
-    for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
-        if same:
-            tell(f"{sum(same)} of the {len(same)} {what} that the file states agree with these.")
 
 
 main = CollateCommand()

@@ -9,13 +9,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from harness.base.paths import folder_argument
 from harness.base.terminal import lasting_streams, lost_output, tell
 from harness.errors import ConfigError, DataError, LetheError, ModelError, PluginError
 from harness.execution.guard.interruption import INTERRUPTION, SIGNALS
 from harness.execution.guard.threads import leave
+
+if TYPE_CHECKING:
+    from harness.analysis.analysis import Analysis
 
 
 class Command(ABC):
@@ -65,7 +68,7 @@ class Command(ABC):
 
 def add_results_argument(parser: argparse.ArgumentParser, *, or_one: bool = False) -> None:
     """Add `--results`, the folder of all sweeps' results, or also of one sweep's."""
-    about = f"folder with the results of all sweeps{', or of one' if or_one else ''} (%(default)s)"
+    about = f"folder with the results of all sweeps{', or of one' if or_one else ''} (default: %(default)s)"
     parser.add_argument("--results", type=folder_argument, default=Path("results"), help=about)
 
 
@@ -73,6 +76,16 @@ def add_set_argument(parser: argparse.ArgumentParser) -> None:
     """Add `--set`, which changes settings of a sweep file."""
     about = "change a setting of the file: seeds=[0,1] (repeatable)"
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=about)
+
+
+def print_ranking(analysis: Analysis) -> None:
+    """Print a sweep's ranking, and the published tables that it reproduces."""
+    from harness.reporting.sections.published import published_table
+    from harness.reporting.text_tables import ranking_table, table_console
+
+    table_console().print(ranking_table(analysis.shown_table))
+    for table in analysis.published:
+        table_console().print(published_table(table))
 
 
 def run_command(main: Callable[[], int]) -> NoReturn:

@@ -12,7 +12,6 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -27,13 +26,12 @@ from harness.base.messages import printable
 from harness.base.paths import folder_argument, path_argument
 from harness.base.terminal import tell
 from harness.commands.command import Command
-from harness.library import refuse_without_results
-from harness.records.journal import Journal
-from harness.records.results import Results, read_results
+from harness.library import read_folder, refuse_without_results
 from harness.reporting.text_tables import table_console
 
 _MOST_ROWS = 40
 _MOST_CHARACTERS = 40
+_NOISE = " Within noise: less than what the metric's evaluator says that a single seed cannot distinguish from zero."
 
 
 class DiffCommand(Command):
@@ -47,7 +45,11 @@ class DiffCommand(Command):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Print what differs between two results folders."""
-        compared = differences(_read_folder(arguments.a), _read_folder(arguments.b))
+        both = []
+        for folder in (arguments.a, arguments.b):
+            refuse_without_results(folder)
+            both.append(read_folder(folder))
+        compared = differences(*both)
         if arguments.csv:
             write_whole(arguments.csv, csv_text(pd.DataFrame(_csv_rows(compared))), "the differences")
         tell(f"A: {arguments.a}", f"B: {arguments.b}")
@@ -55,16 +57,19 @@ class DiffCommand(Command):
             table_console().print()
             table_console().print(table)
         table_console().print()
-        tell(_summary_of(compared))
+        count = len(compared.numbers)
+        if compared.is_same:
+            tell(f"Nothing differs: {count:,} numbers are the same to the last bit.")
+        else:
+            apart = len(compared.only_in_a) + len(compared.only_in_b)
+            others = f"{len(compared.settings):,} settings and {len(compared.versions):,} versions differ"
+            counts = Counter(pair.verdict for pair in compared.numbers)
+            verdicts = ", ".join(f"{number:,} {verdict}" for verdict, number in counts.most_common())
+            numbers = f"{count:,} numbers of points in both: {verdicts}." if count else "No point is in both."
+            tell(f"{others}; {apart:,} points are in one alone. {numbers}{_NOISE if counts['within noise'] else ''}")
         if arguments.csv:
             tell(arguments.csv)
         return 0 if compared.is_same else 1
-
-
-def _read_folder(folder: Path) -> Results:
-    refuse_without_results(folder)
-    journal = Journal(folder / "journal")
-    return read_results(journal.read_plan(), journal)
 
 
 def _difference_tables(compared: Differences) -> Iterator[Table]:
@@ -112,22 +117,6 @@ def _shortened_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[s
             cells.append(Text(printable(f"{text[: _MOST_CHARACTERS - 1]}…" if is_cut else text)))
         table.add_row(*cells)
     yield table
-
-
-def _summary_of(compared: Differences) -> str:
-    """Return a sentence for each kind of things that were compared."""
-    count = len(compared.numbers)
-    if compared.is_same:
-        return f"Nothing differs: {count:,} numbers are the same to the last bit."
-    counts = Counter(pair.verdict for pair in compared.numbers)
-    verdicts = ", ".join(f"{number:,} {verdict}" for verdict, number in counts.most_common())
-    numbers = f"{count:,} numbers of points in both: {verdicts}." if count else "No point is in both."
-    apart = len(compared.only_in_a) + len(compared.only_in_b)
-    noise = " Within noise: less than what the metric's evaluator says that a single seed cannot distinguish from zero."
-    return (
-        f"{len(compared.settings):,} settings and {len(compared.versions):,} versions differ; {apart:,} points are in "
-        f"one alone. {numbers}{noise if counts['within noise'] else ''}"
-    )
 
 
 def _csv_rows(compared: Differences) -> Iterator[dict[str, Any]]:

@@ -117,21 +117,18 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     Raises:
         DataError: It means none, or more than one.
     """
-    from harness.library import sweep_folders
-    from harness.records.journal import Journal
-    from harness.records.results import read_results
+    from harness.library import read_folder, sweeps_in
 
     wanted_sweep, _, wanted = name.rpartition(":")
-    sweeps = sweep_folders(results)
+    sweeps = [results] if (results / "journal" / "plan.json").is_file() else sweeps_in(results)
     folders = [folder for folder in sweeps if wanted_sweep in ("", folder.name)]
     if not folders:
         there = ", ".join(folder.name for folder in sweeps) or "none"
         raise DataError(f"{results} holds no results of a sweep '{wanted_sweep}': it has {there}.")
     meant, unread = [], ""
     for folder in folders:
-        journal = Journal(folder / "journal")
         try:
-            points = read_results(journal.read_plan(), journal).measured
+            points = read_folder(folder).measured
         except DataError as error:
             unread += f" Not searched: {error}"
             continue

@@ -14,10 +14,8 @@ from harness.base.files import write_whole
 from harness.base.terminal import tell
 from harness.commands.command import Command, add_results_argument
 from harness.errors import DataError, LetheError
-from harness.library import sweep_folders
+from harness.library import read_folder, sweeps_in
 from harness.planning.studies import unfinished_studies
-from harness.records.journal import Journal
-from harness.records.results import read_results
 from harness.reporting.index import IndexEntry, index_page
 
 
@@ -45,11 +43,10 @@ def index_entries(results: Path) -> list[IndexEntry]:
         DataError: The folder holds no sweep's results.
     """
     entries = []
-    for folder in sweep_folders(results):
-        journal = Journal(folder / "journal")
+    for folder in sweeps_in(results):
         read, fault, searches_left = None, "", 0
         try:
-            read = read_results(journal.read_plan(), journal)
+            read = read_folder(folder)
             searches_left = len(unfinished_studies(read))
         except LetheError as error:
             fault = str(error)

@@ -9,7 +9,6 @@ Exit codes: 0 written, 1 it cannot be written, 2 the model or the texts cannot b
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,11 @@ from harness.base.paths import named_argument, path_argument
 from harness.base.terminal import tell
 from harness.commands.command import Command
 from harness.commands.model_and_texts import add_model_and_texts, read_model_and_texts
-from harness.errors import ConfigError, DataError
-from harness.specs import REFERENCE_ROWS
+from harness.errors import DataError
 
 if TYPE_CHECKING:
     from harness.contracts import Checkpoint
     from harness.data.sources import Role
-    from harness.plans import Plan
 
 MOST_TEXTS = 512
 """Used unless the user says otherwise: a sweep of more takes long, and its results hardly differ."""
@@ -33,9 +30,6 @@ STEPS = 16
 """Optimiser steps of an epoch: enough of them that an early stop can distinguish one from the next."""
 PROMPTS, PROMPT_TOKENS, REFERENCE_TOKENS = 256, 32, 128
 """Of utility texts: MAUVE needs so many."""
-EVALUATOR_SETTINGS = {"memorization": {"el_prefixes": 8}}
-"""EL after every prefix takes long, and after eight of each text it is the same to 0.01."""
-MICRO_BATCHES = (16, 8, 4, 2, 1)
 
 
 class InitCommand(Command):
@@ -51,6 +45,7 @@ class InitCommand(Command):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Write the file, and print where it is."""
+        from harness.drafting.fitting import planned_file
         from harness.drafting.given_texts import faults_of_given
         from harness.planning.plan import usable_name
 
@@ -59,7 +54,7 @@ class InitCommand(Command):
         if out.exists():
             raise DataError(f"{out} exists, and is not overwritten: name another file with --out, or remove it.")
         with faults_of_given(arguments.texts, arguments.unseen, arguments.model):
-            content, left_out = _planned_file(_file_parts(arguments, sweep, out), out)
+            content, left_out = planned_file(_file_parts(arguments, sweep, out), out)
         write_whole(out, content, "the sweep file")
         for name, reason in left_out.items():
             tell(f"Left out: {name}: {reason}")
@@ -131,93 +126,6 @@ def _general_texts(arguments: argparse.Namespace, model: Checkpoint, count: int)
     reference_tokens = min(REFERENCE_TOKENS, room)
     utility |= {"prompts": prompts, "prompt_tokens": PROMPT_TOKENS, "reference_tokens": reference_tokens}
     return {"retain": flow(retain), "utility": flow(utility)}
-
-
-@dataclass(frozen=True)
-class Fitting:
-    """The resources of every trial, and the methods that need more than this machine has."""
-
-    micro_batch: int
-    cpus: int = 1
-    gpus: int = 0
-    about: str = "changes memory and speed, no number"
-    too_large: dict[str, str] = field(default_factory=dict)
-
-
-def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]:
-    """Return the file, and the methods that are left out of it: it plans, and its trials fit this machine.
-
-    Raises:
-        ConfigError: Something else than a method is wrong with it.
-        DataError: No method is left.
-    """
-    from harness.drafting.file_templates import filled, flow
-    from harness.drafting.first_file import evaluator_lines, method_lines
-    from harness.planning.plan import plan_of
-    from harness.planning.sweep_file import sweep_file_of
-    from harness.plugins import METHODS
-
-    left_out: dict[str, str] = {}
-    fitting = Fitting(min(MICRO_BATCHES[0], parts["global_batch"]))
-    has_holdout = bool(parts["holdout"] or parts["is_embedded"])
-    evaluators = list(evaluator_lines(EVALUATOR_SETTINGS, has_holdout=has_holdout))
-    while len(left_out) < len(METHODS.names()):
-        content = filled(
-            "init.yaml.j2",
-            **parts,
-            methods=list(method_lines(left_out)),
-            evaluators=evaluators,
-            micro_batch=fitting.micro_batch,
-            about_memory=fitting.about,
-            resources=flow({"cpus": fitting.cpus, "gpus": fitting.gpus}),
-        )
-        try:
-            planned = plan_of(sweep_file_of(content, out))
-        except ConfigError as error:
-            refused = {fault.path.partition(".")[2]: fault.reason for fault in error.faults if "methods." in fault.path}
-            if len(refused) < len(error.faults) or refused.keys() <= left_out.keys():
-                raise
-            left_out |= refused
-            continue
-        before, fitting = fitting, _fitting_of(planned, parts["global_batch"])
-        left_out |= fitting.too_large
-        if fitting == before:
-            return content, left_out
-    raise DataError(
-        "No method is left that could erase from this model on this machine: " + "; ".join(left_out.values())
-    )
-
-
-def _fitting_of(planned: Plan, global_batch: int) -> Fitting:
-    """Return the largest micro-batch, on the fewest CPUs, with which every trial fits, or what never fits."""
-    from harness.sizing.fit_check import doubtful, large, sized, unfit
-    from harness.sizing.machine import this_machine
-    from harness.sizing.size_cache import SizeCache, cache_folder
-
-    machine, known = this_machine(), SizeCache(cache_folder())
-    micro_batches = [size for size in MICRO_BATCHES if size <= global_batch]
-    if machine is None:
-        return Fitting(micro_batches[0])
-    gpus = min(1, machine.gpus)
-    small = [replace(spec, gpus=gpus) for spec in planned.trials]
-    if not large(small, machine, known):
-        return Fitting(micro_batches[0], gpus=gpus)
-    faults: dict[str, str] = {}
-    for cpus in dict.fromkeys((1, max(1, machine.cpus // 2), machine.cpus)):
-        for micro_batch in micro_batches:
-            faults = {}
-            for spec in small:
-                tried = replace(spec, cpus=cpus, training=replace(spec.training, micro_batch=micro_batch))
-                needs = sized([tried], machine, known)
-                for fault in [*unfit([tried], needs, machine, known), *doubtful([tried], needs, machine, known)]:
-                    faults[spec.method] = fault.reason
-            if not faults:
-                about = "the largest that fits this machine, by --plan's estimate"
-                return Fitting(micro_batch, cpus, gpus, about)
-    for kind in REFERENCE_ROWS:
-        if kind in faults:
-            raise DataError(f"the model is too large to be measured on this machine: it {faults[kind]}")
-    return Fitting(1, machine.cpus, gpus, "the smallest that there is", faults)
 
 
 main = InitCommand()

@@ -20,7 +20,9 @@ def add_model_and_texts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("texts", type=named_argument, help=about)
     about = "texts of the same kind that the model never saw, for comparison"
     parser.add_argument("--unseen", type=named_argument, help=about)
-    parser.add_argument("--field", default="text", help="the field of each JSON line that has the text (%(default)s)")
+    parser.add_argument(
+        "--field", default="text", help="the field of each JSON line that has the text (default: %(default)s)"
+    )
     about = "the folder of the model's tokenizer, if it is not with the model"
     parser.add_argument("--tokenizer", type=named_argument, help=about)
     about = "how many tokens of each text the model is given (default: half of the shortest text)"

@@ -41,8 +41,10 @@ class PluginsCommand(Command):
                 except PluginError as error:
                     tell("", f"  {name}  (broken: {error})")
                     continue
-                is_method = issubclass(plugin, Method)
-                tell("", *(_described_method(name, plugin) if is_method else _described_evaluator(name, plugin)))
+                if issubclass(plugin, Method):
+                    tell("", *_described_method(name, plugin))
+                else:
+                    tell("", *_described_evaluator(name, plugin))
         return 0
 
 

@@ -9,7 +9,7 @@ Exit codes: 0 all is here, 1 something is missing, 2 the sweep file is wrong.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +18,12 @@ from harness.base.hub import Repository
 from harness.base.paths import path_argument, path_of
 from harness.base.terminal import tell
 from harness.commands.command import Command, add_set_argument
-from harness.contracts import Evaluator
 from harness.errors import LetheError
 from harness.miniature import checkpoints as miniature
 from harness.models.fetching import cache_state, fetch_model
 from harness.models.resolving import DEFAULT_JUDGES
 from harness.planning.plan import check_form
-from harness.planning.schema import Sweep, TextSource
+from harness.planning.schema import TextSource
 from harness.planning.sweep_file import read_sweep_file
 from harness.planning.texts import ROLES
 from harness.specs import ORIGINAL
@@ -108,43 +107,37 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
         ConfigError: The file is not a sweep.
     """
     checked = check_form(read_sweep_file(file, overrides))
-    contents = {}
-    for content in [*_named_models(checked.sweep, checked.evaluators), *_data_sets(checked.sweep, checked.evaluators)]:
-        key = content.repository, content.configuration, content.weights
-        contents[key] = contents.pop(key, content)  # Shown where the file names it last, under the first path.
-    return list(contents.values())
-
-
-def _named_models(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:
-    """Yield the models of a sweep, and the judges that an evaluator needs or the file sets."""
+    sweep, evaluators = checked.sweep, checked.evaluators
+    contents: list[HubContent] = []
     for number, model in enumerate(sweep.models):
-        yield from _on_hub(f"models.{number}", model.id, model.tokenizer, model.revision)
+        contents += _model_contents(f"models.{number}", model.id, model.tokenizer, model.revision)
         if model.retrained:
-            yield from _on_hub(f"models.{number}.retrained", model.retrained, None, None)
+            contents += _model_contents(f"models.{number}.retrained", model.retrained, None, None)
     needed = set(sweep.judges.model_fields_set).union(*(evaluator.judges for evaluator in evaluators.values()))
     for role in type(sweep.judges).model_fields:
         judge = getattr(sweep.judges, role)
         if role in needed:
-            yield from _on_hub(f"judges.{role}", judge.id, judge.tokenizer, judge.revision)
-
-
-def _on_hub(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
-    if id not in AT_HAND and id not in miniature.names() and not _is_local(id):
-        yield HubContent(path, Repository(id, "model", revision))
-    if tokenizer and not _is_local(tokenizer):
-        yield HubContent(f"{path}.tokenizer", Repository(tokenizer, "model"), weights=False)
-
-
-def _data_sets(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:
-    """Yield the data sets that a sweep's texts come from, and those that its evaluators read."""
+            contents += _model_contents(f"judges.{role}", judge.id, judge.tokenizer, judge.revision)
     sections: dict[str, TextSource | None] = {f"data.{role}": getattr(sweep.data, role) for role in ROLES}
     sections["data.forget.not_memorized"] = sweep.data.forget.not_memorized
     for path, section in sections.items():
         if section is not None and section.source == "hub" and section.path and not _is_local(section.path):
-            yield HubContent(path, Repository(section.path, "dataset"), section.name)
+            contents.append(HubContent(path, Repository(section.path, "dataset"), section.name))
     for name, evaluator in evaluators.items():
         for id, configuration in evaluator.data_sets():
-            yield HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration)
+            contents.append(HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration))
+    once: dict[tuple[Repository, str | None, bool], HubContent] = {}
+    for content in contents:
+        key = content.repository, content.configuration, content.weights
+        once[key] = once.pop(key, content)  # Shown where the file names it last, under the first path.
+    return list(once.values())
+
+
+def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
+    if id not in AT_HAND and id not in miniature.names() and not _is_local(id):
+        yield HubContent(path, Repository(id, "model", revision))
+    if tokenizer and not _is_local(tokenizer):
+        yield HubContent(f"{path}.tokenizer", Repository(tokenizer, "model"), weights=False)
 
 
 def _is_local(id: str) -> bool:

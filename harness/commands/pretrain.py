@@ -63,8 +63,17 @@ class PretrainCommand(Command):
     def run(self, arguments: argparse.Namespace) -> int:
         """Rebuild the named models, or all, or make a replicate; return 0 if no threshold is missed, else 1."""
         names, size, seed, out = arguments.names, arguments.size, arguments.seed, arguments.out
-        if fault := _argument_fault(names, size, seed):
-            self.parser().error(fault)
+        refuse = self.parser().error
+        for name in names:
+            if name not in checkpoints.names():
+                refuse(f"no miniature model is called {name!r}; there are {', '.join(checkpoints.names())}")
+        if names and (seed, size) != (None, None):
+            refuse(f"a replicate has a seed and a size, and no name: leave out {' '.join(names)}")
+        if (seed is None) != (size is None):
+            missing = "--seed" if seed is None else "--size"
+            refuse(f"a replicate has a seed and a size, and {missing} is missing: for instance --seed 1 --size s")
+        if seed is not None and not 0 <= seed <= MAX_SEED:
+            refuse(f"argument --seed: must be at least 0 and at most {MAX_SEED}; got {seed}")
         started = time.perf_counter()
         if seed is None:
             out = out or checkpoints.WEIGHTS
@@ -75,23 +84,6 @@ class PretrainCommand(Command):
         missed = missed_thresholds(models)
         tell(*missed, f"{len(models)} models in {out} after {time.perf_counter() - started:.0f} s")
         return 1 if missed else 0
-
-
-def _argument_fault(names: list[str], size: str | None, seed: int | None) -> str:
-    """Return what is wrong with the arguments together, '' if nothing is."""
-    for name in names:
-        if name not in checkpoints.names():
-            return f"no miniature model is called {name!r}; there are {', '.join(checkpoints.names())}"
-    if seed is None and size is None:
-        return ""
-    if names:
-        return f"a replicate has a seed and a size, and no name: leave out {' '.join(names)}"
-    if seed is None or size is None:
-        missing = "--seed" if seed is None else "--size"
-        return f"a replicate has a seed and a size, and {missing} is missing: for instance --seed 1 --size s"
-    if not 0 <= seed <= MAX_SEED:
-        return f"argument --seed: must be at least 0 and at most {MAX_SEED}; got {seed}"
-    return ""
 
 
 def _rebuild(names: list[str], out: Path, jobs: int) -> dict[str, Any]:

@@ -12,20 +12,19 @@ one ends everything at once. After any of them, the same command continues.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.messages import shown
 from harness.base.paths import path_argument
 from harness.base.terminal import console, tell
-from harness.commands.command import Command, add_results_argument, add_set_argument
+from harness.commands.command import Command, add_results_argument, add_set_argument, print_ranking
 
 # What takes long to import is imported when it is used: a signal during that is already handled.
 from harness.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
-    from harness.library import SweepResults
+    from harness.plans import Plan
 
 
 class SweepCommand(Command):
@@ -49,10 +48,10 @@ class SweepCommand(Command):
         """Run what is missing and print the ranking, or show the plan."""
         from harness.planning.plan import plan
 
-        if arguments.plan:
-            _show_plan(arguments.file, arguments.set, arguments.only, arguments.results)
-            return 0
         planned = plan(arguments.file, arguments.set, arguments.only)
+        if arguments.plan:
+            _show_plan(arguments.file, planned, arguments.results)
+            return 0
         from harness.running import run_planned  # It takes seconds: mistakes in the file are reported first.
 
         try:
@@ -60,13 +59,21 @@ class SweepCommand(Command):
         except StorageError as error:
             error.add_note("What is measured is kept.")
             raise
-        return _show_outcome(outcome)
+        print_ranking(outcome.analysis)
+        for trial in outcome.unfinished:
+            spec, reason = trial.spec, f": {shown(trial.failure.error)}" if trial.failure else ""
+            tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
+        for study in outcome.unfinished_studies:
+            spec, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
+            name = f"{spec.variant} on {spec.model.id}"
+            tell(f"missing: {name}: {tried}, and none is chosen until all are ({spec.trial_id})")
+        tell(f"The report: {outcome.report}")
+        return 1 if outcome.unfinished or outcome.unfinished_studies else 0
 
 
-def _show_plan(file: Path, overrides: Sequence[str], only: Sequence[str], results: Path) -> None:
+def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     from harness.execution.job import Folders
     from harness.execution.jobs import jobs_for
-    from harness.planning.plan import plan
     from harness.planning.studies import largest_candidate, read_tuned, specs_left
     from harness.records.journal import Journal
     from harness.reporting.plan import needs_table, needs_warning, studies_table, trials_table
@@ -74,7 +81,6 @@ def _show_plan(file: Path, overrides: Sequence[str], only: Sequence[str], result
     from harness.sizing.machine import this_machine
     from harness.sizing.size_cache import SizeCache, cache_folder
 
-    planned = plan(file, overrides, only)
     folders = Folders.of_sweep(results, planned.sweep)
     measured = read_tuned(planned, Journal(folders.results / "journal"))
     to_memorize = sum(job.kind == "memorize" for job in jobs_for(measured, folders))
@@ -94,24 +100,6 @@ def _show_plan(file: Path, overrides: Sequence[str], only: Sequence[str], result
             terminal.print(needs_warning(doubts), style="yellow", markup=False, highlight=False)
         if refused := unfit(left, needs, machine, known):
             raise ConfigError(str(file), refused)
-
-
-def _show_outcome(outcome: SweepResults) -> int:
-    """Print the ranking, what is unfinished and where the report is; return the exit code."""
-    from harness.reporting.sections.published import published_table
-    from harness.reporting.text_tables import ranking_table, table_console
-
-    table_console().print(ranking_table(outcome.analysis.shown_table))
-    for table in outcome.analysis.published:
-        table_console().print(published_table(table))
-    for trial in outcome.unfinished:
-        spec, reason = trial.spec, f": {shown(trial.failure.error)}" if trial.failure else ""
-        tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
-    for study in outcome.unfinished_studies:
-        spec, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
-        tell(f"missing: {spec.variant} on {spec.model.id}: {tried}, and none is chosen until all are ({spec.trial_id})")
-    tell(f"The report: {outcome.report}")
-    return 1 if outcome.unfinished or outcome.unfinished_studies else 0
 
 
 main = SweepCommand()
