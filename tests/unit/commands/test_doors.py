@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness import cli, sweep
+from harness.commands.command import Command
 from harness.contracts import Metric
+from harness.errors import DataError, StorageError
 from harness.execution.job import Event
 from harness.plugins import EVALUATORS
 from harness.records.journal import Journal
@@ -212,6 +214,34 @@ def test_ctrl_c_says_how_to_go_on(run, capsys):
     assert run(executor=interrupted) == 130
     expected = "Interrupted. What is measured is kept: run the same command again to continue."
     assert expected in capsys.readouterr().err
+
+
+class Raising(Command):
+    """A verb that fails as it was asked to."""
+
+    def __init__(self, error, interrupted=""):
+        self.error, self.interrupted = error, interrupted
+
+    def add_arguments(self, parser):
+        pass
+
+    def run(self, arguments):
+        raise self.error
+
+
+@pytest.mark.parametrize(("error", "code"), [(DataError("no text"), 2), (StorageError("a full disk"), 1)])
+def test_an_error_of_lethe_is_a_message_with_its_notes_and_an_exit_code(error, code, capsys):
+    error.add_note("Nothing is lost.")
+    assert Raising(error)([]) == code
+    assert capsys.readouterr().err == f"{error}\nNothing is lost.\n"
+
+
+def test_any_other_error_and_a_signal_that_no_verb_handles_are_raised():
+    for error in (ZeroDivisionError(), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            Raising(error)([])
+    with pytest.raises(ZeroDivisionError):
+        Raising(ZeroDivisionError(), "Nothing is measured.")([])
 
 
 def test_neither_a_plan_nor_a_fault_imports_ray_or_mlflow(file, tmp_path):
