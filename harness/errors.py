@@ -86,13 +86,22 @@ class ExecutorError(LetheError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the sentence for a name that nobody knows, with the nearest right one.
+    """Return the sentence for an unknown name, with the nearest known one.
 
     Example:
         >>> unknown("method", "emsoo", ["emso", "gradient_ascent"])
         "no method is called 'emsoo'. Did you mean 'emso'? Known: emso, gradient_ascent."
     """
     names = sorted(known)
-    near = get_close_matches(name, names, n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    return f"no {kind} is called '{name}'.{hint} Known: {', '.join(names)}."
+    return f"no {kind} is called '{name}'.{did_you_mean(name, names)} Known: {', '.join(names)}."
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return a question with the known name that is nearest to an unknown one; '' if none is near.
+
+    Example:
+        >>> did_you_mean("sweeep", ["sweep", "audit"])
+        " Did you mean 'sweep'?"
+    """
+    near = get_close_matches(name, known, n=1)
+    return f" Did you mean '{near[0]}'?" if near else ""

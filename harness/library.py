@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """What a sweep has measured so far, and what was made of it."""
+    """What a sweep has measured so far, with its table, ranking and models."""
 
     folder: Path
     """`results/<sweep>`."""
@@ -59,12 +59,12 @@ class SweepResults:
 
     @property
     def unfinished(self) -> list[TrialResults]:
-        """Return the trials that leave something to be measured, with how they failed, if they did."""
+        """Return the trials that have something left to measure, with the error of those that failed."""
         return self.results.unfinished
 
     @property
     def unfinished_studies(self) -> list[StudyResults]:
-        """Return the searches of a tuned sweep that have candidates left to try: what they choose is not known yet."""
+        """Return the searches of a tuned sweep that have candidates left to try, so that nothing is chosen yet."""
         return unfinished_studies(self.results)
 
     @property
@@ -87,14 +87,14 @@ class SweepResults:
         return curves(self.table, model, x, y)
 
     def plot_tradeoff(self, ax: Axes, *, x: str, y: str, model: str | None = None) -> None:
-        """Draw what the report's trade-off figure shows of two metrics on one's own axes: curves, labels, legend.
+        """Draw the report's trade-off figure of two metrics on your own axes: curves, labels, legend.
 
         Give the axes their size and place first: where a point's label has room depends on them.
 
         Args:
             ax: Of matplotlib.
-            x: Name of the metric across, `mauve` say.
-            y: Name of the metric upwards, `ma` say.
+            x: Name of the metric across, such as `mauve`.
+            y: Name of the metric upwards, such as `ma`.
             model: Whose points; None: the sweep's only model.
 
         Raises:
@@ -116,7 +116,7 @@ class SweepResults:
                 raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
 
     def items(self, point_id: str) -> pd.DataFrame:
-        """Return what each item has of a point's metrics: one row for each metric and item.
+        """Return each item's values in a point's metrics: one row for each metric and item.
 
         Its columns are `metric`, `item` (a stable id), `cluster` (items that share a text are one), `value` and
         `weight`. A metric that is not made of items, such as MAUVE, has no rows.
@@ -124,19 +124,11 @@ class SweepResults:
         Raises:
             DataError: No point has this id, or what it kept is damaged.
         """
-        rows = [
-            pd.DataFrame(
-                {
-                    "metric": name,
-                    "item": items.ids,
-                    "cluster": items.clusters,
-                    "value": items.values_N,
-                    "weight": items.weights_N,
-                }
-            )
-            for name, items in self.results.items(self.point(point_id)).items()
-        ]
-        return pd.concat([pd.DataFrame(columns=["metric", "item", "cluster", "value", "weight"]), *rows])
+        tables = [pd.DataFrame(columns=["metric", "item", "cluster", "value", "weight"])]
+        for name, items in self.results.items(self.point(point_id)).items():
+            values = {"cluster": items.clusters, "value": items.values_N, "weight": items.weights_N}
+            tables.append(pd.DataFrame({"metric": name, "item": items.ids, **values}))
+        return pd.concat(tables)
 
     def point(self, point_id: str) -> PointResults:
         """Return what the journal says of a measured point: its trial's spec, its measurements, the erasure's notes.
@@ -188,8 +180,8 @@ class SweepResults:
         folder = self._kept(spec, point_id)
         if not (folder / ADAPTER_FILE).is_file():
             raise DataError(
-                f"an adapter is not all that '{spec.variant}' (point {point_id}) changed of the original, so that only "
-                "its whole model was kept: export that, without --adapter."
+                f"'{spec.variant}' (point {point_id}) changed more of the original than an adapter holds, so only its "
+                "whole model was kept: export that, without --adapter."
             )
         return read_adapter(folder, spec.model.digest)
 
@@ -200,7 +192,7 @@ class SweepResults:
         folder = self.folder.parent / "artifacts" / "erased" / point_id
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "
-            "measured anew, and kept."
+            "measured again, and kept."
         )
         if not folder.exists():
             raise DataError(
@@ -223,17 +215,31 @@ def load_results(folder: str | PathLike[str]) -> SweepResults:
         DataError: The folder has no sweep, or its numbers cannot be ranked together.
     """
     refuse_without_results(Path(folder))
-    journal = Journal(Path(folder) / "journal")
-    outcome = SweepResults(Path(folder), Analysis(read_results(journal.read_plan(), journal)))
+    outcome = SweepResults(Path(folder), Analysis(read_folder(Path(folder))))
     _ = outcome.ranked  # Numbers that cannot be ranked together are refused here.
     return outcome
+
+
+def read_folder(folder: Path) -> Results:
+    """Return what the journal in a sweep's folder says of every trial.
+
+    Raises:
+        DataError: It has no plan, or is damaged.
+    """
+    journal = Journal(folder / "journal")
+    return read_results(journal.read_plan(), journal)
+
+
+def sweeps_in(folder: Path) -> list[Path]:
+    """Return the results folders of sweeps that a folder contains, by name."""
+    return sorted(plan_file.parents[1] for plan_file in folder.glob("*/journal/plan.json"))
 
 
 def refuse_without_results(folder: Path) -> None:
     """Raise a DataError, which names the sweeps nearby, if a folder holds no plan of a sweep."""
     if not (folder / "journal" / "plan.json").is_file():
         around = folder if folder.is_dir() else folder.parent
-        sweeps = sorted(str(plan.parents[1]) for plan in around.glob("*/journal/plan.json"))
-        there = f"Below {around} there are results in {', '.join(sweeps)}." if sweeps else "Run the sweep first."
+        sweeps = ", ".join(map(str, sweeps_in(around)))
+        there = f"Below {around} there are results in {sweeps}." if sweeps else "Run the sweep first."
         state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
         raise DataError(f"{folder} {state} (no journal/plan.json). {there}")

@@ -1,68 +1,100 @@
-"""What every verb has in common: its parser, what becomes of an error, and the end of its process."""
+"""What every verb shares: its parser, what becomes of an error or a signal, and the end of its process."""
 
 from __future__ import annotations
 
 import argparse
 import signal
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from harness.base.paths import folder_argument
 from harness.base.terminal import lasting_streams, lost_output, tell
-from harness.errors import ExecutorError, LetheError, StorageError, TrialError
-from harness.execution.guard.interruption import SIGNALS
+from harness.errors import ConfigError, DataError, LetheError, ModelError, PluginError
+from harness.execution.guard.interruption import INTERRUPTION, SIGNALS
 from harness.execution.guard.threads import leave
 
-_FAILURES = (StorageError, TrialError, ExecutorError)
-"""What went wrong on the way; every other error is about what the command was given."""
+if TYPE_CHECKING:
+    from harness.analysis.analysis import Analysis
 
 
-@dataclass(frozen=True)
-class Command:
-    """A verb of `lethe`, to be called with its arguments; it returns the exit code."""
+class Command(ABC):
+    """A verb of `lethe`: one module, whose docstring is the verb's help (its first paragraph and its exit codes)."""
 
-    name: str
-    about: str | None
-    """The module's docstring: its first line is the description, and its last paragraph tells the exit codes."""
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-    error_code: int | None = None
-    """The exit code of every error; None: 1 for what went wrong on the way, 2 for what the command was given."""
+    input_errors: ClassVar[tuple[type[LetheError], ...]] = (ConfigError, DataError, ModelError, PluginError)
+    """Errors in what the verb was given: exit code 2. All others end with 1."""
+    interrupted: ClassVar[str] = ""
+    """What a verb that handles signals prints after one; '' for a verb that a signal simply ends."""
+
+    @abstractmethod
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the verb's arguments."""
+
+    @abstractmethod
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run the verb and return its exit code."""
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Run the command; an error of Lethe is one sentence and an exit code."""
+        """Parse the arguments, run the verb and return its exit code; an error of Lethe is printed as a sentence."""
         arguments = self.parser().parse_args(argv)
-        try:
-            return self.run(arguments)
-        except LetheError as error:
-            tell(error, is_error=True)
-            return self.error_code or (1 if isinstance(error, _FAILURES) else 2)
+        with INTERRUPTION.watched(signals=True) if self.interrupted else nullcontext():
+            try:
+                return self.run(arguments)
+            except LetheError as error:
+                tell(error, *getattr(error, "__notes__", ()), is_error=True)
+                return 2 if isinstance(error, self.input_errors) else 1
+            except (KeyboardInterrupt, Exception) as error:
+                if not (self.interrupted and INTERRUPTION.led_to(error)):
+                    raise
+                INTERRUPTION.heard()
+                tell(f"\nInterrupted. {self.interrupted}", *getattr(error, "__notes__", ()), is_error=True)
+                return INTERRUPTION.exit_code
 
     def parser(self) -> argparse.ArgumentParser:
-        """Return the parser of its arguments."""
-        description, _, rest = (self.about or "").partition("\n")
-        exit_codes = rest[rest.find("Exit codes:") :] if "Exit codes:" in rest else None
-        parser = argparse.ArgumentParser(prog=f"lethe {self.name}", description=description, epilog=exit_codes)
+        """Return the parser of the verb's arguments."""
+        module = sys.modules[type(self).__module__]
+        help_text, marker, exit_codes = str(module.__doc__).partition("Exit codes:")
+        parser = argparse.ArgumentParser(
+            prog=f"lethe {module.__name__.rpartition('.')[2]}",
+            description=help_text.partition("\n\n")[0],
+            epilog=marker + exit_codes,
+        )
         self.add_arguments(parser)
         return parser
 
 
-def add_results_argument(parser: argparse.ArgumentParser) -> None:
-    """Add `--results`, the folder of all sweeps' results."""
-    parser.add_argument(
-        "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results"
-    )
+def add_results_argument(parser: argparse.ArgumentParser, *, or_one: bool = False) -> None:
+    """Add `--results`, the folder of all sweeps' results, or also of one sweep's."""
+    about = f"folder with the results of all sweeps{', or of one' if or_one else ''} (default: %(default)s)"
+    parser.add_argument("--results", type=folder_argument, default=Path("results"), help=about)
+
+
+def add_set_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--set`, which changes settings of a sweep file."""
+    about = "change a setting of the file: seeds=[0,1] (repeatable)"
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help=about)
+
+
+def print_ranking(analysis: Analysis) -> None:
+    """Print a sweep's ranking, and the published tables that it reproduces."""
+    from harness.reporting.sections.published import published_table
+    from harness.reporting.text_tables import ranking_table, table_console
+
+    table_console().print(ranking_table(analysis.shown_table))
+    for table in analysis.published:
+        table_console().print(published_table(table))
 
 
 def run_command(main: Callable[[], int]) -> NoReturn:
-    """Call `main` and end the process with the exit code that it returns, whatever becomes of its terminal."""
+    """Call `main` and end the process with the exit code that it returns, even if its terminal is gone."""
     with lasting_streams():
         exit_code = main()
         if why := lost_output():
-            tell(f"What was printed is not whole: {why}.", is_error=True)
-        for signum in SIGNALS:  # All is done: a signal ends the process, and Python says nothing of it.
+            tell(f"The printed output is incomplete: {why}.", is_error=True)
+        for signum in SIGNALS:  # From here on a signal ends the process, and Python prints nothing about it.
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 signal.signal(signum, signal.SIG_DFL)
         leave(exit_code)

@@ -1,22 +1,21 @@
-"""Writes the model of any measured point as a folder for `from_pretrained`, with its tokenizer and a card.
+"""Write the model of any measured point as a folder for `from_pretrained`, with its tokenizer and a card.
 
     lethe export 3fa2 --out my-model
     lethe export tradeoff:emso@3 --out my-model
     lethe export small:gradient_ascent@2 --out my-adapter --adapter
 
-What LoRA trained is merged into the model, or written alone, as peft reads it, with --adapter.
+A LoRA adapter is merged into the model, or with --adapter written alone, as peft reads it.
 
-A point is named by its id as table.csv has it (point_id), by a unique beginning of that, or as SWEEP:VARIANT@STRENGTH;
-SWEEP: before an id says which sweep's numbers the card has.
+A point is named by its id as in table.csv (point_id), by a unique beginning of that id, or as SWEEP:VARIANT@STRENGTH.
+SWEEP: before an id says which sweep's numbers go into the card.
 
-Exit codes: 0 it is written, 1 it cannot be (a full disk), 2 there is nothing to write: no such point, or more than one,
-a model that was not kept, or a folder that is there already.
+Exit codes: 0 it is written; 1 it cannot be written (a full disk); 2 there is nothing to write: no such point, or more
+than one, a model that was not kept, or a folder that exists already.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -24,49 +23,46 @@ from typing import TYPE_CHECKING
 
 from harness.base.digests import file_digest
 from harness.base.files import folder_whole, write_whole
-from harness.base.paths import folder_argument, named_argument, path_argument
+from harness.base.paths import named_argument, path_argument
 from harness.base.storage import writing
 from harness.base.terminal import tell
-from harness.commands.command import Command
+from harness.commands.command import Command, add_results_argument
 from harness.errors import DataError
 
 if TYPE_CHECKING:
     from harness.contracts import Checkpoint
     from harness.library import SweepResults
-    from harness.records.results import PointResults
 
 _MOST_NAMED = 8
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("point", help="its id as table.csv has it, a unique beginning of it, or SWEEP:VARIANT@STRENGTH")
-    parser.add_argument("--out", type=path_argument, required=True, help="a new folder for the model")
-    parser.add_argument(
-        "--results", type=folder_argument, default=Path("results"), help="folder of all sweeps' results, or of one"
-    )
-    parser.add_argument(
-        "--model",
-        type=named_argument,
-        help="where the original is now, if not where it was: a name, a folder or a hub id",
-    )
-    parser.add_argument(
-        "--tokenizer", type=named_argument, help="its tokenizer's folder, if that is not with the model"
-    )
-    parser.add_argument("--adapter", action="store_true", help="write what LoRA trained alone, for peft, unmerged")
+class ExportCommand(Command):
+    """`lethe export`."""
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the point, the new folder, and where things are."""
+        about = "its id as in table.csv, a unique beginning of the id, or SWEEP:VARIANT@STRENGTH"
+        parser.add_argument("point", help=about)
+        parser.add_argument("--out", type=path_argument, required=True, help="a new folder for the model")
+        add_results_argument(parser, or_one=True)
+        about = "where the original model is now, if it was moved: a name, a folder or a hub id"
+        parser.add_argument("--model", type=named_argument, help=about)
+        about = "the folder of its tokenizer, if that is not with the model"
+        parser.add_argument("--tokenizer", type=named_argument, help=about)
+        parser.add_argument("--adapter", action="store_true", help="write only the LoRA adapter, for peft, unmerged")
 
-def _run(arguments: argparse.Namespace) -> int:
-    """Write the model that a point names."""
-    from harness.library import load_results
-    from harness.models.resolving import resolve_model
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Write the model that a point names."""
+        from harness.library import load_results
+        from harness.models.resolving import resolve_model
 
-    _refuse_existing(arguments.out)
-    sweep, point_id = find_point(arguments.point, arguments.results)
-    original = resolve_model(arguments.model, arguments.tokenizer) if arguments.model else None
-    export_point(load_results(sweep), point_id, arguments.out, original, adapter_alone=arguments.adapter)
-    what = "adapter" if arguments.adapter else "model"
-    tell(f"The {what} of point {point_id} is in {arguments.out}, with its tokenizer and a card (README.md).")
-    return 0
+        _refuse_existing(arguments.out)
+        sweep, point_id = find_point(arguments.point, arguments.results)
+        original = resolve_model(arguments.model, arguments.tokenizer) if arguments.model else None
+        export_point(load_results(sweep), point_id, arguments.out, original, adapter_alone=arguments.adapter)
+        what = "adapter" if arguments.adapter else "model"
+        tell(f"The {what} of point {point_id} is in {arguments.out}, with its tokenizer and a card (README.md).")
+        return 0
 
 
 def export_point(
@@ -77,13 +73,13 @@ def export_point(
     Args:
         outcome: The sweep's results.
         point_id: As in its table.
-        out: What is to be written.
-        original: Where the model before erasure is now, if it is not where it was when the sweep ran.
-        adapter_alone: Write the LoRA adapter that was trained instead of the model that it is merged into.
+        out: The new folder.
+        original: Where the model before erasure is now, if it was moved since the sweep ran.
+        adapter_alone: Write only the LoRA adapter, instead of the model that it is merged into.
 
     Raises:
         DataError: No measured point has this id, its model was not kept, it has no adapter, or `out` exists.
-        ModelError: What was kept is damaged, or the original that it is a patch of is not there any more.
+        ModelError: What was kept is damaged, or the original that it is a patch of is gone.
         StorageError: It cannot be written.
     """
     from harness.models.adapters import save_adapter
@@ -94,13 +90,13 @@ def export_point(
     _refuse_existing(out)
     point = outcome.point(point_id)
     before = original or point.spec.model
-    write = (
-        partial(save_adapter, outcome.adapter(point_id), before)
-        if adapter_alone
-        else partial(save_model, outcome.model(point_id, original))
-    )
-    tokenizer, packages = load_tokenizer(before), ("lethe", "transformers", *(["peft"] if adapter_alone else []))
-    made_by = {package.replace("lethe", "Lethe"): version(package) for package in packages}
+    made_by = {"Lethe": version("lethe"), "transformers": version("transformers")}
+    if adapter_alone:
+        made_by["peft"] = version("peft")
+        write = partial(save_adapter, outcome.adapter(point_id), before)
+    else:
+        write = partial(save_model, outcome.model(point_id, original))
+    tokenizer = load_tokenizer(before)
     with folder_whole(out, "the exported model", "refuse") as folder:
         write(folder)
         with writing(folder, "the exported model's tokenizer"):
@@ -121,65 +117,39 @@ def find_point(name: str, results: Path) -> tuple[Path, str]:
     Raises:
         DataError: It means none, or more than one.
     """
+    from harness.library import read_folder, sweeps_in
+
     wanted_sweep, _, wanted = name.rpartition(":")
-    folders = [folder for folder in _sweeps(results) if wanted_sweep in ("", folder.name)]
+    sweeps = [results] if (results / "journal" / "plan.json").is_file() else sweeps_in(results)
+    folders = [folder for folder in sweeps if wanted_sweep in ("", folder.name)]
     if not folders:
-        there = ", ".join(folder.name for folder in _sweeps(results)) or "none"
+        there = ", ".join(folder.name for folder in sweeps) or "none"
         raise DataError(f"{results} holds no results of a sweep '{wanted_sweep}': it has {there}.")
-    points, faults = _measured(folders)
-    found = [(folder, point) for folder, point in points if _is_meant(point, wanted, by_variant=bool(wanted_sweep))]
-    if len(found) == 1:
-        [(folder, point)] = found
-        return folder, point.spec.point_id(point.strength)
-    if found:
-        named = [f"  {folder.name}:{_about(point)}" for folder, point in found]
-        more = [f"  and {len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
-        raise DataError("\n".join([f"'{name}' means {len(named)} points. Name one:", *named[:_MOST_NAMED], *more]))
-    unread = "".join(f" Not looked at: {fault}" for fault in faults)
-    raise DataError(
-        f"no measured point is called '{name}' in {', '.join(str(folder) for folder in folders)}. table.csv has the "
-        f"ids (point_id); a name may also be SWEEP:VARIANT@STRENGTH, tradeoff:emso@3 say.{unread}"
-    )
-
-
-def _sweeps(results: Path) -> list[Path]:
-    """Return the folders that hold a sweep's results: this one itself, or those in it."""
-    if (results / "journal" / "plan.json").is_file():
-        return [results]
-    return sorted(plan.parents[1] for plan in results.glob("*/journal/plan.json"))
-
-
-def _measured(folders: Sequence[Path]) -> tuple[list[tuple[Path, PointResults]], list[str]]:
-    """Return every measured point of these sweeps, and why some could not be read."""
-    from harness.records.journal import Journal
-    from harness.records.results import read_results
-
-    points, faults = [], []
+    meant, unread = [], ""
     for folder in folders:
-        journal = Journal(folder / "journal")
         try:
-            points += [(folder, point) for point in read_results(journal.read_plan(), journal).measured]
+            points = read_folder(folder).measured
         except DataError as error:
-            faults.append(str(error))
-    return points, faults
+            unread += f" Not searched: {error}"
+            continue
+        for point in points:
+            spec, point_id = point.spec, point.spec.point_id(point.strength)
+            names = [spec.variant]  # Within its sweep.
+            if point.strength is not None:
+                names.append(f"{spec.variant}@{point.strength:g}")
+            if (wanted and point_id.startswith(wanted)) or (wanted_sweep and wanted in names):
+                line = f"  {folder.name}:{point_id}  ({names[-1]} on {spec.model.id}, seed {spec.seed})"
+                meant.append((folder, point_id, line))
+    if not meant:
+        raise DataError(
+            f"no measured point is called '{name}' in {', '.join(map(str, folders))}. table.csv has the ids "
+            f"(point_id); a name may also be SWEEP:VARIANT@STRENGTH, such as tradeoff:emso@3.{unread}"
+        )
+    if len(meant) > 1:
+        lines = [line for _, _, line in meant[:_MOST_NAMED]]
+        more = [f"  and {len(meant) - _MOST_NAMED} more"] if len(meant) > _MOST_NAMED else []
+        raise DataError("\n".join([f"'{name}' means {len(meant)} points. Name one:", *lines, *more]))
+    return meant[0][0], meant[0][1]
 
 
-def _is_meant(point: PointResults, wanted: str, *, by_variant: bool) -> bool:
-    if wanted and point.spec.point_id(point.strength).startswith(wanted):
-        return True
-    return by_variant and wanted in _names(point)
-
-
-def _names(point: PointResults) -> Iterator[str]:
-    """Yield what a point may be called within its sweep: by its variant, and by its strength too if it has one."""
-    yield point.spec.variant
-    if point.strength is not None:
-        yield f"{point.spec.variant}@{point.strength:g}"
-
-
-def _about(point: PointResults) -> str:
-    names = list(_names(point))
-    return f"{point.spec.point_id(point.strength)}  ({names[-1]} on {point.spec.model.id}, seed {point.spec.seed})"
-
-
-main = Command("export", __doc__, _add_arguments, _run)
+main = ExportCommand()

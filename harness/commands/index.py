@@ -1,6 +1,8 @@
-"""Writes one page that links the reports of all sweeps in a results folder.
+"""Write one page, index.html, that links the reports of all sweeps in a results folder.
 
-lethe index
+    lethe index
+
+Exit codes: 0 written; 1 it cannot be written, or a sweep in it cannot be read; 2 the folder holds no sweep's results.
 """
 
 from __future__ import annotations
@@ -12,25 +14,26 @@ from harness.base.files import write_whole
 from harness.base.terminal import tell
 from harness.commands.command import Command, add_results_argument
 from harness.errors import DataError, LetheError
-from harness.records.journal import Journal
-from harness.records.results import read_results
+from harness.library import read_folder, sweeps_in
 from harness.records.tuned import unfinished_studies
 from harness.reporting.index import IndexEntry, index_page
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_results_argument(parser)
+class IndexCommand(Command):
+    """`lethe index`."""
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the results folder."""
+        add_results_argument(parser)
 
-def _run(arguments: argparse.Namespace) -> int:
-    """Write `index.html` into a results folder, and print where it is."""
-    results = arguments.results
-    entries = index_entries(results)
-    tell(write_whole(results / "index.html", index_page(entries), "the index"))
-    faults = [entry.fault for entry in entries if entry.fault]
-    for fault in faults:
-        tell(fault, is_error=True)
-    return 1 if faults else 0
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Write `index.html` into a results folder, and print where it is."""
+        entries = index_entries(arguments.results)
+        tell(write_whole(arguments.results / "index.html", index_page(entries), "the index"))
+        faults = [entry.fault for entry in entries if entry.fault]
+        for fault in faults:
+            tell(fault, is_error=True)
+        return 1 if faults else 0
 
 
 def index_entries(results: Path) -> list[IndexEntry]:
@@ -39,23 +42,22 @@ def index_entries(results: Path) -> list[IndexEntry]:
     Raises:
         DataError: The folder holds no sweep's results.
     """
-    journals = [Journal(path.parent) for path in sorted(results.glob("*/journal/plan.json"))]
-    if not journals:
+    entries = []
+    for folder in sweeps_in(results):
+        read, fault, searches_left = None, "", 0
+        try:
+            read = read_folder(folder)
+            searches_left = len(unfinished_studies(read))
+        except LetheError as error:
+            fault = str(error)
+        has_report, has_picture = (folder / "report.html").exists(), (folder / "tradeoff.png").exists()
+        entries.append(IndexEntry(folder.name, read, fault, searches_left, has_report, has_picture))
+    if not entries:
         raise DataError(
             f"{results} holds no sweep's results. Run one first (python -m harness.sweep sweeps/tradeoff.yaml), or "
             "name the folder with --results."
         )
-    entries = []
-    for journal in journals:
-        folder, fault, read = journal.folder.parent, "", None
-        try:
-            read = read_results(journal.read_plan(), journal)
-        except LetheError as error:
-            fault = str(error)
-        has_report, has_picture = ((folder / name).exists() for name in ("report.html", "tradeoff.png"))
-        searches_left = len(unfinished_studies(read)) if read else 0
-        entries.append(IndexEntry(folder.name, read, fault, searches_left, has_report, has_picture))
     return entries
 
 
-main = Command("index", __doc__, _add_arguments, _run)
+main = IndexCommand()

@@ -1,4 +1,4 @@
-"""Prints every method and evaluator with its settings, defaults and limits, and every metric."""
+"""Print every method and evaluator with its settings, defaults and limits, and every metric."""
 
 from __future__ import annotations
 
@@ -15,73 +15,73 @@ from typing import Any
 
 from harness.base.terminal import tell
 from harness.commands.command import Command
-from harness.contracts import Evaluator, Method, Metric
+from harness.contracts import Evaluator, Method
 from harness.errors import PluginError
 from harness.planning.validation import allowed
-from harness.plugins import EVALUATORS, METHODS, PluginRegistry, declared_space, fields_of
+from harness.plugins import EVALUATORS, METHODS, declared_space, fields_of
 from harness.search_space import OF_TRAINING, Choice, Dimension
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
 
 
-def catalogue() -> str:
-    """Return the text of `lethe plugins`; a plugin that cannot be imported is listed with the reason."""
-    lines = ["Methods"]
-    for name in METHODS.names():
-        lines += ["", *_entry(METHODS, name)]
-    lines += ["", "Evaluators"]
-    for name in EVALUATORS.names():
-        lines += ["", *_entry(EVALUATORS, name)]
-    return "\n".join(lines)
+class PluginsCommand(Command):
+    """`lethe plugins`."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add nothing: all plugins are printed."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Print the catalogue; a plugin that cannot be imported is listed with the reason."""
+        for title, registry in (("Methods", METHODS), ("\nEvaluators", EVALUATORS)):
+            tell(title)
+            for name in registry.names():
+                try:
+                    plugin = registry.load(name)
+                except PluginError as error:
+                    tell("", f"  {name}  (broken: {error})")
+                    continue
+                if issubclass(plugin, Method):
+                    tell("", *_described_method(name, plugin))
+                else:
+                    tell("", *_described_evaluator(name, plugin))
+        return 0
 
 
-def _entry(registry: PluginRegistry[Any], name: str) -> Iterator[str]:
-    try:
-        plugin = registry.load(name)
-    except PluginError as error:
-        yield f"  {name}  (broken: {error})"
-        return
-    yield from _method(name, plugin) if issubclass(plugin, Method) else _evaluator(name, plugin)
-
-
-def _method(name: str, plugin: type[Method]) -> Iterator[str]:
+def _described_method(name: str, plugin: type[Method]) -> Iterator[str]:
     strength = plugin.strength
-    trials = "one trial walks through its values" if strength.cumulative else "a trial for each value"
-    yield f"  {name}  {plugin.label}: {_summary(plugin)}"
+    trials = "one trial goes through its values" if strength.cumulative else "a trial for each value"
+    yield f"  {name}  {plugin.label}: {_first_paragraph(plugin)}"
     yield f"    from {plugin.source}; needs {NEEDS[plugin.reference]}; version {plugin.version}"
     yield f"    strength: {strength.field} ({trials}; erases nothing at {strength.off:g})"
     space = declared_space(plugin)
-    yield from _settings(plugin, space)
+    yield from _described_settings(plugin, space)
     training = [f"{name} {_tried(dimension)}" for name, dimension in space.items() if name.startswith(OF_TRAINING)]
     if training:
-        yield f"    tuned besides: {', '.join(training)}"
+        yield f"    also tuned: {', '.join(training)}"
 
 
-def _evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
+def _described_evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
     judges = f"; judges: {', '.join(plugin.judges)}" if plugin.judges else ""
-    yield f"  {name}  {_summary(plugin)}"
+    yield f"  {name}  {_first_paragraph(plugin)}"
     reads = f"; reads data.{' and data.'.join(plugin.reads)}" if plugin.reads else ""
     yield f"    version {plugin.version}{judges}{reads}"
-    yield from _settings(plugin)
+    yield from _described_settings(plugin)
     yield "    metrics, with default settings:"
     try:
         metrics = plugin().metrics
     except (TypeError, ValueError):
         yield "      (they depend on settings without a default)"
         return
-    yield from (f"      {_metric(metric)}" for metric in metrics)
+    for metric in metrics:
+        limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
+        group = metric.group if metric.ranked else f"{metric.group}; shown, not ranked"
+        yield f"      {metric.name:<22} {metric.better} is better; {metric.unit}, {limits}; {group}; {metric.source}"
 
 
-def _metric(metric: Metric) -> str:
-    limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
-    group = metric.group if metric.ranked else f"{metric.group}; shown, not ranked"
-    return f"{metric.name:<22} {metric.better} is better; {metric.unit}, {limits}; {group}; {metric.source}"
-
-
-def _settings(plugin: type[Any], space: Mapping[str, Dimension] = MappingProxyType({})) -> Iterator[str]:
+def _described_settings(plugin: type[Any], space: Mapping[str, Dimension] = MappingProxyType({})) -> Iterator[str]:
     about, hints = _field_docs(plugin), fields_of(plugin)
     for field in dataclasses.fields(plugin):
-        default = "needed" if field.default is dataclasses.MISSING else f"default {_plain(field.default)}"
+        default = "needed" if field.default is dataclasses.MISSING else f"default {_as_yaml(field.default)}"
         tuned = f"; tuned {_tried(space[field.name])}" if field.name in space else ""
         yield f"    {field.name}: {allowed(hints[field.name])}; {default}{tuned}"
         if field.name in about:
@@ -90,22 +90,22 @@ def _settings(plugin: type[Any], space: Mapping[str, Dimension] = MappingProxyTy
 
 def _tried(dimension: Dimension) -> str:
     if isinstance(dimension, Choice):
-        return f"among {', '.join(map(_plain, dimension.values))}"
+        return f"among {', '.join(map(_as_yaml, dimension.values))}"
     return f"from {dimension.low:g} to {dimension.high:g}"
 
 
-def _plain(value: Any) -> str:
+def _as_yaml(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _summary(plugin: type[Any]) -> str:
+def _first_paragraph(plugin: type[Any]) -> str:
     return (inspect.getdoc(plugin) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def _field_docs(plugin: type[Any]) -> dict[str, str]:
     """Return the string below each field, from the source of the class and of those it inherits from."""
     docs: dict[str, str] = {}
-    for owner in reversed([base for base in plugin.__mro__ if dataclasses.is_dataclass(base)]):
+    for owner in filter(dataclasses.is_dataclass, reversed(plugin.__mro__)):
         try:
             body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
         except (OSError, TypeError, SyntaxError):
@@ -116,13 +116,4 @@ def _field_docs(plugin: type[Any]) -> dict[str, str]:
     return docs
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    tell(catalogue())
-    return 0
-
-
-main = Command("plugins", __doc__, _add_arguments, _run)
+main = PluginsCommand()

@@ -1,4 +1,4 @@
-"""`lethe prefetch FILE`: bring here every model and data set of the hub that a sweep names, so that it runs offline.
+"""Fetch every model and data set of the hub that a sweep names, so that the sweep runs offline.
 
     lethe prefetch sweeps/paper/main_table.yaml
     lethe prefetch sweeps/paper/main_table.yaml --check
@@ -9,7 +9,7 @@ Exit codes: 0 all is here, 1 something is missing, 2 the sweep file is wrong.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +17,13 @@ from harness.base import hub
 from harness.base.hub import Repository
 from harness.base.paths import path_argument, path_of
 from harness.base.terminal import tell
-from harness.commands.command import Command
-from harness.contracts import Evaluator
+from harness.commands.command import Command, add_set_argument
 from harness.errors import LetheError
 from harness.miniature import checkpoints as miniature
 from harness.models.fetching import cache_state, fetch_model
 from harness.models.resolving import DEFAULT_JUDGES
 from harness.planning.plan import check_form
-from harness.planning.schema import Sweep, TextSource
+from harness.planning.schema import TextSource
 from harness.planning.sweep_file import read_sweep_file
 from harness.planning.texts import ROLES
 from harness.specs import ORIGINAL
@@ -35,7 +34,7 @@ AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", ORIGINAL}
 
 @dataclass(frozen=True)
 class HubContent:
-    """Something of the hub, and where the file names it."""
+    """A model or data set of the hub, and where the file names it."""
 
     path: str
     repository: Repository
@@ -44,59 +43,57 @@ class HubContent:
     weights: bool = True
     """False: only a model's tokenizer."""
 
+    def state(self) -> str:
+        """Return `here`, `missing`, or another state of the cache."""
+        if self.repository.kind == "model":
+            return cache_state(self.repository, weights=self.weights)
+        return "here" if hub.cached_data_set(self.repository, self.configuration) else "missing"
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=path_argument, help="the sweep file")
-    parser.add_argument("--check", action="store_true", help="only look: fetch and convert nothing")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="PATH=VALUE", help="change a setting (repeatable)"
-    )
+    def fetch(self) -> str:
+        """Fetch it and return what was done."""
+        if self.repository.kind == "model":
+            return fetch_model(self.repository, weights=self.weights)
+        hub.fetch_data_set(self.repository, self.configuration)
+        return "fetched"
 
-
-def _run(arguments: argparse.Namespace) -> int:
-    """Fetch or look, and say what is here."""
-    contents = hub_contents(arguments.file, arguments.set)
-    if not contents:
-        tell(f"{arguments.file} names nothing of the hub: it runs offline as it is.")
-        return 0
-    missing = sum(not _is_cached(content, check=arguments.check) for content in contents)
-    if not missing:
-        tell("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
-        return 0
-    tell(
-        f"{missing} of {len(contents)} are missing." + (" Without --check they are fetched." if arguments.check else "")
-    )
-    return 1
-
-
-def _is_cached(content: HubContent, *, check: bool) -> bool:
-    """Print a line on one content, fetched first unless this is a check; return whether it is here."""
-    reason, state = "", _state(content)
-    if state != "here" and not check:
-        try:
-            reason, state = _fetch(content), "here"
-        except LetheError as error:
-            reason = str(error)
-    elif state == "pickled":
-        reason = "only a pickle is here (pytorch_model.bin): without --check it is converted"
-    configuration = f" ({content.configuration})" if content.configuration else ""
-    line = f"{state:<8} {content.path:<22} {content.repository.id}{configuration}"
-    tell(f"{line}: {reason}" if reason else line)
-    return state == "here"
+    def provide(self, *, check: bool) -> bool:
+        """Fetch it if it is missing, unless this is a check; print a line about it, and return whether it is here."""
+        reason, state = "", self.state()
+        if state != "here" and not check:
+            try:
+                reason, state = self.fetch(), "here"
+            except LetheError as error:
+                reason = str(error)
+        elif state == "pickled":
+            reason = "only a pickle is here (pytorch_model.bin): without --check it is converted"
+        configuration = f" ({self.configuration})" if self.configuration else ""
+        line = f"{state:<8} {self.path:<22} {self.repository.id}{configuration}"
+        tell(f"{line}: {reason}" if reason else line)
+        return state == "here"
 
 
-def _state(content: HubContent) -> str:
-    if content.repository.kind == "model":
-        return cache_state(content.repository, weights=content.weights)
-    return "here" if hub.cached_data_set(content.repository, content.configuration) else "missing"
+class PrefetchCommand(Command):
+    """`lethe prefetch`."""
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the sweep file, and whether anything is fetched."""
+        parser.add_argument("file", type=path_argument, help="the sweep file")
+        parser.add_argument("--check", action="store_true", help="only show what is here; fetch and convert nothing")
+        add_set_argument(parser)
 
-def _fetch(content: HubContent) -> str:
-    """Fetch a content and return what was done."""
-    if content.repository.kind == "model":
-        return fetch_model(content.repository, weights=content.weights)
-    hub.fetch_data_set(content.repository, content.configuration)
-    return "fetched"
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Fetch what is missing, or only check, and print a line for each content."""
+        contents = hub_contents(arguments.file, arguments.set)
+        if not contents:
+            tell(f"{arguments.file} names nothing of the hub: it runs offline as it is.")
+            return 0
+        missing = sum(not content.provide(check=arguments.check) for content in contents)
+        if not missing:
+            tell("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
+            return 0
+        hint = " Without --check they are fetched." if arguments.check else ""
+        tell(f"{missing} of {len(contents)} are missing.{hint}")
+        return 1
 
 
 def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
@@ -111,49 +108,40 @@ def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
     """
     checked = check_form(read_sweep_file(file, overrides))
     sweep, evaluators = checked.sweep, checked.evaluators
-    contents = [*_models(sweep), *_judges(sweep, evaluators), *_texts(sweep), *_data_sets(evaluators)]
-    by_name = {(content.repository, content.configuration, content.weights): content for content in reversed(contents)}
-    return list(by_name.values())[::-1]
-
-
-def _models(sweep: Sweep) -> Iterator[HubContent]:
-    for number, entry in enumerate(sweep.models):
-        yield from _model(f"models.{number}", entry.id, entry.tokenizer, entry.revision)
-        if entry.retrained:
-            yield from _model(f"models.{number}.retrained", entry.retrained, None, None)
-
-
-def _judges(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:
-    asked = {role for evaluator in evaluators.values() for role in evaluator.judges} | sweep.judges.model_fields_set
+    contents: list[HubContent] = []
+    for number, model in enumerate(sweep.models):
+        contents += _model_contents(f"models.{number}", model.id, model.tokenizer, model.revision)
+        if model.retrained:
+            contents += _model_contents(f"models.{number}.retrained", model.retrained, None, None)
+    needed = set(sweep.judges.model_fields_set).union(*(evaluator.judges for evaluator in evaluators.values()))
     for role in type(sweep.judges).model_fields:
-        entry = getattr(sweep.judges, role)
-        if role in asked:
-            yield from _model(f"judges.{role}", entry.id, entry.tokenizer, entry.revision)
+        judge = getattr(sweep.judges, role)
+        if role in needed:
+            contents += _model_contents(f"judges.{role}", judge.id, judge.tokenizer, judge.revision)
+    sections: dict[str, TextSource | None] = {f"data.{role}": getattr(sweep.data, role) for role in ROLES}
+    sections["data.forget.not_memorized"] = sweep.data.forget.not_memorized
+    for path, section in sections.items():
+        if section is not None and section.source == "hub" and section.path and not _is_local(section.path):
+            contents.append(HubContent(path, Repository(section.path, "dataset"), section.name))
+    for name, evaluator in evaluators.items():
+        for id, configuration in evaluator.data_sets():
+            contents.append(HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration))
+    once: dict[tuple[Repository, str | None, bool], HubContent] = {}
+    for content in contents:
+        key = content.repository, content.configuration, content.weights
+        once[key] = once.pop(key, content)  # Shown where the file names it last, under the first path.
+    return list(once.values())
 
 
-def _model(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
+def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | None) -> Iterator[HubContent]:
     if id not in AT_HAND and id not in miniature.names() and not _is_local(id):
         yield HubContent(path, Repository(id, "model", revision))
     if tokenizer and not _is_local(tokenizer):
         yield HubContent(f"{path}.tokenizer", Repository(tokenizer, "model"), weights=False)
 
 
-def _texts(sweep: Sweep) -> Iterator[HubContent]:
-    sections: dict[str, TextSource | None] = {f"data.{role}": getattr(sweep.data, role) for role in ROLES}
-    sections["data.forget.not_memorized"] = sweep.data.forget.not_memorized
-    for path, section in sections.items():
-        if section is not None and section.source == "hub" and section.path and not _is_local(section.path):
-            yield HubContent(path, Repository(section.path, "dataset"), section.name)
-
-
-def _data_sets(evaluators: Mapping[str, Evaluator]) -> Iterator[HubContent]:
-    for name, evaluator in evaluators.items():
-        for id, configuration in evaluator.data_sets():
-            yield HubContent(f"evaluators.{name}", Repository(id, "dataset"), configuration)
-
-
 def _is_local(id: str) -> bool:
     return id.startswith((".", "/", "~")) or path_of(id).is_dir()
 
 
-main = Command("prefetch", __doc__, _add_arguments, _run)
+main = PrefetchCommand()

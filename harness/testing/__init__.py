@@ -1,4 +1,4 @@
-"""Conformance suites: what every method and every evaluator must keep, ours and yours.
+"""Conformance suites: the requirements on every method and every evaluator, ours and yours.
 
 A plugin author's whole test file:
 

@@ -1,4 +1,4 @@
-"""What every method must keep."""
+"""The requirements on every method."""
 
 from __future__ import annotations
 
@@ -94,10 +94,8 @@ class MethodConformance(Conformance):
         """It has a label, a source, a version, a strength that is one of its settings, and erases from the model."""
         assert all((method.label, method.source, method.version >= 1, method.__doc__))
         assert method.strength.field in method.__dataclass_fields__
-        assert (
-            METHODS.configure(name, dict(self.settings)).refuses(configuration(small_spec(model=self.model).model))
-            is None
-        )
+        configured = METHODS.configure(name, dict(self.settings))
+        assert configured.refuses(configuration(small_spec(model=self.model).model)) is None
 
     def test_what_it_declares_can_be_searched(self, method: type[Method]) -> None:
         """A search may vary its strength, and every value that it may try is one that the setting allows."""
@@ -112,28 +110,30 @@ class MethodConformance(Conformance):
     def test_on_changes_something(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """Any other strength moves the logits, a stronger one moves them elsewhere, and none recites better."""
         original = self.logits(self.original())
-        weak, strong = (self.only(method, name, artifacts, value) for value in self.dial(method)[:2])
+        weak = self.only(method, name, artifacts, self.dial(method)[0])
+        strong = self.only(method, name, artifacts, self.dial(method)[1])
         assert not torch.equal(weak, original)
         assert not torch.equal(weak, strong)
         before, after = forget_nll(original), [forget_nll(weak), forget_nll(strong)]
         assert min(after) > before, f"it memorises: the forget set's mean NLL was {before:.6g}, and then {after}"
 
     def test_its_first_step_forgets(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
-        """A small step makes the forget set less likely: with its sign turned round, a method memorises.
+        """A small step makes the forget set less likely: a method with the wrong sign memorises.
 
-        A large step may hide that, since it harms whatever its direction is.
+        A large step could hide that, since it does harm in either direction.
         """
         first = self.dial(method)[0]
         strength = self.gentle or (first if method.strength.cumulative else first / 30)
         task = self.task(method, artifacts, (strength,))
         task.training = replace(task.training, learning_rate=FIRST_STEP_RATE)
         erased = next(self.configured(method, name, strength).erase(task)).model
-        before, after = (forget_nll(self.logits(model)) for model in (self.original(), erased))
+        before, after = forget_nll(self.logits(self.original())), forget_nll(self.logits(erased))
         assert after > before, f"it memorises: the forget set's mean NLL was {before:.6g}, and then {after:.6g}"
 
     def test_the_same_seed_gives_the_same_model(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
         """Erasing twice with one seed gives the same logits to the last bit."""
-        first, again = (self.only(method, name, artifacts, self.dial(method)[0]) for _ in range(2))
+        first = self.only(method, name, artifacts, self.dial(method)[0])
+        again = self.only(method, name, artifacts, self.dial(method)[0])
         assert torch.equal(first, again)
 
     def test_later_strengths_change_no_earlier_one(self, method: type[Method], name: str, artifacts: Artifacts) -> None:

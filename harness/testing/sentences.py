@@ -1,4 +1,4 @@
-"""A conformance suite's outcome in plain sentences: each test's docstring is what it holds."""
+"""A conformance suite's outcome in plain sentences: each test's docstring states its requirement."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Sentences:
     """A plugin of pytest that has a sentence or two on each test.
 
     Args:
-        plugin_file: The source of what is tried: a failure is located there.
-        at_once: Print each as soon as it is known.
+        plugin_file: The source of the plugin that is tested: a failure is located there.
+        at_once: Print each sentence as soon as it is known.
     """
 
     def __init__(self, plugin_file: Path, *, at_once: bool) -> None:
-        self.told: list[str] = []
+        self.lines: list[str] = []
         self.failed = 0
         self._counts = dict.fromkeys(_WORDS, 0)
         self._file, self._at_once = plugin_file, at_once
@@ -33,7 +33,7 @@ class Sentences:
         self._over: set[str] = set()
 
     def pytest_collection_modifyitems(self, items: Sequence[pytest.Item]) -> None:
-        """Note what each test holds."""
+        """Note the requirement of each test."""
         for item in items:
             about = inspect.getdoc(getattr(item, "function", None)) or item.name
             self._held[item.nodeid] = about.partition("\n\n")[0].replace("\n", " ")
@@ -44,7 +44,7 @@ class Sentences:
             self._reasons[item.nodeid] = reasons(call.excinfo, self._file)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Tell of a test once it is over; one that fails while it is taken down has failed too."""
+        """Add the sentences on a test once it is over; one that fails during its teardown has failed too."""
         if report.when != "call" and report.passed:
             return
         if report.nodeid in self._over and not report.failed:
@@ -53,15 +53,13 @@ class Sentences:
         self._counts[report.outcome] += 1
         self.failed += report.failed
         lines = [f"{_WORDS[report.outcome]:<{_MARGIN}}{self._held.get(report.nodeid, report.nodeid)}"]
-        lines += [f"{'':{_MARGIN}}{reason}" for reason in self._because(report)]
-        self.told += lines
+        because = self._reasons.get(report.nodeid, []) if report.failed else []
+        if report.skipped and isinstance(report.longrepr, tuple):
+            because = [f"Does not apply: {report.longrepr[2].removeprefix('Skipped: ')}."]
+        lines += [f"{'':{_MARGIN}}{reason}" for reason in because]
+        self.lines += lines
         if self._at_once:
             tell(*lines)
-
-    def _because(self, report: pytest.TestReport) -> list[str]:
-        if report.skipped and isinstance(report.longrepr, tuple):
-            return [f"Does not apply: {report.longrepr[2].removeprefix('Skipped: ')}."]
-        return self._reasons.get(report.nodeid, []) if report.failed else []
 
     def summary(self, what: str) -> str:
         """Return one sentence on all of it."""
@@ -70,13 +68,13 @@ class Sentences:
         return f"{held} of {held + self.failed} requirements hold for {what}{apart}."
 
 
-def reasons(found: pytest.ExceptionInfo[BaseException], file: Path) -> list[str]:
+def reasons(raised: pytest.ExceptionInfo[BaseException], file: Path) -> list[str]:
     """Return why a test failed, as far as it says so, and the last line of `file` that it passed through."""
-    message = shown(str(found.value)).partition("\n")[0]
-    if not isinstance(found.value, AssertionError):
-        message = f"{type(found.value).__name__}: {message}"
+    message = shown(str(raised.value)).partition("\n")[0]
+    if not isinstance(raised.value, AssertionError):
+        message = f"{type(raised.value).__name__}: {message}"
     elif message.startswith("assert "):
         message = ""  # Nothing but the code of the suite.
-    passed = [entry.lineno + 1 for entry in found.traceback if Path(entry.path).resolve() == file.resolve()]
+    passed = [entry.lineno + 1 for entry in raised.traceback if Path(entry.path).resolve() == file.resolve()]
     where = [f"At {file.name}, line {passed[-1]}."] if passed else []
     return ([f"{message[:1].upper()}{message[1:]}"] if message else []) + where

@@ -1,4 +1,4 @@
-"""What both conformance suites need."""
+"""The base of both conformance suites."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Conformance:
 
 @contextmanager
 def left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
-    """Hold, when the block ends, that neither its task nor what the process shares has changed."""
+    """Assert at the end of the block that neither its task nor what the process shares has changed."""
     try:
         yield
         assert_unchanged([*task.process_state.changed(), *task.changes()])
@@ -34,5 +34,5 @@ def left_alone(task: ErasingTask | MeasuringTask) -> Iterator[None]:
 
 
 def assert_unchanged(changed: list[str]) -> None:
-    """Fail with the names of what is not as it was."""
+    """Fail with the names of everything that has changed."""
     assert not changed, f"it leaves changed: {', '.join(changed)}"

@@ -24,7 +24,7 @@ TRAINING = Training(learning_rate=1e-3, global_batch=8, micro_batch=8, early_sto
 
 
 def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> TrialSpec:
-    """Return a trial on the smallest miniature, or another model, with a few texts: all that a plugin is tried on."""
+    """Return a trial on the smallest miniature, or another model, with a few texts."""
     return TrialSpec(
         trial_id="conformance",
         sweep="conformance",
@@ -51,7 +51,7 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
 
 
 def one_word_model() -> Model:
-    """Return a planted collapse: a model that writes one token for ever."""
+    """Return a collapsed model, which writes the same token for ever."""
     model = load_model(resolve_model(MODEL))
     with torch.no_grad():
         final = model.base_model.ln_f

@@ -121,7 +121,11 @@ class OneWeight(Evaluator):
     ("settings", "test", "message"),
     [
         ({}, "test_worse_models_get_worse_numbers", None),
-        ({"is_constant": True}, "test_worse_models_get_worse_numbers", "'privacy' cannot tell a model from a worse"),
+        (
+            {"is_constant": True},
+            "test_worse_models_get_worse_numbers",
+            "'privacy' cannot distinguish a model from a worse",
+        ),
         ({"group": "erasure", "better": CloserTo("retrained")}, "test_worse_models_get_worse_numbers", None),
         (
             {"group": "erasure", "better": CloserTo("retrained"), "is_constant": True},

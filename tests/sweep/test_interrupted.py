@@ -105,7 +105,7 @@ def test_a_sweep_goes_on_without_its_terminal(tmp_path, executor, gone):
     os.close(ours)
     _, errors = sweep.communicate(timeout=600)
     assert sweep.returncode == 0, errors
-    assert errors == ("What was printed is not whole: No space left on device.\n" if gone == "disk" else "")
+    assert errors == ("The printed output is incomplete: No space left on device.\n" if gone == "disk" else "")
     assert rows(tmp_path) == POINTS
     assert (tmp_path / "tiny" / "report.html").exists()
 

@@ -427,7 +427,7 @@ def test_verify_names_rows_that_are_missing(folder, measured, ablation, capsys):
     said = capsys.readouterr()
     assert f"Random & EM on {NEO}: 'random_em', seed 0, is not finished" in said.err
     assert f"Ours on {NEO}: no row of this sweep is emso with strength 7" in said.err
-    assert "There are: Select & NLL" in said.err
+    assert "It has: Select & NLL" in said.err
     assert said.out == ""
 
 

@@ -121,18 +121,18 @@ def letters(folder, count, name="letters.jsonl", to="Ms Hale"):
 
 
 def arguments_of(*given):
-    return audit._COMMAND.parser().parse_args([*map(str, given)])
+    return audit.main.parser().parse_args([*map(str, given)])
 
 
 def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
     texts, others = letters(tmp_path, 300), letters(tmp_path, 5, "others.jsonl", "Mr Ost")
-    text = audit._file_text(arguments_of(world / "MODEL", texts, "--unseen", others))
+    text = audit.audit_file(arguments_of(world / "MODEL", texts, "--unseen", others))
     planned = plan_of(sweep_file_of(text, tmp_path / "audit.yaml"))
     assert [spec.method for spec in planned.trials] == ["original", "holdout"]
     assert [spec.forget.rows for spec in planned.trials] == [256, 5]
     assert {spec.forget.prefix_tokens for spec in planned.trials} == {56}, "half of 112 bytes"
     assert {spec.samples for spec in planned.trials} == {"redacted"}
-    alone = audit._file_text(arguments_of(world / "MODEL", texts, "--sequences", 4, "--prefix-tokens", 7))
+    alone = audit.audit_file(arguments_of(world / "MODEL", texts, "--sequences", 4, "--prefix-tokens", 7))
     [spec] = plan_of(sweep_file_of(alone, tmp_path / "audit.yaml")).trials
     assert (spec.forget.rows, spec.forget.prefix_tokens) == (4, 7)
     assert "stand_in" not in spec.method, "texts of another kind are no answer"

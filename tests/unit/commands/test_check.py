@@ -68,7 +68,7 @@ def test_what_holds_and_what_does_not_is_said_in_sentences(quick, tmp_path, caps
     (tmp_path / "conftest.py").write_text("raise SystemExit('nobody named this file')")
     assert main([str(file)]) == 1
     out = capsys.readouterr().out
-    assert out.splitlines()[0].startswith(f"The method 'mine' ({file}), tried on the smallest miniature.")
+    assert out.splitlines()[0].startswith(f"The method 'mine' ({file}), checked on the smallest miniature.")
     line = 1 + METHOD.splitlines().index(next(line for line in METHOD.splitlines() if "return -forget.mean" in line))
     assert out.splitlines()[2:] == [
         "holds     It can be loaded, with its settings.",
@@ -82,7 +82,7 @@ def test_what_holds_and_what_does_not_is_said_in_sentences(quick, tmp_path, caps
         "          Does not apply: it has no beans.",
         "",
         "1 of 4 requirements hold for the method 'mine' (not applicable: 1).",
-        "docs/add-a-method.md says what each of these is about; --verbose shows the tracebacks.",
+        "docs/add-a-method.md explains each requirement; --verbose shows the tracebacks.",
     ]
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness import cli, sweep
+from harness.commands.command import Command
 from harness.contracts import Metric
+from harness.errors import DataError, StorageError
 from harness.execution.job import Event
 from harness.plugins import EVALUATORS
 from harness.records.journal import Journal
@@ -214,6 +216,34 @@ def test_ctrl_c_says_how_to_go_on(run, capsys):
     assert expected in capsys.readouterr().err
 
 
+class Raising(Command):
+    """A verb that fails as it was asked to."""
+
+    def __init__(self, error, interrupted=""):
+        self.error, self.interrupted = error, interrupted
+
+    def add_arguments(self, parser):
+        pass
+
+    def run(self, arguments):
+        raise self.error
+
+
+@pytest.mark.parametrize(("error", "code"), [(DataError("no text"), 2), (StorageError("a full disk"), 1)])
+def test_an_error_of_lethe_is_a_message_with_its_notes_and_an_exit_code(error, code, capsys):
+    error.add_note("Nothing is lost.")
+    assert Raising(error)([]) == code
+    assert capsys.readouterr().err == f"{error}\nNothing is lost.\n"
+
+
+def test_any_other_error_and_a_signal_that_no_verb_handles_are_raised():
+    for error in (ZeroDivisionError(), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            Raising(error)([])
+    with pytest.raises(ZeroDivisionError):
+        Raising(ZeroDivisionError(), "Nothing is measured.")([])
+
+
 def test_neither_a_plan_nor_a_fault_imports_ray_optuna_or_mlflow(file, tmp_path):
     script = (
         "import sys; from harness.sweep import main; "
@@ -266,10 +296,10 @@ def test_lethe_plugins_shows_methods_evaluators_metrics_and_settings(capsys):
     printed = capsys.readouterr().out
     for expected in (
         "  emso  EMSO: Entropy maximisation with selective optimisation",
-        "    strength: epochs (one trial walks through its values; erases nothing at 0)",
+        "    strength: epochs (one trial goes through its values; erases nothing at 0)",
         "    k: a whole number of at least 1; default 2; tuned among 1, 2, 4, 8\n      Blocks trained in an epoch.",
         "    gamma: a number of at least 0; default 0.05; tuned from 0.005 to 1",
-        "    tuned besides: training.learning_rate from 1e-06 to 0.001",
+        "    also tuned: training.learning_rate from 1e-06 to 0.001",
         "    loss: em or nll; default em",
         "    strength: gamma (a trial for each value; erases nothing at 0)",
         "needs a memorized model; version ",
@@ -304,8 +334,8 @@ def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
 
 def test_the_version_has_the_commit_of_a_checkout_and_none_of_a_package(monkeypatch, capsys):
     shown = []
-    for tag in ({"mlflow.source.git.commit": "c0ffee"}, {}):
-        monkeypatch.setattr("harness.records.tracking.runs.commit_tag", lambda tag=tag: tag)
+    for commit in ("c0ffee-dirty", ""):
+        monkeypatch.setattr("harness.records.tracking.runs.own_commit", lambda commit=commit: commit)
         assert cli.main(["--version"]) == 0
         shown.append(capsys.readouterr().out.splitlines())
     assert shown[0][0] == f"Lethe {version('lethe')}, commit c0ffee"

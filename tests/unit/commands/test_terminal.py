@@ -71,7 +71,7 @@ def test_what_can_be_printed_is(start, tmp_path):
 def test_on_a_full_disk_a_command_goes_on_and_says_that_what_it_printed_is_not_whole(start, tmp_path):
     with Path("/dev/full").open("w") as full:
         _, errors = ended(start(stdout=full, stderr=subprocess.PIPE), tmp_path)
-        assert errors == "an error\nWhat was printed is not whole: No space left on device.\n"
+        assert errors == "an error\nThe printed output is incomplete: No space left on device.\n"
         ended(start(stdout=full, stderr=full), tmp_path)
 
 

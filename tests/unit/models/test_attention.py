@@ -254,7 +254,7 @@ def test_a_patch_of_what_comes_before_the_weights_moves_them(run, unrendered, wo
         patch, whole = changed(world, tmp_path, block)
         by_patch = run("--patch", patch)
         assert by_patch[0] == 0
-        assert by_patch[1].startswith("Erasing moved an attention weight by ")
+        assert by_patch[1].startswith("Erasing changed an attention weight by at most ")
         assert run("--erased", whole) == by_patch, "the same model, kept whole"
 
 
@@ -288,10 +288,10 @@ def test_what_cannot_be_drawn_is_said_without_the_text(run, world, tmp_path):
     faults = {
         "block": (run(block="L9.W_v.H0"), "no block of this model is called 'L9.W_v.H0'."),
         "long": (run(text="a" * 513), "the text is 513 tokens long, and"),
-        "reads": (run(text="a" * 513), "reads 512 at most."),
+        "reads": (run(text="a" * 513), "reads at most 512."),
         "empty": (run(text=""), "the text is empty"),
         "latin": (run("--text-file", tmp_path / "latin", text=None), "is not UTF-8"),
-        "file": (run("--text-file", tmp_path / "none", text=None), "cannot be read: No such file"),
+        "file": (run("--text-file", tmp_path / "none", text=None), "cannot be read: there is no such file"),
         "model": (run(model="NONE"), "is not a folder, nor a hub id"),
         "patch": (run("--patch", tmp_path / "none"), "no patch at"),
         "erased": (run("--erased", tmp_path / "none"), "no erased model at"),

@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.caveats.readings import readings_of
-from harness.commands.figure import _tokens
+from harness.commands.figure import read_tokens
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
 from harness.models.loading import load_model, load_tokenizer
@@ -114,7 +114,7 @@ def test_every_source_of_texts_starts_alike(llama, tmp_path):
 
 
 def test_a_figure_s_text_starts_as_others_do(llama):
-    tokens, strings = _tokens(llama, "ab")
+    tokens, strings = read_tokens(llama, "ab")
     assert tokens[0] == BOS
     assert strings[0] == "<s>"
 

@@ -268,7 +268,7 @@ def test_track_ends_with_1_and_the_reason_where_mlflow_cannot_be_written(folder,
         assert track.main([str(folder)]) == 1
     told = capsys.readouterr().err
     assert told.startswith(f"MLflow at {address} failed: MlflowException from ConnectionRefusedError (")
-    assert told.endswith("Mend that and run this again: it goes on where it ended.\n")
+    assert told.endswith("Fix that and run this again: it continues where it stopped.\n")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     (folder.parent / "mlflow.db").write_bytes(b"not a database" * 100)
     assert track.main([str(folder)]) == 1
