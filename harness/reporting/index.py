@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from harness.records.results import Results
 from harness.reporting.content_policy import content_policy
+from harness.reporting.template import html_templates
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,4 @@ class IndexEntry:
 
 def index_page(entries: Sequence[IndexEntry]) -> str:
     """Return the page: for each sweep its question, how far it has come, its picture and links to what it left."""
-    environment = Environment(
-        loader=PackageLoader("harness.reporting", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("index.html.j2").render(entries=entries, content_policy=content_policy)
+    return html_templates().get_template("index.html.j2").render(entries=entries, content_policy=content_policy)

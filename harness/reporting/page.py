@@ -7,12 +7,10 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.cells import NOTHING, number, split_title
-from harness.analysis.metrics import arrow
+from harness.analysis.cells import NOTHING
 from harness.records.results import Results
 from harness.reporting.content_policy import content_policy
 from harness.reporting.figures.colours import with_dark_colours
@@ -20,6 +18,7 @@ from harness.reporting.figures.style import rendered
 from harness.reporting.provenance import duration_text, provenance
 from harness.reporting.section import Section
 from harness.reporting.sections import SECTIONS
+from harness.reporting.template import html_templates
 
 _SEEDS_NAMED = 20
 
@@ -32,7 +31,8 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         sections: Sections of this analysis that have drawn their figures already; None: all of them, drawn now.
         is_kept: Whether there will be a journal to make it again from.
     """
-    environment = _environment()
+    templates = html_templates()
+    templates.filters.update(duration=duration_text, memory=memory_text)
     contents: list[tuple[str, str]] = []
 
     def section_heading(title: str, anchor: str = "") -> Markup:
@@ -41,7 +41,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         contents.append((anchor, title))
         return Markup('<h2 id="{}">{}</h2>').format(anchor, title)
 
-    environment.globals["section_heading"] = section_heading
+    templates.globals["section_heading"] = section_heading
     has_points = analysis.results.plan.erases and len(analysis.points) > 0
     shown, choosable = [], None
     for section in sections or [section(analysis) for section in SECTIONS]:
@@ -49,9 +49,9 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         if context is None:
             continue
         choosable = section.script_data or choosable
-        filled = environment.get_template(section.template).render(pictures=_pictures(section), **context)
+        filled = templates.get_template(section.template).render(pictures=_pictures(section), **context)
         shown.append(Markup(filled))  # Its own texts are escaped.
-    return environment.get_template("page.html.j2").render(
+    return templates.get_template("page.html.j2").render(
         sections=shown,
         contents=contents,
         choosable=choosable,
@@ -62,19 +62,6 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         provenance=provenance(analysis.results),
         is_kept=is_kept,
     )
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("harness.reporting", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(arrow=arrow, number=number, split_title=split_title)
-    environment.filters.update(duration=duration_text, memory=memory_text)
-    return environment
 
 
 def _pictures(section: Section) -> dict[str, str]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from harness.analysis.cells import Cell, interval_cell
-from harness.analysis.evidence import Evidence
 from harness.analysis.ranking import RankedTable
 from harness.contracts import Metric
 from harness.specs import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN
@@ -27,28 +24,23 @@ class RecitationTable:
     """One model's part."""
 
     model: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Metric, tuple[Cell, ...]], ...]
+    columns: Sequence[str]
+    rows: Sequence[tuple[Metric, Mapping[str, Cell]]]
     """Each metric with a cell for each column: a mean over seeds and its 95 % interval."""
 
 
 def recitation_tables(ranked: RankedTable) -> list[RecitationTable]:
     """Return the reference rows of every model, with all that was measured of them but reasoning tasks."""
-    metrics = [metric for metric in ranked.info.values() if metric.group != "reasoning"]
-    by_model = ranked.table.groupby("model", sort=False)
-    return [_table(str(model), rows, metrics, ranked.evidence) for model, rows in by_model]
-
-
-def _table(model: str, rows: pd.DataFrame, metrics: Sequence[Metric], evidence: Evidence) -> RecitationTable:
-    of_references = {kind: rows[rows["method"] == kind] for kind in REFERENCE_ROWS}
-    measured = {kind: seeds for kind, seeds in of_references.items() if len(seeds)}
-    return RecitationTable(
-        model,
-        tuple(COLUMNS[kind] for kind in measured),
-        tuple((metric, tuple(_cell(seeds, metric, evidence) for seeds in measured.values())) for metric in metrics),
-    )
-
-
-def _cell(seeds: pd.DataFrame, metric: Metric, evidence: Evidence) -> Cell:
-    mean = float(seeds[metric.name].mean(skipna=False))
-    return interval_cell(mean, *evidence.interval(seeds, metric), metric)
+    tables = []
+    for model, of_model in ranked.table.groupby("model", sort=False):
+        measured = [method for method in REFERENCE_ROWS if (of_model["method"] == method).any()]
+        rows = []
+        for metric in [metric for metric in ranked.info.values() if metric.group != "reasoning"]:
+            cells = {}
+            for method in measured:
+                seeds = of_model[of_model["method"] == method]
+                mean = float(seeds[metric.name].mean(skipna=False))
+                cells[COLUMNS[method]] = interval_cell(mean, *ranked.evidence.interval(seeds, metric), metric)
+            rows.append((metric, cells))
+        tables.append(RecitationTable(str(model), [COLUMNS[method] for method in measured], rows))
+    return tables

@@ -9,14 +9,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.analysis.cells import NOTHING
 from harness.analysis.matched.comparison import MatchedTable
-from harness.analysis.metrics import arrow
 from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
 from harness.reporting.figures.matched import matched_figure
-from harness.reporting.markdown import LETTERS, markdown_cell, markdown_escape
 from harness.reporting.section import Section
+from harness.reporting.summary import LETTERS
+from harness.reporting.template import text_file
 
 INTERPOLATED = "Interpolated: between two neighbours of one trajectory (the original is strength 0), never beyond."
 COLUMNS = (
@@ -102,23 +101,4 @@ def matched_sentences(tables: Sequence[MatchedTable], model: str) -> list[str]:
 
 def matched_markdown(tables: Sequence[MatchedTable], question: str) -> str:
     """Return the matched comparison of every model, under the sweep's question."""
-    parts = [f"# {markdown_escape(question)}"]
-    for table in tables:
-        titles = [f"{metric.title} {arrow(metric)}" for metric in table.limit.reported]
-        tuned = any(row.budget for row in table.rows)
-        columns = ["Method", "Setting", table.limit.metric.title, *titles, *["Budget"] * tuned, ""]
-        rule = ["---", "---", *["--:"] * (len(titles) + 1), *["---"] * tuned, "---"]
-        lines = [
-            [
-                markdown_escape(row.label) + (" †" if row.collapsed else ""),
-                markdown_escape(row.setting or NOTHING),
-                markdown_cell(row.matched) or NOTHING,
-                *([markdown_cell(cell) for cell in row.cells] or [NOTHING] * len(titles)),
-                *[row.budget] * tuned,
-                markdown_escape(f"{row.how}: {row.note}" if row.note else "" if row.how == "measured" else row.how),
-            ]
-            for row in table.rows
-        ]
-        body = "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *lines])
-        parts += [f"## {markdown_escape(table.model)}, {markdown_escape(table.limit.text)}", body]
-    return "\n\n".join([*parts, f"{LETTERS} † collapsed. {INTERPOLATED}"]) + "\n"
+    return text_file("matched.md.j2", tables=tables, question=question, letters=LETTERS, interpolated=INTERPOLATED)

@@ -12,8 +12,8 @@ from harness.analysis.metrics import metrics_in
 from harness.analysis.reasoning import Answers, lines, signed
 from harness.contracts import Metric
 from harness.reporting.figures.reasoning import bars
-from harness.reporting.markdown import markdown_escape
 from harness.reporting.section import Section
+from harness.reporting.template import text_file
 
 
 class ReasoningTasks(Section):
@@ -46,9 +46,5 @@ class ReasoningTasks(Section):
 
 def reasoning_markdown(by_model: Mapping[str, Sequence[Answers]], tasks: Sequence[Metric]) -> str:
     """Return every model's accuracies on the reasoning tasks, with their errors and changes."""
-    parts = ["Accuracy ± standard error (several seeds: 95 % interval), and the change against the original."]
-    for model, rows in by_model.items():
-        heads, *body = ([markdown_escape(cell) for cell in line] for line in lines(rows, tasks))
-        table = [heads, ["---"] * 2 + ["--:"] * len(tasks), *body]
-        parts += [f"## {markdown_escape(model)}", "\n".join("| " + " | ".join(line) + " |" for line in table)]
-    return "\n\n".join([*parts, "† collapsed."]) + "\n"
+    tables = {model: lines(rows, tasks) for model, rows in by_model.items()}
+    return text_file("reasoning.md.j2", tables=tables)
