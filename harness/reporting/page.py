@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any
 
 from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.cells import NOTHING
-from harness.records.results import Results
 from harness.reporting.content_policy import content_policy
 from harness.reporting.figures.colours import with_dark_colours
 from harness.reporting.figures.style import rendered
@@ -19,8 +17,6 @@ from harness.reporting.provenance import duration_text, provenance
 from harness.reporting.section import Section
 from harness.reporting.sections import SECTIONS
 from harness.reporting.template import html_templates
-
-_SEEDS_NAMED = 20
 
 
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
@@ -49,7 +45,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         if context is None:
             continue
         choosable = section.script_data or choosable
-        filled = templates.get_template(section.template).render(pictures=_pictures(section), **context)
+        filled = templates.get_template(section.template()).render(pictures=_pictures(section), **context)
         shown.append(Markup(filled))  # Its own texts are escaped.
     return templates.get_template("page.html.j2").render(
         sections=shown,
@@ -57,7 +53,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         choosable=choosable,
         content_policy=content_policy,
         plan=analysis.results.plan,
-        totals=_totals(analysis.results),
+        results=analysis.results,
         definition=", ".join(sorted(set(analysis.points["definition"]) - {""})) or NOTHING,
         provenance=provenance(analysis.results),
         is_kept=is_kept,
@@ -71,18 +67,6 @@ def _pictures(section: Section) -> dict[str, str]:
         svg = rendered(figure, "svg")
         pictures[name] = b64encode(with_dark_colours(svg) if section.has_dark_figures else svg).decode()
     return pictures
-
-
-def _totals(results: Results) -> dict[str, Any]:
-    """Return how much there is of a sweep, shown or not."""
-    seeds = sorted({spec.seed for spec in results.plan.trials})
-    return {
-        "models": list(dict.fromkeys(spec.model.id for spec in results.plan.trials)),
-        "seeds": ", ".join(map(str, seeds)) if len(seeds) <= _SEEDS_NAMED else f"{len(seeds)}",
-        "trials": len(results.trials),
-        "done": sum(trial.status == "done" for trial in results.trials),
-        "points": len(results.measured),
-    }
 
 
 def memory_text(count: int | None) -> str:

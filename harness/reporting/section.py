@@ -19,8 +19,6 @@ class Section:
     place in `reporting.sections.SECTIONS`.
     """
 
-    template: ClassVar[str]
-    """In `reporting/templates`."""
     stems: ClassVar[tuple[str, ...]] = ()
     """Names, without their endings, of all files that it may leave."""
     needs_points: ClassVar[bool] = False
@@ -43,6 +41,11 @@ class Section:
     def script_data(self) -> Markup | None:
         """JSON that the page's figure script draws; None: this section needs no script."""
         return None
+
+    @classmethod
+    def template(cls) -> str:
+        """Return the name of its template: that of its module."""
+        return f"{cls.__module__.rpartition('.')[2]}.html.j2"
 
     def files(self) -> Mapping[str, str]:
         """Return the contents of its text files by their names."""

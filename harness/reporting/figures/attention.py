@@ -94,7 +94,7 @@ def _label_tokens(ax: Axes, tokens: Sequence[str], side: float) -> None:
     step = math.ceil(_LABEL_INCHES / inches)
     shown: dict[str, Any] = {
         "ticks": range(0, len(tokens), step),
-        "labels": [_drawable(token) for token in tokens[::step]],
+        "labels": [_token_text(token) for token in tokens[::step]],
         "fontsize": min(8.0, 60 * step * inches),
         "color": INK,
     }
@@ -105,7 +105,7 @@ def _label_tokens(ax: Axes, tokens: Sequence[str], side: float) -> None:
     ax.set_ylabel("query token", fontsize=9, color=INK)
 
 
-def _drawable(token: str) -> str:
+def _token_text(token: str) -> str:
     """Return a token as the font can show it: a warning would name what it lacks, and the text may be private."""
     glyphs = get_font(findfont("DejaVu Sans")).get_charmap()
     named = token.translate(_NAMED_SPACES)

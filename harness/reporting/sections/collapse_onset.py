@@ -14,7 +14,6 @@ from harness.reporting.template import text_file
 class Onsets(Section):
     """The strongest setting at which a method's model still writes, and the weakest at which it no longer does."""
 
-    template = "collapse_onset.html.j2"
     stems = ("collapse",)
     needs_points = True
 

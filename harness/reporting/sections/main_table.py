@@ -12,7 +12,6 @@ from harness.reporting.text_tables import about_evidence
 class MainTable(Section):
     """Every ranked row with its ranks, its numbers, and their intervals. Its files are `reporting.files`'s."""
 
-    template = "main_table.html.j2"
     needs_points = True
 
     def context(self) -> dict[str, Any]:

@@ -18,16 +18,13 @@ from harness.reporting.summary import LETTERS
 from harness.reporting.template import text_file
 
 INTERPOLATED = "Interpolated: between two neighbours of one trajectory (the original is strength 0), never beyond."
-COLUMNS = (
-    *("model", "limit", "variant", "how", "setting", "matched_metric", "matched", "metric", "value", "low", "high"),
-    *("letters", "collapsed", "budget", "note"),
-)
+_ROW_COLUMNS = ("model", "limit", "variant", "how", "setting", "matched_metric", "matched")
+_COLUMNS = (*_ROW_COLUMNS, "metric", "value", "low", "high", "letters", "collapsed", "budget", "note")
 
 
 class Matched(Section):
     """What each method pays where all erase equally much, and what it erases where all pay equally much."""
 
-    template = "matched.html.j2"
     stems = ("matched",)
 
     @cached_property
@@ -56,25 +53,14 @@ def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:
     rows = []
     for table in tables:
         for row in table.rows:
-            about = {
-                "model": table.model,
-                "limit": table.limit.text,
-                "variant": row.variant,
-                "how": row.how,
-                "setting": row.setting,
-                "matched_metric": table.limit.metric.name,
-                "matched": row.numbers[0][0] if row.numbers else None,
-                "collapsed": row.collapsed if row.numbers else None,
-                "budget": row.budget,
-                "note": row.note,
-            }
-            for index, metric in enumerate(table.limit.reported):
-                value, low, high = row.numbers[index + 1] if row.numbers else (None, None, None)
+            matched, collapsed = (row.numbers[0][0], row.collapsed) if row.numbers else (None, None)
+            limit = table.limit
+            of_row = (table.model, limit.text, row.variant, row.how, row.setting, limit.metric.name, matched)
+            for index, metric in enumerate(limit.reported):
+                numbers = row.numbers[index + 1] if row.numbers else (None, None, None)
                 letters = row.cells[index].letters if row.cells else ""
-                rows.append(
-                    {**about, "metric": metric.name, "value": value, "low": low, "high": high, "letters": letters}
-                )
-    return pd.DataFrame(rows, columns=COLUMNS)
+                rows.append((*of_row, metric.name, *numbers, letters, collapsed, row.budget, row.note))
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def matched_sentences(tables: Sequence[MatchedTable], model: str) -> list[str]:

@@ -21,7 +21,6 @@ VERDICTS = {True: "inside", False: "OUTSIDE", None: ""}
 class Published(Section):
     """Each cell beside the published one, where the sweep reproduces a table."""
 
-    template = "published.html.j2"
     stems = ("published",)
     needs_points = True
 

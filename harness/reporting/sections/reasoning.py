@@ -19,7 +19,6 @@ from harness.reporting.template import text_file
 class ReasoningTasks(Section):
     """Each row's accuracy on every task, and how it changed."""
 
-    template = "reasoning.html.j2"
     stems = ("reasoning",)
     needs_points = True
 

@@ -10,7 +10,6 @@ from harness.reporting.section import Section
 class Standings(Section):
     """The share of the trade-off that a method covers, and how far its ranked point is from retraining."""
 
-    template = "standing.html.j2"
     needs_points = True
 
     def context(self) -> dict[str, Any] | None:

@@ -13,7 +13,6 @@ UNSEEN_NAMES = {RETRAINED: "of the retrained model's", HOLDOUT: "of unseen texts
 class SurvivingSequences(Section):
     """The sequences of which most is left, by their ids."""
 
-    template = "survivors.html.j2"
     needs_points = True
 
     def context(self) -> dict[str, Any] | None:
