@@ -16,7 +16,6 @@ from harness.plans import Plan
 from harness.records.journal import Journal
 from harness.reporting.figures.style import rendered
 from harness.reporting.page import page
-from harness.reporting.section import Section
 from harness.reporting.sections import SECTIONS
 from harness.reporting.summary import caption
 from harness.reporting.text_tables import latex, markdown
@@ -39,17 +38,16 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
     ]
     sections = [section(analysis) for section in SECTIONS]
     for section in sections:
-        written += _write_section(section, folder)
+        for name, text in section.files().items():
+            written.append(write_whole(folder / name, text))
+        for name, figure in section.figures.items():
+            if section.has_many_figures:
+                written.append(write_whole(folder / "figures" / f"{name}.png", rendered(figure, "png")))
+            else:
+                written.append(write_whole(folder / f"{name}.png", rendered(figure, "png")))
+                written.append(write_whole(folder / f"{name}.pdf", rendered(figure, "pdf")))
     written += write_tables(analysis.shown_table, analysis.results.plan.question, folder)
     return [*written, write_whole(folder / "report.html", page(analysis, sections=sections))]
-
-
-def _write_section(section: Section, folder: Path) -> list[Path]:
-    written = [write_whole(folder / name, text) for name, text in section.files().items()]
-    for name, figure in section.figures.items():
-        for kind in section.figure_kinds:
-            written.append(write_whole(folder / section.figure_folder / f"{name}.{kind}", rendered(figure, kind)))
-    return written
 
 
 def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
@@ -67,7 +65,9 @@ def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
 
 def written_files(folder: Path) -> list[Path]:
     """Return the files in a sweep's folder that are `write`'s, by their names."""
-    stems = {*_STEMS, *(stem for section in SECTIONS for stem in section.stems)}
+    stems = set(_STEMS)
+    for section in SECTIONS:
+        stems.update(section.stems)
     ours = [path for path in folder.iterdir() if path.name.removesuffix(path.suffix) in stems and path.is_file()]
     return sorted([*ours, *(folder / "figures").glob("*.png")])
 

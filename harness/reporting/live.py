@@ -73,21 +73,16 @@ class LiveReport:
             self._is_news.clear()
             began = time.monotonic()
             try:
-                if not self._write():
+                measured = read_tuned(self._plan, self._journal)
+                if not measured.measured:
                     continue
+                write(Analysis(measured), self._folder)
             except Exception:
                 return
             if not is_told:
                 self._say(f"The report so far, written again as trials end: {self._folder / 'report.html'}")
                 is_told = True
             pause = pause_after(time.monotonic() - began, self._seconds)
-
-    def _write(self) -> bool:
-        """Write what is measured; return whether anything is."""
-        measured = read_tuned(self._plan, self._journal)
-        if measured.measured:
-            write(Analysis(measured), self._folder)
-        return bool(measured.measured)
 
 
 def pause_after(writing: float, least: float) -> float:

@@ -7,7 +7,7 @@ model index.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def model_card(
     measured, missing = [], []
     for measurement in point.measurements:
         missing += [name for name, value in measurement.numbers.items() if not math.isfinite(value)]
-        for metric, value in _numbers(measurement, spec, info):
+        for metric, value in _numbers_of_model(measurement, spec, info):
             before = original.iloc[0].get(metric.name, math.nan) if len(original) else math.nan
             dataset = _dataset(metric.group, spec, measurement)["name"]
             heading = f"{metric.title} {arrow(metric)}"
@@ -66,13 +66,13 @@ def model_card(
         front_matter=yaml.safe_dump(_front_matter(point, info, is_adapter), sort_keys=False, allow_unicode=True),
         title=_title(point),
         spec=spec,
-        original=_without_folders(spec.model.id),
         measured=measured,
         missing=missing,
-        settings=_settings(point),
-        digests=[*_digests(point), *weights.items()],
+        point=point,
+        weights=weights,
+        source_name=_source_name,
+        without_folders=_without_folders,
         row=row,
-        stop_reason=point.stop_reason,
         made_by=made_by,
         is_adapter=is_adapter,
     )
@@ -91,11 +91,7 @@ def _without_folders(value: Json) -> Json:
     return Path(value).name if is_path else value
 
 
-def _shareable(settings: Mapping[str, Json]) -> dict[str, Json]:
-    return {name: _without_folders(value) for name, value in settings.items()}
-
-
-def _numbers(measurement: Measurement, spec: TrialSpec, info: MetricInfo) -> list[tuple[Metric, float]]:
+def _numbers_of_model(measurement: Measurement, spec: TrialSpec, info: MetricInfo) -> list[tuple[Metric, float]]:
     """Return what was measured of the model; on unseen texts what is recited, and nothing else."""
     numbers = [(info[name], value) for name, value in measurement.numbers.items()]
     return [pair for pair in numbers if pair[0].group == "erasure" or not spec.is_of_unseen]
@@ -111,9 +107,11 @@ def _front_matter(point: PointResults, info: MetricInfo, is_adapter: bool) -> di
     for measurement in point.measurements:
         evaluator = next(evaluator for evaluator in spec.evaluators if evaluator.key == measurement.key)
         measured_by = f"{evaluator.name}, version {evaluator.version}"
-        arguments = {"definition": measurement.definition, "evaluator": measured_by, **_shareable(evaluator.settings)}
+        arguments: dict[str, Json] = {"definition": measurement.definition, "evaluator": measured_by}
+        for name, setting in evaluator.settings.items():
+            arguments[name] = _without_folders(setting)
         by_group: dict[Group, list[dict[str, Any]]] = {group: [] for group in _TASKS}
-        for metric, value in _numbers(measurement, spec, info):
+        for metric, value in _numbers_of_model(measurement, spec, info):
             if math.isfinite(value):
                 shown = {"type": metric.name, "name": metric.title, "value": value, "args": dict(arguments)}
                 by_group.setdefault(metric.group, []).append(shown)
@@ -149,30 +147,3 @@ def _source_name(source: Source) -> str:
     if source.path is None:
         return source.source
     return source.path if source.source == "hub" and not source.path.startswith("/") else Path(source.path).name
-
-
-def _settings(point: PointResults) -> dict[str, object]:
-    spec = point.spec
-    settings: dict[str, object] = {"sweep": spec.sweep, "method": f"{spec.method}, version {spec.method_version}"}
-    if point.strength is not None:
-        settings[spec.strength_name] = point.strength
-    settings |= _shareable(spec.settings)
-    if not spec.is_reference:
-        settings |= {f"training.{name}": value for name, value in spec.training.in_words().items()}
-    return {**settings, "engine": spec.engine, "seed": spec.seed}
-
-
-def _digests(point: PointResults) -> Iterator[tuple[str, str]]:
-    spec = point.spec
-    yield "point", spec.point_id(point.strength)
-    yield "trial", spec.trial_id
-    yield f"original model ({_without_folders(spec.model.id)})", spec.model.digest
-    if spec.retrained:
-        yield "retrained model", spec.retrained.digest
-    texts = {"forget set": spec.forget, "measured half of it": spec.measured, "retain set": spec.retain}
-    texts["utility prompts"] = spec.utility
-    for name, source in texts.items():
-        if source is not None:
-            yield f"{name} ({_source_name(source)})", source.digest
-    for role, judge in spec.judges.items():
-        yield f"judge of {role} ({Path(judge.id).name})", judge.digest

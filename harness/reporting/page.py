@@ -10,7 +10,6 @@ from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.cells import NOTHING
-from harness.reporting.content_policy import content_policy
 from harness.reporting.figures.colours import with_dark_colours
 from harness.reporting.figures.style import rendered
 from harness.reporting.provenance import duration_text, provenance
@@ -41,32 +40,27 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
     has_points = analysis.results.plan.erases and len(analysis.points) > 0
     shown, choosable = [], None
     for section in sections or [section(analysis) for section in SECTIONS]:
-        context = section.context() if has_points or not section.needs_points else None
-        if context is None:
+        if section.needs_points and not has_points:
             continue
-        choosable = section.script_data or choosable
-        filled = templates.get_template(section.template()).render(pictures=_pictures(section), **context)
-        shown.append(Markup(filled))  # Its own texts are escaped.
+        pictures = {}
+        for name, figure in section.figures.items():
+            svg = rendered(figure, "svg")
+            pictures[name] = b64encode(svg if section.has_many_figures else with_dark_colours(svg)).decode()
+        template = templates.get_template(section.template())
+        filled = template.render(analysis=analysis, pictures=pictures, **section.context())
+        if filled.strip():
+            shown.append(Markup(filled))  # Its own texts are escaped.
+            choosable = section.script_data or choosable
     return templates.get_template("page.html.j2").render(
         sections=shown,
         contents=contents,
         choosable=choosable,
-        content_policy=content_policy,
         plan=analysis.results.plan,
         results=analysis.results,
         definition=", ".join(sorted(set(analysis.points["definition"]) - {""})) or NOTHING,
         provenance=provenance(analysis.results),
         is_kept=is_kept,
     )
-
-
-def _pictures(section: Section) -> dict[str, str]:
-    """Return a section's figures as the page embeds them."""
-    pictures = {}
-    for name, figure in section.figures.items():
-        svg = rendered(figure, "svg")
-        pictures[name] = b64encode(with_dark_colours(svg) if section.has_dark_figures else svg).decode()
-    return pictures
 
 
 def memory_text(count: int | None) -> str:

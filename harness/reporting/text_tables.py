@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.analysis.cells import NOTHING, Cell
+from harness.analysis.cells import NOTHING, Cell, interval_cell
 from harness.analysis.layout import RANK_TITLES, ModelTable, TableRow
 from harness.analysis.ranking import RankedTable
 from harness.analysis.shown import ShownTable
 from harness.base.messages import printable
 from harness.base.terminal import console as terminal_console
-from harness.reporting.recitation_table import recitation_tables
+from harness.contracts import Metric
 from harness.reporting.summary import LETTERS, caption
 from harness.reporting.template import text_file
-from harness.specs import REFERENCE_ROWS
+from harness.specs import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN
 
+_READ_BY = {ORIGINAL: "Forget set", RETRAINED: "Retrained model", HOLDOUT: "Unseen texts", STAND_IN: "Validation texts"}
+"""What each reference row was measured on, and by whom if not by the original."""
 _TERMINAL_WIDTH = 100
 _TERMINAL_STYLES = {"best": "bold", "second": "underline", "": ""}
 
@@ -32,10 +35,10 @@ def markdown(tables: Sequence[ModelTable], question: str, caption: str) -> str:
 
 def latex(tables: Sequence[ModelTable], caption: str) -> str:
     """Return a `table*` that needs the packages booktabs and colortbl, and no other."""
-    return text_file("table.tex.j2", tables=tables, first=_first(tables), caption=caption)
+    return text_file("table.tex.j2", tables=tables, first=_first_table(tables), caption=caption)
 
 
-def _first(tables: Sequence[ModelTable]) -> ModelTable:
+def _first_table(tables: Sequence[ModelTable]) -> ModelTable:
     """Return the table whose columns all have; one without metrics if nothing is measured."""
     return tables[0] if tables else ModelTable("", (), RANK_TITLES, (), ())
 
@@ -50,6 +53,33 @@ def about_evidence(tables: Sequence[ModelTable]) -> str:
         return LETTERS
     have, them = ("have", "them") if len(whole) > 1 else ("has", "it")
     return f"{LETTERS} {' and '.join(whole)} {have} no items: only several seeds give {them} an interval."
+
+
+@dataclass(frozen=True)
+class RecitationTable:
+    """What one model recites, where nothing was erased: a row for each metric, a column for each set of texts."""
+
+    model: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[Metric, Mapping[str, Cell]]]
+    """Each metric with a cell for each column: a mean over seeds and its 95 % interval."""
+
+
+def recitation_tables(ranked: RankedTable) -> list[RecitationTable]:
+    """Return the reference rows of every model, with all that was measured of them but reasoning tasks."""
+    tables = []
+    for model, of_model in ranked.table.groupby("model", sort=False):
+        measured = [method for method in REFERENCE_ROWS if (of_model["method"] == method).any()]
+        rows = []
+        for metric in [metric for metric in ranked.info.values() if metric.group != "reasoning"]:
+            cells = {}
+            for method in measured:
+                seeds = of_model[of_model["method"] == method]
+                mean = float(seeds[metric.name].mean(skipna=False))
+                cells[_READ_BY[method]] = interval_cell(mean, *ranked.evidence.interval(seeds, metric), metric)
+            rows.append((metric, cells))
+        tables.append(RecitationTable(str(model), [_READ_BY[method] for method in measured], rows))
+    return tables
 
 
 def table_console() -> Console:
@@ -80,8 +110,8 @@ def ranking_table(shown: ShownTable) -> RenderableType:
     ranked, tables = shown.whole, shown.tables
     said_first = "\n".join(ranked.said_first)
     if ranked.is_of_references and len(ranked.table):
-        return Group(Text(printable(said_first), style="bold"), _recited(ranked))
-    first = _first(tables)
+        return Group(Text(printable(said_first), style="bold"), _recited_on_terminal(ranked))
+    first = _first_table(tables)
     drawn = [index for index, metric in enumerate(first.metrics) if metric.axis is not None]
     terminal = result_table(said_first, f"{caption(ranked.table)} {shown.note}".strip())
     terminal.collapse_padding = True
@@ -110,7 +140,7 @@ def _terminal_cells(row: TableRow, drawn: Sequence[int]) -> list[Text]:
     return [*cells, Text(printable(row.note if row.note and not row.collapsed else row.verdict))]
 
 
-def _recited(ranked: RankedTable) -> Table:
+def _recited_on_terminal(ranked: RankedTable) -> Table:
     """Return what the models recite, with a column for what any of them measured; intervals in brackets."""
     tables = recitation_tables(ranked)
     names = dict.fromkeys(name for table in tables for name in table.columns)

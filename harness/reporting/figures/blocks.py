@@ -69,11 +69,10 @@ def heat_map(selection: BlockSelection) -> Figure:
     title, letters = f"{selection.label} on {selection.model}", int(width / 6.4)
     if len(title) > letters:  # Without its middle it fits on one line.
         title = f"{title[: letters // 3]} … {title[-(letters * 2 // 3 - 3) :]}"
+    title = without_mathtext(title)
     known = "" if selection.candidates else "; drawn as far as blocks were selected"
     counted = f"in how many of {rounds_text(selection.rounds)} each block was selected{known}"
-    figure.text(
-        6 / width, 1 - 7 / height, without_mathtext(title), fontsize=9.5, fontweight="bold", color=INK, va="top"
-    )
+    figure.text(6 / width, 1 - 7 / height, title, fontsize=9.5, fontweight="bold", color=INK, va="top")
     figure.text(6 / width, 1 - 21 / height, counted, fontsize=8, color=INK, va="top")
     return figure
 
@@ -142,12 +141,7 @@ def _draw_bar(figure: Figure, ax: Axes, norm: Normalize) -> None:
 
 
 def _draw_panel(
-    ax: Axes,
-    counts: Mapping[str, int],
-    kinds: Sequence[str],
-    shape: tuple[int, int],
-    norm: Normalize,
-    text: float,
+    ax: Axes, counts: Mapping[str, int], kinds: Sequence[str], shape: tuple[int, int], norm: Normalize, text: float
 ) -> None:
     """Draw one kind's heads, or the kinds that have none side by side; `shape` is (layers, columns)."""
     layers, columns = shape

@@ -49,12 +49,12 @@ def choosable_figure(results: Results, table: pd.DataFrame, info: MetricInfo) ->
     metrics: dict[str, Metric] = {}
     numbers: dict[str, list[float | None]] = {}
     for name, metric in info.items():
-        of_points = [_rounded(value) for value in table[name]]
+        of_points = [_drawn_number(value) for value in table[name]]
         if of_points.count(None) < len(of_points):
             metrics[name], numbers[name] = metric, of_points
     if not metrics:
         return None
-    models = [str(model) for model in table["model"].unique()]
+    models = list(map(str, table["model"].unique()))
     specs = [trial.spec for trial in results.trials]
     x, y = _first_axes(metrics, numbers)
     scales = []
@@ -117,7 +117,7 @@ def outline(marker: str, size: float) -> str:
     return path
 
 
-def _rounded(value: float) -> float | None:
+def _drawn_number(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}") if abs(value) < _LARGEST else None
 
 
@@ -165,7 +165,7 @@ def _point_entries(
         of_point, intervals, texts = [], [], []
         for name, metric in metrics.items():
             low, high = row.get(LOW.format(name), math.nan), row.get(HIGH.format(name), math.nan)
-            text, ends = number(row[name], metric), [_rounded(low), _rounded(high)]
+            text, ends = number(row[name], metric), [_drawn_number(low), _drawn_number(high)]
             if not math.isnan(low) and not math.isnan(high):
                 text += f" ({number(low, metric)} to {number(high, metric)})"
             of_point.append(numbers[name][index])
@@ -196,7 +196,7 @@ def _point_words(row: pd.Series[Any], settings: Mapping[str, str], has_seeds: bo
         words.append(f"collapsed: {verdict(row['collapse_class'], row['collapse_reason'])}")
     if row["stop_reason"]:
         words.append(f"stopped: {row['stop_reason']}")
-    return [text for text in words if text]
+    return list(filter(None, words))
 
 
 def _trajectory_lines(table: pd.DataFrame, specs: Sequence[TrialSpec]) -> list[list[int]]:

@@ -81,8 +81,10 @@ def _draw_group(ax: Axes, agreement: ModelAgreement, group: Group, of_variant: s
 def _draw_both(ax: Axes, agreement: ModelAgreement, of_variant: style.Styles) -> None:
     memorized, other = GROUPS
     for curve in agreement.curves:
-        forgotten = [point.by_group[memorized].tokens for point in curve.points]
-        kept = [point.by_group[other].tokens for point in curve.points]
+        forgotten, kept = [], []
+        for point in curve.points:
+            forgotten.append(point.by_group[memorized].tokens)
+            kept.append(point.by_group[other].tokens)
         _draw_line(ax, curve, forgotten, kept, of_variant)
     lengths = agreement.lengths
     references = {ORIGINAL: (lengths[memorized].tokens, lengths[other].tokens)}

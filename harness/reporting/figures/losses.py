@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -89,13 +90,5 @@ def _use_log_odds(ax: Axes, p: pd.Series[float], vocabulary: int) -> None:
     ax.minorticks_off()
     ax.set_xlabel("p of the label token, the others share the rest evenly (log-odds scale)", fontsize=10, color=INK)
     ax.axvline(1 / vocabulary, color=FAINT, linewidth=0.9, linestyle=DOTTED)
-    ax.annotate(
-        "p = 1/V",
-        (1 / vocabulary, 0),
-        (-4, 5),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8,
-        color=SOFT,
-    )
+    at: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "right"}
+    ax.annotate("p = 1/V", (1 / vocabulary, 0), (-4, 5), fontsize=8, color=SOFT, **at)

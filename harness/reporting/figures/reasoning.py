@@ -58,9 +58,8 @@ def _draw_bars(ax: Axes, rows: Sequence[Answers], colours: dict[str, str]) -> No
         look: dict[str, Any] = {"color": colours[row.variant]}
         if row.collapsed:
             look = {**_COLLAPSED_BAR, "linewidth": 0.8}
-        ax.bar(
-            at, heights, width * 0.9, yerr=errors, error_kw={"elinewidth": 0.8, "ecolor": style.FAINT}, zorder=2, **look
-        )
+        whiskers = {"elinewidth": 0.8, "ecolor": style.FAINT}
+        ax.bar(at, heights, width * 0.9, yerr=errors, error_kw=whiskers, zorder=2, **look)
         if row.collapsed:
             ax.plot(at, [0.02] * len(at), "o", color=colours[row.variant], markersize=3.2, zorder=3)
     if rows[0].variant == ORIGINAL:

@@ -81,19 +81,15 @@ def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, style
     if math.isinf(x.high):
         style.use_log_scale(ax)
     for curve in sorted(of_plane, key=lambda curve: curve.is_reference):
-        if curve.is_reference:
-            _draw_reference(ax, curve)
-        else:
+        if not curve.is_reference:
             _draw_curve(ax, curve, *styles[curve.variant])
-
-
-def _draw_reference(ax: Axes, curve: Curve) -> None:
-    marker, size, colour = style.REFERENCE_STYLES[curve.method]
-    (point,) = curve.points
-    look: dict[str, Any] = {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.9}
-    ax.plot(point.x, point.y, marker, markersize=size, zorder=6, **look)
-    for guide, at in ((ax.axvline, point.x), (ax.axhline, point.y)):
-        guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=style.DOTTED, zorder=1)
+            continue
+        marker, size, colour = style.REFERENCE_STYLES[curve.method]
+        (point,) = curve.points
+        look: dict[str, Any] = {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.9}
+        ax.plot(point.x, point.y, marker, markersize=size, zorder=6, **look)
+        for guide, at in ((ax.axvline, point.x), (ax.axhline, point.y)):
+            guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=style.DOTTED, zorder=1)
 
 
 def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:

@@ -38,9 +38,7 @@ class SelectedBlocks(Section):
     """How often each block was selected, by kind and by layer, beside what chance and the paper have."""
 
     stems = ("selected_blocks",)
-    figure_kinds = ("png",)
-    figure_folder = "figures"
-    has_dark_figures = False
+    has_many_figures = True
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
@@ -52,16 +50,14 @@ class SelectedBlocks(Section):
         selections, _ = self.analysis.blocks
         return {"selected_blocks.csv": csv_text(selection_frame(selections))} if selections else {}
 
-    def context(self) -> dict[str, Any] | None:
+    def context(self) -> dict[str, Any]:
         """Return the tables, and the blocks of every round: by trial, for each strength."""
-        section = block_section(*self.analysis.blocks, published_selection())
-        if section is None:
-            return None
         rounds: dict[str, list[tuple[PointResults, Any]]] = {}
         for point in self.analysis.shown.measured:
             chosen = point.made.notes.get("selected_blocks") if point.made else None
             if isinstance(chosen, list | tuple) and point.strength is not None:
                 rounds.setdefault(point.spec.trial_id, []).append((point, chosen))
+        section = block_section(*self.analysis.blocks, published_selection())
         return {"blocks": section, "rounds": rounds, "strength_text": strength_text}
 
 
@@ -125,9 +121,7 @@ class BlockSection:
 
 
 def block_section(
-    selections: Sequence[BlockSelection],
-    unreadable: Sequence[str],
-    published: PublishedSelection | None,
+    selections: Sequence[BlockSelection], unreadable: Sequence[str], published: PublishedSelection | None
 ) -> BlockSection | None:
     """Return the report's section on selected blocks; None where no method noted any.
 

@@ -22,11 +22,9 @@ class Onsets(Section):
         tables = self.analysis.onsets
         return {"collapse.md": onset_markdown(tables, self.analysis.results.plan.question)} if tables else {}
 
-    def context(self) -> dict[str, Any] | None:
-        """Return a table for each model on which anything collapsed."""
-        if not self.analysis.onsets:
-            return None
-        return {"onsets": self.analysis.onsets, "seeds": seed_count(self.analysis.points)}
+    def context(self) -> dict[str, Any]:
+        """Return how many seeds the tables are over."""
+        return {"seeds": seed_count(self.analysis.points)}
 
 
 def onset_markdown(tables: Sequence[OnsetTable], question: str) -> str:

@@ -29,6 +29,9 @@ from harness.reporting.figures.exact_match import agreement_figure
 from harness.reporting.section import Section
 from harness.specs import ORIGINAL, RETRAINED
 
+_POINT_COLUMNS = ("model", "variant", "label", "strength_name", "strength", "group")
+_NUMBER_COLUMNS = ("sequences", "continuation_tokens", "agreeing_tokens", "low", "high")
+
 
 class ExactMatch(Section):
     """What is left of memorised and of other sequences."""
@@ -47,12 +50,10 @@ class ExactMatch(Section):
         agreements = self.analysis.agreements
         return {"exact_match_groups.csv": csv_text(agreement_frame(agreements))} if agreements else {}
 
-    def context(self) -> dict[str, Any] | None:
+    def context(self) -> dict[str, Any]:
         """Return the rows of each model, or why there are none where a reader expects some."""
         agreements = self.analysis.agreements
         reason = "" if agreements else why_no_groups(self.analysis.shown, self.analysis.shown_table.ranked)
-        if not agreements and not reason:
-            return None
         groups = {}
         for agreement in agreements:
             lengths = list(zip(GROUP_NAMES.values(), agreement.lengths.values(), strict=True))
@@ -71,22 +72,10 @@ def agreement_frame(of_models: Sequence[ModelAgreement]) -> pd.DataFrame:
         for variant, label, strength_name, point in _table_points(agreement):
             for group in GROUPS:
                 lengths, left = agreement.lengths[group], point.by_group[group]
-                row = {
-                    "model": agreement.model,
-                    "variant": variant,
-                    "label": label,
-                    "strength_name": strength_name,
-                    "strength": point.strength,
-                    "group": group,
-                    "sequences": lengths.sequences[0],
-                    "continuation_tokens": lengths.tokens,
-                    "agreeing_tokens": left.tokens,
-                    "low": left.low,
-                    "high": left.high,
-                    "collapsed": point.collapsed,
-                }
-                rows.append(row)
-    return pd.DataFrame(rows)
+                about = (agreement.model, variant, label, strength_name, point.strength, group)
+                numbers = (lengths.sequences[0], lengths.tokens, left.tokens, left.low, left.high)
+                rows.append((*about, *numbers, point.collapsed))
+    return pd.DataFrame(rows, columns=[*_POINT_COLUMNS, *_NUMBER_COLUMNS, "collapsed"])
 
 
 def agreement_rows(agreement: ModelAgreement) -> list[tuple[str, str, bool, list[tuple[str, str]]]]:

@@ -15,11 +15,5 @@ class MainTable(Section):
     needs_points = True
 
     def context(self) -> dict[str, Any]:
-        """Return the tables, and what stands above them."""
-        tables = self.analysis.tables
-        return {
-            "tables": tables,
-            "caption": caption(self.analysis.points),
-            "evidence": about_evidence(tables),
-            "judging": self.analysis.readings,
-        }
+        """Return what stands above the tables."""
+        return {"caption": caption(self.analysis.points), "evidence": about_evidence(self.analysis.tables)}

@@ -42,10 +42,9 @@ class Matched(Section):
         question = self.analysis.results.plan.question
         return {"matched.md": matched_markdown(tables, question), "matched.csv": csv_text(matched_frame(tables))}
 
-    def context(self) -> dict[str, Any] | None:
-        """Return the tables."""
-        tables = self.analysis.matched
-        return {"matched": tables, "letters_mean": LETTERS, "interpolated": INTERPOLATED} if tables else None
+    def context(self) -> dict[str, Any]:
+        """Return the notes on the tables."""
+        return {"letters_mean": LETTERS, "interpolated": INTERPOLATED}
 
 
 def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:

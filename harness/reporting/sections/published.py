@@ -29,9 +29,9 @@ class Published(Section):
         tables = self.analysis.published
         return {"published.md": published_markdown(tables, self.analysis.results.plan.question)} if tables else {}
 
-    def context(self) -> dict[str, Any] | None:
-        """Return the tables, and how their cells are printed."""
-        return {"published": self.analysis.published, **_PRINTED} if self.analysis.published else None
+    def context(self) -> dict[str, Any]:
+        """Return how cells are printed."""
+        return _PRINTED
 
 
 def figure_text(cell: ComparedCell, value: float) -> str:
@@ -70,12 +70,7 @@ def published_markdown(tables: Sequence[ComparedTable], question: str) -> str:
     return text_file("published.md.j2", tables=tables, question=question, **_PRINTED)
 
 
-_PRINTED = {
-    "heading": heading,
-    "figure_text": figure_text,
-    "difference_text": difference_text,
-    "marks": marks,
-}
+_PRINTED = {"heading": heading, "figure_text": figure_text, "difference_text": difference_text, "marks": marks}
 """How templates print a table and its cells."""
 
 
@@ -117,9 +112,5 @@ def verified_table(table: ComparedTable) -> Table:
 
 
 def _terminal(table: ComparedTable, *about: str) -> Table:
-    lines = [*about]
-    if table.notes:
-        lines.append("Not to be compared:")
-    for obstacle, letter in table.notes.items():
-        lines.append(f"{letter}: {obstacle}")
-    return result_table(heading(table), "\n".join(lines))
+    notes = [f"{letter}: {obstacle}" for obstacle, letter in table.notes.items()]
+    return result_table(heading(table), "\n".join([*about, "Not to be compared:", *notes] if notes else about))

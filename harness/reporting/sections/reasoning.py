@@ -31,16 +31,15 @@ class ReasoningTasks(Section):
     def files(self) -> dict[str, str]:
         """Return the accuracies as Markdown."""
         answers = self.analysis.answers
-        return {"reasoning.md": reasoning_markdown(answers, self._tasks)} if answers else {}
+        return (
+            {"reasoning.md": reasoning_markdown(answers, metrics_in(self.analysis.info, "reasoning"))}
+            if answers
+            else {}
+        )
 
-    def context(self) -> dict[str, Any] | None:
-        """Return the accuracies."""
-        answers = self.analysis.answers
-        return {"answers": answers, "tasks": self._tasks, "signed": signed} if answers else None
-
-    @property
-    def _tasks(self) -> list[Metric]:
-        return metrics_in(self.analysis.info, "reasoning")
+    def context(self) -> dict[str, Any]:
+        """Return the tasks, and how a change is printed."""
+        return {"tasks": metrics_in(self.analysis.info, "reasoning"), "signed": signed}
 
 
 def reasoning_markdown(by_model: Mapping[str, Sequence[Answers]], tasks: Sequence[Metric]) -> str:

@@ -19,9 +19,8 @@ class Repeat(Section):
         """Return the file, and all that it does not say."""
         results = self.analysis.results
         return {
-            "plan": results.plan,
             "settings": _all_settings(self.analysis.shown.plan),
-            "digests": _inputs(results.plan),
+            "digests": _what_was_read(results.plan),
             "versions": _versions(results),
         }
 
@@ -36,7 +35,7 @@ def _versions(results: Results) -> dict[str, list[str]]:
     return {package: sorted(versions[package]) for package in sorted(versions)}
 
 
-def _inputs(plan: Plan) -> list[tuple[str, str, str]]:
+def _what_was_read(plan: Plan) -> list[tuple[str, str, str]]:
     """Return what was read, each thing once: its role, its name and its digest."""
     inputs = []
     for spec in plan.trials:

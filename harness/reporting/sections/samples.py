@@ -15,7 +15,7 @@ from harness.reporting.section import Section
 class Samples(Section):
     """What the original, the retrained and the ranked models wrote."""
 
-    def context(self) -> dict[str, Any] | None:
+    def context(self) -> dict[str, Any]:
         """Return the texts of each prompt side by side: each prompt once, with every point's text.
 
         A point's first text has an anchor, to which the table of points links.
@@ -31,14 +31,7 @@ class Samples(Section):
                 anchor = "" if point_id in anchored else f"samples-{point_id}"
                 prompts.setdefault(key, prompt)["texts"].append((point.spec.label, sample["generated"], anchor))
                 anchored.add(point_id)
-        if not prompts:
-            return None
-        return {
-            "plan": plan,
-            "tables": self.analysis.tables,
-            "samples": list(prompts.values()),
-            "why_fewer_samples": why_fewer(plan, points),
-        }
+        return {"samples": list(prompts.values()), "why_fewer_samples": why_fewer(plan, points)}
 
 
 def why_fewer(plan: Plan, points: Sequence[PointResults]) -> str:

@@ -39,7 +39,6 @@ class Tradeoff(Section):
         analysis = self.analysis
         return {
             "choosable": self.script_data,
-            "tables": analysis.tables,
             "has_retrained": bool((analysis.points["method"] == RETRAINED).any()),
             "collapse": rules_in_words(analysis.info, analysis.results.plan.collapse),
         }

@@ -29,9 +29,7 @@ def _cost(trial: TrialResults) -> dict[str, Any]:
             erasing.append(point.made.erase_seconds)
             memory.append(point.made.peak_memory_bytes or 0)
     return {
-        "spec": trial.spec,
-        "status": trial.status,
-        "points": f"{len(trial.measured)} of {len(trial.spec.points())}",
+        "trial": trial,
         "erase_seconds": max(erasing, default=None),
         "measure_seconds": sum(measuring) if measuring else None,
         "ran_on": ran_on(trial),
