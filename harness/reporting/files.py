@@ -21,7 +21,7 @@ from harness.reporting.summary import caption
 from harness.reporting.text_tables import latex, markdown
 
 _STEMS = ("table", "table.metrics", "ranking", "report")
-"""Of the files that a sweep leaves besides those of its sections, without their endings."""
+"""Names, without their endings, of the files that belong to no section."""
 
 
 def write(analysis: Analysis, folder: Path) -> list[Path]:
@@ -64,7 +64,7 @@ def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
 
 
 def written_files(folder: Path) -> list[Path]:
-    """Return the files in a sweep's folder that are `write`'s, by their names."""
+    """Return the files in a sweep's folder that `write` made, sorted by name."""
     stems = set(_STEMS)
     for section in SECTIONS:
         stems.update(section.stems)
@@ -73,7 +73,7 @@ def written_files(folder: Path) -> list[Path]:
 
 
 def write_tables(shown: ShownTable, question: str, folder: Path) -> list[Path]:
-    """Write what a table alone can tell: ranking.csv, table.md and table.tex; return the files."""
+    """Write what needs the table alone: ranking.csv, table.md and table.tex; return the files."""
     ranked, tables = shown.whole, shown.tables
     first, words = ranked.said_first, f"{caption(ranked.table)} {shown.note}".strip()
     bounds = [name for name in ranked.ranking.columns if name.endswith(("_low", "_high"))]

@@ -19,11 +19,11 @@ from harness.reporting.template import html_templates
 
 
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
-    """Return the report of a sweep, as far as it has come; one without any finished trial too.
+    """Return the report of a sweep as it stands now; there is one without any finished trial too.
 
     Args:
         analysis: The sweep's numbers.
-        sections: Sections of this analysis that have drawn their figures already; None: all of them, drawn now.
+        sections: Sections of this analysis whose figures are drawn already; None draws them all now.
         is_kept: Whether there will be a journal to make it again from.
     """
     templates = html_templates()
@@ -49,7 +49,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         template = templates.get_template(section.template())
         filled = template.render(analysis=analysis, pictures=pictures, **section.context())
         if filled.strip():
-            shown.append(Markup(filled))  # Its own texts are escaped.
+            shown.append(Markup(filled))  # The template has escaped its texts.
             choosable = section.script_data or choosable
     return templates.get_template("page.html.j2").render(
         sections=shown,

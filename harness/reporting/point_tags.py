@@ -1,4 +1,4 @@
-"""What only the whole table tells of a point: tags by which MLflow's runs are found and coloured."""
+"""What only the whole table shows of a point, as tags: MLflow's runs are searched and coloured by them."""
 
 from __future__ import annotations
 

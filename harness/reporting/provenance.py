@@ -103,7 +103,8 @@ def _at_most(names: Sequence[str]) -> list[str]:
 
 def ran_on(trial: TrialResults) -> str:
     """Return where a trial ran, in the order of its attempts: the host, and what computed there; '' if nobody knows."""
-    places, workers = [], []
+    places: list[str] = []
+    workers: list[str] = []
     for attempt in trial.attempts:
         if attempt.node:
             processor = attempt.hardware.get("gpu") or attempt.hardware.get("processor", NOTHING)

@@ -1,4 +1,4 @@
-"""What a part of the report is: text, figures and files of one subject."""
+"""What a part of the report is: the text, the figures and the files of one subject."""
 
 from __future__ import annotations
 

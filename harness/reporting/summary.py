@@ -1,4 +1,4 @@
-"""The outcome of a sweep in plain sentences, and what stands under every table."""
+"""The outcome of a sweep in plain sentences, and the notes on every table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _outcome_sentences(rows: pd.DataFrame, ranks: pd.DataFrame, info: MetricInfo
     if order:
         first = ranks[ranks["rank_average"] != ""].iloc[0]
         if not ranks["recited"].eq(True).any():
-            sentences.append("The ranks stand under a reserve: nothing shows that there is anything to erase.")
+            sentences.append("These ranks are provisional: nothing shows that there is anything to erase.")
         sentences.append(f"Average rank: {' · '.join(order)}.")
         sentences.append(f"{first['label']}, from the original model: {_changes(rows, first['variant'], info)}.")
     if collapsed:

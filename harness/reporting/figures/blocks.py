@@ -21,14 +21,14 @@ from harness.reporting.figures.colours import BLACK, WHITE, contrast
 from harness.reporting.figures.style import FAINT, INK, without_mathtext
 
 POINTS = 72
-"""In an inch."""
+"""Points in an inch."""
 WIDEST, TALLEST = 11.0 * POINTS, 9.0 * POINTS
 LARGEST_CELL, LARGEST_TEXT, LEAST_TEXT = 22.0, 9.0, 4.5
 LEFT, RIGHT, TOP, BOTTOM, GAP = 42.0, 60.0, 62.0, 34.0, 14.0
 """Margins in points: for the layers' numbers, the colour bar, the titles, the heads' numbers; and between panels."""
 NARROWEST = 5.9 * POINTS
 COLOURS: Colormap = LinearSegmentedColormap.from_list("selections", colormaps["Blues"]([0.22, 0.5, 0.75, 1.0]))
-"""Light to dark in one hue: told apart with any colour blindness, and in print without colour."""
+"""Light to dark in one hue: distinct with any colour blindness, and in print without colour."""
 NEVER, CELL_EDGE = "#f7f7f7", "#dddddd"
 
 
@@ -87,7 +87,7 @@ def heat_maps(selections: Sequence[BlockSelection]) -> dict[str, Figure]:
 
 
 def described(selection: BlockSelection) -> str:
-    """Return the figure in words, for who cannot see it."""
+    """Return the figure in words, for readers who cannot see it."""
     most = ", ".join(f"{name} {count}" for name, count in list(selection.counts.items())[:5])
     return (
         f"Heat maps of layer and head, one for each kind of block: how often {selection.label} selected each block of "

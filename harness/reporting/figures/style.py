@@ -22,7 +22,7 @@ Styles = dict[str, tuple[str, str]]
 """Variant to its colour and marker."""
 
 INK, SOFT, FAINT, RED = "#222222", "#5c6470", "#8a8a8a", "#d62728"
-"""Of texts, of lesser ones, of lines that no text has, and of a collapse."""
+"""Colours of texts, of lesser texts, of lines beside no text, and of a collapse."""
 GRID = "#eeeeee"
 REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
 HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
@@ -96,7 +96,9 @@ def collapsed_handle() -> Line2D:
     return Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **HOLLOW)
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], note: str, columns: int, **options: Any) -> None:
+def legend_below(
+    figure: Figure, handles: Sequence[Artist], note: str, columns: int, fontsize: float = 9, **options: Any
+) -> None:
     """Put a legend below a figure's panels, under a note on what its lines mean."""
     figure.legend(
         handles=handles,
@@ -106,5 +108,6 @@ def legend_below(figure: Figure, handles: Sequence[Artist], note: str, columns: 
         ncols=max(1, min(len(handles), columns)),
         frameon=False,
         labelcolor=INK,
-        **{"fontsize": 9, **options},
+        fontsize=fontsize,
+        **options,
     )

@@ -63,7 +63,7 @@ def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:
 
 
 def matched_sentences(tables: Sequence[MatchedTable], model: str) -> list[str]:
-    """Return for one model who pays least at each level of the first erasure metric, and who cannot be told from it."""
+    """Return a sentence for each level of the first erasure metric: who pays least there, and who pays as little."""
     of_model = [table for table in tables if table.model == model and table.limit.is_erasure]
     sentences = []
     for table in of_model:

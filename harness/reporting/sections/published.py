@@ -35,14 +35,14 @@ class Published(Section):
 
 
 def figure_text(cell: ComparedCell, value: float) -> str:
-    """Return one figure of a cell as printed; of a flag `yes` or `no`."""
+    """Return one figure of a cell as printed; a flag is `yes` or `no`."""
     if cell.metric is None:
         return NOTHING if math.isnan(value) else "yes" if value else "no"
     return number(value, cell.metric)
 
 
 def difference_text(cell: ComparedCell) -> str:
-    """Return the difference with its sign; a dash where it cannot be told, and of a flag."""
+    """Return the difference with its sign; a dash where it is not known, and for a flag."""
     if cell.metric is None or math.isnan(cell.difference):
         return NOTHING
     return f"{'+' if cell.difference >= 0 else ''}{number(cell.difference, cell.metric)}"
@@ -61,7 +61,7 @@ def marks(cell: ComparedCell, table: ComparedTable) -> str:
 
 
 def heading(table: ComparedTable) -> str:
-    """Return whose figures stand beside whose."""
+    """Return which model's figures are beside which."""
     return f"{table.model} beside {table.published_model} of {table.title}"
 
 
