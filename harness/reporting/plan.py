@@ -13,6 +13,7 @@ from rich.text import Text
 
 from harness.analysis.caveats.readings import large_batches, readings_of
 from harness.base.terminal import tell
+from harness.contracts import Number
 from harness.errors import ConfigError, Fault
 from harness.plans import Plan
 from harness.plugins import METHODS
@@ -93,7 +94,7 @@ def one_step_epochs(plan: Plan) -> list[str]:
 def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
     if spec.is_reference:
         return "as it is, erasure alone" if spec.is_of_unseen else "as it is"
-    ranked = plan.ranked_at.get(spec.variant, spec.strengths[-1])
+    ranked: Number | None = plan.ranked_at.get(spec.variant, spec.strengths[-1])
     if plan.first_target is not None:
         ranked = spec.targets.get(plan.first_target)
     values = ", ".join(f"{strength:g}{'*' if strength == ranked else ''}" for strength in spec.strengths)
@@ -129,9 +130,9 @@ def needs_table(trials: Sequence[TrialSpec], fits: Mapping[str, FitCheck]) -> Gr
     """
     largest: dict[tuple[str, str], TrialSpec] = {}
     for spec in trials:
-        row = spec.variant.partition("(")[0], spec.model.id
-        if row not in largest or _need(fits[spec.trial_id]) > _need(fits[largest[row].trial_id]):
-            largest[row] = spec
+        key = spec.variant.partition("(")[0], spec.model.id
+        if key not in largest or _need(fits[spec.trial_id]) > _need(fits[largest[key].trial_id]):
+            largest[key] = spec
     table = Table(box=None, pad_edge=False, collapse_padding=True)
     for heading in ("Row", "Model", *(field.name.capitalize() for field in fields(Bytes)), "Needs", "While", "Has"):
         table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=heading in WORDS)
