@@ -19,10 +19,10 @@ from harness.analysis.ranking import RankedTable, rank
 from harness.analysis.reasoning import Answers, answers
 from harness.analysis.sequences.exact_match import ModelAgreement, agreements
 from harness.analysis.sequences.survivors import Survivors, survivors
-from harness.analysis.shown import ShownTable, shown_results, shown_table
+from harness.analysis.shown import POINTS, ShownTable, sampled_points, shown_results, shown_table
 from harness.analysis.table import table
 from harness.analysis.tradeoff.standing import StandingTable, standing_tables
-from harness.records.results import Results
+from harness.records.results import PointResults, Results
 
 
 class Analysis:
@@ -76,6 +76,16 @@ class Analysis:
     def points(self) -> pd.DataFrame:
         """The shown points, with erasure as it is ranked."""
         return self.shown_table.ranked.table
+
+    @cached_property
+    def listed(self) -> pd.DataFrame:
+        """The shown points that are listed one by one: of each model as many as a page holds."""
+        return self.points.groupby("model", sort=False).head(POINTS)
+
+    @cached_property
+    def sampled(self) -> list[PointResults]:
+        """The points whose texts are shown."""
+        return sampled_points(self.shown, self.points)
 
     @property
     def tables(self) -> list[ModelTable]:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from harness.analysis.layout import ModelTable, model_tables
 from harness.analysis.ranking import RankedTable
-from harness.records.results import Results, TrialResults
+from harness.records.results import PointResults, Results, TrialResults
 from harness.specs import REFERENCE_ROWS
 
 VARIANTS = 40
@@ -64,6 +64,19 @@ def shown_results(results: Results, shown: ShownTable) -> Results:
 def _with_points(trial: TrialResults, points: set[str]) -> TrialResults:
     kept = [point for point in trial.points if not point.measurements or trial.spec.point_id(point.strength) in points]
     return replace(trial, points=tuple(kept))
+
+
+def sampled_points(results: Results, table: pd.DataFrame) -> list[PointResults]:
+    """Return the points whose texts are shown: the models as they are, and those that the table ranks, of one seed."""
+    ranked = set(table.loc[table["ranked"], "point_id"])
+    first_seed = min((point.spec.seed for point in results.measured), default=0)
+    sampled = []
+    for point in results.measured:
+        spec = point.spec
+        is_sampled = spec.is_reference or spec.point_id(point.strength) in ranked
+        if is_sampled and spec.seed == first_seed and not spec.is_of_unseen:
+            sampled.append(point)
+    return sampled
 
 
 def shown_table(whole: RankedTable) -> ShownTable:

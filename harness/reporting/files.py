@@ -16,13 +16,12 @@ from harness.records.journal import Journal
 from harness.records.tuned import read_tuned
 from harness.reporting.figures.style import rendered
 from harness.reporting.page import page
-from harness.reporting.section import Section
 from harness.reporting.sections import SECTIONS
 from harness.reporting.summary import caption
 from harness.reporting.text_tables import latex, markdown
 
 _STEMS = ("table", "table.metrics", "ranking", "report")
-"""Of the files that a sweep leaves besides those of its sections, without their endings."""
+"""Names, without their endings, of the files that belong to no section."""
 
 
 def write(analysis: Analysis, folder: Path) -> list[Path]:
@@ -39,17 +38,16 @@ def write(analysis: Analysis, folder: Path) -> list[Path]:
     ]
     sections = [section(analysis) for section in SECTIONS]
     for section in sections:
-        written += _write_section(section, folder)
+        for name, text in section.files().items():
+            written.append(write_whole(folder / name, text))
+        for name, figure in section.figures.items():
+            if section.has_many_figures:
+                written.append(write_whole(folder / "figures" / f"{name}.png", rendered(figure, "png")))
+            else:
+                written.append(write_whole(folder / f"{name}.png", rendered(figure, "png")))
+                written.append(write_whole(folder / f"{name}.pdf", rendered(figure, "pdf")))
     written += write_tables(analysis.shown_table, analysis.results.plan.question, folder)
     return [*written, write_whole(folder / "report.html", page(analysis, sections=sections))]
-
-
-def _write_section(section: Section, folder: Path) -> list[Path]:
-    written = [write_whole(folder / name, text) for name, text in section.files().items()]
-    for name, figure in section.figures.items():
-        for kind in section.figure_kinds:
-            written.append(write_whole(folder / section.figure_folder / f"{name}.{kind}", rendered(figure, kind)))
-    return written
 
 
 def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
@@ -66,14 +64,16 @@ def write_measured(plan: Plan, journal: Journal, folder: Path) -> str:
 
 
 def written_files(folder: Path) -> list[Path]:
-    """Return the files in a sweep's folder that are `write`'s, by their names."""
-    stems = {*_STEMS, *(stem for section in SECTIONS for stem in section.stems)}
+    """Return the files in a sweep's folder that `write` made, sorted by name."""
+    stems = set(_STEMS)
+    for section in SECTIONS:
+        stems.update(section.stems)
     ours = [path for path in folder.iterdir() if path.name.removesuffix(path.suffix) in stems and path.is_file()]
     return sorted([*ours, *(folder / "figures").glob("*.png")])
 
 
 def write_tables(shown: ShownTable, question: str, folder: Path) -> list[Path]:
-    """Write what a table alone can tell: ranking.csv, table.md and table.tex; return the files."""
+    """Write what needs the table alone: ranking.csv, table.md and table.tex; return the files."""
     ranked, tables = shown.whole, shown.tables
     first, words = ranked.said_first, f"{caption(ranked.table)} {shown.note}".strip()
     bounds = [name for name in ranked.ranking.columns if name.endswith(("_low", "_high"))]

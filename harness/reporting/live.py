@@ -1,4 +1,4 @@
-"""The report beside a running sweep: written again as trials end, in a thread of its own, and seldom."""
+"""The report beside a running sweep: a thread of its own writes it again, now and then, as trials end."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from harness.records.tuned import read_tuned
 from harness.reporting.files import write
 
 SECONDS_BETWEEN = 30.0
-"""From one report to the next, at least."""
+"""The least time from one report to the next."""
 MOST_OF_THE_TIME = 0.05
-"""That writing takes: after a report that took 3 seconds there is none for a minute."""
+"""The largest share of the time that writing takes: after a report of 3 seconds there is none for a minute."""
 
 
 class LiveReport:
     """Keeps a sweep's tables and report up to date while it runs; use it as a context manager.
 
-    What goes wrong here ends it without a word: the report at the sweep's end meets the same, and tells it. Leaving
-    waits for a report that is being written, so that it never takes the place of a later one. The thread is a daemon: a
-    process that ends at once does not wait for it.
+    An error ends it silently: the report at the sweep's end meets the same error, and reports it. Leaving waits for a
+    report that is being written, so that it never takes the place of a later one. The thread is a daemon: a process
+    that ends at once does not wait for it.
 
     Args:
-        plan: Of the sweep.
+        plan: The sweep's plan.
         journal: Its journal.
         folder: `results/<sweep>`.
-        say: Told once where the first report is.
-        seconds: From one report to the next, at least.
+        say: Called once, with a sentence that says where the first report is.
+        seconds: The least time from one report to the next.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LiveReport:
         self._thread = threading.Thread(target=self._work, name="report", daemon=True)
 
     def __enter__(self) -> LiveReport:
-        with suppress(RuntimeError):  # No thread more: then there is the report at the end alone.
+        with suppress(RuntimeError):  # Without another thread there is only the report at the end.
             self._thread.start()
         return self
 
@@ -73,21 +73,16 @@ class LiveReport:
             self._is_news.clear()
             began = time.monotonic()
             try:
-                if not self._write():
+                measured = read_tuned(self._plan, self._journal)
+                if not measured.measured:
                     continue
+                write(Analysis(measured), self._folder)
             except Exception:
                 return
             if not is_told:
                 self._say(f"The report so far, written again as trials end: {self._folder / 'report.html'}")
                 is_told = True
             pause = pause_after(time.monotonic() - began, self._seconds)
-
-    def _write(self) -> bool:
-        """Write what is measured; return whether anything is."""
-        measured = read_tuned(self._plan, self._journal)
-        if measured.measured:
-            write(Analysis(measured), self._folder)
-        return bool(measured.measured)
 
 
 def pause_after(writing: float, least: float) -> float:

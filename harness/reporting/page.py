@@ -5,34 +5,29 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.cells import NOTHING, number, split_title
-from harness.analysis.metrics import arrow
-from harness.records.results import Results
-from harness.reporting.content_policy import content_policy
+from harness.analysis.cells import NOTHING
 from harness.reporting.figures.colours import with_dark_colours
 from harness.reporting.figures.style import rendered
 from harness.reporting.provenance import duration_text, provenance
 from harness.reporting.section import Section
 from harness.reporting.sections import SECTIONS
-
-_SEEDS_NAMED = 20
+from harness.reporting.template import html_templates
 
 
 def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_kept: bool = True) -> str:
-    """Return the report of a sweep, as far as it has come; one without any finished trial too.
+    """Return the report of a sweep as it stands now; there is one without any finished trial too.
 
     Args:
         analysis: The sweep's numbers.
-        sections: Sections of this analysis that have drawn their figures already; None: all of them, drawn now.
+        sections: Sections of this analysis whose figures are drawn already; None draws them all now.
         is_kept: Whether there will be a journal to make it again from.
     """
-    environment = _environment()
+    templates = html_templates()
+    templates.filters.update(duration=duration_text, memory=memory_text)
     contents: list[tuple[str, str]] = []
 
     def section_heading(title: str, anchor: str = "") -> Markup:
@@ -41,61 +36,31 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         contents.append((anchor, title))
         return Markup('<h2 id="{}">{}</h2>').format(anchor, title)
 
-    environment.globals["section_heading"] = section_heading
+    templates.globals["section_heading"] = section_heading
     has_points = analysis.results.plan.erases and len(analysis.points) > 0
     shown, choosable = [], None
     for section in sections or [section(analysis) for section in SECTIONS]:
-        context = section.context() if has_points or not section.needs_points else None
-        if context is None:
+        if section.needs_points and not has_points:
             continue
-        choosable = section.script_data or choosable
-        filled = environment.get_template(section.template).render(pictures=_pictures(section), **context)
-        shown.append(Markup(filled))  # Its own texts are escaped.
-    return environment.get_template("page.html.j2").render(
+        pictures = {}
+        for name, figure in section.figures.items():
+            svg = rendered(figure, "svg")
+            pictures[name] = b64encode(svg if section.has_many_figures else with_dark_colours(svg)).decode()
+        template = templates.get_template(section.template())
+        filled = template.render(analysis=analysis, pictures=pictures, **section.context())
+        if filled.strip():
+            shown.append(Markup(filled))  # The template has escaped its texts.
+            choosable = section.script_data or choosable
+    return templates.get_template("page.html.j2").render(
         sections=shown,
         contents=contents,
         choosable=choosable,
-        content_policy=content_policy,
         plan=analysis.results.plan,
-        totals=_totals(analysis.results),
+        results=analysis.results,
         definition=", ".join(sorted(set(analysis.points["definition"]) - {""})) or NOTHING,
         provenance=provenance(analysis.results),
         is_kept=is_kept,
     )
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("harness.reporting", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(arrow=arrow, number=number, split_title=split_title)
-    environment.filters.update(duration=duration_text, memory=memory_text)
-    return environment
-
-
-def _pictures(section: Section) -> dict[str, str]:
-    """Return a section's figures as the page embeds them."""
-    pictures = {}
-    for name, figure in section.figures.items():
-        svg = rendered(figure, "svg")
-        pictures[name] = b64encode(with_dark_colours(svg) if section.has_dark_figures else svg).decode()
-    return pictures
-
-
-def _totals(results: Results) -> dict[str, Any]:
-    """Return how much there is of a sweep, shown or not."""
-    seeds = sorted({spec.seed for spec in results.plan.trials})
-    return {
-        "models": list(dict.fromkeys(spec.model.id for spec in results.plan.trials)),
-        "seeds": ", ".join(map(str, seeds)) if len(seeds) <= _SEEDS_NAMED else f"{len(seeds)}",
-        "trials": len(results.trials),
-        "done": sum(trial.status == "done" for trial in results.trials),
-        "points": len(results.measured),
-    }
 
 
 def memory_text(count: int | None) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from harness.analysis.caveats.readings import large_batches, readings_of
 from harness.base.terminal import tell
+from harness.contracts import Number
 from harness.errors import ConfigError, Fault
 from harness.plans import Plan
 from harness.plugins import METHODS
@@ -44,81 +45,79 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
         statuses: Each trial's state, by its id.
         to_memorize: How many memorised models are to be trained.
     """
-    title = Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold")
+    table = _empty_table(("State", "Row", "Model", "Strengths", "Seed", "Trial"), unfolded=("Row", "Trial"))
+    counts: Counter[Status] = Counter()
+    points = measurements = 0
+    for spec in plan.trials:
+        status = statuses[spec.trial_id]
+        counts[status] += 1
+        if status != "done":
+            points += len(spec.points())
+            measurements += len(spec.points()) * len(spec.evaluators)
+        cells = (spec.variant, spec.model.short_name, _strengths_text(plan, spec), str(spec.seed), spec.trial_id)
+        table.add_row(Text(status, style=COLOURS[status]), *map(Text, cells))
+    states = ", ".join(f"{counts[status]} {status}" for status in COLOURS if counts[status])
     evaluators = ", ".join(evaluator.name for evaluator in plan.trials[0].evaluators) if plan.trials else ""
-    measured_by = Text(f"Each point is measured by: {evaluators}.")
-    models = [Text(reading) for reading in readings_of(plan.trials)]
-    doubts = [Text(sentence, style="yellow") for sentence in one_step_epochs(plan)]
-    return Group(title, _states(plan, statuses), *models, measured_by, *doubts, _totals(plan, statuses, to_memorize))
+    return Group(
+        Text(f"{plan.sweep}: {plan.question}" if plan.question else plan.sweep, style="bold"),
+        table,
+        *map(Text, readings_of(plan.trials)),
+        Text(f"Each point is measured by: {evaluators}."),
+        *(Text(sentence, style="yellow") for sentence in one_step_epochs(plan)),
+        Text(
+            f"{_amount(len(plan.trials), 'trial')}: {states or 'none'}. At most {_amount(points, 'point')} to be "
+            f"reached, {_amount(measurements, 'measurement')} to be made, and {_amount(to_memorize, 'memorized model')}"
+            " to be trained. (* is ranked.)"
+        ),
+    )
+
+
+def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
+    """Return an empty table. Its cells are `Text`: the brackets of a plain string would be read as markup."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading in unfolded)
+    return table
 
 
 def one_step_epochs(plan: Plan) -> list[str]:
     """Return a sentence for every batch of a plan that holds more than the forget set."""
-    erasing = [spec for spec in (*plan.trials, *(study.trial for study in plan.studies)) if not spec.is_reference]
-    trained = [(spec, "training") for spec in erasing if METHODS.load(spec.method).searched_training]
-    memorized = [(spec, "memorized_model") for spec in erasing if spec.reference == "memorized_model"]
+    trained, memorized = [], []
+    for spec in (*plan.trials, *(study.trial for study in plan.studies)):
+        if not spec.is_reference and METHODS.load(spec.method).searched_training:
+            trained.append((spec, "training"))
+        if not spec.is_reference and spec.reference == "memorized_model":
+            memorized.append((spec, "memorized_model"))
     return large_batches(trained + memorized)
 
 
-def _states(plan: Plan, statuses: Mapping[str, Status]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("State", "Row", "Model", "Strengths", "Seed", "Trial"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("Row", "Trial"))
-    for spec in plan.trials:
-        status = statuses[spec.trial_id]
-        # Text throughout: a plain string's brackets would be read as markup.
-        state, model = Text(status, style=COLOURS[status]), Text(spec.model.short_name)
-        row, strengths, seed, trial = map(Text, (spec.variant, _strengths(plan, spec), str(spec.seed), spec.trial_id))
-        table.add_row(state, row, model, strengths, seed, trial)
-    return table
-
-
-def _strengths(plan: Plan, spec: TrialSpec) -> str:
+def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
     if spec.is_reference:
         return "as it is, erasure alone" if spec.is_of_unseen else "as it is"
-    ranked = (
-        plan.ranked_at.get(spec.variant, spec.strengths[-1])
-        if plan.first_target is None
-        else spec.targets.get(plan.first_target)
-    )
+    ranked: Number | None = plan.ranked_at.get(spec.variant, spec.strengths[-1])
+    if plan.first_target is not None:
+        ranked = spec.targets.get(plan.first_target)
     values = ", ".join(f"{strength:g}{'*' if strength == ranked else ''}" for strength in spec.strengths)
     return f"{spec.strength_name} {values}"
 
 
-def _totals(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -> Text:
-    counts = Counter(statuses[spec.trial_id] for spec in plan.trials)
-    states = ", ".join(f"{counts[status]} {status}" for status in COLOURS if counts[status])
-    left = [spec for spec in plan.trials if statuses[spec.trial_id] != "done"]
-    points = _count(sum(len(spec.points()) for spec in left), "point")
-    measurements = _count(sum(len(spec.points()) * len(spec.evaluators) for spec in left), "measurement")
-    return Text(
-        f"{_count(len(plan.trials), 'trial')}: {states or 'none'}. At most {points} to be reached, {measurements} to "
-        f"be made, and {_count(to_memorize, 'memorized model')} to be trained. (* is ranked.)"
-    )
-
-
 def studies_table(studies: Sequence[StudyResults]) -> Group:
     """Return a tuned sweep's searches for a terminal: how many candidates each has tried, and how far they got."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("Tuned", "Model", "Candidates", "Searched", "So far", "Study"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("Tuned", "Study"))
+    table = _empty_table(("Tuned", "Model", "Candidates", "Searched", "So far", "Study"), unfolded=("Tuned", "Study"))
     for study in studies:
         spec, done = study.spec, len(study.candidates)
         left = spec.trials - done
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
-        table.add_row(
-            Text(spec.trial.variant),
-            Text(spec.trial.model.short_name),
-            Text(f"{done} done, at most {left} to do" if left else f"{done} done", style="yellow" if left else "green"),
-            Text(", ".join(spec.space)),
-            Text(so_far),
-            Text(spec.study_id),
-        )
+        candidates = Text(f"{done} done", "green")
+        if left:
+            candidates = Text(f"{done} done, at most {left} to do", "yellow")
+        row, model = Text(spec.trial.variant), Text(spec.trial.model.short_name)
+        table.add_row(row, model, candidates, Text(", ".join(spec.space)), Text(so_far), Text(spec.study_id))
     note = "Trials of what a study chooses follow from it, and are listed once it is over."
     return Group(table, Text(note))
 
 
-def _count(number: int, what: str) -> str:
+def _amount(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
@@ -132,25 +131,21 @@ def needs_table(trials: Sequence[TrialSpec], fits: Mapping[str, FitCheck]) -> Gr
     largest: dict[tuple[str, str], TrialSpec] = {}
     for spec in trials:
         key = spec.variant.partition("(")[0], spec.model.id
-        if key not in largest or _total(fits[spec.trial_id]) > _total(fits[largest[key].trial_id]):
+        if key not in largest or _need(fits[spec.trial_id]) > _need(fits[largest[key].trial_id]):
             largest[key] = spec
     table = Table(box=None, pad_edge=False, collapse_padding=True)
     for heading in ("Row", "Model", *(field.name.capitalize() for field in fields(Bytes)), "Needs", "While", "Has"):
         table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=heading in WORDS)
+    unknown, trained = [], []
     for (row, model), spec in largest.items():
-        name = Text(model.rstrip("/").rpartition("/")[2])
-        table.add_row(Text(row), name, *_cells(spec, fits[spec.trial_id]))
-    reasons = {
-        f"{row} on {model}: its need is not known, since its code looks at values ({fit.need.reason})."
-        for (row, model), spec in largest.items()
-        if isinstance((fit := fits[spec.trial_id]).need, UnknownEstimate)
-    }
-    trained = [
-        f"{row} on {model} trains {fit.need.trained:,} weights: {spec.training.lora}."
-        for (row, model), spec in largest.items()
-        if spec.training.lora and not isinstance((fit := fits[spec.trial_id]).need, UnknownEstimate)
-    ]
-    return Group(table, *(Text(line) for line in [*sorted(reasons), *trained]), Text(NOTE))
+        fit = fits[spec.trial_id]
+        table.add_row(Text(row), Text(model.rstrip("/").rpartition("/")[2]), *_need_cells(spec, fit))
+        if isinstance(fit.need, UnknownEstimate):
+            reason = f"its code looks at values ({fit.need.reason})"
+            unknown.append(f"{row} on {model}: its need is not known, since {reason}.")
+        elif spec.training.lora:
+            trained.append(f"{row} on {model} trains {fit.need.trained:,} weights: {spec.training.lora}.")
+    return Group(table, *map(Text, [*sorted(unknown), *trained, NOTE]))
 
 
 def needs_warning(doubts: Sequence[Fault]) -> str:
@@ -159,11 +154,11 @@ def needs_warning(doubts: Sequence[Fault]) -> str:
     return "\n".join([WARNING, *lines]) if doubts else ""
 
 
-def _total(fit: FitCheck) -> int:
+def _need(fit: FitCheck) -> int:
     return 0 if isinstance(fit.need, UnknownEstimate) else fit.need.most.total
 
 
-def _cells(spec: TrialSpec, fit: FitCheck) -> list[Text]:
+def _need_cells(spec: TrialSpec, fit: FitCheck) -> list[Text]:
     has = Text("not known" if fit.has is None else gigabytes(fit.has))
     if isinstance(fit.need, UnknownEstimate):
         return [Text("")] * len(fields(Bytes)) + [Text("not known"), Text(""), has]

@@ -1,4 +1,4 @@
-"""What only the whole table tells of a point: tags by which MLflow's runs are found and coloured."""
+"""What only the whole table shows of a point, as tags: MLflow's runs are searched and coloured by them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ def point_tags(table: pd.DataFrame) -> dict[str, dict[str, str]]:
 
     `mlflow.runColor` is the colour that its variant has in the report's figures.
     """
-    colours = {variant: colour for variant, (colour, _) in styles(table).items()}
-    colours |= {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
+    colours = {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
+    for variant, (colour, _) in styles(table).items():
+        colours.setdefault(variant, colour)
     columns = ["point_id", "variant", "collapsed", "collapse_class", "ranked", "frontier"]
-    return {
-        row["point_id"]: {
+    tags = {}
+    for row in table[columns].to_dict(orient="records"):
+        of_point = {
             "collapsed": _WORDS.get(row["collapsed"], "unknown"),
             "collapse_class": row["collapse_class"] or "none",
             "ranked": _WORDS[bool(row["ranked"])],
             "frontier": _WORDS[bool(row["frontier"])],
-            **({"mlflow.runColor": colours[row["variant"]]} if row["variant"] in colours else {}),
         }
-        for row in table[columns].to_dict(orient="records")
-    }
+        if row["variant"] in colours:
+            of_point["mlflow.runColor"] = colours[row["variant"]]
+        tags[row["point_id"]] = of_point
+    return tags

@@ -41,14 +41,23 @@ class Provenance:
 def provenance(results: Results) -> Provenance:
     """Return where a sweep's numbers come from, as far as its journal says."""
     plan = results.plan
-    overrides = [f" --set {shlex.quote(override)}" for override in plan.overrides]
+    command = f"lethe sweep {plan.sweep}.yaml"
+    for override in plan.overrides:
+        command += f" --set {shlex.quote(override)}"
+    versions = []
+    for trial in results.trials:
+        for attempt in trial.attempts:
+            if "lethe" in attempt.versions:
+                changed = ", with changes" if attempt.commit.endswith(DIRTY) else ""
+                commit = f" (commit {attempt.commit[:_COMMIT_DIGITS]}{changed})" if attempt.commit else ""
+                versions.append(f"{attempt.versions['lethe']}{commit}")
     return Provenance(
-        measured=_measured(results),
+        measured=_period(results),
         work=duration_text(sum(work_seconds(trial) for trial in results.trials) or None),
         machines=_machines(results),
         readings=readings_of(trial.spec for trial in results.trials),
-        lethe=_lethe(results),
-        sweep_command=f"lethe sweep {plan.sweep}.yaml{''.join(overrides)}",
+        lethe=", ".join(dict.fromkeys(versions)) or NOT_RECORDED,
+        sweep_command=command,
         collate_command=f"lethe collate results/{plan.sweep}",
     )
 
@@ -59,7 +68,7 @@ def work_seconds(trial: TrialResults) -> float:
     return erased + sum(measurement.seconds for point in trial.measured for measurement in point.measurements)
 
 
-def _measured(results: Results) -> str:
+def _period(results: Results) -> str:
     moments = sorted(moment for trial in results.trials for moment in trial.written)
     if not moments:
         return NOT_RECORDED
@@ -71,30 +80,39 @@ def _measured(results: Results) -> str:
 
 def _machines(results: Results) -> tuple[str, ...]:
     """Return each kind of machine, the most frequent first: its hosts, and how many trials ran there if others did."""
-    last = [trial.attempts[-1] for trial in results.trials if trial.attempts and trial.attempts[-1].hardware]
-    counts = Counter(machine_text(attempt.hardware) for attempt in last)
-    told = []
+    hosts: dict[str, set[str]] = {}
+    counts: Counter[str] = Counter()
+    for trial in results.trials:
+        if trial.attempts and trial.attempts[-1].hardware:
+            machine = machine_text(trial.attempts[-1].hardware)
+            hosts.setdefault(machine, set()).add(trial.attempts[-1].node)
+            counts[machine] += 1
+    machines = []
     for machine, count in counts.most_common():
-        hosts = sorted({attempt.node for attempt in last if attempt.node and machine_text(attempt.hardware) == machine})
-        named = f"{', '.join(_first(hosts))}: {machine}" if hosts else machine
-        told.append(f"{named} ({count} trials)" if len(counts) > 1 else named)
-    return tuple(_first(told)) or (NOT_RECORDED,)
+        named = ", ".join(_at_most(sorted(hosts[machine] - {""})))
+        trials = f" ({count} trials)" if len(counts) > 1 else ""
+        machines.append(f"{named}: {machine}{trials}" if named else f"{machine}{trials}")
+    return tuple(_at_most(machines)) or (NOT_RECORDED,)
 
 
-def _first(names: Sequence[str]) -> list[str]:
-    more = len(names) - _MOST_MACHINES
-    return [*names[:_MOST_MACHINES], *([f"and {more} others"] if more > 0 else [])]
+def _at_most(names: Sequence[str]) -> list[str]:
+    """Return the first few names, and how many others there are."""
+    shown, more = list(names[:_MOST_MACHINES]), len(names) - _MOST_MACHINES
+    return [*shown, f"and {more} others"] if more > 0 else shown
 
 
 def ran_on(trial: TrialResults) -> str:
     """Return where a trial ran, in the order of its attempts: the host, and what computed there; '' if nobody knows."""
-    places = [
-        f"{attempt.node}: {attempt.hardware.get('gpu') or attempt.hardware.get('processor', NOTHING)}"
-        for attempt in trial.attempts
-        if attempt.node
-    ]
-    workers = dict.fromkeys(node for point in trial.measured if point.made for node in point.made.worker_nodes)
-    return ", then ".join(dict.fromkeys(places)) + (f"; workers on {', '.join(workers)}" if workers else "")
+    places: list[str] = []
+    workers: list[str] = []
+    for attempt in trial.attempts:
+        if attempt.node:
+            processor = attempt.hardware.get("gpu") or attempt.hardware.get("processor", NOTHING)
+            places.append(f"{attempt.node}: {processor}")
+    for point in trial.measured:
+        workers += point.made.worker_nodes if point.made else ()
+    on_workers = f"; workers on {', '.join(dict.fromkeys(workers))}" if workers else ""
+    return ", then ".join(dict.fromkeys(places)) + on_workers
 
 
 def machine_text(hardware: Mapping[str, str]) -> str:
@@ -108,17 +126,6 @@ def machine_text(hardware: Mapping[str, str]) -> str:
     parts = [hardware.get("processor", ""), cores and f"{cores} core{'' if cores == '1' else 's'}"]
     machine = ", ".join(filter(None, [*parts, hardware.get("memory", "")]))
     return f"{machine}; GPU: {hardware['gpu']}" if hardware.get("gpu") else machine
-
-
-def _lethe(results: Results) -> str:
-    attempts = [attempt for trial in results.trials for attempt in trial.attempts if "lethe" in attempt.versions]
-    found = dict.fromkeys(f"{attempt.versions['lethe']}{_commit_text(attempt.commit)}" for attempt in attempts)
-    return ", ".join(found) or NOT_RECORDED
-
-
-def _commit_text(commit: str) -> str:
-    changed = ", with changes" if commit.endswith(DIRTY) else ""
-    return f" (commit {commit[:_COMMIT_DIGITS]}{changed})" if commit else ""
 
 
 def duration_text(seconds: float | None) -> str:

@@ -1,10 +1,10 @@
-"""What a part of the report is: text, figures and files of one subject."""
+"""What a part of the report is: the text, the figures and the files of one subject."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -19,17 +19,12 @@ class Section:
     place in `reporting.sections.SECTIONS`.
     """
 
-    template: ClassVar[str]
-    """In `reporting/templates`."""
     stems: ClassVar[tuple[str, ...]] = ()
     """Names, without their endings, of all files that it may leave."""
     needs_points: ClassVar[bool] = False
     """Whether it is left out of a report without erased points."""
-    figure_kinds: ClassVar[tuple[Literal["png", "pdf"], ...]] = ("png", "pdf")
-    figure_folder: ClassVar[str] = ""
-    """In the results folder."""
-    has_dark_figures: ClassVar[bool] = True
-    """Whether its figures take the colours of a dark page."""
+    has_many_figures: ClassVar[bool] = False
+    """Whether its figures go to the folder `figures`, as PNG alone, and stay light on a dark page."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
@@ -44,10 +39,18 @@ class Section:
         """JSON that the page's figure script draws; None: this section needs no script."""
         return None
 
+    @classmethod
+    def template(cls) -> str:
+        """Return the name of its template: that of its module."""
+        return f"{cls.__module__.rpartition('.')[2]}.html.j2"
+
     def files(self) -> Mapping[str, str]:
         """Return the contents of its text files by their names."""
         return {}
 
-    def context(self) -> dict[str, Any] | None:
-        """Return what its template is filled with; None leaves it out of the report."""
-        return None
+    def context(self) -> dict[str, Any]:
+        """Return what its template is filled with besides `analysis` and `pictures`.
+
+        Where the template then prints nothing, the report leaves the section out.
+        """
+        return {}

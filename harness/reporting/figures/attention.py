@@ -48,42 +48,32 @@ def attention_figure(
     lines = textwrap.fill(title, int(_TITLE_CHARACTERS * figure.get_figwidth()))
     figure.suptitle(without_mathtext(lines), fontsize=11, fontweight="bold", color=INK)
     axes = list(figure.subplots(1, maps, squeeze=False).flat)
-    _draw_weights(axes[0], before_QK, visible_QK)
+    # A long text's weights are mostly small: on a linear scale nothing but a few dark cells would be seen.
+    scale, label = PowerNorm(0.5, 0.0, 1.0), "attention weight (square-root scale)"
+    _draw_map(axes[0], before_QK, visible_QK, "Blues", scale, label)
     if after_QK is not None:
         axes[0].set_title("before erasing", loc="left", fontsize=10, color=INK)
-        _draw_weights(axes[1], after_QK, visible_QK)
+        _draw_map(axes[1], after_QK, visible_QK, "Blues", scale, label)
         axes[1].set_title("after erasing", loc="left", fontsize=10, color=INK)
-        _draw_change(axes[2], after_QK - before_QK, visible_QK)
+        change_QK = after_QK - before_QK
+        most = float(np.abs(change_QK).max())
+        amount = f"{most:.2g} at most" if most else "no difference"
+        axes[2].set_title(f"after − before: {amount}", loc="left", fontsize=10, color=INK)
+        limits = Normalize(-(most or 1.0), most or 1.0)
+        _draw_map(axes[2], change_QK, visible_QK, "RdBu_r", limits, "change")
     for ax in axes:
         _label_tokens(ax, tokens, side)
     return figure
 
 
-def _draw_weights(ax: Axes, weights_QK: NDArray[np.float32], visible_QK: NDArray[np.bool_]) -> None:
-    # A long text's weights are mostly small: on a linear scale nothing but a few dark cells would be seen.
-    _draw_map(ax, weights_QK, visible_QK, "Blues", PowerNorm(0.5, 0.0, 1.0), "attention weight (square-root scale)")
-
-
-def _draw_change(ax: Axes, change_QK: NDArray[np.float32], visible_QK: NDArray[np.bool_]) -> None:
-    most = float(np.abs(change_QK).max())
-    said = f"{most:.2g} at most" if most else "no difference"
-    ax.set_title(f"after − before: {said}", loc="left", fontsize=10, color=INK)
-    _draw_map(ax, change_QK, visible_QK, "RdBu_r", Normalize(-(most or 1.0), most or 1.0), "change")
-
-
 def _draw_map(
-    ax: Axes,
-    values_QK: NDArray[np.float32],
-    visible_QK: NDArray[np.bool_],
-    colours: str,
-    scale: Normalize,
-    bar_label: str,
+    ax: Axes, values_QK: NDArray[np.float32], visible_QK: NDArray[np.bool_], colours: str, scale: Normalize, label: str
 ) -> None:
     seen_QK = np.ma.masked_where(~visible_QK, values_QK)
     image = ax.imshow(seen_QK, cmap=colormaps[colours].with_extremes(bad=_HIDDEN), norm=scale, interpolation="nearest")
     ax.spines[:].set_color(FAINT)
     bar = ax.figure.get_figure(root=True).colorbar(image, ax=ax, shrink=0.7, pad=0.015)
-    bar.set_label(bar_label, fontsize=8.5, color=INK)
+    bar.set_label(label, fontsize=8.5, color=INK)
     bar.ax.tick_params(labelsize=8, color=FAINT, labelcolor=INK)
     bar.outline.set_visible(False)
 
@@ -94,7 +84,7 @@ def _label_tokens(ax: Axes, tokens: Sequence[str], side: float) -> None:
     step = math.ceil(_LABEL_INCHES / inches)
     shown: dict[str, Any] = {
         "ticks": range(0, len(tokens), step),
-        "labels": [_drawable(token) for token in tokens[::step]],
+        "labels": [_token_text(token) for token in tokens[::step]],
         "fontsize": min(8.0, 60 * step * inches),
         "color": INK,
     }
@@ -105,7 +95,7 @@ def _label_tokens(ax: Axes, tokens: Sequence[str], side: float) -> None:
     ax.set_ylabel("query token", fontsize=9, color=INK)
 
 
-def _drawable(token: str) -> str:
+def _token_text(token: str) -> str:
     """Return a token as the font can show it: a warning would name what it lacks, and the text may be private."""
     glyphs = get_font(findfont("DejaVu Sans")).get_charmap()
     named = token.translate(_NAMED_SPACES)

@@ -43,18 +43,15 @@ def axis_scale(values: Sequence[float], metric: Metric) -> AxisScale:
     least, most = min(values), max(values)
     if math.isinf(metric.high) and 0 < least < most / 10:
         low, high = _widened(math.log10(least), math.log10(most))
-        ticks = [
-            (math.log10(mantissa) + exponent, _log_label(mantissa, exponent))
-            for mantissa, exponent in _log_ticks(low, high)
-        ]
-        return _scale(low, high, True, ticks)
-    low, high = _widened(least, most)
-    return _scale(low, high, False, _linear_ticks(low, high, metric))
-
-
-def _scale(low: float, high: float, is_log: bool, ticks: Sequence[tuple[float, str]]) -> AxisScale:
-    shares = ((round((at - low) / (high - low), 4), label) for at, label in ticks if low <= at <= high)
-    return AxisScale(low, high, is_log, tuple(shares))
+        ticks, is_log = _log_ticks(low, high), True
+    else:
+        low, high = _widened(least, most)
+        ticks, is_log = _linear_ticks(low, high, metric), False
+    shown = []
+    for at, label in ticks:
+        if low <= at <= high:
+            shown.append((round((at - low) / (high - low), 4), label))
+    return AxisScale(low, high, is_log, tuple(shown))
 
 
 def _widened(least: float, most: float) -> tuple[float, float]:
@@ -73,23 +70,24 @@ def _linear_ticks(low: float, high: float, metric: Metric) -> list[tuple[float, 
     if mantissa == 10:
         mantissa, exponent = 1, exponent + 1
     step = mantissa * 10.0**exponent
-    counts = range(math.ceil(low / step), math.floor(high / step) + 1)
     is_short = -5 <= exponent <= 5
-    ticks = [(count * step, count * mantissa) for count in counts]
-    return [
-        (at, f"{at:.{max(0, -exponent)}f}" if is_short or not digits else f"{digits}e{exponent}")
-        for at, digits in ticks
-        if metric.low - step / 1e6 <= at <= metric.high + step / 1e6
-    ]
+    ticks = []
+    for count in range(math.ceil(low / step), math.floor(high / step) + 1):
+        at, digits = count * step, count * mantissa
+        if metric.low - step / 1e6 <= at <= metric.high + step / 1e6:
+            label = f"{at:.{max(0, -exponent)}f}" if is_short or not digits else f"{digits}e{exponent}"
+            ticks.append((at, label))
+    return ticks
 
 
-def _log_ticks(low: float, high: float) -> list[tuple[int, int]]:
-    """Return (mantissa, exponent) of each tick between two decimal logarithms: 1, 2 and 5; 1 alone on a long axis."""
+def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Return ticks between two decimal logarithms: at 1, 2 and 5 of each decade; at 1 alone on a long axis."""
     decades = range(math.floor(low), math.ceil(high) + 1)
     stride = math.ceil(len(decades) / (_TICKS + 2))
     mantissas = (1, 2, 5) if high - low <= _TICKS / 2 else (1,)
-    return [(mantissa, exponent) for exponent in decades if exponent % stride == 0 for mantissa in mantissas]
-
-
-def _log_label(mantissa: int, exponent: int) -> str:
-    return f"{mantissa * 10.0**exponent:g}" if -5 < exponent < 6 else f"{mantissa}e{exponent}"
+    ticks = []
+    for exponent in decades:
+        for mantissa in mantissas if exponent % stride == 0 else ():
+            label = f"{mantissa * 10.0**exponent:g}" if -5 < exponent < 6 else f"{mantissa}e{exponent}"
+            ticks.append((math.log10(mantissa) + exponent, label))
+    return ticks

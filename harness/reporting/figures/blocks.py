@@ -21,15 +21,15 @@ from harness.reporting.figures.colours import BLACK, WHITE, contrast
 from harness.reporting.figures.style import FAINT, INK, without_mathtext
 
 POINTS = 72
-"""In an inch."""
+"""Points in an inch."""
 WIDEST, TALLEST = 11.0 * POINTS, 9.0 * POINTS
 LARGEST_CELL, LARGEST_TEXT, LEAST_TEXT = 22.0, 9.0, 4.5
 LEFT, RIGHT, TOP, BOTTOM, GAP = 42.0, 60.0, 62.0, 34.0, 14.0
 """Margins in points: for the layers' numbers, the colour bar, the titles, the heads' numbers; and between panels."""
 NARROWEST = 5.9 * POINTS
 COLOURS: Colormap = LinearSegmentedColormap.from_list("selections", colormaps["Blues"]([0.22, 0.5, 0.75, 1.0]))
-"""Light to dark in one hue: told apart with any colour blindness, and in print without colour."""
-NEVER, GRID = "#f7f7f7", "#dddddd"
+"""Light to dark in one hue: distinct with any colour blindness, and in print without colour."""
+NEVER, CELL_EDGE = "#f7f7f7", "#dddddd"
 
 
 def heat_map(selection: BlockSelection) -> Figure:
@@ -66,7 +66,10 @@ def heat_map(selection: BlockSelection) -> Figure:
     figure.axes[0].set_ylabel("layer", fontsize=8.5, color=INK)
     if selection.rounds > 1:
         _draw_bar(figure, panel(at + across + GAP, 9), norm)
-    title = _fitting(f"{selection.label} on {selection.model}", width)
+    title, letters = f"{selection.label} on {selection.model}", int(width / 6.4)
+    if len(title) > letters:  # Without its middle it fits on one line.
+        title = f"{title[: letters // 3]} … {title[-(letters * 2 // 3 - 3) :]}"
+    title = without_mathtext(title)
     known = "" if selection.candidates else "; drawn as far as blocks were selected"
     counted = f"in how many of {rounds_text(selection.rounds)} each block was selected{known}"
     figure.text(6 / width, 1 - 7 / height, title, fontsize=9.5, fontweight="bold", color=INK, va="top")
@@ -76,12 +79,15 @@ def heat_map(selection: BlockSelection) -> Figure:
 
 def heat_maps(selections: Sequence[BlockSelection]) -> dict[str, Figure]:
     """Return the heat maps by their names: one for each selection that has a block to be drawn."""
-    named = zip(figure_names(selections), selections, strict=True)
-    return {name: heat_map(one) for name, one in named if len(one.unplaced) < len(one.counts)}
+    maps = {}
+    for name, selection in zip(figure_names(selections), selections, strict=True):
+        if len(selection.unplaced) < len(selection.counts):
+            maps[name] = heat_map(selection)
+    return maps
 
 
 def described(selection: BlockSelection) -> str:
-    """Return the figure in words, for who cannot see it."""
+    """Return the figure in words, for readers who cannot see it."""
     most = ", ".join(f"{name} {count}" for name, count in list(selection.counts.items())[:5])
     return (
         f"Heat maps of layer and head, one for each kind of block: how often {selection.label} selected each block of "
@@ -106,18 +112,23 @@ def figure_names(selections: Sequence[BlockSelection]) -> list[str]:
 
 
 def _columns(selection: BlockSelection) -> dict[str, int]:
-    """Return how many heads, or groups of heads, each kind's panel has room for."""
-    grouped = GROUPED_KINDS if selection.is_grouped else ()
-    alone = tuple(kind for kind in HEAD_KINDS if kind not in grouped)
-    return {kind: max(1, _most(selection, grouped if kind in grouped else alone)) for kind in HEAD_KINDS}
+    """Return how many heads, or groups of heads, each kind's panel has room for.
 
-
-def _most(selection: BlockSelection, kinds: Sequence[str]) -> int:
-    """Return how many blocks of one of these kinds a layer has; where it is not known, how many lead to the last."""
-    if selection.candidates is not None:
-        return max(max(selection.candidates[kind], default=0) for kind in kinds)
-    places = [place for name in selection.counts if (place := block_place(name))]
-    return 1 + max((place.head for place in places if place.kind in kinds and place.head is not None), default=0)
+    Where it is not known how many there are, they are as many as lead to the last that was selected.
+    """
+    most = dict.fromkeys(HEAD_KINDS, 1)
+    for kind, counts in (selection.candidates or {}).items():
+        most[kind] = max(1, *counts)
+    for name in selection.counts if selection.candidates is None else ():
+        place = block_place(name)
+        if place is not None and place.head is not None:
+            most[place.kind] = max(most[place.kind], place.head + 1)
+    grouped = set(GROUPED_KINDS) if selection.is_grouped else set()
+    columns = {}
+    for kind in HEAD_KINDS:
+        alike = grouped if kind in grouped else set(HEAD_KINDS) - grouped
+        columns[kind] = max(most[other] for other in alike)
+    return columns
 
 
 def _draw_bar(figure: Figure, ax: Axes, norm: Normalize) -> None:
@@ -130,18 +141,13 @@ def _draw_bar(figure: Figure, ax: Axes, norm: Normalize) -> None:
 
 
 def _draw_panel(
-    ax: Axes,
-    counts: Mapping[str, int],
-    kinds: Sequence[str],
-    shape: tuple[int, int],
-    norm: Normalize,
-    text: float,
+    ax: Axes, counts: Mapping[str, int], kinds: Sequence[str], shape: tuple[int, int], norm: Normalize, text: float
 ) -> None:
     """Draw one kind's heads, or the kinds that have none side by side; `shape` is (layers, columns)."""
     layers, columns = shape
     ax.set(xlim=(0, columns), ylim=(layers, 0), facecolor=NEVER)
-    ax.vlines(range(columns + 1), 0, layers, color=GRID, linewidth=0.5, zorder=0.5)
-    ax.hlines(range(layers + 1), 0, columns, color=GRID, linewidth=0.5, zorder=0.5)
+    ax.vlines(range(columns + 1), 0, layers, color=CELL_EDGE, linewidth=0.5, zorder=0.5)
+    ax.hlines(range(layers + 1), 0, columns, color=CELL_EDGE, linewidth=0.5, zorder=0.5)
     for name, count in counts.items():
         place = block_place(name)
         if place is not None and place.kind in kinds:
@@ -168,11 +174,3 @@ def _ticks(count: int) -> tuple[list[float], list[str]]:
     """Return where the numbers of layers or heads stand, in the middle of their cells: all, or every few."""
     shown = list(range(0, count, 1 if count <= 6 else 2 if count <= 16 else 4 if count <= 48 else -(-count // 10)))
     return [index + 0.5 for index in shown], [str(index) for index in shown]
-
-
-def _fitting(title: str, width: float) -> str:
-    """Return the title on one line of this width in points; where it is longer, without its middle."""
-    letters = int(width / 6.4)
-    if len(title) > letters:
-        title = f"{title[: letters // 3]} … {title[-(letters * 2 // 3 - 3) :]}"
-    return without_mathtext(title)

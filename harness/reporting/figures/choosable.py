@@ -46,25 +46,30 @@ def choosable_figure(results: Results, table: pd.DataFrame, info: MetricInfo) ->
     differ in strength alone, by rising strength. `scales` has, for each metric, an axis for all models together
     and then for each one, both with and without collapsed points; None where there is nothing to draw.
     """
-    numbers = {name: [_plain(value) for value in table[name]] for name in info}
-    metrics = [info[name] for name, of_points in numbers.items() if any(value is not None for value in of_points)]
+    metrics: dict[str, Metric] = {}
+    numbers: dict[str, list[float | None]] = {}
+    for name, metric in info.items():
+        of_points = [_drawn_number(value) for value in table[name]]
+        if of_points.count(None) < len(of_points):
+            metrics[name], numbers[name] = metric, of_points
     if not metrics:
         return None
-    models = [str(model) for model in table["model"].unique()]
+    models = list(map(str, table["model"].unique()))
     specs = [trial.spec for trial in results.trials]
     x, y = _first_axes(metrics, numbers)
+    scales = []
+    for name, metric in metrics.items():
+        scales.append([_axis_scales(table, numbers[name], metric, model) for model in (None, *models)])
     return {
-        "metrics": [_metric(metric) for metric in metrics],
+        "metrics": [_metric_words(metric) for metric in metrics.values()],
         "x": x,
         "y": y,
         "models": models,
         "variants": _variants(table),
         "collapsed_colour": RED,
-        "points": _points(table, metrics, numbers, settings_in_words(specs)),
-        "lines": _lines(table, specs),
-        "scales": [
-            [_scales(table, numbers[metric.name], metric, model) for model in (None, *models)] for metric in metrics
-        ],
+        "points": _point_entries(table, metrics, numbers, settings_in_words(specs)),
+        "lines": _trajectory_lines(table, specs),
+        "scales": scales,
     }
 
 
@@ -80,14 +85,18 @@ def embedded(data: Mapping[str, Json]) -> Markup:
 
 def settings_in_words(specs: Sequence[TrialSpec]) -> dict[str, str]:
     """Return each trial's settings by its id: its method's, and what of the training is not the same for all."""
-    erasing = [spec for spec in specs if not spec.is_reference]
-    trainings = {spec.trial_id: spec.training.in_words() for spec in erasing}
-    names = dict.fromkeys(name for each in trainings.values() for name in each)
-    apart = [name for name in names if len({each.get(name) for each in trainings.values()}) > 1]
+    trainings = {spec.trial_id: spec.training.in_words() for spec in specs if not spec.is_reference}
+    names: dict[str, None] = {}
+    for training in trainings.values():
+        names |= dict.fromkeys(training)
+    differing = [name for name in names if len({training.get(name) for training in trainings.values()}) > 1]
     words = {}
-    for spec in erasing:
-        training = {f"training.{name}": trainings[spec.trial_id].get(name) for name in apart}
-        words[spec.trial_id] = ", ".join(f"{name}: {value}" for name, value in {**spec.settings, **training}.items())
+    for spec in specs:
+        if not spec.is_reference:
+            settings = dict(spec.settings)
+            for name in differing:
+                settings[f"training.{name}"] = trainings[spec.trial_id].get(name)
+            words[spec.trial_id] = ", ".join(f"{name}: {value}" for name, value in settings.items())
     return words
 
 
@@ -101,20 +110,21 @@ def outline(marker: str, size: float) -> str:
     style, scale = MarkerStyle(marker), size * _PIXELS_PER_POINT
     path = ""
     for corners, code in style.get_path().transformed(style.get_transform()).iter_segments():
-        pairs = zip(corners[::2], -corners[1::2], strict=True)
-        places = [f"{round(x * scale, 2) + 0.0:g} {round(y * scale, 2) + 0.0:g}" for x, y in pairs]
-        path += _COMMANDS[code] + ("" if code == Outline.CLOSEPOLY else " ".join(places))
+        path += _COMMANDS[code]
+        if code != Outline.CLOSEPOLY:
+            pairs = zip(corners[::2], -corners[1::2], strict=True)
+            path += " ".join(f"{round(x * scale, 2) + 0.0:g} {round(y * scale, 2) + 0.0:g}" for x, y in pairs)
     return path
 
 
-def _plain(value: float) -> float | None:
+def _drawn_number(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}") if abs(value) < _LARGEST else None
 
 
-def _first_axes(metrics: Sequence[Metric], numbers: Numbers) -> tuple[int, int]:
+def _first_axes(metrics: MetricInfo, numbers: Numbers) -> tuple[int, int]:
     """Return the axes of the static figure's first panel that has a point, or else of any that would have one."""
-    names = [metric.name for metric in metrics]
-    pairs = [(x.name, y.name) for x, y in panels({metric.name: metric for metric in metrics})]
+    names = list(metrics)
+    pairs = [(x.name, y.name) for x, y in panels(metrics)]
     pairs += [(x, y) for y in names for x in names if x != y]
     for x, y in pairs:
         if any(None not in point for point in zip(numbers[x], numbers[y], strict=True)):
@@ -122,7 +132,7 @@ def _first_axes(metrics: Sequence[Metric], numbers: Numbers) -> tuple[int, int]:
     return len(names) - 1, 0
 
 
-def _metric(metric: Metric) -> dict[str, Json]:
+def _metric_words(metric: Metric) -> dict[str, Json]:
     name, subscript = split_title(metric.title)
     unit = "" if metric.unit.lower() in metric.title.lower() else f"{metric.unit}, "
     words = {"title": name, "subscript": subscript, "arrow": arrow(metric)}
@@ -145,69 +155,70 @@ def _variants(table: pd.DataFrame) -> list[dict[str, Json]]:
     return variants
 
 
-def _points(
-    table: pd.DataFrame, metrics: Sequence[Metric], numbers: Numbers, settings: Mapping[str, str]
+def _point_entries(
+    table: pd.DataFrame, metrics: MetricInfo, numbers: Numbers, settings: Mapping[str, str]
 ) -> list[dict[str, Json]]:
     models, variants = list(table["model"].unique()), list(table["variant"].unique())
     has_seeds = seed_count(table) > 1
     points: list[dict[str, Json]] = []
     for index, (_, row) in enumerate(table.iterrows()):
-        intervals = [[_plain(row.get(end.format(metric.name), math.nan)) for end in (LOW, HIGH)] for metric in metrics]
+        of_point, intervals, texts = [], [], []
+        for name, metric in metrics.items():
+            low, high = row.get(LOW.format(name), math.nan), row.get(HIGH.format(name), math.nan)
+            text, ends = number(row[name], metric), [_drawn_number(low), _drawn_number(high)]
+            if not math.isnan(low) and not math.isnan(high):
+                text += f" ({number(low, metric)} to {number(high, metric)})"
+            of_point.append(numbers[name][index])
+            intervals.append(None if None in ends else ends)
+            texts.append(text)
         points.append(
             {
                 "id": row["point_id"],
                 "model": models.index(row["model"]),
                 "variant": variants.index(row["variant"]),
                 "is_collapsed": row["collapsed"] is True,
-                "words": [line for line in _words(row, settings, has_seeds) if line],
-                "numbers": [numbers[metric.name][index] for metric in metrics],
-                "intervals": [None if None in ends else ends for ends in intervals],
-                "texts": [_text(row, metric) for metric in metrics],
+                "words": _point_words(row, settings, has_seeds),
+                "numbers": of_point,
+                "intervals": intervals,
+                "texts": texts,
             }
         )
     return points
 
 
-def _words(row: pd.Series[Any], settings: Mapping[str, str], has_seeds: bool) -> list[str]:
-    """Return what is said of a point beside its label and numbers; '' where there is nothing to say."""
-    return [
-        strength_text(row["strength_name"], row["strength"]),
-        f"seed {row['seed']}" if has_seeds else "",
-        settings.get(row["trial_id"], ""),
-        f"collapsed: {verdict(row['collapse_class'], row['collapse_reason'])}" if row["collapsed"] is True else "",
-        f"stopped: {row['stop_reason']}" if row["stop_reason"] else "",
-    ]
+def _point_words(row: pd.Series[Any], settings: Mapping[str, str], has_seeds: bool) -> list[str]:
+    """Return what is said of a point beside its label and numbers."""
+    words = [strength_text(row["strength_name"], row["strength"])]
+    if has_seeds:
+        words.append(f"seed {row['seed']}")
+    words.append(settings.get(row["trial_id"], ""))
+    if row["collapsed"] is True:
+        words.append(f"collapsed: {verdict(row['collapse_class'], row['collapse_reason'])}")
+    if row["stop_reason"]:
+        words.append(f"stopped: {row['stop_reason']}")
+    return list(filter(None, words))
 
 
-def _text(row: pd.Series[Any], metric: Metric) -> str:
-    """Return a point's number as tables print it, with its interval where the table has one."""
-    low, high = (row.get(end.format(metric.name), math.nan) for end in (LOW, HIGH))
-    has_interval = not (math.isnan(low) or math.isnan(high))
-    return number(row[metric.name], metric) + (
-        f" ({number(low, metric)} to {number(high, metric)})" if has_interval else ""
-    )
-
-
-def _lines(table: pd.DataFrame, specs: Sequence[TrialSpec]) -> list[list[int]]:
+def _trajectory_lines(table: pd.DataFrame, specs: Sequence[TrialSpec]) -> list[list[int]]:
     """Return the rows of each trajectory by rising strength: of trials that differ in strength alone."""
-    trajectories = {
-        spec.trial_id: digest_of([spec.model.id, spec.variant, spec.seed, spec.setting_digest])
-        for spec in specs
-        if not spec.is_reference
-    }
+    trajectories = {}
+    for spec in specs:
+        if not spec.is_reference:
+            trajectories[spec.trial_id] = digest_of([spec.model.id, spec.variant, spec.seed, spec.setting_digest])
     numbered = table.reset_index(drop=True)
     keys = numbered["trial_id"].map(trajectories)
     rising = numbered.sort_values("strength", kind="stable")
-    return [[int(index) for index in rows.index] for _, rows in rising.groupby(keys, sort=False) if len(rows) > 1]
+    return [rows.index.tolist() for _, rows in rising.groupby(keys, sort=False) if len(rows) > 1]
 
 
-def _scales(
+def _axis_scales(
     table: pd.DataFrame, values: Sequence[float | None], metric: Metric, model: str | None
 ) -> list[dict[str, Json] | None]:
     """Return an axis for what a model's points have of a metric: with those that collapsed, and without."""
-    rows = zip(values, table["model"], table["collapsed"], strict=True)
-    shown = [(value, collapsed is True) for value, of, collapsed in rows if value is not None and model in (None, of)]
-    scales: list[dict[str, Json] | None] = []
-    for drawn in (shown, [pair for pair in shown if not pair[1]]):
-        scales.append(asdict(axis_scale([value for value, _ in drawn], metric)) if drawn else None)
-    return scales
+    shown, healthy = [], []
+    for value, of, collapsed in zip(values, table["model"], table["collapsed"], strict=True):
+        if value is not None and model in (None, of):
+            shown.append(value)
+            if collapsed is not True:
+                healthy.append(value)
+    return [asdict(axis_scale(drawn, metric)) if drawn else None for drawn in (shown, healthy)]

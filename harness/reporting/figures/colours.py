@@ -29,9 +29,11 @@ def contrast(colour: str, ground: str) -> float:
 
 
 def _luminance(colour: str) -> float:
-    shares = [channel / 255 for channel in _channels(colour)]
-    red, green, blue = (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    luminance = 0.0
+    for channel, weight in zip(_channels(colour), (0.2126, 0.7152, 0.0722), strict=True):
+        share = channel / 255
+        luminance += weight * (share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4)
+    return luminance
 
 
 def text_colour(colour: str, ground: str = WHITE) -> str:
@@ -42,8 +44,11 @@ def text_colour(colour: str, ground: str = WHITE) -> str:
         ('#0072b2', '#9c6c00', '#127cb7')
     """
     end = max((BLACK, WHITE), key=lambda extreme: contrast(extreme, ground))
-    mixtures = (mixed(colour, end, step / _STEPS) for step in range(_STEPS + 1))
-    return next(mixture for mixture in mixtures if contrast(mixture, ground) >= LEGIBLE)
+    for step in range(_STEPS + 1):
+        mixture = mixed(colour, end, step / _STEPS)
+        if contrast(mixture, ground) >= LEGIBLE:
+            break
+    return mixture
 
 
 def mixed(colour: str, other: str, share: float) -> str:
@@ -76,12 +81,13 @@ def with_dark_colours(svg: bytes) -> bytes:
     What has no colour of its own is black, and gets the dark page's ink.
     """
     text = svg.decode()
-    used = sorted(set(_DRAWN.findall(text)))
-    rules = [f'[style*="{part}: {colour}"]{{{part}:{dark_colour(colour)}!important}}' for part, colour in used]
-    style = f"<style>@media screen and (prefers-color-scheme:dark){{svg{{fill:{DARK_INK}}}{''.join(rules)}}}</style>"
+    rules = f"svg{{fill:{DARK_INK}}}"
+    for part, colour in sorted(set(_DRAWN.findall(text))):
+        rules += f'[style*="{part}: {colour}"]{{{part}:{dark_colour(colour)}!important}}'
+    style = f"<style>@media screen and (prefers-color-scheme:dark){{{rules}}}</style>"
     return re.sub(r"<svg\b[^>]*[^/]>", lambda opening: opening[0] + style, text, count=1).encode()
 
 
 def _channels(colour: str) -> tuple[int, int, int]:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    red, green, blue = bytes.fromhex(colour.removeprefix("#"))
     return red, green, blue

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from harness.errors import DataError
+from harness.reporting.template import text_file
 
 Values = NDArray[np.float64]
 
@@ -184,23 +185,8 @@ def statements(vocabulary: int) -> list[str]:
     half, nearly_one = negative_entropy_gradient_l1(at, vocabulary)
     highest = loss_curves(vocabulary)["negative_entropy_gradient_l1"].max()
     times = nearly_one / nll_gradient_l1(at)[1]
-    return [
-        "In p, as the paper compares them: −1/p (NLL, and each term of label smoothing) outgrows log p + 1 (EM) as p "
-        "falls to 0.",
-        "In the logits h, which are what is trained, ∂p_k/∂h_j = p_k (1[k=j] − p_j) cancels the 1/p. L1 norms, with "
-        f"the other tokens sharing 1 − p evenly, V = {vocabulary:,} and γ = 1:",
-        "NLL and gradient ascent: 2 (1 − p), never above 2, and 0 at p = 1. Largest where the label is gone already: "
-        "ascent has no minimum to stop at.",
-        f"EM: 2 p (1 − p) |log(p (V − 1) / (1 − p))|, {half:.3g} at p = 0.5, at most {highest:.3g}, "
-        f"{nearly_one:.2g} at p = 0.999. Zero at one-hot predictions, and at its minimum, p = 1/V.",
-        f"Label smoothing as printed, a sum over V terms: 2 |V p − 1|, up to {2 * (vocabulary - 1):,}. As a mean over "
-        "V it stays below 2. Its minimum is EM's.",
-        f"Which is larger: EM's exceeds NLL's wherever p > {from_p:.2g} ({times:.3g} times at p = 0.999), and is "
-        "the smaller below. Label smoothing's as printed exceeds EM's at every p but 1/V.",
-        "So EM's gradient is the smaller one against label smoothing as printed, which sums V terms. Against gradient "
-        f"ascent it is the larger one wherever p > {from_p:.2g}, at memorised tokens (p near 1) too. What EM has, and "
-        "ascent has not, is a minimum.",
-    ]
+    numbers = {"half": half, "nearly_one": nearly_one, "highest": highest, "from_p": from_p, "times": times}
+    return text_file("losses.txt.j2", vocabulary=vocabulary, **numbers).splitlines()
 
 
 def _others(p: Values, vocabulary: int) -> Values:

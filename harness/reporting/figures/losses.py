@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.analysis.tradeoff.curves import STYLES
-from harness.reporting.figures.style import FAINT, INK, SOFT
+from harness.reporting.figures.style import DOTTED, FAINT, INK, SOFT, dress, panel_title
 
 _EM, _LS, _NLL = ((colour, "-") for colour, _ in STYLES[:3])
 _LS_MEAN = (_LS[0], "--")
@@ -59,7 +60,10 @@ def loss_figure(curves: pd.DataFrame, vocabulary: int, statements: Sequence[str]
     axes = list(figure.subplots(2, 2, gridspec_kw=_MARGINS).flat)
     drawn = curves.assign(log_p=-curves["nll"])
     for ax, lines, title in zip(axes, _PANEL_LINES, _PANEL_TITLES, strict=True):
-        _draw_panel(ax, drawn, lines, title)
+        for column, label, (colour, dashes) in lines:
+            ax.plot(drawn["p"], drawn[column], color=colour, linestyle=dashes, linewidth=1.8, label=label)
+        panel_title(ax, title)
+        dress(ax)
     for ax, corner in zip(axes, ("upper right", "lower right", "center right", "upper left"), strict=True):
         ax.legend(loc=corner, frameon=False, fontsize=8.5, labelcolor=INK)
     for ax, limits in zip(axes[:2], ((-0.7, 6.0), (-30.0, 3.0)), strict=True):
@@ -70,20 +74,12 @@ def loss_figure(curves: pd.DataFrame, vocabulary: int, statements: Sequence[str]
         _use_log_odds(ax, drawn["p"], vocabulary)
     axes[3].set_yscale("log")
     axes[3].set_ylim(1e-4, 1e5 * vocabulary)
-    unbroken = (re.sub(" ([=>]) ", "\u00a0\\1\u00a0", statement) for statement in statements)
-    paragraphs = [textwrap.fill(statement, _TEXT_WIDTH) for statement in unbroken]
+    paragraphs = []
+    for statement in statements:
+        unbroken = re.sub(" ([=>]) ", "\u00a0\\1\u00a0", statement)
+        paragraphs.append(textwrap.fill(unbroken, _TEXT_WIDTH))
     figure.text(0.03, 0.25, "\n".join(paragraphs), va="top", fontsize=9, color=INK, linespacing=1.5)
     return figure
-
-
-def _draw_panel(ax: Axes, curves: pd.DataFrame, lines: Sequence[tuple[str, str, tuple[str, str]]], title: str) -> None:
-    for column, label, (colour, dashes) in lines:
-        ax.plot(curves["p"], curves[column], color=colour, linestyle=dashes, linewidth=1.8, label=label)
-    ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
-    ax.grid(color="#eeeeee", linewidth=0.8)
-    ax.tick_params(which="both", labelsize=8.5, color=FAINT, labelcolor=INK)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(FAINT)
 
 
 def _use_log_odds(ax: Axes, p: pd.Series[float], vocabulary: int) -> None:
@@ -93,14 +89,6 @@ def _use_log_odds(ax: Axes, p: pd.Series[float], vocabulary: int) -> None:
     ax.set_xticks([*small, 0.5, *(1 - each for each in small)], minor=False)
     ax.minorticks_off()
     ax.set_xlabel("p of the label token, the others share the rest evenly (log-odds scale)", fontsize=10, color=INK)
-    ax.axvline(1 / vocabulary, color=FAINT, linewidth=0.9, linestyle=(0, (1, 2)))
-    ax.annotate(
-        "p = 1/V",
-        (1 / vocabulary, 0),
-        (-4, 5),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8,
-        color=SOFT,
-    )
+    ax.axvline(1 / vocabulary, color=FAINT, linewidth=0.9, linestyle=DOTTED)
+    at: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "ha": "right"}
+    ax.annotate("p = 1/V", (1 / vocabulary, 0), (-4, 5), fontsize=8, color=SOFT, **at)

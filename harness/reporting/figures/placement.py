@@ -30,10 +30,15 @@ def label_centres(
     chosen_centres: list[Pair | None] = []
     for (x, y), (width, height) in zip(anchors, sizes, strict=True):
         reach = (width / 2 + radius, height / 2 + radius)
-        centres = [(x + right * reach[0], y + up * reach[1]) for right, up in _SIDES]
-        free = [centre for centre in centres if not _hits(_box(centre, (width, height)), taken)]
-        clear = [centre for centre in free if not _hits(_box(centre, (width, height)), crossed)]
-        chosen = next(iter(clear or free), None)
+        chosen = None
+        for right, up in _SIDES:
+            centre = x + right * reach[0], y + up * reach[1]
+            box = _box(centre, (width, height))
+            if not _hits(box, taken):
+                chosen = chosen or centre
+                if not _hits(box, crossed):
+                    chosen = centre
+                    break
         if chosen is not None:
             taken.append(_box(chosen, (width, height)))
         chosen_centres.append(chosen)
@@ -50,7 +55,8 @@ def along(points: Sequence[Pair], step: float) -> list[Pair]:
     path = []
     for (x, y), (to_x, to_y) in pairwise(points):
         parts = max(1, math.ceil(math.hypot(to_x - x, to_y - y) / step))
-        path += [(x + (to_x - x) * part / parts, y + (to_y - y) * part / parts) for part in range(parts + 1)]
+        for part in range(parts + 1):
+            path.append((x + (to_x - x) * part / parts, y + (to_y - y) * part / parts))
     return path
 
 

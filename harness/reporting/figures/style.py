@@ -1,14 +1,17 @@
-"""What all figures have in common: colours, markers, axis titles, and how they become files."""
+"""What all figures have in common: colours, markers, panels, legends, and how they become files."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Literal
 
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from harness.analysis.cells import split_title
@@ -19,9 +22,13 @@ Styles = dict[str, tuple[str, str]]
 """Variant to its colour and marker."""
 
 INK, SOFT, FAINT, RED = "#222222", "#5c6470", "#8a8a8a", "#d62728"
-"""Of texts, of lesser ones, of lines that no text has, and of a collapse."""
+"""Colours of texts, of lesser texts, of lines beside no text, and of a collapse."""
+GRID = "#eeeeee"
 REFERENCE_STYLES = {ORIGINAL: ("*", 15.0, "#111111"), RETRAINED: ("D", 8.0, "#6b6b6b")}
 HOLLOW: dict[str, Any] = {"color": "white", "markeredgecolor": RED, "markeredgewidth": 1.6}
+
+
+DOTTED = (0, (1, 2))
 
 
 def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
@@ -51,3 +58,56 @@ def axis_title(metric: Metric) -> str:
     name, subscript = split_title(metric.title)
     name = without_mathtext(name)
     return (f"{name}$_{{{subscript}}}$" if subscript else name) + (" (log scale)" if math.isinf(metric.high) else "")
+
+
+def dress(ax: Axes) -> None:
+    """Give a panel the grid, the ticks and the frame that all planes have."""
+    ax.grid(color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.tick_params(which="both", labelsize=8.5, color=FAINT, labelcolor=INK)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
+
+
+def panel_title(ax: Axes, title: str, fontsize: float = 10) -> None:
+    """Write what a panel shows above it."""
+    ax.set_title(without_mathtext(title), loc="left", fontsize=fontsize, fontweight="bold", color=INK)
+
+
+def point_style(colour: str, *, is_collapsed: bool) -> dict[str, Any]:
+    """Return how a point of this colour is drawn."""
+    return HOLLOW if is_collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
+
+
+def reference_handle(method: str, label: str) -> Line2D:
+    """Return a legend's entry for a reference model."""
+    marker, size, colour = REFERENCE_STYLES[method]
+    label = without_mathtext(label)
+    return Line2D([], [], marker=marker, markersize=size * 0.75, linestyle="", color=colour, label=label)
+
+
+def variant_handle(label: str, colour: str, marker: str) -> Line2D:
+    """Return a legend's entry for a variant's curve."""
+    return Line2D([], [], color=colour, marker=marker, markersize=6, linewidth=1.5, label=without_mathtext(label))
+
+
+def collapsed_handle() -> Line2D:
+    """Return a legend's entry for collapsed points."""
+    return Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **HOLLOW)
+
+
+def legend_below(
+    figure: Figure, handles: Sequence[Artist], note: str, columns: int, fontsize: float = 9, **options: Any
+) -> None:
+    """Put a legend below a figure's panels, under a note on what its lines mean."""
+    figure.legend(
+        handles=handles,
+        title=note,
+        title_fontsize=8,
+        loc="outside lower center",
+        ncols=max(1, min(len(handles), columns)),
+        frameon=False,
+        labelcolor=INK,
+        fontsize=fontsize,
+        **options,
+    )

@@ -17,19 +17,9 @@ from harness.analysis.metrics import MetricInfo
 from harness.analysis.seeds import seed_count
 from harness.analysis.tradeoff.curves import Curve, CurvePoint, better_corner, curves, panels, styles
 from harness.contracts import Metric
+from harness.reporting.figures import style
 from harness.reporting.figures.colours import text_colour
 from harness.reporting.figures.placement import along, label_centres
-from harness.reporting.figures.style import (
-    FAINT,
-    HOLLOW,
-    INK,
-    REFERENCE_STYLES,
-    SOFT,
-    Styles,
-    axis_title,
-    use_log_scale,
-    without_mathtext,
-)
 from harness.specs import UNSEEN_ROWS
 
 _LABEL_POINTS = 6.5
@@ -56,8 +46,13 @@ def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
     for ax, (x, y), of_plane in zip(axes, planes * len(models), drawn, strict=True):
         _draw_plane(ax, of_plane, x, y, of_variant)
     for ax, model in zip(axes[:: len(planes)], models, strict=True):
-        ax.set_title(without_mathtext(model), loc="left", fontsize=10, fontweight="bold", color=INK)
-    _curve_legend(figure, list(chain.from_iterable(drawn)), of_variant, columns, _note(table))
+        style.panel_title(ax, model)
+    references = " and ".join(name for name in style.REFERENCE_STYLES if name in set(table["method"]))
+    note = "Beside a point: its strength."
+    note += f" Dotted: the {references} model." if references else ""
+    note += " Bars: 95 % interval over the seeds." if seed_count(table) > 1 else ""
+    handles = _legend_handles(list(chain.from_iterable(drawn)), of_variant)
+    style.legend_below(figure, handles, note, 3 * columns - 1, handlelength=1.8, columnspacing=1.4)
     figure.draw_without_rendering()  # Lays the panels out, so that labels know where points will be.
     for ax, of_plane in zip(axes, drawn, strict=True):
         _label_points(ax, of_plane, of_variant)
@@ -72,113 +67,79 @@ def draw_tradeoff(ax: Axes, table: pd.DataFrame, info: MetricInfo, model: str, x
     of_variant = styles(table)
     drawn = [curve for curve in curves(table, model, x, y) if curve.method not in UNSEEN_ROWS]
     _draw_plane(ax, drawn, info[x], info[y], of_variant)
-    ax.legend(handles=_legend_handles(drawn, of_variant), frameon=False, fontsize=8, labelcolor=INK)
+    ax.legend(handles=_legend_handles(drawn, of_variant), frameon=False, fontsize=8, labelcolor=style.INK)
     ax.figure.draw_without_rendering()  # type: ignore[union-attr]  # Labels need to know where points will be.
     _label_points(ax, drawn, of_variant)
 
 
-def _note(table: pd.DataFrame) -> str:
-    references = " and ".join(name for name in REFERENCE_STYLES if name in set(table["method"]))
-    guides = f" Dotted: the {references} model." if references else ""
-    bars = " Bars: 95 % interval over the seeds." if seed_count(table) > 1 else ""
-    return f"Beside a point: its strength.{guides}{bars}"
-
-
-def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: Styles) -> None:
-    ax.set_xlabel(axis_title(x), fontsize=10, color=INK)
-    ax.set_ylabel(axis_title(y), fontsize=10, color=INK)
-    ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5, color=SOFT)
-    ax.grid(color="#eeeeee", linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.tick_params(which="both", labelsize=8.5, color=FAINT, labelcolor=INK)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(FAINT)
+def _draw_plane(ax: Axes, of_plane: Sequence[Curve], x: Metric, y: Metric, styles: style.Styles) -> None:
+    ax.set_xlabel(style.axis_title(x), fontsize=10, color=style.INK)
+    ax.set_ylabel(style.axis_title(y), fontsize=10, color=style.INK)
+    ax.set_title(f"better {better_corner(x, y)}", loc="right", fontsize=8.5, color=style.SOFT)
+    style.dress(ax)
     ax.margins(0.08)
     if math.isinf(x.high):
-        use_log_scale(ax)
+        style.use_log_scale(ax)
     for curve in sorted(of_plane, key=lambda curve: curve.is_reference):
-        if curve.is_reference:
-            _draw_reference(ax, curve)
-        else:
+        if not curve.is_reference:
             _draw_curve(ax, curve, *styles[curve.variant])
-
-
-def _draw_reference(ax: Axes, curve: Curve) -> None:
-    marker, size, colour = REFERENCE_STYLES[curve.method]
-    (point,) = curve.points
-    style: dict[str, Any] = {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.9}
-    ax.plot(point.x, point.y, marker, markersize=size, zorder=6, **style)
-    for guide, at in ((ax.axvline, point.x), (ax.axhline, point.y)):
-        guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
+            continue
+        marker, size, colour = style.REFERENCE_STYLES[curve.method]
+        (point,) = curve.points
+        look: dict[str, Any] = {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.9}
+        ax.plot(point.x, point.y, marker, markersize=size, zorder=6, **look)
+        for guide, at in ((ax.axvline, point.x), (ax.axhline, point.y)):
+            guide(at, color=colour, alpha=0.35, linewidth=0.8, linestyle=style.DOTTED, zorder=1)
 
 
 def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
+    """Draw a curve and its 95 % intervals, which do not stretch the axes: two seeds give very wide ones."""
     xs, ys = [point.x for point in curve.points], [point.y for point in curve.points]
-    style: dict[str, Any] = {"linestyle": "-" if curve.is_trajectory else ""}
-    ax.plot(xs, ys, color=colour, linewidth=1.5, alpha=0.75, zorder=3, **style)
+    dashes = "-" if curve.is_trajectory else ""
+    ax.plot(xs, ys, color=colour, linewidth=1.5, alpha=0.75, zorder=3, linestyle=dashes)
     for point in curve.points:
-        _draw_intervals(ax, point, colour)
-        style = HOLLOW if point.collapsed else {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.7}
-        ax.plot(point.x, point.y, marker, markersize=6.5, zorder=4, **style)
+        for right, up in ((point.x_half, 0.0), (0.0, point.y_half)):
+            if math.isfinite(right + up):
+                across, along_y = (point.x - right, point.x + right), (point.y - up, point.y + up)
+                ax.add_artist(Line2D(across, along_y, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
+        look = style.point_style(colour, is_collapsed=point.collapsed)
+        ax.plot(point.x, point.y, marker, markersize=6.5, zorder=4, **look)
 
 
-def _draw_intervals(ax: Axes, point: CurvePoint, colour: str) -> None:
-    """Draw the 95 % intervals without letting them stretch the axes: two seeds give very wide ones."""
-    for right, up in ((point.x_half, 0.0), (0.0, point.y_half)):
-        if math.isfinite(right + up):
-            xs, ys = (point.x - right, point.x + right), (point.y - up, point.y + up)
-            ax.add_artist(Line2D(xs, ys, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
-
-
-def _legend_handles(drawn: Sequence[Curve], styles: Styles) -> list[Line2D]:
+def _legend_handles(drawn: Sequence[Curve], styles: style.Styles) -> list[Line2D]:
     """Return an entry for each variant, reference models first."""
-    handles = []
-    for curve in sorted({curve.variant: curve for curve in drawn}.values(), key=lambda curve: not curve.is_reference):
+    references, variants = [], []
+    for curve in {curve.variant: curve for curve in drawn}.values():
         if curve.is_reference:
-            marker, size, colour = REFERENCE_STYLES[curve.method]
-            style: dict[str, Any] = {"marker": marker, "markersize": size * 0.75, "linestyle": ""}
+            references.append(style.reference_handle(curve.method, curve.label))
         else:
-            colour, marker = styles[curve.variant]
-            style = {"marker": marker, "markersize": 6, "linewidth": 1.5}
-        handles.append(Line2D([], [], color=colour, label=without_mathtext(curve.label), **style))
-    if any(point.collapsed for curve in drawn for point in curve.points):
-        handles.append(Line2D([], [], marker="o", linestyle="", markersize=6, label="collapsed", **HOLLOW))
-    return handles
+            variants.append(style.variant_handle(curve.label, *styles[curve.variant]))
+    has_collapsed = any(point.collapsed for curve in drawn for point in curve.points)
+    return [*references, *variants, style.collapsed_handle()] if has_collapsed else [*references, *variants]
 
 
-def _curve_legend(figure: Figure, drawn: Sequence[Curve], styles: Styles, columns: int, note: str) -> None:
-    handles = _legend_handles(drawn, styles)
-    figure.legend(
-        handles=handles,
-        title=note,
-        title_fontsize=8,
-        loc="outside lower center",
-        ncols=min(len(handles), 3 * columns - 1),
-        frameon=False,
-        fontsize=9,
-        labelcolor=INK,
-        handlelength=1.8,
-        columnspacing=1.4,
-    )
-
-
-def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: Styles) -> None:
+def _label_points(ax: Axes, of_plane: Sequence[Curve], styles: style.Styles) -> None:
     """Write each point's strength beside it where there is room; the ends of a curve come first.
 
     The only point of a variant gets the variant's name instead.
     """
     pixels = ax.figure.dpi / 72
-    at = {point: tuple(ax.transData.transform((point.x, point.y))) for curve in of_plane for point in curve.points}
-    lines = [along([at[point] for point in curve.points], step=2 * pixels) for curve in of_plane]
-    labelled = [(curve, point) for curve in of_plane for point in curve.points if not curve.is_reference]
+    at: dict[CurvePoint, tuple[float, float]] = {}
+    lines, labelled = [], []
+    for curve in of_plane:
+        for point in curve.points:
+            at[point] = tuple(ax.transData.transform((point.x, point.y)))
+            if not curve.is_reference:
+                labelled.append((curve, point))
+        lines += along([at[point] for point in curve.points], step=2 * pixels)
     labelled.sort(key=lambda pair: pair[1] not in (pair[0].points[0], pair[0].points[-1]))
-    texts = [
-        f"{point.strength:.3g}" if len(curve.points) > 1 else without_mathtext(curve.label[:14])
-        for curve, point in labelled
-    ]
-    sizes = [(0.66 * _LABEL_POINTS * len(text) * pixels, _LABEL_POINTS * pixels) for text in texts]
-    anchors = [at[point] for _, point in labelled]
-    centres = label_centres(anchors, sizes, list(at.values()), 3.5 * pixels, list(chain.from_iterable(lines)))
+    texts, sizes, anchors = [], [], []
+    for curve, point in labelled:
+        text = f"{point.strength:.3g}" if len(curve.points) > 1 else style.without_mathtext(curve.label[:14])
+        texts.append(text)
+        sizes.append((0.66 * _LABEL_POINTS * len(text) * pixels, _LABEL_POINTS * pixels))
+        anchors.append(at[point])
+    centres = label_centres(anchors, sizes, list(at.values()), 3.5 * pixels, lines)
     for (curve, _), text, centre in zip(labelled, texts, centres, strict=True):
         if centre is not None:
             x, y = ax.transData.inverted().transform(centre)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,11 +37,8 @@ SHOWN = 20
 class SelectedBlocks(Section):
     """How often each block was selected, by kind and by layer, beside what chance and the paper have."""
 
-    template = "blocks.html.j2"
     stems = ("selected_blocks",)
-    figure_kinds = ("png",)
-    figure_folder = "figures"
-    has_dark_figures = False
+    has_many_figures = True
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
@@ -53,10 +50,15 @@ class SelectedBlocks(Section):
         selections, _ = self.analysis.blocks
         return {"selected_blocks.csv": csv_text(selection_frame(selections))} if selections else {}
 
-    def context(self) -> dict[str, Any] | None:
-        """Return the tables, and the blocks of every round."""
+    def context(self) -> dict[str, Any]:
+        """Return the tables, and the blocks of every round: by trial, for each strength."""
+        rounds: dict[str, list[tuple[PointResults, Any]]] = {}
+        for point in self.analysis.shown.measured:
+            chosen = point.made.notes.get("selected_blocks") if point.made else None
+            if isinstance(chosen, list | tuple) and point.strength is not None:
+                rounds.setdefault(point.spec.trial_id, []).append((point, chosen))
         section = block_section(*self.analysis.blocks, published_selection())
-        return {"blocks": section, "rounds": _rounds(self.analysis.shown.measured)} if section else None
+        return {"blocks": section, "rounds": rounds, "strength_text": strength_text}
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ class FrequencyRow:
 
     block: str
     ours: str
-    published: str
-    difference: str
+    published: str = ""
+    difference: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,7 @@ class BlockSection:
 
 
 def block_section(
-    selections: Sequence[BlockSelection],
-    unreadable: Sequence[str],
-    published: PublishedSelection | None,
+    selections: Sequence[BlockSelection], unreadable: Sequence[str], published: PublishedSelection | None
 ) -> BlockSection | None:
     """Return the report's section on selected blocks; None where no method noted any.
 
@@ -132,67 +132,55 @@ def block_section(
     """
     if not selections and not unreadable:
         return None
-    beside = [published.selection] if published and any(not differs(ours, published) for ours in selections) else []
-    shown = [*_by_variant(selections), *beside]
+    variants = [selection.variant for selection in selections]
+    shown = sorted(selections, key=lambda selection: variants.index(selection.variant))
+    if published and any(not differs(ours, published) for ours in selections):
+        shown.append(published.selection)
     kind_names = kinds_among([kind for one in shown for kind in one.kinds])
+    frequencies, layers = [], []
+    for ours, figure in zip(selections, figure_names(selections), strict=True):
+        frequencies.append(_frequencies(ours, figure, published))
+    for one in shown:
+        layers.append(_share_row(one, layer_shares(one)))
     return BlockSection(
-        frequencies=tuple(
-            _frequencies(ours, figure, published)
-            for ours, figure in zip(selections, figure_names(selections), strict=True)
-        ),
+        frequencies=tuple(frequencies),
         kind_names=kind_names,
         kinds=tuple(_kind_rows(shown, kind_names)),
-        layers=tuple(_share_row(one, layer_shares(one)) for one in shown),
+        layers=tuple(layers),
         most_layers=max(map(layer_count, shown), default=0),
-        sentences=(
-            *_without_candidates(selections),
-            *_unplaced(selections),
-            *unreadable,
-            *_not_beside(selections, published),
-        ),
+        sentences=(*_what_is_not_known(selections), *unreadable, *_not_beside(selections, published)),
     )
-
-
-def _by_variant(selections: Sequence[BlockSelection]) -> list[BlockSelection]:
-    """Return the selections with the models of one variant side by side."""
-    variants = list(dict.fromkeys(selection.variant for selection in selections))
-    return sorted(selections, key=lambda selection: variants.index(selection.variant))
 
 
 def _frequencies(ours: BlockSelection, figure: str, published: PublishedSelection | None) -> FrequencyTable:
     theirs = published.selection.counts if published and not differs(ours, published) else None
-    names = list(dict.fromkeys([*list(ours.counts)[:SHOWN], *(theirs or ())]))
+    names = dict.fromkeys([*list(ours.counts)[:SHOWN], *(theirs or ())])
+    rows = []
+    for name in names:
+        count = ours.counts.get(name, 0)
+        if theirs is None:
+            rows.append(FrequencyRow(name, str(count)))
+        else:
+            difference = f"{count / len(ours.specs) - theirs.get(name, 0):+.3g}".replace("-", "−")
+            rows.append(FrequencyRow(name, str(count), str(theirs.get(name, 0)), difference))
     left_out = [count for name, count in ours.counts.items() if name not in names]
     more = f"{len(left_out)} other blocks, selected {sum(left_out)} times together, are in selected_blocks.csv."
+    sizes = " or ".join(map(str, ours.sizes))
+    trials = f" of {len(ours.specs)} trials, summed" if len(ours.specs) > 1 else ""
+    blocks = "block" if ours.sizes == (1,) else "blocks"
+    counted = f"{rounds_text(ours.rounds)}{trials}, {sizes} {blocks} a round: {ours.total} selections."
+    if ours.rounds < ours.walked:
+        counted += f" {ours.walked} rounds were walked: the journal is an older one, and has those of measured points "
+        counted += "alone."
     return FrequencyTable(
         title=f"{ours.label} on {ours.model}",
-        counted=_counted(ours),
-        rows=tuple(_frequency_row(name, ours, theirs) for name in names),
+        counted=counted,
+        rows=tuple(rows),
         has_published=theirs is not None,
         more=more if left_out else "",
         figure=figure,
         description=described(ours),
     )
-
-
-def _frequency_row(name: str, ours: BlockSelection, theirs: Mapping[str, int] | None) -> FrequencyRow:
-    count = ours.counts.get(name, 0)
-    if theirs is None:
-        return FrequencyRow(name, str(count), "", "")
-    change = count / len(ours.specs) - theirs.get(name, 0)
-    return FrequencyRow(name, str(count), str(theirs.get(name, 0)), f"{change:+.3g}".replace("-", "−"))
-
-
-def _counted(ours: BlockSelection) -> str:
-    sizes = " or ".join(map(str, ours.sizes))
-    trials = f" of {len(ours.specs)} trials, summed" if len(ours.specs) > 1 else ""
-    blocks = "block" if ours.sizes == (1,) else "blocks"
-    text = f"{rounds_text(ours.rounds)}{trials}, {sizes} {blocks} a round: {ours.total} selections."
-    if ours.rounds < ours.walked:
-        text += (
-            f" {ours.walked} rounds were walked: the journal is an older one, and has those of measured points alone."
-        )
-    return text
 
 
 def _kind_rows(shown: Sequence[BlockSelection], kinds: Sequence[str]) -> list[ShareRow]:
@@ -202,18 +190,18 @@ def _kind_rows(shown: Sequence[BlockSelection], kinds: Sequence[str]) -> list[Sh
     for one in shown:
         groups.setdefault((one.variant, bool(one.specs)), []).append(one)
     for models in groups.values():
-        shares = [(*kind_shares(one, kinds), first_third(one)) for one in models]
-        rows += [_share_row(one, row, third_of(layer_count(one))) for one, row in zip(models, shares, strict=True)]
+        shares = []
+        for one in models:
+            shares.append((*kind_shares(one, kinds), first_third(one)))
+            rows.append(_share_row(one, shares[-1], third_of(layer_count(one))))
         if len(models) > 1:
+            cells = []
+            for column in zip(*shares, strict=True):
+                known = [share for share in column if share is not None]
+                cells.append(_share_cell(pooled(known) if len(known) == len(column) else None))
             rounds, total = sum(one.rounds for one in models), sum(one.total for one in models)
-            cells = [_share_cell(_over_all(column)) for column in zip(*shares, strict=True)]
             rows.append(ShareRow(models[0].label, "all models", rounds, total, tuple(cells)))
     return rows
-
-
-def _over_all(shares: Sequence[Share | None]) -> Share | None:
-    known = [share for share in shares if share is not None]
-    return pooled(known) if len(known) == len(shares) else None
 
 
 def _share_row(one: BlockSelection, shares: Sequence[Share | None], third: int = 0) -> ShareRow:
@@ -241,24 +229,23 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %" if 0 < fraction < 0.0995 else f"{100 * fraction:.0f} %"
 
 
-def _without_candidates(selections: Sequence[BlockSelection]) -> list[str]:
+def _what_is_not_known(selections: Sequence[BlockSelection]) -> list[str]:
+    """Return a sentence on all that lack candidates, and one for each variant that selects what is no block."""
+    sentences = []
     names = [f"{one.label} on {one.model}" for one in selections if one.candidates is None]
-    if not names:
-        return []
-    return [
-        f"The records of {', '.join(names)} do not say among how many blocks it chose: what chance would give, and how "
-        "many layers there are, is not known."
-    ]
-
-
-def _unplaced(selections: Sequence[BlockSelection]) -> list[str]:
-    """Return a sentence for each variant that selects what is not one of these blocks."""
-    return [
-        f"{one.label} on {one.model} selected {', '.join(one.unplaced[:5])}{' and others' * (len(one.unplaced) > 5)}: "
-        f"no names of blocks (L2.W_v.H11, L2.C_proj), so they count in no share of kinds or layers."
-        for one in selections
-        if one.unplaced
-    ]
+    if names:
+        sentences.append(
+            f"The records of {', '.join(names)} do not say among how many blocks it chose: what chance would give, and "
+            "how many layers there are, is not known."
+        )
+    for one in selections:
+        if one.unplaced:
+            others = " and others" if len(one.unplaced) > 5 else ""
+            sentences.append(
+                f"{one.label} on {one.model} selected {', '.join(one.unplaced[:5])}{others}: no names of blocks "
+                "(L2.W_v.H11, L2.C_proj), so they count in no share of kinds or layers."
+            )
+    return sentences
 
 
 def _not_beside(selections: Sequence[BlockSelection], published: PublishedSelection | None) -> list[str]:
@@ -266,30 +253,11 @@ def _not_beside(selections: Sequence[BlockSelection], published: PublishedSelect
     if published is None:
         return []
     theirs = published.selection
-    reasons = list(dict.fromkeys(reason for ours in selections if (reason := differs(ours, published))))
+    reasons = dict.fromkeys(differs(ours, published) for ours in selections)
+    reasons.pop("", None)
     if not reasons:
         return []
     return [
         f"The published frequencies ({published.source}) are {theirs.model}'s over {rounds_text(theirs.rounds)} of "
         f"{theirs.sizes[0]} blocks, and stand beside no other: {'; '.join(reasons)}."
     ]
-
-
-def _rounds(points: Sequence[PointResults]) -> list[dict[str, Any]]:
-    """Return, for each trial that chose blocks, those of every strength."""
-    trials: dict[str, dict[str, Any]] = {}
-    for point in points:
-        chosen = point.made.notes.get("selected_blocks") if point.made else None
-        if isinstance(chosen, list | tuple) and point.strength is not None:
-            trial = trials.setdefault(point.spec.trial_id, {"spec": point.spec, "rows": []})
-            strength = strength_text(point.spec.strength_name, float(point.strength))
-            trial["rows"].append((strength, [_block(block) for block in chosen]))
-    return list(trials.values())
-
-
-def _block(chosen: Any) -> tuple[str, str]:
-    """Return a block's name and its score."""
-    if not isinstance(chosen, Mapping):
-        return str(chosen), ""
-    score = chosen.get("m")
-    return str(chosen.get("block", "")), f"M = {score:.2e}" if isinstance(score, float) else ""

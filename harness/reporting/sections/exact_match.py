@@ -17,7 +17,6 @@ from harness.analysis.sequences.exact_match import (
     GROUP_NAMES,
     GROUPS,
     LEAST,
-    Agreement,
     AgreementPoint,
     ModelAgreement,
     group_text,
@@ -30,11 +29,13 @@ from harness.reporting.figures.exact_match import agreement_figure
 from harness.reporting.section import Section
 from harness.specs import ORIGINAL, RETRAINED
 
+_POINT_COLUMNS = ("model", "variant", "label", "strength_name", "strength", "group")
+_NUMBER_COLUMNS = ("sequences", "continuation_tokens", "agreeing_tokens", "low", "high")
+
 
 class ExactMatch(Section):
     """What is left of memorised and of other sequences."""
 
-    template = "exact_match.html.j2"
     stems = ("exact_match_groups",)
     needs_points = True
 
@@ -49,16 +50,14 @@ class ExactMatch(Section):
         agreements = self.analysis.agreements
         return {"exact_match_groups.csv": csv_text(agreement_frame(agreements))} if agreements else {}
 
-    def context(self) -> dict[str, Any] | None:
+    def context(self) -> dict[str, Any]:
         """Return the rows of each model, or why there are none where a reader expects some."""
         agreements = self.analysis.agreements
         reason = "" if agreements else why_no_groups(self.analysis.shown, self.analysis.shown_table.ranked)
-        if not agreements and not reason:
-            return None
-        groups = {
-            each.model: ([*zip(GROUP_NAMES.values(), each.lengths.values(), strict=True)], agreement_rows(each))
-            for each in agreements
-        }
+        groups = {}
+        for agreement in agreements:
+            lengths = list(zip(GROUP_NAMES.values(), agreement.lengths.values(), strict=True))
+            groups[agreement.model] = lengths, agreement_rows(agreement)
         return {"groups": groups, "why_no_groups": reason, "group_text": group_text}
 
 
@@ -70,19 +69,13 @@ def agreement_frame(of_models: Sequence[ModelAgreement]) -> pd.DataFrame:
     """
     rows = []
     for agreement in of_models:
-        for variant, label, strength_name, point in _points(agreement):
+        for variant, label, strength_name, point in _table_points(agreement):
             for group in GROUPS:
                 lengths, left = agreement.lengths[group], point.by_group[group]
-                rows.append(
-                    {
-                        **{"model": agreement.model, "variant": variant, "label": label},
-                        **{"strength_name": strength_name, "strength": point.strength, "group": group},
-                        **{"sequences": lengths.sequences[0], "continuation_tokens": lengths.tokens},
-                        **{"agreeing_tokens": left.tokens, "low": left.low, "high": left.high},
-                        "collapsed": point.collapsed,
-                    }
-                )
-    return pd.DataFrame(rows)
+                about = (agreement.model, variant, label, strength_name, point.strength, group)
+                numbers = (lengths.sequences[0], lengths.tokens, left.tokens, left.low, left.high)
+                rows.append((*about, *numbers, point.collapsed))
+    return pd.DataFrame(rows, columns=[*_POINT_COLUMNS, *_NUMBER_COLUMNS, "collapsed"])
 
 
 def agreement_rows(agreement: ModelAgreement) -> list[tuple[str, str, bool, list[tuple[str, str]]]]:
@@ -91,9 +84,12 @@ def agreement_rows(agreement: ModelAgreement) -> list[tuple[str, str, bool, list
     A cell is the mean and its interval, `31.4` and `27.0–35.9`.
     """
     rows = []
-    for _, label, strength_name, point in _points(agreement):
-        left = [point.by_group[group] for group in GROUPS]
-        cells = [(_tokens(mean), _bounds(mean)) for mean in left]
+    for _, label, strength_name, point in _table_points(agreement):
+        cells = []
+        for group in GROUPS:
+            left = point.by_group[group]
+            mean = NOTHING if math.isnan(left.tokens) else f"{left.tokens:.1f}"
+            cells.append((mean, "" if math.isnan(left.low) else f"{left.low:.1f}–{left.high:.1f}"))
         strength = strength_text(strength_name, point.strength) if strength_name else ""
         rows.append((label, strength, point.collapsed, cells))
     return rows
@@ -122,15 +118,7 @@ def why_no_groups(results: Results, ranked: RankedTable) -> str:
     )
 
 
-def _tokens(left: Agreement) -> str:
-    return NOTHING if math.isnan(left.tokens) else f"{left.tokens:.1f}"
-
-
-def _bounds(left: Agreement) -> str:
-    return "" if math.isnan(left.low) else f"{left.low:.1f}–{left.high:.1f}"
-
-
-def _points(agreement: ModelAgreement) -> Iterator[tuple[str, str, str, AgreementPoint]]:
+def _table_points(agreement: ModelAgreement) -> Iterator[tuple[str, str, str, AgreementPoint]]:
     """Yield variant, label, dial and point of every row, the references first."""
     if agreement.curves:
         yield ORIGINAL, "Original", "", agreement.curves[0].points[0]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-import pandas as pd
 
 from harness.analysis.collapse import rules_in_words
 from harness.analysis.layout import SECTIONS
-from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
 from harness.contracts import Metric
 from harness.errors import PluginError
@@ -18,7 +15,7 @@ from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.reporting.section import Section
 from harness.reporting.summary import DEFINITIONS
-from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, TrialSpec
+from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN
 
 Entry = tuple[str, str]
 """A word as the report prints it, and what it means."""
@@ -51,8 +48,6 @@ _WORDS = (
 class Words(Section):
     """What the words of this report mean."""
 
-    template = "glossary.html.j2"
-
     def context(self) -> dict[str, Any]:
         """Return the entries by the title of their part."""
         return {"glossary": glossary(self.analysis.shown.plan, self.analysis.shown_table.ranked)}
@@ -60,25 +55,44 @@ class Words(Section):
 
 def glossary(plan: Plan, ranked: RankedTable) -> Glossary:
     """Return what stands in this sweep's report and is not said there."""
-    table = ranked.table
+    erasing = [spec for spec in plan.trials if not spec.is_reference]
+    metrics = [(metric.title, _metric_meaning(metric, is_ranking=plan.erases)) for metric in ranked.info.values()]
+    methods: dict[str, str] = {}
+    for spec in [*(study.trial for study in plan.studies), *erasing]:
+        if spec.label not in methods:
+            methods[spec.label] = f"{spec.method}, {_method_source(spec.method)}strength: {spec.strength_name}"
+    needed = {spec.reference for spec in erasing}
+    groups = [(title, f"methods that {meaning}") for name, (title, meaning) in SECTIONS.items() if name in needed]
+    labels = dict(zip(ranked.table["method"], ranked.table["label"], strict=True))
+    states = []
+    if plan.erases:
+        rule = rules_in_words(ranked.info, plan.collapse)
+        states = [("collapsed", rule)] if rule else []
+        states += _present(_CLASSES, ranked.table["collapse_class"])
     parts = {
         "Words": list(_WORDS) if plan.erases else list(_WORDS[:1]),
-        "Metrics": [(metric.title, _metric(metric, is_ranking=plan.erases)) for metric in ranked.info.values()],
-        "Methods": list(_methods(plan)),
-        "Groups of methods": _groups(plan),
-        "Reference rows": _references(table),
-        "State": _states(plan, table, ranked.info) if plan.erases else [],
-        "Definitions": [(name, meaning) for name, meaning in DEFINITIONS.items() if name in set(table["definition"])],
+        "Metrics": metrics,
+        "Methods": list(methods.items()),
+        "Groups of methods": groups,
+        "Reference rows": [(str(labels[name]), meaning) for name, meaning in _present(_REFERENCES, labels)],
+        "State": states,
+        "Definitions": _present(DEFINITIONS, ranked.table["definition"]),
     }
     return {title: entries for title, entries in parts.items() if entries}
 
 
-def _metric(metric: Metric, *, is_ranking: bool) -> str:
+def _present(meanings: Mapping[str, str], words: Iterable[str]) -> list[Entry]:
+    """Return those that are among the words, with their meanings."""
+    present = set(words)
+    return [(word, meaning) for word, meaning in meanings.items() if word in present]
+
+
+def _metric_meaning(metric: Metric, *, is_ranking: bool) -> str:
     """Return a metric's declaration in words.
 
     Example:
         >>> about = dict(better="lower", unit="fraction", low=0.0, group="erasure", source="Li 2020", title="MA")
-        >>> _metric(Metric(name="ma", high=1.0, meaning="what is recited", **about), is_ranking=True)
+        >>> _metric_meaning(Metric(name="ma", high=1.0, meaning="what is recited", **about), is_ranking=True)
         'what is recited; fraction, 0 to 1, lower is better; erasure (Li 2020)'
     """
     limits = f"from {metric.low:g}" if math.isinf(metric.high) else f"{metric.low:g} to {metric.high:g}"
@@ -87,34 +101,8 @@ def _metric(metric: Metric, *, is_ranking: bool) -> str:
     return f"{means}{metric.unit}, {limits}, {metric.better} is better; {kind} ({metric.source})"
 
 
-def _methods(plan: Plan) -> Iterator[Entry]:
-    specs = [study.trial for study in plan.studies] + [spec for spec in plan.trials if not spec.is_reference]
-    by_label: dict[str, TrialSpec] = {}
-    for spec in specs:
-        by_label.setdefault(spec.label, spec)
-    for label, spec in by_label.items():
-        yield label, f"{spec.method}, {_source(spec)}strength: {spec.strength_name}"
-
-
-def _source(spec: TrialSpec) -> str:
+def _method_source(method: str) -> str:
     try:
-        return f"{METHODS.load(spec.method).source}; "
+        return f"{METHODS.load(method).source}; "
     except PluginError:
         return ""
-
-
-def _groups(plan: Plan) -> list[Entry]:
-    needs = {spec.reference for spec in plan.trials if not spec.is_reference}
-    return [(title, f"methods that {meaning}") for name, (title, meaning) in SECTIONS.items() if name in needs]
-
-
-def _references(table: pd.DataFrame) -> list[Entry]:
-    labels = dict(zip(table["method"], table["label"], strict=True))
-    return [(str(labels[name]), meaning) for name, meaning in _REFERENCES.items() if name in labels]
-
-
-def _states(plan: Plan, table: pd.DataFrame, info: MetricInfo) -> list[Entry]:
-    rule = rules_in_words(info, plan.collapse)
-    found = set(table["collapse_class"])
-    classes = [(name, meaning) for name, meaning in _CLASSES.items() if name in found]
-    return [("collapsed", rule), *classes] if rule else classes

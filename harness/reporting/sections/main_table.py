@@ -12,15 +12,8 @@ from harness.reporting.text_tables import about_evidence
 class MainTable(Section):
     """Every ranked row with its ranks, its numbers, and their intervals. Its files are `reporting.files`'s."""
 
-    template = "main_table.html.j2"
     needs_points = True
 
     def context(self) -> dict[str, Any]:
-        """Return the tables, and what stands above them."""
-        tables = self.analysis.tables
-        return {
-            "tables": tables,
-            "caption": caption(self.analysis.points),
-            "evidence": about_evidence(tables),
-            "judging": self.analysis.readings,
-        }
+        """Return what stands above the tables."""
+        return {"caption": caption(self.analysis.points), "evidence": about_evidence(self.analysis.tables)}

@@ -9,26 +9,22 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.analysis.cells import NOTHING
 from harness.analysis.matched.comparison import MatchedTable
-from harness.analysis.metrics import arrow
 from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
 from harness.reporting.figures.matched import matched_figure
-from harness.reporting.markdown import LETTERS, markdown_cell, markdown_escape
 from harness.reporting.section import Section
+from harness.reporting.summary import LETTERS
+from harness.reporting.template import text_file
 
 INTERPOLATED = "Interpolated: between two neighbours of one trajectory (the original is strength 0), never beyond."
-COLUMNS = (
-    *("model", "limit", "variant", "how", "setting", "matched_metric", "matched", "metric", "value", "low", "high"),
-    *("letters", "collapsed", "budget", "note"),
-)
+_ROW_COLUMNS = ("model", "limit", "variant", "how", "setting", "matched_metric", "matched")
+_COLUMNS = (*_ROW_COLUMNS, "metric", "value", "low", "high", "letters", "collapsed", "budget", "note")
 
 
 class Matched(Section):
     """What each method pays where all erase equally much, and what it erases where all pay equally much."""
 
-    template = "matched.html.j2"
     stems = ("matched",)
 
     @cached_property
@@ -46,10 +42,9 @@ class Matched(Section):
         question = self.analysis.results.plan.question
         return {"matched.md": matched_markdown(tables, question), "matched.csv": csv_text(matched_frame(tables))}
 
-    def context(self) -> dict[str, Any] | None:
-        """Return the tables."""
-        tables = self.analysis.matched
-        return {"matched": tables, "letters_mean": LETTERS, "interpolated": INTERPOLATED} if tables else None
+    def context(self) -> dict[str, Any]:
+        """Return the notes on the tables."""
+        return {"letters_mean": LETTERS, "interpolated": INTERPOLATED}
 
 
 def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:
@@ -57,29 +52,18 @@ def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:
     rows = []
     for table in tables:
         for row in table.rows:
-            about = {
-                "model": table.model,
-                "limit": table.limit.text,
-                "variant": row.variant,
-                "how": row.how,
-                "setting": row.setting,
-                "matched_metric": table.limit.metric.name,
-                "matched": row.numbers[0][0] if row.numbers else None,
-                "collapsed": row.collapsed if row.numbers else None,
-                "budget": row.budget,
-                "note": row.note,
-            }
-            for index, metric in enumerate(table.limit.reported):
-                value, low, high = row.numbers[index + 1] if row.numbers else (None, None, None)
+            matched, collapsed = (row.numbers[0][0], row.collapsed) if row.numbers else (None, None)
+            limit = table.limit
+            of_row = (table.model, limit.text, row.variant, row.how, row.setting, limit.metric.name, matched)
+            for index, metric in enumerate(limit.reported):
+                numbers = row.numbers[index + 1] if row.numbers else (None, None, None)
                 letters = row.cells[index].letters if row.cells else ""
-                rows.append(
-                    {**about, "metric": metric.name, "value": value, "low": low, "high": high, "letters": letters}
-                )
-    return pd.DataFrame(rows, columns=COLUMNS)
+                rows.append((*of_row, metric.name, *numbers, letters, collapsed, row.budget, row.note))
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def matched_sentences(tables: Sequence[MatchedTable], model: str) -> list[str]:
-    """Return for one model who pays least at each level of the first erasure metric, and who cannot be told from it."""
+    """Return a sentence for each level of the first erasure metric: who pays least there, and who pays as little."""
     of_model = [table for table in tables if table.model == model and table.limit.is_erasure]
     sentences = []
     for table in of_model:
@@ -102,23 +86,4 @@ def matched_sentences(tables: Sequence[MatchedTable], model: str) -> list[str]:
 
 def matched_markdown(tables: Sequence[MatchedTable], question: str) -> str:
     """Return the matched comparison of every model, under the sweep's question."""
-    parts = [f"# {markdown_escape(question)}"]
-    for table in tables:
-        titles = [f"{metric.title} {arrow(metric)}" for metric in table.limit.reported]
-        tuned = any(row.budget for row in table.rows)
-        columns = ["Method", "Setting", table.limit.metric.title, *titles, *["Budget"] * tuned, ""]
-        rule = ["---", "---", *["--:"] * (len(titles) + 1), *["---"] * tuned, "---"]
-        lines = [
-            [
-                markdown_escape(row.label) + (" †" if row.collapsed else ""),
-                markdown_escape(row.setting or NOTHING),
-                markdown_cell(row.matched) or NOTHING,
-                *([markdown_cell(cell) for cell in row.cells] or [NOTHING] * len(titles)),
-                *[row.budget] * tuned,
-                markdown_escape(f"{row.how}: {row.note}" if row.note else "" if row.how == "measured" else row.how),
-            ]
-            for row in table.rows
-        ]
-        body = "\n".join("| " + " | ".join(line) + " |" for line in [columns, rule, *lines])
-        parts += [f"## {markdown_escape(table.model)}, {markdown_escape(table.limit.text)}", body]
-    return "\n\n".join([*parts, f"{LETTERS} † collapsed. {INTERPOLATED}"]) + "\n"
+    return text_file("matched.md.j2", tables=tables, question=question, letters=LETTERS, interpolated=INTERPOLATED)

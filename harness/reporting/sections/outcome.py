@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.reporting.recitation_table import recitation_tables
 from harness.reporting.section import Section
 from harness.reporting.sections.matched import matched_sentences
 from harness.reporting.summary import caption, outcome
+from harness.reporting.text_tables import recitation_tables
 
 
 class Outcome(Section):
     """Where nothing was erased it says what is recited instead."""
 
-    template = "outcome.html.j2"
-
     def context(self) -> dict[str, Any]:
         """Return sentences, and the table of what is recited."""
-        analysis, ranked = self.analysis, self.analysis.ranked
-        erases = analysis.results.plan.erases
-        return {
-            "said_first": ranked.said_first if erases else [],
-            "left_out": analysis.shown_table.note,
-            "recited": [] if erases else recitation_tables(ranked),
-            "answers_first": ranked.said_first,
-            "outcome": [
-                (model, matched_sentences(analysis.matched, model) + sentences)
-                for model, sentences in outcome(analysis.shown_table.ranked)
-            ],
-            "warnings": analysis.warnings,
-            "caption": caption(analysis.points),
-        }
+        analysis = self.analysis
+        sentences = []
+        for model, of_ranks in outcome(analysis.shown_table.ranked):
+            sentences.append((model, matched_sentences(analysis.matched, model) + of_ranks))
+        recited = [] if analysis.results.plan.erases else recitation_tables(analysis.ranked)
+        return {"recited": recited, "outcome": sentences, "caption": caption(analysis.points)}

@@ -12,14 +12,13 @@ from harness.analysis.metrics import metrics_in
 from harness.analysis.reasoning import Answers, lines, signed
 from harness.contracts import Metric
 from harness.reporting.figures.reasoning import bars
-from harness.reporting.markdown import markdown_escape
 from harness.reporting.section import Section
+from harness.reporting.template import text_file
 
 
 class ReasoningTasks(Section):
     """Each row's accuracy on every task, and how it changed."""
 
-    template = "reasoning.html.j2"
     stems = ("reasoning",)
     needs_points = True
 
@@ -32,23 +31,18 @@ class ReasoningTasks(Section):
     def files(self) -> dict[str, str]:
         """Return the accuracies as Markdown."""
         answers = self.analysis.answers
-        return {"reasoning.md": reasoning_markdown(answers, self._tasks)} if answers else {}
+        return (
+            {"reasoning.md": reasoning_markdown(answers, metrics_in(self.analysis.info, "reasoning"))}
+            if answers
+            else {}
+        )
 
-    def context(self) -> dict[str, Any] | None:
-        """Return the accuracies."""
-        answers = self.analysis.answers
-        return {"answers": answers, "tasks": self._tasks, "signed": signed} if answers else None
-
-    @property
-    def _tasks(self) -> list[Metric]:
-        return metrics_in(self.analysis.info, "reasoning")
+    def context(self) -> dict[str, Any]:
+        """Return the tasks, and how a change is printed."""
+        return {"tasks": metrics_in(self.analysis.info, "reasoning"), "signed": signed}
 
 
 def reasoning_markdown(by_model: Mapping[str, Sequence[Answers]], tasks: Sequence[Metric]) -> str:
     """Return every model's accuracies on the reasoning tasks, with their errors and changes."""
-    parts = ["Accuracy ± standard error (several seeds: 95 % interval), and the change against the original."]
-    for model, rows in by_model.items():
-        heads, *body = ([markdown_escape(cell) for cell in line] for line in lines(rows, tasks))
-        table = [heads, ["---"] * 2 + ["--:"] * len(tasks), *body]
-        parts += [f"## {markdown_escape(model)}", "\n".join("| " + " | ".join(line) + " |" for line in table)]
-    return "\n\n".join([*parts, "† collapsed."]) + "\n"
+    tables = {model: lines(rows, tasks) for model, rows in by_model.items()}
+    return text_file("reasoning.md.j2", tables=tables)

@@ -15,15 +15,12 @@ from harness.specs import HOLDOUT, STAND_IN
 class Repeat(Section):
     """All that another laboratory needs."""
 
-    template = "repeat.html.j2"
-
     def context(self) -> dict[str, Any]:
         """Return the file, and all that it does not say."""
         results = self.analysis.results
         return {
-            "plan": results.plan,
-            "settings": _settings_in_words(self.analysis.shown.plan),
-            "digests": _digests(results.plan),
+            "settings": _all_settings(self.analysis.shown.plan),
+            "digests": _what_was_read(results.plan),
             "versions": _versions(results),
         }
 
@@ -31,18 +28,23 @@ class Repeat(Section):
 def _versions(results: Results) -> dict[str, list[str]]:
     """Return each package with the versions that the trials ran with: more than one if they changed."""
     versions: dict[str, set[str]] = {}
-    for package, version in [pair for trial in results.trials for ran in trial.versions for pair in ran.items()]:
-        versions.setdefault(package, set()).add(version)
+    for trial in results.trials:
+        for packages in trial.versions:
+            for package, version in packages.items():
+                versions.setdefault(package, set()).add(version)
     return {package: sorted(versions[package]) for package in sorted(versions)}
 
 
-def _digests(plan: Plan) -> list[tuple[str, str, str]]:
+def _what_was_read(plan: Plan) -> list[tuple[str, str, str]]:
     """Return what was read, each thing once: its role, its name and its digest."""
     inputs = []
     for spec in plan.trials:
         read = {"model": spec.model, "retrained model": spec.retrained}
-        read |= {f"judge of {role}": checkpoint for role, checkpoint in spec.judges.items()}
-        inputs += [(role, checkpoint.id, checkpoint.digest) for role, checkpoint in read.items() if checkpoint]
+        for role, judge in spec.judges.items():
+            read[f"judge of {role}"] = judge
+        for role, checkpoint in read.items():
+            if checkpoint:
+                inputs.append((role, checkpoint.id, checkpoint.digest))
         first = {HOLDOUT: "holdout", STAND_IN: "stand-in"}.get(spec.method, "forget")
         texts = {first: spec.forget, "retain": spec.retain, "utility": spec.utility, "validation": spec.validation}
         for role, source in texts.items():
@@ -52,17 +54,18 @@ def _digests(plan: Plan) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(inputs))
 
 
-def _settings_in_words(plan: Plan) -> list[tuple[str, str]]:
+def _all_settings(plan: Plan) -> list[tuple[str, str]]:
     """Return every setting, defaults included: each distinct set once."""
     settings: list[tuple[str, Mapping[str, Any]]] = []
     for spec in plan.trials:
-        settings += [
-            (f"evaluator {evaluator.name} (version {evaluator.version})", evaluator.settings)
-            for evaluator in spec.evaluators
-        ]
+        for evaluator in spec.evaluators:
+            settings.append((f"evaluator {evaluator.name} (version {evaluator.version})", evaluator.settings))
         if not spec.is_reference:
             settings.append((f"method {spec.variant} (version {spec.method_version})", spec.settings))
             settings.append(("training", spec.training.in_words()))
             settings.append(("memorized model", asdict(spec.memorization)))
-    lines = {(name, ", ".join(f"{key}: {value}" for key, value in values.items())) for name, values in settings}
-    return sorted((name, text or "no settings") for name, text in lines)
+    lines = set()
+    for name, values in settings:
+        text = ", ".join(f"{key}: {value}" for key, value in values.items())
+        lines.add((name, text or "no settings"))
+    return sorted(lines)

@@ -12,14 +12,12 @@ from harness.analysis.collapse import rules_in_words
 from harness.reporting.figures.choosable import choosable_figure, embedded
 from harness.reporting.figures.tradeoff import tradeoff
 from harness.reporting.section import Section
-from harness.reporting.sections.points import listed_points
 from harness.specs import RETRAINED
 
 
 class Tradeoff(Section):
     """Memorization against fluency, a curve for each method."""
 
-    template = "tradeoff.html.j2"
     stems = ("tradeoff",)
     needs_points = True
 
@@ -33,7 +31,7 @@ class Tradeoff(Section):
     @cached_property
     def script_data(self) -> Markup | None:
         """The figure with choosable axes."""
-        figure = choosable_figure(self.analysis.shown, listed_points(self.analysis), self.analysis.info)
+        figure = choosable_figure(self.analysis.shown, self.analysis.listed, self.analysis.info)
         return embedded(figure) if figure else None
 
     def context(self) -> dict[str, Any]:
@@ -41,7 +39,6 @@ class Tradeoff(Section):
         analysis = self.analysis
         return {
             "choosable": self.script_data,
-            "tables": analysis.tables,
             "has_retrained": bool((analysis.points["method"] == RETRAINED).any()),
             "collapse": rules_in_words(analysis.info, analysis.results.plan.collapse),
         }

@@ -13,25 +13,25 @@ from harness.reporting.section import Section
 class Trials(Section):
     """Time and memory of every trial, and the log of each failure."""
 
-    template = "trials.html.j2"
-
     def context(self) -> dict[str, Any]:
         """Return a row for each trial."""
-        return {
-            "costs": [_cost(trial) for trial in self.analysis.shown.trials[:TRIALS]],
-            "failed": [trial for trial in self.analysis.results.trials if trial.failure][:UNFINISHED],
-        }
+        failed = [trial for trial in self.analysis.results.trials if trial.failure]
+        costs = [_cost(trial) for trial in self.analysis.shown.trials[:TRIALS]]
+        return {"costs": costs, "failed": failed[:UNFINISHED]}
 
 
 def _cost(trial: TrialResults) -> dict[str, Any]:
-    made = [point.made for point in trial.measured if point.made]
-    seconds = [measurement.seconds for point in trial.measured for measurement in point.measurements]
+    """Return what a trial took, in seconds and bytes; None where nothing is known."""
+    erasing, measuring, memory = [], [], []
+    for point in trial.measured:
+        measuring += [measurement.seconds for measurement in point.measurements]
+        if point.made:
+            erasing.append(point.made.erase_seconds)
+            memory.append(point.made.peak_memory_bytes or 0)
     return {
-        "spec": trial.spec,
-        "status": trial.status,
-        "points": f"{len(trial.measured)} of {len(trial.spec.points())}",
-        "erase_seconds": max((point.erase_seconds for point in made), default=None),
-        "measure_seconds": sum(seconds) if seconds else None,
+        "trial": trial,
+        "erase_seconds": max(erasing, default=None),
+        "measure_seconds": sum(measuring) if measuring else None,
         "ran_on": ran_on(trial),
-        "memory": max((point.peak_memory_bytes for point in made if point.peak_memory_bytes), default=None),
+        "memory": max(memory, default=0) or None,
     }

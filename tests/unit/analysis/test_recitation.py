@@ -211,7 +211,7 @@ def test_where_nothing_tells_the_ranks_stay_and_are_marked(options, sweep, shown
     assert markdown.split("\n\n")[1].startswith(UNKNOWN)
     assert rf"\caption{{{UNKNOWN}" in latex
     assert "data.holdout" in main
-    assert "The ranks stand under a reserve" in main
+    assert "These ranks are provisional" in main
     assert {row["recited"] for row in ranking(tmp_path)} == {""}
     assert [row["rank_erasure"] for row in ranking(tmp_path)] == ["1", "2"]
 

@@ -24,9 +24,9 @@ from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement, Started, Stopped
 from harness.records.results import Results, read_results, trial_results
 from harness.reporting.files import write
-from harness.reporting.markdown import markdown_escape
 from harness.reporting.page import page
-from harness.reporting.text_tables import latex, latex_escape, markdown, ranking_table
+from harness.reporting.template import latex_escape, markdown_escape
+from harness.reporting.text_tables import latex, markdown, ranking_table
 from harness.specs import CollapseBounds
 
 FILES = {

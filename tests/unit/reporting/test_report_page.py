@@ -107,8 +107,7 @@ def test_more_samples_are_shown_where_more_were_asked_for(sweep):
 )
 def test_points_that_were_measured_when_fewer_were_asked_for_are_told(samples, asked, rows, is_told, sweep):
     results, ranked = sweep(samples, asked, rows)
-    points = set(ranked.table.loc[ranked.table["ranked"], "point_id"])
-    assert bool(why_fewer(results.plan, results.measured, points)) is is_told
+    assert bool(why_fewer(results.plan, Analysis(results, ranked).sampled)) is is_told
 
 
 def test_so_many_samples_and_no_more():

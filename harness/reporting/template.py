@@ -1,0 +1,75 @@
+"""How templates are filled: pages of HTML, and files of Markdown and LaTeX; every text stays a text in them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from harness.analysis.cells import number, split_title
+from harness.analysis.metrics import arrow
+
+_MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|"} | {"<": "&lt;", "\n": " "})
+_LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$"}
+    | {"±": r"$\pm$", "–": "--", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "→": r"$\rightarrow$"}
+)
+_LATEX_MARKS = {
+    "block_start_string": "<%",
+    "block_end_string": "%>",
+    "variable_start_string": "<<",
+    "variable_end_string": ">>",
+}
+"""Of a LaTeX template: braces are LaTeX's own."""
+
+
+def markdown_escape(text: object) -> str:
+    """Return a text so that it stays in its cell and is not read as Markdown or HTML."""
+    return str(text).translate(_MARKDOWN)
+
+
+def latex_escape(text: str) -> str:
+    """Return `text` so that LaTeX prints it as it stands."""
+    return text.translate(_LATEX)
+
+
+def content_policy(*, styles: Sequence[str], scripts: Sequence[str] = (), images: str) -> str:
+    """Return the Content-Security-Policy under which a browser takes these styles, scripts and `images` alone.
+
+    Inline styles and scripts are named by what they are.
+
+    Example:
+        >>> content_policy(styles=["p {}"], images="data:").partition("; img-src")[0]
+        "default-src 'none'; style-src 'sha256-SNJDlN1Iy2mnt7DOjQIyDb2LQE6O5PQiSZomcdzawQ4='"
+    """
+    policy = "default-src 'none'"
+    for directive, texts in (("style-src", styles), ("script-src", scripts)):
+        if texts:
+            digests = [b64encode(sha256(text.encode()).digest()).decode() for text in texts]
+            policy += f"; {directive} " + " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"{policy}; img-src {images}; base-uri 'none'; form-action 'none'"
+
+
+def html_templates() -> Environment:
+    """Return the templates of pages; they escape what they are filled with."""
+    environment = _template_environment(autoescape=True)
+    environment.globals["content_policy"] = content_policy
+    return environment
+
+
+def text_file(template: str, **context: Any) -> str:
+    """Return a file of Markdown or LaTeX; its template escapes each text with the filter of that name."""
+    marks = _LATEX_MARKS if template.endswith(".tex.j2") else {}
+    return _template_environment(keep_trailing_newline=True, **marks).get_template(template).render(context)
+
+
+def _template_environment(**options: Any) -> Environment:
+    loader = PackageLoader("harness.reporting", "templates")
+    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
+    environment.globals.update(arrow=arrow, number=number, split_title=split_title)
+    environment.filters.update(markdown=markdown_escape, latex=latex_escape)
+    return environment
