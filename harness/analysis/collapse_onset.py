@@ -53,7 +53,7 @@ def onset_tables(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> lis
     collapse could not be told is neither. What tuning chose is no walk, and has no onset.
     """
     axes = tuple(metric for metric in first_axes(info, compare) if metric)
-    erased = table[~table["method"].isin(REFERENCE_ROWS) & (table["targets"] == "")]
+    erased = table[~table["method"].isin(REFERENCE_ROWS) & ~table["targets"].astype(bool)]
     tables = []
     for model, rows in erased.groupby("model", sort=False):
         onsets = tuple(

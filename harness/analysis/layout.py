@@ -137,7 +137,7 @@ def _table_row(
         cells=tuple(_cell(seeds, metric, evidence, marks, letters) for metric in metrics),
         ranks=tuple(_rank_text(ranks, name) for name in names),
         collapsed=bool(seeds["collapsed"].eq(True).any()),
-        verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", "")),
+        verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", ())),
         note=ranks.get("unranked", ""),
     )
 

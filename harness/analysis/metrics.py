@@ -249,6 +249,14 @@ class Aims:
         return self._by_metric[name]
 
 
+def is_within_noise(one: float, other: float, metric: Metric) -> bool:
+    """Return whether two values differ by less than one seed can show: a share of the smaller where it has no bound."""
+    if metric.noise is None:
+        return False
+    allowed = metric.noise * min(one, other) if math.isinf(metric.high) else metric.noise
+    return abs(one - other) < allowed
+
+
 def is_aimless(metric: Metric, aims: Aims, rows: pd.DataFrame) -> bool:
     """Return whether rows cannot be ranked by a metric: it asks for what a retrained model has, and there is none."""
     return isinstance(metric.better, CloserTo) and bool(np.isnan(aims.of(rows, metric)).any())

@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from harness.analysis.collapse import all_reasons, verdict
+from harness.analysis.collapse import verdict
 from harness.analysis.erasure.erased import has_erased_nothing
 from harness.analysis.erasure.recitation import Recitation, recitation_answers, recitations, said_first
 from harness.analysis.erasure.recited_texts import on_texts
@@ -233,17 +233,17 @@ def _identity(rows: pd.DataFrame, averaged: Sequence[str]) -> dict[str, Any]:
     """Return all of a variant's row in the ranking but the ranks; `rows` are its seeds."""
     first, worst, collapsed = rows.iloc[0], worst_class(list(rows["collapse_class"])), rows["collapsed"].eq(True)
     lacking = [name for name in averaged if rows[name].isna().any()]
-    reason = all_reasons(rows["collapse_reason"])
+    reasons = tuple(sorted(set().union(*rows["collapse_reason"])))
     unranked = CONTROL if first["control"] else f"not measured: {', '.join(lacking)}" if lacking else ""
     unranked = unranked or (ERASED_NOTHING if first["idle"] else "")
     if collapsed.any():
         seeds = f" on {collapsed.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
-        unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reason)})"
+        unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reasons)})"
     return {
         **{name: first[name] for name in ("model", "method", "variant", "label", "reference", "strength_name")},
         "strength": strengths(list(rows["strength"])),
         "collapsed": True if collapsed.any() else None if worst == "unknown" else False,
-        **{"collapse_class": worst, "collapse_reason": reason, "seeds": len(rows), "unranked": unranked},
+        **{"collapse_class": worst, "collapse_reason": reasons, "seeds": len(rows), "unranked": unranked},
     }
 
 

@@ -135,7 +135,7 @@ def _front_matter(point: PointResults, info: MetricInfo, is_adapter: bool) -> di
                 for name, value in measurement.numbers.items()
                 if name in info and info[name].group == group and math.isfinite(value)
             ]
-            if metrics and (group == "erasure" or not spec.is_of_unseen):
+            if metrics and spec.shows(group):
                 dataset = _dataset(group, spec, measurement)
                 results.append({"task": {"type": task, "name": words}, "dataset": dataset, "metrics": metrics})
     return {
@@ -186,7 +186,7 @@ def _measured(point: PointResults, info: MetricInfo, before: Mapping[str, Any]) 
     for measurement in point.measurements:
         for name, value in measurement.numbers.items():
             metric = info[name]
-            if metric.group != "erasure" and point.spec.is_of_unseen:
+            if not point.spec.shows(metric.group):
                 continue
             dataset = _dataset(metric.group, point.spec, measurement)["name"]
             yield _heading(metric), f"{value:.6g}", f"{before.get(name, math.nan):.6g}", dataset, measurement.definition

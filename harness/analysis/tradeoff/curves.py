@@ -55,7 +55,7 @@ def curves(table: pd.DataFrame, model: str, x: str, y: str) -> list[Curve]:
     """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
     drawn = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
-        is_tuned = bool(rows["targets"].ne("").any())
+        is_tuned = bool(rows["targets"].astype(bool).any())
         points = [_curve_point(repeats, x, y) for repeats in repeats_of_points(rows)]
         points = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
         if points:

@@ -74,8 +74,9 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
     of_point = {name if name == "strength" else f"resources/{name}": value for name, value in costs.items()}
     for measurement in point.measurements:
         groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
-        shown = {name for name, group in groups.items() if group == "erasure" or not spec.is_of_unseen}
-        of_point |= {f"{groups[name]}/{name}": value for name, value in measurement.numbers.items() if name in shown}
+        for name, value in measurement.numbers.items():
+            if name in groups and spec.shows(groups[name]):
+                of_point[f"{groups[name]}/{name}"] = value
     values: Numbers = {(name, None): value for name, value in of_point.items()}
     tags = {
         "mlflow.runName": _name(spec, strength),
