@@ -118,11 +118,16 @@ def group_title(group: Group) -> str:
     return GROUP_TITLES.get(group, group.replace("_", " ").capitalize())
 
 
+def compared_metrics(info: MetricInfo, compare: Compare) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
+    """Return the metrics of erasure and of utility that a sweep compares by and has measured."""
+    erasure = tuple(info[name] for name in compare.erasure if name in info)
+    return erasure, tuple(info[name] for name in compare.utility if name in info)
+
+
 def first_axes(info: MetricInfo, compare: Compare) -> tuple[Metric | None, Metric | None]:
     """Return the first metric of erasure and of utility that a sweep compares by and has measured."""
-    first = (next((info[name] for name in names if name in info), None) for names in (compare.erasure, compare.utility))
-    erasure, utility = first
-    return erasure, utility
+    erasure, utility = compared_metrics(info, compare)
+    return erasure[0] if erasure else None, utility[0] if utility else None
 
 
 def in_sentence(metric: Metric) -> str:
