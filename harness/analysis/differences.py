@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,7 +119,8 @@ def differences(a: Results, b: Results) -> Differences:
         for change in _unequal(_flat_settings(point_a), _flat_settings(point_b)):
             if change[0] not in shown:
                 settings[change].append(name)
-    plans = [_flat({name: getattr(plan, name) for name in _OF_PLAN}) for plan in (a.plan, b.plan)]
+    of_plan = attrgetter(*_OF_PLAN)
+    plans = [_flat(dict(zip(_OF_PLAN, of_plan(plan), strict=True))) for plan in (a.plan, b.plan)]
     packages = _recorded(a), _recorded(b)
     return Differences(
         settings=(*_sweep_wide(*plans), *_by_point(settings)),
@@ -178,7 +180,10 @@ def _number_pairs(name: PointName, a: PointResults, b: PointResults, info: Metri
 
 
 def _by_metric(point: PointResults) -> dict[str, Measurement]:
-    return {name: measurement for measurement in point.measurements for name in measurement.numbers}
+    by_metric: dict[str, Measurement] = {}
+    for measurement in point.measurements:
+        by_metric |= dict.fromkeys(measurement.numbers, measurement)
+    return by_metric
 
 
 def _flat_settings(point: PointResults) -> dict[str, str]:
@@ -187,7 +192,8 @@ def _flat_settings(point: PointResults) -> dict[str, str]:
     for name in _NOT_COMPARED:
         kept.pop(name, None)
     kept["strength"] = point.strength
-    kept["evaluators"] = {each.name: {"settings": each.settings, "identity": each.key} for each in spec.evaluators}
+    for evaluator in spec.evaluators:
+        kept[f"evaluators.{evaluator.name}"] = {"settings": evaluator.settings, "identity": evaluator.key}
     return _flat(kept)
 
 

@@ -127,8 +127,8 @@ def read_evidence(results: Results) -> Evidence:
     for point in results.measured:
         kept = by_point[point.spec.point_id(point.strength)] = results.items(point)
         for name, items in kept.items():
-            ids, clusters = (held.setdefault(texts, texts) for texts in (items.ids, items.clusters))
-            kept[name] = replace(items, ids=ids, clusters=clusters)
+            clusters = held.setdefault(items.clusters, items.clusters)
+            kept[name] = replace(items, ids=held.setdefault(items.ids, items.ids), clusters=clusters)
     return Evidence(by_point)
 
 

@@ -55,7 +55,8 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
 def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
     """Return a sentence for everything that the sweep's own design keeps its numbers from showing."""
     said = []
-    if models := [model for model, known in ranked.recitations.items() if known.by_stand_in and known.recites]:
+    models = [model for model, known in ranked.recitations.items() if known.by_stand_in and known.recites]
+    if models:
         said.append(
             f"Only validation texts, which are of another kind, show that {', '.join(models)} recites the forget set. "
             f"{NAME_A_HOLDOUT}."
@@ -66,13 +67,17 @@ def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[s
         said.append("One seed: intervals are over items alone, and another seed may give another order.")
     elif 0 < seeds < FEW_SEEDS:
         said.append(f"{seeds} seeds: intervals over fewer than {FEW_SEEDS} are very wide.")
-    trained = [point for point in points if point.made and point.made.notes.get("optimizer_steps")]
+    trained, trained_on, memorized_on = [], [], []
+    for point in points:
+        if point.made and point.made.notes.get("optimizer_steps"):
+            trained.append(point)
+            trained_on.append((point.spec, "training"))
+        if point.spec.reference == "memorized_model":
+            memorized_on.append((point.spec, "memorized_model"))
     said += _one_learning_rate(trained)
     said += _below_noise(ranked)
     said += _early_stops(points)
-    batches = [(point.spec, "training") for point in trained]
-    batches += [(point.spec, "memorized_model") for point in points if point.spec.reference == "memorized_model"]
-    return said + large_batches(batches)
+    return said + large_batches(trained_on + memorized_on)
 
 
 def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str]:
@@ -108,7 +113,8 @@ def _unknown_health(results: Results, ranked: RankedTable) -> Iterator[str]:
 def _doubtful_health(results: Results, ranked: RankedTable) -> Iterator[str]:
     """Yield the ranked points that are called healthy and repeat themselves: no bound looks at repetition."""
     healthy = ranked_rows(ranked.table[ranked.table["collapse_class"] == "healthy"])
-    judges = " nor ".join(in_sentence(metric) for metric, _, _ in collapse_bounds(ranked.info, results.plan.collapse))
+    bounds = collapse_bounds(ranked.info, results.plan.collapse)
+    judges = " nor ".join(in_sentence(metric) for metric, _, _ in bounds)
     for name in repetitions(ranked.info):
         for _, row in healthy[healthy[name] > REPEATS].iterrows():
             yield (
@@ -130,8 +136,7 @@ def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
 def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
     """Yield which metrics rank nothing on a model: no retrained one to be close to, or not known of what is recited."""
     for model, rows in ranked_rows(ranked.table).groupby("model", sort=False):
-        titles = [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]
-        if titles:
+        if titles := [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]:
             yield (
                 f"Nothing on {model} is ranked by {' and '.join(titles)}: it is the better, the closer it is to the "
                 "retrained model's, and there is none. Name it in the sweep file: models: [{id: ..., retrained: ...}]."
@@ -200,18 +205,20 @@ def _alike_neighbours(rows: pd.DataFrame, metric: Metric) -> Iterator[str]:
 
 def _early_stops(points: Sequence[PointResults]) -> Iterator[str]:
     """Yield how many trials were ended by the early stop, and at which strengths."""
-    has_many_models = len({point.spec.model.id for point in points}) > 1
-    erased, stopped = set(), set()
-    ends: defaultdict[str, list[float]] = defaultdict(list)
+    models, erased, stopped = set(), set(), set()
+    ends: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for point in points:
         spec = point.spec
+        models.add(spec.model.id)
         if not spec.is_reference:
             erased.add(spec.trial_id)
         if point.stop_reason and not spec.is_reference:
             stopped.add(spec.trial_id)
-            where = f" on {spec.model.id}" if has_many_models else ""
-            ends[f"{spec.label}{where} at {spec.strength_name}"].append(float(point.strength or 0))
+            ends[spec.label, spec.model.id, spec.strength_name].append(float(point.strength or 0))
+    listed = []
+    for (label, model, name), values in ends.items():
+        where = f" on {model}" if len(models) > 1 else ""
+        listed.append(f"{label}{where} at {name} {strengths(values)}")
     if stopped:
-        listed = ", ".join(f"{name} {strengths(values)}" for name, values in ends.items())
         were = "was" if len(stopped) == 1 else "were"
-        yield f"{len(stopped)} of {len(erased)} trials {were} ended by the early stop: {listed}."
+        yield f"{len(stopped)} of {len(erased)} trials {were} ended by the early stop: {', '.join(listed)}."
