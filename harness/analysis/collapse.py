@@ -112,7 +112,7 @@ def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = 
         original = by_seed.get((row["model"], row["seed"])) or by_model.get(row["model"]) or {}
         flags.append(_row_flags(row, original, rules, is_bounded))
     columns = pd.DataFrame(flags, index=table.index, columns=list(COLUMNS), dtype=object)
-    flagged: pd.DataFrame = table.assign(**dict(columns.items()))
+    flagged: pd.DataFrame = table.assign(**{name: columns[name] for name in COLUMNS})
     return flagged
 
 

@@ -104,7 +104,7 @@ def differences(a: Results, b: Results) -> Differences:
     info = {**metric_info(b), **metric_info(a)}
     settings: defaultdict[_Change, list[PointName]] = defaultdict(list)
     versions: defaultdict[_Change, list[PointName]] = defaultdict(list)
-    numbers = []
+    numbers: list[NumberPair] = []
     only_in_a = []
     for name, point_a in points_a.items():
         if name not in points_b:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from harness.analysis.layout import ModelTable, model_tables
 from harness.analysis.ranking import RankedTable
-from harness.records.results import Results
+from harness.records.results import Results, TrialResults
 from harness.specs import REFERENCE_ROWS
 
 VARIANTS = 40
@@ -54,7 +54,8 @@ def shown_results(results: Results, shown: ShownTable) -> Results:
     if part is shown.whole.on_recited and len(results.trials) <= TRIALS:
         return results
     measured, points = set(part.table["trial_id"]), set(part.table["point_id"])
-    finished, unfinished = [], []
+    finished: list[TrialResults] = []
+    unfinished: list[TrialResults] = []
     for trial in results.trials:
         is_finished = trial.spec.trial_id in measured
         if not is_finished and (trial.status == "done" or len(unfinished) == UNFINISHED):

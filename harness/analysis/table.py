@@ -174,10 +174,10 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     if not info:
         raise DataError(f"{path} has none of the metrics declared beside it ({', '.join(declared)}), but {columns}.")
     numbers = _number_columns(info, frame)
-    kinds = (
-        ((*_FLOATS, *numbers), float, "a number"),
-        (("seed", "peak_memory_bytes"), _whole, "a whole number of at most 63 bits"),
-        (("collapsed", "ranked", "control", "frontier"), _truth, "true or false"),
+    kinds: tuple[tuple[list[str], Callable[[str], Any], str], ...] = (
+        ([*_FLOATS, *numbers], float, "a number"),
+        (["seed", "peak_memory_bytes"], _whole, "a whole number of at most 63 bits"),
+        (["collapsed", "ranked", "control", "frontier"], _truth, "true or false"),
     )
     for names, parse, wanted in kinds:
         for name in frame.columns.intersection(names):
@@ -220,7 +220,9 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
     defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references, "control": False}
     defaults |= {"frontier": False}
     own = [name for name in frame.columns if name not in defaults]
-    return pd.DataFrame(defaults, index=frame.index).assign(**dict(frame.items()))[[*LEADING, *own, *TRAILING]]
+    filled = pd.DataFrame(defaults, index=frame.index)
+    filled[frame.columns] = frame
+    return filled[[*LEADING, *own, *TRAILING]]
 
 
 def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:

@@ -127,8 +127,10 @@ def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
     """Return what methods and evaluators warned of (the notes' key `warnings`): each once, with its trials."""
     trials: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for point in points:
-        for noted in (*filter(None, [point.made]), *point.measurements):
-            for warning in noted.notes.get("warnings", ()):
+        notes = [point.made.notes] if point.made else []
+        notes += [measurement.notes for measurement in point.measurements]
+        for noted in notes:
+            for warning in noted.get("warnings", ()):
                 trials[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
     return [f"{'; '.join(names)}: {warning}" for warning, names in trials.items()]
 

@@ -136,8 +136,8 @@ def _utility_limit(rows: pd.DataFrame, metric: Metric, factor: float, reported: 
 def _levels(rows: pd.DataFrame, method: str, metric: Metric) -> dict[str, float]:
     """Return what a reference has of a metric, by replicate: the mean of its seeds."""
     of_method = rows[rows["method"] == method]
-    means: dict[str, float] = of_method.groupby("replicate", sort=False)[metric.name].mean().dropna().to_dict()
-    return means
+    means = of_method.groupby("replicate", sort=False)[metric.name].mean().dropna()
+    return dict(zip(means.index.astype(str), means.tolist(), strict=True))
 
 
 def _times(factor: float, levels: Mapping[str, float]) -> dict[str, float]:

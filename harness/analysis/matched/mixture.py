@@ -55,7 +55,8 @@ class Mixed:
 
 def mix(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence) -> Mixed:
     """Return what a metric has at the mixtures, one for each replicate."""
-    replicates, point_ids, shares, numbers = [], [], [], []
+    replicates, shares, numbers = [], [], []
+    point_ids: list[str] = []
     for mixture in mixtures:
         replicates.append((str(mixture.rows[REPLICATE][-1]), int(mixture.rows["replicate_seed"][-1])))
         point_ids += map(str, mixture.rows["point_id"])

@@ -154,8 +154,8 @@ def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -
     if not spec.is_reference and spec.reference != "memorized_model":
         compared["validation"] = spec.validation, conditions.validation
     for role, (ours, stated) in compared.items():
-        source = asdict(ours) if ours else {}
-        if stated and (unlike := _unlike(source, asdict(Source(**stated)), ignored=_FOLLOWS)):
+        used = asdict(ours) if ours else {}
+        if stated and (unlike := _unlike(used, asdict(Source(**stated)), ignored=_FOLLOWS)):
             yield f"other {role} texts ({unlike})"
 
 

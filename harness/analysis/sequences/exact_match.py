@@ -146,10 +146,10 @@ def _agreement(
     curves = []
     for trajectory in trajectories(rows, specs):
         points = []
-        for strength, repeats in trajectory.erased.groupby("strength", sort=True):
+        for _, repeats in trajectory.erased.groupby("strength", sort=True):
             # A mean over other replicates than asked for would mislead.
             if len(repeats) == len(trajectory.replicates):
-                points.append(_agreement_point(repeats, float(strength), bounded, by_group))
+                points.append(_agreement_point(repeats, float(repeats["strength"].iloc[0]), bounded, by_group))
         if points:
             spec, start = trajectory.spec, AgreementPoint(0.0, at_start, False)
             of_points = start, *points
