@@ -14,6 +14,7 @@ from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import as_measured
 from harness.analysis.tradeoff.curves import Curve, curves
+from harness.base.csv_text import joined_lists
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
 from harness.records.results import PointResults, Results, TrialResults, read_results
@@ -50,12 +51,12 @@ class SweepResults:
     @property
     def table(self) -> pd.DataFrame:
         """Return one row for each measured point, with the columns of table.csv."""
-        return as_measured(self.ranked.table)
+        return joined_lists(as_measured(self.ranked.table))
 
     @property
     def ranking(self) -> pd.DataFrame:
         """Return one row for each model and variant: its ranks, and why it lacks one."""
-        return self.ranked.ranking
+        return joined_lists(self.ranked.ranking)
 
     @property
     def unfinished(self) -> list[TrialResults]:
@@ -84,7 +85,7 @@ class SweepResults:
             DataError: No such model or metric was measured.
         """
         self._refuse_unmeasured(model, x, y)
-        return curves(self.table, model, x, y)
+        return curves(as_measured(self.ranked.table), model, x, y)
 
     def plot_tradeoff(self, ax: Axes, *, x: str, y: str, model: str | None = None) -> None:
         """Draw the report's trade-off figure of two metrics on your own axes: curves, labels, legend.
@@ -107,7 +108,7 @@ class SweepResults:
             raise DataError(f"this sweep measured {len(models)} models: say which, model={' or '.join(models)!r}.")
         chosen = models[0] if model is None else model
         self._refuse_unmeasured(chosen, x, y)
-        draw_tradeoff(ax, self.table, self.metrics, chosen, x, y)
+        draw_tradeoff(ax, as_measured(self.ranked.table), self.metrics, chosen, x, y)
 
     def _refuse_unmeasured(self, model: str, *metrics: str) -> None:
         models = list(self.table["model"].unique())

@@ -194,6 +194,14 @@ class TrialSpec(PlainData):
         """Return whether erasure is measured on texts that the model never saw."""
         return self.method in UNSEEN_ROWS
 
+    def shows(self, group: Json) -> bool:
+        """Return whether a metric group's numbers are shown of this trial: of unseen texts only those of erasure."""
+        return group == "erasure" or not self.is_of_unseen
+
+    def targets_at(self, strength: Number | None) -> tuple[str, ...]:
+        """Return the targets of tuning that the point at a strength was chosen for."""
+        return tuple(target for target, chosen in self.targets.items() if chosen == strength)
+
     @property
     def is_reference(self) -> bool:
         """Return whether this is a model measured as it is: nothing is erased from it."""

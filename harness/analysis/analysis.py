@@ -28,11 +28,9 @@ from harness.records.results import PointResults, Results
 class Analysis:
     """What was made of a sweep's results. Each property is computed when it is first asked for, and then kept."""
 
-    def __init__(self, results: Results, ranked: RankedTable | None = None) -> None:
-        """Take a sweep's results, and their ranked table if that is made already."""
+    def __init__(self, results: Results) -> None:
+        """Take a sweep's results."""
         self.results = results
-        if ranked is not None:
-            self.info, self.evidence, self.table, self.ranked = ranked.info, ranked.evidence, ranked.table, ranked
 
     @cached_property
     def info(self) -> MetricInfo:

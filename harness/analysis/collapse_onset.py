@@ -24,7 +24,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Onset:
-    """One variant's walk: its strongest point that is healthy, and its weakest that has collapsed."""
+    """One variant's strongest point that is healthy, and its weakest that has collapsed."""
 
     label: str
     strengths: str
@@ -50,28 +50,31 @@ def onset_tables(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> lis
     """Return how far each variant goes, for every model on which anything collapsed; strengths rise.
 
     A strength has collapsed where any of its seeds' points has; it is healthy where all of them are, so one whose
-    collapse could not be told is neither. What tuning chose is no walk, and has no onset.
+    collapse is not known is neither. What tuning chose has no onset: its points differ in more than their strength.
     """
     axes = tuple(metric for metric in first_axes(info, compare) if metric)
-    erased = table[~table["method"].isin(REFERENCE_ROWS) & (table["targets"] == "")]
+    erased = table[~table["method"].isin(REFERENCE_ROWS) & ~table["targets"].astype(bool)]
     tables = []
     for model, rows in erased.groupby("model", sort=False):
-        onsets = tuple(
-            _onset(of_variant, axes)
-            for _, of_variant in rows.groupby("variant", sort=False)
-            if of_variant["strength"].nunique() > 1
-        )
+        onsets = []
+        for _, of_variant in rows.groupby("variant", sort=False):
+            if of_variant["strength"].nunique() > 1:
+                onsets.append(_onset(of_variant, axes))
         if any(onset.first_collapsed for onset in onsets):
-            tables.append(OnsetTable(str(model), axes, onsets))
+            tables.append(OnsetTable(str(model), axes, tuple(onsets)))
     return tables
 
 
 def _onset(rows: pd.DataFrame, axes: tuple[Metric, ...]) -> Onset:
     repeats = sorted(repeats_of_points(rows), key=lambda points: float(points["strength"].mean()))
-    collapsed = next((points for points in repeats if points["collapsed"].eq(True).any()), None)
-    before = repeats if collapsed is None else repeats[: [points is collapsed for points in repeats].index(True)]
-    healthy = next((points for points in reversed(before) if points["collapsed"].eq(False).all()), None)
-    count = 0 if collapsed is None else int(collapsed["collapsed"].eq(True).sum())
+    healthy, collapsed, count = None, None, 0
+    for points in repeats:
+        count = int(points["collapsed"].eq(True).sum())
+        if count:
+            collapsed = points
+            break
+        if points["collapsed"].eq(False).all():
+            healthy = points
     total = rows["seed"].nunique()
     return Onset(
         label=str(rows.iloc[0]["label"]),

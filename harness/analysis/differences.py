@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.analysis.metrics import MetricInfo, metric_info
+from harness.analysis.metrics import MetricInfo, is_within_noise, metric_info
 from harness.contracts import Metric
 from harness.records.record import Measurement
 from harness.records.results import PointResults, Results
@@ -16,12 +18,14 @@ from harness.records.results import PointResults, Results
 Verdict = Literal["identical", "within noise", "differs", "only in A", "only in B", "not comparable"]
 
 
-_NOT_COMPARED = ("trial_id", "sweep", "label", "strengths", "targets", "evaluators")
+_NOT_COMPARED = ("trial_id", "sweep", "label", "strengths", "targets", "evaluators", "method_version")
 """Of a trial: names and ids, and what is compared in another way."""
 _PLACES = ("path", "location", "tokenizer", "id")
-"""Where something lies: no difference where its digest is the same."""
+"""Where something is: no difference where its digest is the same."""
 _OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
 _ABSENT = "—"
+_Change = tuple[str, str, str]
+"""What differs, and both values."""
 
 
 @dataclass(frozen=True, order=True)
@@ -94,19 +98,36 @@ def differences(a: Results, b: Results) -> Differences:
     """Return what differs between two sweeps; points are matched by model, variant, seed and strength, or target.
 
     Raises:
-        DataError: Of one of them it cannot be told what its metrics are.
+        DataError: The metrics of one of them are not known.
     """
-    points_a, points_b = _points(a), _points(b)
-    both = {name: (points_a[name], points_b[name]) for name in points_a if name in points_b}
-    settings, versions = _of_trials(both)
-    plans = [_flat({name: getattr(plan, name) for name in _OF_PLAN}) for plan in (a.plan, b.plan)]
+    points_a, points_b = _named_points(a), _named_points(b)
     info = {**metric_info(b), **metric_info(a)}
+    settings: defaultdict[_Change, list[PointName]] = defaultdict(list)
+    versions: defaultdict[_Change, list[PointName]] = defaultdict(list)
+    numbers: list[NumberPair] = []
+    only_in_a = []
+    for name, point_a in points_a.items():
+        if name not in points_b:
+            only_in_a.append(name)
+            continue
+        point_b = points_b[name]
+        numbers += _number_pairs(name, point_a, point_b, info)
+        of_versions = _unequal(_plugin_versions(point_a), _plugin_versions(point_b))
+        for change in of_versions:
+            versions[change].append(name)
+        shown = [f"evaluators.{what.removeprefix('evaluator ')}.identity" for what, _, _ in of_versions]
+        for change in _unequal(_flat_settings(point_a), _flat_settings(point_b)):
+            if change[0] not in shown:
+                settings[change].append(name)
+    of_plan = attrgetter(*_OF_PLAN)
+    plans = [_flat(dict(zip(_OF_PLAN, of_plan(plan), strict=True))) for plan in (a.plan, b.plan)]
+    packages = _recorded(a), _recorded(b)
     return Differences(
-        settings=(*(Difference(what, *pair) for what, pair in _unequal(*plans).items()), *settings),
-        versions=(*_of_packages(a, b), *versions),
-        only_in_a=tuple(name for name in points_a if name not in points_b),
+        settings=(*_sweep_wide(*plans), *_by_point(settings)),
+        versions=(*(_sweep_wide(*packages) if all(packages) else ()), *_by_point(versions)),
+        only_in_a=tuple(only_in_a),
         only_in_b=tuple(name for name in points_b if name not in points_a),
-        numbers=tuple(pair for name, points in both.items() for pair in _of_numbers(name, *points, info)),
+        numbers=tuple(numbers),
     )
 
 
@@ -125,20 +146,16 @@ def number_verdict(a: float, b: float, metric: Metric) -> Verdict:
         return "identical" if math.isnan(a) and math.isnan(b) else "only in B" if math.isnan(a) else "only in A"
     if a == b:
         return "identical"
-    if metric.noise is None or not math.isfinite(a - b):
-        return "differs"
-    allowed = metric.noise * min(a, b) if math.isinf(metric.high) else metric.noise
-    return "within noise" if abs(a - b) < allowed else "differs"
+    return "within noise" if is_within_noise(a, b, metric) else "differs"
 
 
-def _points(results: Results) -> dict[PointName, PointResults]:
+def _named_points(results: Results) -> dict[PointName, PointResults]:
     """Return every point that a sweep has or will have, by what it is called."""
     named: dict[PointName, PointResults] = {}
     for trial in results.trials:
         for point in trial.points:
             spec, strength = point.spec, point.strength
-            targets = [target for target, reached_at in spec.targets.items() if reached_at == strength]
-            at = "; ".join(targets) or ("" if strength is None else f"{strength:g}")
+            at = "; ".join(spec.targets_at(strength)) or ("" if strength is None else f"{strength:g}")
             name = PointName(Path(spec.model.id).name, spec.variant, spec.seed, at)
             while name in named:
                 name = replace(name, repeat=name.repeat + 1)
@@ -146,96 +163,88 @@ def _points(results: Results) -> dict[PointName, PointResults]:
     return named
 
 
-def _of_numbers(name: PointName, a: PointResults, b: PointResults, info: MetricInfo) -> Iterator[NumberPair]:
-    ours, theirs = _by_metric(a), _by_metric(b)
+def _number_pairs(name: PointName, a: PointResults, b: PointResults, info: MetricInfo) -> Iterator[NumberPair]:
+    of_a, of_b = _by_metric(a), _by_metric(b)
     for metric in info:
-        of_a, of_b = ours.get(metric), theirs.get(metric)
-        if of_a is None and of_b is None:
-            continue
-        value_a, value_b = (of.numbers[metric] if of else math.nan for of in (of_a, of_b))
-        found: Verdict = "only in B" if of_a is None else "only in A"
-        note = ""
-        if of_a and of_b:
-            found = number_verdict(value_a, value_b, info[metric])
-            if of_a.definition != of_b.definition:
-                found, note = "not comparable", f"definition {of_a.definition} against {of_b.definition}"
-        yield NumberPair(name, metric, value_a, value_b, found, note)
+        ours, theirs = of_a.get(metric), of_b.get(metric)
+        if ours and theirs:
+            value_a, value_b = ours.numbers[metric], theirs.numbers[metric]
+            verdict, note = number_verdict(value_a, value_b, info[metric]), ""
+            if ours.definition != theirs.definition:
+                verdict, note = "not comparable", f"definition {ours.definition} against {theirs.definition}"
+            yield NumberPair(name, metric, value_a, value_b, verdict, note)
+        elif ours:
+            yield NumberPair(name, metric, ours.numbers[metric], math.nan, "only in A")
+        elif theirs:
+            yield NumberPair(name, metric, math.nan, theirs.numbers[metric], "only in B")
 
 
 def _by_metric(point: PointResults) -> dict[str, Measurement]:
-    return {name: measurement for measurement in point.measurements for name in measurement.numbers}
+    by_metric: dict[str, Measurement] = {}
+    for measurement in point.measurements:
+        by_metric |= dict.fromkeys(measurement.numbers, measurement)
+    return by_metric
 
 
-def _of_trials(
-    both: Mapping[PointName, tuple[PointResults, PointResults]],
-) -> tuple[list[Difference], list[Difference]]:
-    """Return what differs in settings and in plugins' versions, each once with the points that it differs in."""
-    settings: dict[tuple[str, str, str], list[PointName]] = {}
-    versions: dict[tuple[str, str, str], list[PointName]] = {}
-    for name, (a, b) in both.items():
-        of_versions = _unequal(_plugin_versions(a), _plugin_versions(b))
-        told = {f"evaluators.{what.removeprefix('evaluator ')}.identity" for what in of_versions}
-        for what, pair in of_versions.items():
-            versions.setdefault((what, *pair), []).append(name)
-        for what, pair in _unequal(_settings(a), _settings(b)).items():
-            if what not in told:
-                settings.setdefault((what, *pair), []).append(name)
-    of_settings, by_version = (
-        [Difference(*key, points=tuple(points)) for key, points in found.items()] for found in (settings, versions)
-    )
-    return of_settings, by_version
-
-
-def _settings(point: PointResults) -> dict[str, str]:
+def _flat_settings(point: PointResults) -> dict[str, str]:
     spec = point.spec
-    kept = {name: value for name, value in spec.to_json().items() if name not in (*_NOT_COMPARED, "method_version")}
+    kept = dict(spec.to_json())
+    for name in _NOT_COMPARED:
+        kept.pop(name, None)
     kept["strength"] = point.strength
-    kept["evaluators"] = {each.name: {"settings": each.settings, "identity": each.key} for each in spec.evaluators}
+    for evaluator in spec.evaluators:
+        kept[f"evaluators.{evaluator.name}"] = {"settings": evaluator.settings, "identity": evaluator.key}
     return _flat(kept)
 
 
 def _plugin_versions(point: PointResults) -> dict[str, str]:
-    spec = point.spec
-    of_evaluators = {f"evaluator {each.name}": str(each.version) for each in spec.evaluators}
-    return {f"method {spec.method}": str(spec.method_version), **of_evaluators}
-
-
-def _of_packages(a: Results, b: Results) -> list[Difference]:
-    """Return the packages of which the two ran other versions, with all that each ran, if both recorded them."""
-    ours, theirs = _recorded(a), _recorded(b)
-    return [Difference(name, *pair) for name, pair in _unequal(ours, theirs).items()] if ours and theirs else []
+    versions = {f"method {point.spec.method}": str(point.spec.method_version)}
+    for evaluator in point.spec.evaluators:
+        versions[f"evaluator {evaluator.name}"] = str(evaluator.version)
+    return versions
 
 
 def _recorded(results: Results) -> dict[str, str]:
-    """Return every version that any attempt of a sweep ran with, by package."""
-    found: dict[str, dict[str, None]] = {}
-    for versions in (versions for trial in results.trials for versions in trial.versions):
-        for name, version in versions.items():
-            found.setdefault(name, {})[version] = None
-    return {name: ", ".join(sorted(of_package)) for name, of_package in found.items()}
+    """Return every version that any attempt of a sweep ran with, by package; nothing if none was recorded."""
+    versions: defaultdict[str, set[str]] = defaultdict(set)
+    for trial in results.trials:
+        for attempt in trial.versions:
+            for name, version in attempt.items():
+                versions[name].add(version)
+    return {name: ", ".join(sorted(of_package)) for name, of_package in versions.items()}
 
 
 def _flat(value: Any, path: str = "") -> dict[str, str]:
     """Return each value by its path in dots, as text."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
-    if isinstance(value, Mapping):
-        below = ((f"{path}.{name}" if path else str(name), item) for name, item in value.items())
-        return {at: text for name, item in below for at, text in _flat(item, name).items()}
-    return {path: str(value)}
+    if not isinstance(value, Mapping):
+        return {path: str(value)}
+    texts: dict[str, str] = {}
+    for name, item in value.items():
+        texts |= _flat(item, f"{path}.{name}" if path else str(name))
+    return texts
 
 
-def _unequal(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return both values at the paths where they differ, but for those that follow from others of them."""
-    paths = [path for path in dict.fromkeys((*a, *b)) if a.get(path, _ABSENT) != b.get(path, _ABSENT)]
-    kept = [path for path in paths if not _follows(path, paths, {*a, *b})]
-    return {path: (a.get(path, _ABSENT), b.get(path, _ABSENT)) for path in kept}
+def _unequal(a: Mapping[str, str], b: Mapping[str, str]) -> list[_Change]:
+    """Return the paths where two differ with both values, but for those that follow from others of them."""
+    known = {**a, **b}
+    paths = [path for path in known if a.get(path, _ABSENT) != b.get(path, _ABSENT)]
+    return [(path, a.get(path, _ABSENT), b.get(path, _ABSENT)) for path in paths if not _follows(path, paths, known)]
 
 
-def _follows(path: str, unequal: Sequence[str], known: Set[str]) -> bool:
+def _follows(path: str, unequal: Collection[str], known: Collection[str]) -> bool:
     """Return whether a difference says no more than others do: another place of the same contents, say."""
     parent, _, name = path.rpartition(".")
     if name in _PLACES and f"{parent}.digest" in known:
         return f"{parent}.digest" not in unequal
     deciding = (f"{parent}.settings", "judges.", "forget.", "measured.", "utility.")
     return name == "identity" and any(other.startswith(deciding) for other in unequal)
+
+
+def _sweep_wide(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
+    return [Difference(*change) for change in _unequal(a, b)]
+
+
+def _by_point(changes: Mapping[_Change, list[PointName]]) -> list[Difference]:
+    return [Difference(*change, points=tuple(points)) for change, points in changes.items()]

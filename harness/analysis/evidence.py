@@ -1,9 +1,9 @@
-"""What stands behind each number of a table: the values of its items, as arrays that can be resampled."""
+"""The evidence for each number of a table: the values of its items, as arrays that can be resampled."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,6 +35,10 @@ class Evidence:
     _names: dict[tuple[str, ...], str] = field(default_factory=dict)
     """What the draws of each set of items are called."""
 
+    def items(self, point_id: str, metric: Metric) -> MetricItems | None:
+        """Return what each item of a point has of a metric; None where the point keeps none."""
+        return self.by_point.get(point_id, {}).get(metric.name)
+
     def of(self, rows: pd.DataFrame, metric: Metric) -> ItemValues | None:
         """Return what each item has of a metric in the rows of a table: seeds, or replicates, of one variant.
 
@@ -50,23 +54,25 @@ class Evidence:
         shares: tuple[tuple[float, ...], ...] | None = None,
     ) -> ItemValues | None:
         """Return the same of points; `models_R` and `shares` as of `ItemValues`."""
-        kept = [self.by_point.get(point_id, {}).get(metric.name) for point_id in point_ids]
-        known = [items for items in kept if items is not None]
-        if not known or len(known) < len(kept):
+        known = []
+        for point_id in point_ids:
+            items = self.items(point_id, metric)
+            if items is None:
+                return None
+            known.append(items)
+        if any(items.ids != known[0].ids for items in known):
+            known = _aligned(known)
+        if not known or not known[0].ids:
             return None
-        first = known[0]
-        if any(items.ids != first.ids for items in known):
-            clusters = {id: cluster for items in known for id, cluster in zip(items.ids, items.clusters, strict=True)}
-            known = [_listing(items, clusters) for items in known]
-            first = known[0]
-        if not first.ids:
-            return None
-        _, clusters_N = np.unique(first.clusters, return_inverse=True)
+        ids = known[0].ids
+        if ids not in self._names:
+            self._names[ids] = digest_of(list(ids))
+        _, clusters_N = np.unique(known[0].clusters, return_inverse=True)
         return ItemValues(
             values_RN=np.stack([items.values_N for items in known]),
             weights_RN=np.stack([items.weights_N for items in known]),
             clusters_N=clusters_N,
-            items=self._name(first.ids),
+            items=self._names[ids],
             models_R=models_R,
             shares=shares,
             aggregate=metric.aggregate,
@@ -74,13 +80,8 @@ class Evidence:
             high=metric.high,
         )
 
-    def _name(self, ids: tuple[str, ...]) -> str:
-        if ids not in self._names:
-            self._names[ids] = digest_of(list(ids))
-        return self._names[ids]
-
     def interval(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, float]:
-        """Return the 95 % interval of a metric's mean over rows; NaN, NaN where nothing tells it.
+        """Return the 95 % interval of a metric's mean over rows; NaN, NaN where it is not known.
 
         With items it is over them and, with several rows, over those; without, over several rows alone.
         """
@@ -92,24 +93,25 @@ class Evidence:
 
 def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:
     """Return the items whose ids are among `shared`, in the order of their ids."""
-    order = sorted((id, row) for row, id in enumerate(items.ids) if id in shared)
-    rows = [row for _, row in order]
-    return replace(
-        items,
-        ids=tuple(id for id, _ in order),
-        clusters=tuple(items.clusters[row] for row in rows),
-        values_N=items.values_N[rows],
-        weights_N=items.weights_N[rows],
-    )
+    in_order = sorted(range(len(items.ids)), key=items.ids.__getitem__)
+    rows = [row for row in in_order if items.ids[row] in shared]
+    ids, clusters = (tuple(np.array(names, dtype=object)[rows]) for names in (items.ids, items.clusters))
+    return MetricItems(ids, clusters, items.values_N[rows], items.weights_N[rows])
 
 
-def _listing(items: MetricItems, clusters: Mapping[str, str]) -> MetricItems:
-    """Return the items with all that have a cluster here, in the order of their ids; others are not known."""
-    rows = {id: row for row, id in enumerate(items.ids)}
-    ids = sorted(clusters)
-    values_N, weights_N = (np.append(of_items, math.nan) for of_items in (items.values_N, items.weights_N))
-    at = [rows.get(id, -1) for id in ids]
-    return MetricItems(tuple(ids), tuple(clusters[id] for id in ids), values_N[at], weights_N[at])
+def _aligned(known: Sequence[MetricItems]) -> list[MetricItems]:
+    """Return several points' items as lists of the same items, in the order of their ids; others are not known."""
+    by_id: dict[str, str] = {}
+    for items in known:
+        by_id |= zip(items.ids, items.clusters, strict=True)
+    ids, clusters = zip(*sorted(by_id.items()), strict=True)
+    aligned = []
+    for items in known:
+        rows = dict(zip(items.ids, range(len(items.ids)), strict=True))
+        at = [rows.get(id, -1) for id in ids]
+        values_N, weights_N = np.append(items.values_N, math.nan), np.append(items.weights_N, math.nan)
+        aligned.append(MetricItems(ids, clusters, values_N[at], weights_N[at]))
+    return aligned
 
 
 def read_evidence(results: Results) -> Evidence:
@@ -121,25 +123,21 @@ def read_evidence(results: Results) -> Evidence:
         DataError: A file of them was damaged after the journal was read.
     """
     held: dict[tuple[str, ...], tuple[str, ...]] = {}
-
-    def once(items: MetricItems) -> MetricItems:
-        ids, clusters = (held.setdefault(texts, texts) for texts in (items.ids, items.clusters))
-        return replace(items, ids=ids, clusters=clusters)
-
-    return Evidence(
-        {
-            point.spec.point_id(point.strength): {name: once(items) for name, items in results.items(point).items()}
-            for point in results.measured
-        }
-    )
+    by_point: dict[str, dict[str, MetricItems]] = {}
+    for point in results.measured:
+        kept = by_point[point.spec.point_id(point.strength)] = results.items(point)
+        for name, items in kept.items():
+            clusters = held.setdefault(items.clusters, items.clusters)
+            kept[name] = replace(items, ids=held.setdefault(items.ids, items.ids), clusters=clusters)
+    return Evidence(by_point)
 
 
 def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float | None:
     """Return the standard error of a metric's mean with copies of a text counted once, as `draws` counts them.
 
-    None where no item is a copy, and what the evaluator says stands.
+    None where no item is a copy: then the evaluator's own standard error is right.
     """
-    items = evidence.by_point.get(point_id, {}).get(metric.name)
+    items = evidence.items(point_id, metric)
     if items is None or not items.has_copies or (values := evidence.of_points([point_id], metric)) is None:
         return None
     return float(values.standard_errors()[0])
@@ -148,22 +146,26 @@ def error_over_texts(point_id: str, metric: Metric, evidence: Evidence) -> float
 def interval_columns(point_ids: Sequence[str], info: MetricInfo, evidence: Evidence) -> dict[str, NDArray[np.float64]]:
     """Return, for a table's points, the columns that bound each metric's interval; none if no point keeps items."""
     columns: dict[str, NDArray[np.float64]] = {}
-    for metric in info.values() if any(evidence.by_point.values()) else ():
-        if metric.items:
-            bounds_P2 = np.full((len(point_ids), 2), np.nan)
-            for rows in _alike(point_ids, metric, evidence):
-                if (values := evidence.of_points([point_ids[row] for row in rows], metric)) is not None:
-                    bounds_P2[rows] = row_intervals(values)
-            columns[LOW.format(metric.name)], columns[HIGH.format(metric.name)] = bounds_P2.T
+    if not any(evidence.by_point.values()):
+        return columns
+    for metric in info.values():
+        if not metric.items:
+            continue
+        bounds_P2 = np.full((len(point_ids), 2), np.nan)
+        for rows in _on_same_items(point_ids, metric, evidence):
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                part = rows[start : start + ROWS_AT_ONCE]
+                if (values := evidence.of_points([point_ids[row] for row in part], metric)) is not None:
+                    bounds_P2[part] = row_intervals(values)
+        columns[LOW.format(metric.name)], columns[HIGH.format(metric.name)] = bounds_P2.T
     return columns
 
 
-def _alike(point_ids: Sequence[str], metric: Metric, evidence: Evidence) -> Iterator[list[int]]:
-    """Yield the places of points that have a metric's values on the same items, as many as are drawn at once."""
+def _on_same_items(point_ids: Sequence[str], metric: Metric, evidence: Evidence) -> Iterable[list[int]]:
+    """Return the places of points that have a metric's values on the same items, group by group."""
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for row, point_id in enumerate(point_ids):
-        items = evidence.by_point.get(point_id, {}).get(metric.name)
+        items = evidence.items(point_id, metric)
         if items is not None and items.ids:
             groups.setdefault((items.ids, items.clusters), []).append(row)
-    for rows in groups.values():
-        yield from (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
+    return groups.values()

@@ -1,9 +1,9 @@
-"""Which methods can be told apart in a column of a table: paired tests on the same items, and letters that say so."""
+"""Which methods differ in a column of a table beyond chance: paired tests on the same items, shown by letters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -20,7 +20,7 @@ from harness.statistics.significance import groups, holm, paired_p
 LEVEL = 1 - CONFIDENCE
 
 Letters = Mapping[tuple[str, str], str]
-"""By variant and metric: variants that share a letter cannot be told apart by it."""
+"""By variant and metric: variants that share a letter do not differ by it beyond chance."""
 
 
 def significance_groups(
@@ -35,7 +35,14 @@ def significance_groups(
         return {}
     tests: dict[tuple[str, str, str], float] = {}
     all_rows = pd.concat(rows_by_variant.values())
-    places = dict(zip(rows_by_variant, _places(rows_by_variant.values()), strict=True))
+    costs: dict[tuple[str, str], float] = {}
+    places: dict[str, dict[tuple[str, int], int]] = {}
+    start = 0
+    for variant, rows in rows_by_variant.items():
+        replicates = zip(rows["model"], rows["seed"], strict=True)
+        places[variant] = dict(zip(replicates, range(start, start + len(rows)), strict=True))
+        start += len(rows)
+        costs |= {(variant, metric.name): aims.cost(rows, metric) for metric in metrics}
     for one, other in combinations(rows_by_variant, 2):
         shared = sorted(places[one].keys() & places[other].keys())
         rows = all_rows.iloc[[places[variant][replicate] for variant in (one, other) for replicate in shared]]
@@ -44,18 +51,17 @@ def significance_groups(
             tests[metric.name, one, other] = math.nan
             if values:
                 both = np.split(aims.deviations(rows, metric), 2)
-                pair = split_rows(values, len(rows) // 2)
+                pair = split_rows(values, len(shared))
                 tests[metric.name, one, other] = p_of_pair(metric, *pair, (both[0].mean(), both[1].mean()))
-    costs = {(v, m.name): aims.cost(rows, m) for v, rows in rows_by_variant.items() for m in metrics}
     return letters_of(tests, costs, metrics)
 
 
 def p_of_pair(metric: Metric, one: ItemValues, other: ItemValues, sides: tuple[float, float]) -> float:
-    """Return the p-value of two being equally good by a metric; NaN where it cannot be told.
+    """Return the p-value of two being equally good by a metric; NaN where that is not known.
 
     Two on the same side of what they should be close to are equally good if their values are the same. Of two on
     either side of a number, one is mirrored there first; on either side of a retrained model, which has noise of its
-    own, or of an `exp_mean`, whose items are logarithms, nothing is told.
+    own, or of an `exp_mean`, whose items are logarithms, nothing is known.
 
     Args:
         metric: What they are values of.
@@ -77,27 +83,24 @@ def letters_of(
     """Return the letters that follow from a table's tests.
 
     Args:
-        tests: p-values of (metric, variant, other variant); NaN where it cannot be told.
+        tests: p-values of (metric, variant, other variant); NaN where that is not known.
         costs: Of (variant, metric), by which the best, which is the least, comes first.
         metrics: The columns.
     """
-    adjusted = dict(zip(tests, holm(list(tests.values())), strict=True))
+    adjusted = holm(list(tests.values()))
     letters: dict[tuple[str, str], str] = {}
     for metric in metrics:
-        of_metric = {(one, other): p for (name, one, other), p in adjusted.items() if name == metric.name}
-        tested = dict.fromkeys(variant for pair, p in of_metric.items() if not math.isnan(p) for variant in pair)
-        order = sorted(tested, key=lambda variant: costs[variant, metric.name])
-        different = {frozenset(pair) for pair, p in of_metric.items() if p < LEVEL}
-        letters |= {(variant, metric.name): text for variant, text in groups(order, different).items()} if order else {}
+        tested: dict[str, float] = {}
+        different = set()
+        for (name, one, other), p in zip(tests, adjusted, strict=True):
+            if name == metric.name and not math.isnan(p):
+                tested |= {one: costs[one, name], other: costs[other, name]}
+                if p < LEVEL:
+                    different.add(frozenset((one, other)))
+        if tested:
+            for variant, text in groups(sorted(tested, key=tested.__getitem__), different).items():
+                letters[variant, metric.name] = text
     return letters
-
-
-def _places(frames: Iterable[pd.DataFrame]) -> Iterator[dict[tuple[str, int], int]]:
-    """Yield, for each frame, where its replicates, models and seeds, are in all of them on top of each other."""
-    start = 0
-    for frame in frames:
-        yield {replicate: start + row for row, replicate in enumerate(zip(frame["model"], frame["seed"], strict=True))}
-        start += len(frame)
 
 
 def split_rows(values: ItemValues, first: int) -> tuple[ItemValues, ItemValues]:

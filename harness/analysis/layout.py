@@ -46,7 +46,7 @@ class TableRow:
     """Erasure, generation, average, and of every group that is an evaluator's own; `–` where not ranked."""
     collapsed: bool
     verdict: str
-    """The worst collapse class of its seeds, with what told it; '' for reference rows."""
+    """The worst collapse class of its seeds, with the metrics that show it; '' for reference rows."""
     note: str
     """Why a rank is missing; '' if none is."""
 
@@ -85,37 +85,39 @@ class ModelTable:
 def model_tables(ranked: RankedTable) -> list[ModelTable]:
     """Return the main table of every model: reference rows on top, then the ranked points by group."""
     chosen = ranked_rows(ranked.table)
-    return [
-        _model_table(ranked, model, *(frame[frame["model"] == model] for frame in (chosen, ranked.ranking)))
-        for model in ranked.table["model"].unique()
-    ]
+    tables = []
+    for model in ranked.table["model"].unique():
+        of_model, ranking = chosen[chosen["model"] == model], ranked.ranking[ranked.ranking["model"] == model]
+        tables.append(_model_table(ranked, model, of_model, ranking))
+    return tables
 
 
 def _model_table(whole: RankedTable, model: str, ranked: pd.DataFrame, ranking: pd.DataFrame) -> ModelTable:
     """Return one model's table of the whole one; `ranked` are its rows that stand for a variant."""
     metrics = table_metrics(whole.info) or metrics_in(whole.info, "reasoning")
-    table = whole.table[whole.table["model"] == model]
-    of_references = [table[table["method"] == name] for name in REFERENCE_ROWS]
     row = partial(_table_row, metrics=metrics, evidence=whole.evidence, names=rank_names(whole.info))
-    references = [row(seeds, marks={}, ranks={}, letters={}) for seeds in of_references if len(seeds)]
+    references = []
+    for name in REFERENCE_ROWS:
+        seeds = whole.table[(whole.table["model"] == model) & (whole.table["method"] == name)]
+        if len(seeds):
+            references.append(row(seeds, marks={}, ranks={}, letters={}))
     is_idle = ranked["variant"].isin(ranking.loc[ranking["unranked"] == ERASED_NOTHING, "variant"])
     marks = {} if ranking["recited"].eq(False).any() else _marks(ranked[~is_idle], metrics, whole.aims)
     by_variant = {str(variant): seeds for variant, seeds in ranked.groupby("variant", sort=False)}
     letters = significance_groups(by_variant, metrics, whole.evidence, whole.aims)
     rows: dict[str, TableRow] = {}
     by_reference: dict[str, list[TableRow]] = {name: [] for name in SECTIONS}
-    ranks_of = {
-        each["variant"]: {str(name): value for name, value in each.items()} for each in ranking.to_dict("records")
-    }
-    for variant, seeds in by_variant.items():
-        ranks = ranks_of[variant]
-        rows[variant] = row(seeds, marks=marks, ranks=ranks, letters=letters)
+    for ranks in ranking.set_index("variant", drop=False).loc[list(by_variant)].to_dict("records"):
+        variant = ranks["variant"]
+        rows[variant] = row(by_variant[variant], marks=marks, ranks=ranks, letters=letters)
         by_reference.setdefault(ranks["reference"], []).append(rows[variant])
-    sections = [RowGroup("", "", tuple(references))]
-    sections += [RowGroup(*SECTIONS.get(name, ("", "")), tuple(group)) for name, group in by_reference.items()]
+    sections = [RowGroup("", "", tuple(references))] if references else []
+    for name, group in by_reference.items():
+        if group:
+            sections.append(RowGroup(*SECTIONS.get(name, ("", "")), tuple(group)))
     best_first = tuple(rows[variant] for variant in ranking["variant"])
     titles = (*RANK_TITLES, *map(group_title, own_groups(whole.info)))
-    return ModelTable(model, tuple(metrics), titles, tuple(section for section in sections if section.rows), best_first)
+    return ModelTable(model, tuple(metrics), titles, tuple(sections), best_first)
 
 
 def _table_row(
@@ -125,42 +127,31 @@ def _table_row(
     evidence: Evidence,
     names: Sequence[str],
     marks: Mapping[tuple[str, str], Mark],
-    ranks: Mapping[str, Any],
+    ranks: Mapping[Any, Any],
     letters: Letters,
 ) -> TableRow:
     """Return the row of a variant; `ranks` is its row of the ranking, empty for a reference row, `names` its ranks."""
-    first = seeds.iloc[0]
+    variant = seeds.iloc[0]["variant"]
+    cells = []
+    for metric in metrics:
+        key, mean = (variant, metric.name), float(seeds[metric.name].mean(skipna=False))
+        interval = evidence.interval(seeds, metric)
+        cells.append(interval_cell(mean, *interval, metric, letters.get(key, ""), marks.get(key, "")))
+    rank_texts = []
+    for name in names:
+        low, high = ranks.get(f"{name}_low", ""), ranks.get(f"{name}_high", "")
+        interval_text = f" ({low}–{high})" if isinstance(low, str) and low else ""
+        rank_texts.append(f"{ranks[name]}{interval_text}" if ranks.get(name) else NOTHING)
     return TableRow(
-        variant=first["variant"],
-        label=first["label"],
+        variant=variant,
+        label=seeds.iloc[0]["label"],
         strength=f"{ranks.get('strength_name', '')} {ranks.get('strength', '')}".strip(),
-        cells=tuple(_cell(seeds, metric, evidence, marks, letters) for metric in metrics),
-        ranks=tuple(_rank_text(ranks, name) for name in names),
+        cells=tuple(cells),
+        ranks=tuple(rank_texts),
         collapsed=bool(seeds["collapsed"].eq(True).any()),
-        verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", "")),
+        verdict=verdict(ranks.get("collapse_class", ""), ranks.get("collapse_reason", ())),
         note=ranks.get("unranked", ""),
     )
-
-
-def _cell(
-    seeds: pd.DataFrame,
-    metric: Metric,
-    evidence: Evidence,
-    marks: Mapping[tuple[str, str], Mark],
-    letters: Letters,
-) -> Cell:
-    """Return a metric's mean over the seeds, its interval, and what sets it apart from others."""
-    key = seeds.iloc[0]["variant"], metric.name
-    interval = evidence.interval(seeds, metric)
-    mean = float(seeds[metric.name].mean(skipna=False))
-    return interval_cell(mean, *interval, metric, letters.get(key, ""), marks.get(key, ""))
-
-
-def _rank_text(ranks: Mapping[str, Any], name: str) -> str:
-    """Return a rank with its interval, where several seeds gave one: `=2 (1–3)`."""
-    low, high = ranks.get(f"{name}_low", ""), ranks.get(f"{name}_high", "")
-    interval = f" ({low}–{high})" if isinstance(low, str) and low else ""
-    return f"{ranks[name]}{interval}" if ranks.get(name) else NOTHING
 
 
 def _marks(ranked: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> dict[tuple[str, str], Mark]:

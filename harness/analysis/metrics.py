@@ -53,28 +53,29 @@ def metric_info(results: Results) -> dict[str, Metric]:
                         "table cannot tell which is meant. Rename the metric in one, or take one from the sweep."
                     )
                 if name not in metrics:
-                    metrics[name] = _metric(declared, specs[measurement.key])
+                    metrics[name] = _declared_metric(declared, specs[measurement.key])
     return in_column_order(metrics.values())
 
 
-def _metric(declared: Mapping[str, Json], evaluator: EvaluatorSpec) -> Metric:
+def _declared_metric(declared: Mapping[str, Json], evaluator: EvaluatorSpec) -> Metric:
     """Return a journal's declaration; what an older version left out is taken from the evaluator as it is now."""
     if declared.get("high") == math.inf and not declared.get("items") and declared.get("aggregate") == "mean":
         # Older versions said this of every metric without items, a perplexity of whole batches included.
-        declared = {name: value for name, value in declared.items() if name != "aggregate"}
+        declared = dict(declared)
+        del declared["aggregate"]
     if _DEFAULTS.keys() <= declared.keys():
         return metric_of(declared)
     try:
         installed = EVALUATORS.configure(evaluator.name, dict(evaluator.settings)).metrics
     except (PluginError, ValidationError):
         installed = ()
-    current = next((asdict(metric) for metric in installed if metric.name == declared["name"]), {})
+    current = {metric.name: asdict(metric) for metric in installed}.get(str(declared["name"]), {})
     try:
         return metric_of({**current, **declared})
     except TypeError as error:
         raise DataError(
-            f"an older version measured '{declared['name']}' and told too little of it ({error}). Install the "
-            f"plugin of the evaluator '{evaluator.name}' again: it tells the rest."
+            f"an older version measured '{declared['name']}' and recorded too little of it ({error}). Install the "
+            f"plugin of the evaluator '{evaluator.name}' again: it declares the rest."
         ) from None
 
 
@@ -90,11 +91,8 @@ def metrics_in(info: MetricInfo, *groups: Group) -> list[Metric]:
 
 def own_groups(info: MetricInfo) -> list[Group]:
     """Return the groups of ranked metrics that are evaluators' own, in the order of a table's columns."""
-    return [
-        name
-        for name in dict.fromkeys(metric.group for metric in info.values() if metric.ranked)
-        if name not in GROUP_TITLES
-    ]
+    groups = dict.fromkeys(metric.group for metric in info.values() if metric.ranked)
+    return [name for name in groups if name not in GROUP_TITLES]
 
 
 def table_metrics(info: MetricInfo) -> list[Metric]:
@@ -118,11 +116,16 @@ def group_title(group: Group) -> str:
     return GROUP_TITLES.get(group, group.replace("_", " ").capitalize())
 
 
+def compared_metrics(info: MetricInfo, compare: Compare) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
+    """Return the metrics of erasure and of utility that a sweep compares by and has measured."""
+    erasure = tuple(info[name] for name in compare.erasure if name in info)
+    return erasure, tuple(info[name] for name in compare.utility if name in info)
+
+
 def first_axes(info: MetricInfo, compare: Compare) -> tuple[Metric | None, Metric | None]:
     """Return the first metric of erasure and of utility that a sweep compares by and has measured."""
-    first = (next((info[name] for name in names if name in info), None) for names in (compare.erasure, compare.utility))
-    erasure, utility = first
-    return erasure, utility
+    erasure, utility = compared_metrics(info, compare)
+    return erasure[0] if erasure else None, utility[0] if utility else None
 
 
 def in_sentence(metric: Metric) -> str:
@@ -138,11 +141,11 @@ def in_sentence(metric: Metric) -> str:
 
 def declarations(info: MetricInfo) -> str:
     """Return metrics as the YAML that `read_declarations` reads; what is a default is left out."""
-    told = [
-        {name: value for name, value in asdict(metric).items() if name == "name" or value != _DEFAULTS[name]}
-        for metric in info.values()
-    ]
-    return yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
+    stated = []
+    for metric in info.values():
+        fields_of = asdict(metric).items()
+        stated.append({name: value for name, value in fields_of if name == "name" or value != _DEFAULTS[name]})
+    return yaml.safe_dump(stated, sort_keys=False, allow_unicode=True)
 
 
 def read_declarations(table: Path) -> dict[str, Metric]:
@@ -152,13 +155,14 @@ def read_declarations(table: Path) -> dict[str, Metric]:
         DataError: There is none, or it does not declare metrics.
     """
     beside = table.with_suffix(".metrics.yaml"), table.with_name("table.metrics.yaml")
-    file = next((path for path in beside if path.is_file()), None)
-    if file is None:
+    files = [path for path in beside if path.is_file()]
+    if not files:
         raise DataError(
             f"{table} does not say what its metrics are: there is no {beside[0].name} beside it. For a sweep's table, "
             "give its results folder: python -m harness.collate FOLDER writes both files. For any other, write one "
             "after the model of results/published/emso_main_table.metrics.yaml."
         )
+    file = files[0]
     try:
         given: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
         metrics = TypeAdapter(list[Metric]).validate_python(given)
@@ -166,12 +170,11 @@ def read_declarations(table: Path) -> dict[str, Metric]:
         raise DataError(f"{file} cannot be read: {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]
-        path, reason = ".".join(str(part) for part in first["loc"]), first["msg"]
+        path, reason = ".".join(map(str, first["loc"])), first["msg"]
         if "better" in first["loc"]:
             path, reason = f"{first['loc'][0]}.better", "give lower, higher, {aim: 0.5} or {aim: retrained}"
         raise DataError(f"{file} is no list of metrics: {path or 'it'}: {reason}.") from error
-    unknown = sorted({name for metric in given for name in metric} - _DEFAULTS.keys())
-    if unknown:
+    if unknown := sorted(set().union(*given) - _DEFAULTS.keys()):
         raise DataError(f"{file}: a metric has no {', '.join(unknown)}. It may have {', '.join(_DEFAULTS)}.")
     return in_column_order(metrics)
 
@@ -247,6 +250,14 @@ class Aims:
             of_seed = numbers.groupby(["model", "seed"])[name].mean().to_dict()
             self._by_metric[name] = of_seed, numbers.groupby(self._own)[name].mean().to_dict()
         return self._by_metric[name]
+
+
+def is_within_noise(one: float, other: float, metric: Metric) -> bool:
+    """Return whether two values differ by less than one seed can show: a share of the smaller where it has no bound."""
+    if metric.noise is None:
+        return False
+    allowed = metric.noise * min(one, other) if math.isinf(metric.high) else metric.noise
+    return abs(one - other) < allowed
 
 
 def is_aimless(metric: Metric, aims: Aims, rows: pd.DataFrame) -> bool:

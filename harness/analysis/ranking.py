@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from harness.analysis.collapse import all_reasons, verdict
+from harness.analysis.collapse import verdict
 from harness.analysis.erasure.erased import has_erased_nothing
 from harness.analysis.erasure.recitation import Recitation, recitation_answers, recitations, said_first
 from harness.analysis.erasure.recited_texts import on_texts
@@ -83,8 +83,8 @@ class RankedTable:
         of_methods = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
         idle = [str(model) for model, reasons in of_methods if reasons.eq(ERASED_NOTHING).all()]
         where = f" on {', '.join(idle)}" if len(self.recitations) > 1 else ""
-        told = f"No method erased anything{where} that chance could not have: nothing is ranked."
-        return [*([told] if idle else []), *said_first(self.recitations)]
+        said = f"No method erased anything{where} that chance could not have: nothing is ranked."
+        return [*([said] if idle else []), *said_first(self.recitations)]
 
     @cached_property
     def on_recited(self) -> RankedTable:
@@ -156,8 +156,8 @@ def average_ranks(erasure_R: Floats, generation_R: Floats) -> Floats:
 
 def printed(ranks: Sequence[float]) -> list[str]:
     """Return the ranks as a table prints them: ties as `=2`, no rank as ''."""
-    known = Counter(rank for rank in ranks if not np.isnan(rank))
-    return ["" if np.isnan(rank) else "=" * (known[rank] > 1) + f"{rank:.0f}" for rank in ranks]
+    count_of = Counter(ranks)
+    return ["" if np.isnan(rank) else f"{'=' if count_of[rank] > 1 else ''}{rank:.0f}" for rank in ranks]
 
 
 def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None) -> RankedTable:
@@ -176,10 +176,10 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     evidence = evidence or Evidence()
     nothing = pd.DataFrame(columns=[*IDENTITY, *rank_names(info), *STATE], dtype=object)
     unranked = RankedTable(table, info, nothing, recitations(table, info, evidence), evidence)
-    rankings = [
-        _rank_model(rows, unranked) for _, rows in ranked_rows(unranked.on_recited.table).groupby("model", sort=False)
-    ]
-    return replace(unranked, ranking=pd.concat([nothing, *rankings], ignore_index=True))
+    rankings = [nothing]
+    for _, rows in ranked_rows(unranked.on_recited.table).groupby("model", sort=False):
+        rankings.append(_rank_model(rows, unranked))
+    return replace(unranked, ranking=pd.concat(rankings, ignore_index=True))
 
 
 def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
@@ -201,19 +201,20 @@ def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> pd.DataFrame:
     """Return the ranking of one model's variants, best first, the unranked last; `whole` lacks its ranking yet."""
     model, info, aims = str(rows["model"].iloc[0]), whole.info, whole.on_recited.aims
     recites, unknown = whole.recitations[model].recites, whole.unknown_of_recited(model)
-    groups = [
-        [metric for metric in metrics_in(info, name) if metric not in unknown and not is_aimless(metric, aims, rows)]
-        for name in (*RANKED_GROUPS, *own_groups(info))
-    ]
+    groups = []
+    for name in (*RANKED_GROUPS, *own_groups(info)):
+        known = [metric for metric in metrics_in(info, name) if metric not in unknown]
+        groups.append([metric for metric in known if not is_aimless(metric, aims, rows)])
     originals, evidence = whole.originals(model), whole.on_recited.evidence
-    variants = [
-        group.assign(idle=recites is not False and has_erased_nothing(group, originals, groups[0], evidence, aims))
-        for _, group in rows.groupby("variant", sort=False)
-    ]
-    averaged = [metric.name for metrics in groups[: len(RANKED_GROUPS)] for metric in metrics]
-    ranking = pd.DataFrame([_identity(group, averaged) for group in variants])
     seeds = sorted(rows["seed"].unique())
-    run_SR = np.array([[(group["seed"] == seed).any() for group in variants] for seed in seeds], dtype=float)
+    variants, states, run_RS = [], [], []
+    for _, group in rows.groupby("variant", sort=False):
+        is_idle = recites is not False and has_erased_nothing(group, originals, groups[0], evidence, aims)
+        variants.append(group.assign(idle=is_idle))
+        states.append(_without_ranks(variants[-1], [*groups[0], *groups[1]]))
+        run_RS.append(np.isin(seeds, group["seed"]))
+    ranking = pd.DataFrame(states)
+    run_SR = np.array(run_RS, dtype=float).T
     scores = [np.stack([_scores(group, metrics, seeds, aims) for group in variants], axis=1) for metrics in groups]
     ranks_KR = _ranks(groups, scores, run_SR, np.ones((1, len(seeds))))[0]
     ranking["recited"] = recites
@@ -229,21 +230,23 @@ def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> pd.DataFrame:
     return ranking.iloc[np.lexsort((ranks_KR[0], ranks_KR[2], ranking["collapsed"].eq(True)))]
 
 
-def _identity(rows: pd.DataFrame, averaged: Sequence[str]) -> dict[str, Any]:
+def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, Any]:
     """Return all of a variant's row in the ranking but the ranks; `rows` are its seeds."""
     first, worst, collapsed = rows.iloc[0], worst_class(list(rows["collapse_class"])), rows["collapsed"].eq(True)
-    lacking = [name for name in averaged if rows[name].isna().any()]
-    reason = all_reasons(rows["collapse_reason"])
+    lacking = [metric.name for metric in averaged if rows[metric.name].isna().any()]
+    reasons = tuple(sorted(set().union(*rows["collapse_reason"])))
     unranked = CONTROL if first["control"] else f"not measured: {', '.join(lacking)}" if lacking else ""
     unranked = unranked or (ERASED_NOTHING if first["idle"] else "")
     if collapsed.any():
         seeds = f" on {collapsed.sum()} of {len(rows)} seeds" if len(rows) > 1 else ""
-        unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reason)})"
-    return {
-        **{name: first[name] for name in ("model", "method", "variant", "label", "reference", "strength_name")},
+        unranked = f"collapsed{seeds} ({verdict(worst_class(list(rows.loc[collapsed, 'collapse_class'])), reasons)})"
+    return dict(first[list(IDENTITY)]) | {
         "strength": strengths(list(rows["strength"])),
         "collapsed": True if collapsed.any() else None if worst == "unknown" else False,
-        **{"collapse_class": worst, "collapse_reason": reason, "seeds": len(rows), "unranked": unranked},
+        "collapse_class": worst,
+        "collapse_reason": reasons,
+        "seeds": len(rows),
+        "unranked": unranked,
     }
 
 
@@ -282,7 +285,7 @@ def _add_intervals(ranking: pd.DataFrame, names: Sequence[str], ranks_BKR: Float
     tail = (1 - CONFIDENCE) / 2
     for index, name in enumerate(names):
         for bound, share in (("low", tail), ("high", 1 - tail)):
-            ranking[f"{name}_{bound}"] = [
-                f"{np.nanquantile(drawn_B, share, method='inverted_cdf'):.0f}" if rank else ""
-                for rank, drawn_B in zip(ranking[name], ranks_BKR[:, index].T, strict=True)
-            ]
+            texts = []
+            for rank, drawn_B in zip(ranking[name], ranks_BKR[:, index].T, strict=True):
+                texts.append(f"{np.nanquantile(drawn_B, share, method='inverted_cdf'):.0f}" if rank else "")
+            ranking[f"{name}_{bound}"] = texts

@@ -11,6 +11,7 @@ import pandas as pd
 from harness.analysis.cells import NOTHING, number
 from harness.analysis.metrics import MetricInfo, metrics_in
 from harness.analysis.seeds import mean_and_interval, ranked_rows, strengths
+from harness.analysis.table import STANDARD_ERROR
 from harness.contracts import Metric
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
@@ -52,10 +53,11 @@ def lines(rows: Sequence[Answers], tasks: Sequence[Metric]) -> list[list[str]]:
     """Return a model's rows as cells, below a line of titles: `0.812 ± 0.031 (−0.012)`."""
     cells = [["Method", "Strength", *(task.title for task in tasks)]]
     for row in rows:
-        shares = [f"{number(accuracy.mean)} ± {number(accuracy.error)}" for accuracy in row.accuracies]
-        changes = ["" if row.variant == ORIGINAL else f" ({signed(accuracy.change)})" for accuracy in row.accuracies]
-        label = f"{row.label} †" if row.collapsed else row.label
-        cells.append([label, row.strength, *map("".join, zip(shares, changes, strict=True))])
+        texts = [f"{row.label} †" if row.collapsed else row.label, row.strength]
+        for accuracy in row.accuracies:
+            change = "" if row.variant == ORIGINAL else f" ({signed(accuracy.change)})"
+            texts.append(f"{number(accuracy.mean)} ± {number(accuracy.error)}{change}")
+        cells.append(texts)
     return cells
 
 
@@ -71,20 +73,18 @@ def signed(change: float) -> str:
 
 def _answers_of(rows: pd.DataFrame, tasks: Sequence[Metric]) -> list[Answers]:
     originals = rows[rows["method"] == ORIGINAL]
-    before = {task.name: mean_and_interval(list(originals[task.name]))[0] for task in tasks}
     answered = []
     for variant, seeds in rows.groupby("variant", sort=False):
         first = seeds.iloc[0]
-        accuracies = tuple(_accuracy(seeds, task.name, before[task.name]) for task in tasks)
+        accuracies = []
+        for task in tasks:
+            before, _ = mean_and_interval(list(originals[task.name]))
+            mean, error = mean_and_interval(list(seeds[task.name]))
+            own = STANDARD_ERROR.format(task.name)
+            if len(seeds) == 1 and own in seeds.columns:
+                error = float(seeds[own].iloc[0])
+            accuracies.append(Accuracy(mean, error, mean - before))
         strength = f"{first['strength_name']} {strengths(list(seeds['strength']))}".strip()
         collapsed = bool(seeds["collapsed"].eq(True).any())
-        answered.append(Answers(str(variant), str(first["label"]), strength, collapsed, accuracies))
+        answered.append(Answers(str(variant), str(first["label"]), strength, collapsed, tuple(accuracies)))
     return sorted(answered, key=lambda row: row.variant not in REFERENCE_ROWS)
-
-
-def _accuracy(seeds: pd.DataFrame, name: str, before: float) -> Accuracy:
-    mean, half = mean_and_interval(list(seeds[name]))
-    own = f"{name}_stderr"
-    if len(seeds) == 1 and own in seeds.columns:
-        half = float(seeds[own].iloc[0])
-    return Accuracy(mean, half, mean - before)

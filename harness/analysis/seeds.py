@@ -57,11 +57,12 @@ def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:
     They share a strength; where tuning chose them, a target instead: two points of one strength may have other
     settings, and the points of one target other strengths.
     """
-    targets = dict.fromkeys(target for listed in rows["targets"] for target in listed.split("; ") if target)
+    targets: dict[str, None] = {}
+    for listed in rows["targets"]:
+        targets |= dict.fromkeys(listed)
     if not targets:
         return [points for _, points in rows.groupby("strength", dropna=False)]
-    listed = rows["targets"].str.split("; ")
-    return [rows[listed.map(lambda names, target=target: target in names)] for target in targets]
+    return [rows[[target in listed for listed in rows["targets"]]] for target in targets]
 
 
 def as_measured(table: pd.DataFrame) -> pd.DataFrame:
@@ -99,8 +100,9 @@ def strengths(values: Sequence[float]) -> str:
         >>> strengths([7.0, 7.0]), strengths([5.0, 7.0]), strengths([0.05]), strengths([float("nan")])
         ('7', '5–7', '0.05', '')
     """
-    known = sorted({value for value in values if not math.isnan(value)})
-    return "–".join(f"{value:.4g}" for value in known[:1] + known[1:][-1:])
+    known = np.unique(values)
+    known = known[~np.isnan(known)]
+    return "–".join(f"{value:.4g}" for value in [*known[:1], *known[1:][-1:]])
 
 
 def worst_class(classes: Sequence[str]) -> str:

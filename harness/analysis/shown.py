@@ -26,7 +26,7 @@ FEWEST_STRENGTHS = 8
 TRIALS = 2000
 """Whose costs are listed."""
 UNFINISHED = 40
-"""Trials that failed or are missing, told one by one."""
+"""Trials that failed or are missing, named one by one."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,20 @@ def shown_results(results: Results, shown: ShownTable) -> Results:
     if part is shown.whole.on_recited and len(results.trials) <= TRIALS:
         return results
     measured, points = set(part.table["trial_id"]), set(part.table["point_id"])
-    finished = [trial for trial in results.trials if trial.spec.trial_id in measured]
-    unfinished = [trial for trial in results.unfinished if trial.spec.trial_id not in measured]
-    trials = tuple(_with_points(trial, points) for trial in (*finished, *unfinished[:UNFINISHED]))
+    finished: list[TrialResults] = []
+    unfinished: list[TrialResults] = []
+    for trial in results.trials:
+        is_finished = trial.spec.trial_id in measured
+        if not is_finished and (trial.status == "done" or len(unfinished) == UNFINISHED):
+            continue
+        kept = []
+        for point in trial.points:
+            if not point.measurements or trial.spec.point_id(point.strength) in points:
+                kept.append(point)
+        (finished if is_finished else unfinished).append(replace(trial, points=tuple(kept)))
+    trials = *finished, *unfinished
     plan = replace(results.plan, trials=tuple(trial.spec for trial in trials))
     return replace(results, plan=plan, trials=trials)
-
-
-def _with_points(trial: TrialResults, points: set[str]) -> TrialResults:
-    kept = [point for point in trial.points if not point.measurements or trial.spec.point_id(point.strength) in points]
-    return replace(trial, points=tuple(kept))
 
 
 def sampled_points(results: Results, table: pd.DataFrame) -> list[PointResults]:
@@ -126,6 +130,7 @@ def evenly(values: Sequence[float] | np.ndarray, count: int) -> list[float]:
         >>> evenly([1.0, 2.0, 3.0, 4.0, 5.0], 3), evenly([1.0, 2.0], 3)
         ([1.0, 3.0, 5.0], [1.0, 2.0])
     """
-    if len(values) <= count:
-        return [float(value) for value in values]
-    return [float(values[place]) for place in np.linspace(0, len(values) - 1, count).round().astype(int)]
+    count = min(count, len(values))
+    places = np.linspace(0, len(values) - 1, count).round().astype(int)
+    kept: list[float] = np.asarray(values, dtype=float)[places].tolist()
+    return kept

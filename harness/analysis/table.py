@@ -13,7 +13,7 @@ import pandas as pd
 from harness.analysis.collapse import flag
 from harness.analysis.evidence import HIGH, LOW, Evidence, error_over_texts, interval_columns
 from harness.analysis.metrics import Aims, MetricInfo, costs, first_axes, read_declarations
-from harness.base.csv_text import unescape
+from harness.base.csv_text import split_lists, unescape
 from harness.base.files import read_regular
 from harness.base.messages import shown as shown_text
 from harness.base.messages import storable
@@ -21,27 +21,17 @@ from harness.contracts import Metric, Number
 from harness.errors import DataError
 from harness.plans import Compare
 from harness.records.results import PointResults, Results, TrialResults
-from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
+from harness.specs import ORIGINAL, REFERENCE_ROWS
 from harness.statistics.frontier import non_dominated
 
 LEADING = (
-    *("sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed"),
-    *("targets", "engine", "precision", "definition", "judged_by_original"),
-)
+    "sweep", "model", "replicate_of", "method", "variant", "label", "reference", "strength_name", "strength", "seed",
+    "targets", "engine", "precision", "definition", "judged_by_original",
+)  # fmt: skip
 TRAILING = (
-    *(
-        "collapsed",
-        "collapse_class",
-        "collapse_reason",
-        "ranked",
-        "control",
-        "frontier",
-        "stop_reason",
-        "erase_seconds",
-        "measure_seconds",
-    ),
-    *("peak_memory_bytes", "trial_id", "point_id"),
-)
+    "collapsed", "collapse_class", "collapse_reason", "ranked", "control", "frontier", "stop_reason", "erase_seconds",
+    "measure_seconds", "peak_memory_bytes", "trial_id", "point_id",
+)  # fmt: skip
 STANDARD_ERROR = "{}_stderr"
 """The column of a metric's standard error over the texts that it is a mean of, where its evaluator notes one."""
 _FLOATS = ("strength", "erase_seconds", "measure_seconds")
@@ -54,31 +44,28 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
     stands for its method in the ranking; a `control` is shown without a rank. With the evidence of its
     items each metric has its 95 % interval (`ma_low`, `ma_high`), and a standard error that counts copies once.
     """
+    evidence = evidence or Evidence()
     rows = []
     for trial in results.trials:
         ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant), results.plan.first_target)
         is_control = trial.spec.variant in results.plan.controls
-        rows += [_row(point, point is ranked, is_control) for point in trial.measured]
-    if evidence:
-        _count_copies_once(rows, info, evidence)
-    errors = [
-        name for name in map(STANDARD_ERROR.format, info) if name not in info and any(name in row for row in rows)
-    ]
-    bounds = interval_columns([row["point_id"] for row in rows], info, evidence) if evidence else {}
-    numbers = [*info, *errors, *bounds]
-    frame = pd.DataFrame(rows).assign(frontier=False, **bounds).reindex(columns=[*LEADING, *numbers, *TRAILING])
+        for point in trial.measured:
+            rows.append({**_row(point, info, evidence), "ranked": point is ranked, "control": is_control})
+    frame = pd.DataFrame(rows).assign(frontier=False)
+    if rows:
+        frame = frame.assign(**interval_columns(list(frame["point_id"]), info, evidence))
+    numbers = _number_columns(info, frame)
+    frame = frame.reindex(columns=[*LEADING, *numbers, *TRAILING])
     flagged = flag(_typed(frame, numbers), info, results.plan.collapse)
-    flagged.loc[flagged["method"].isin(UNSEEN_ROWS), ["collapse_class", "collapse_reason"]] = ""
     return flagged.assign(frontier=_on_frontier(flagged, info, results.plan.compare))
 
 
-def _count_copies_once(rows: Iterable[dict[str, Any]], info: MetricInfo, evidence: Evidence) -> None:
-    """Set the standard errors that evaluators noted of texts of which some are copies."""
-    for row in rows:
-        for name, metric in info.items():
-            error = error_over_texts(row["point_id"], metric, evidence)
-            if error is not None and STANDARD_ERROR.format(name) in row:
-                row[STANDARD_ERROR.format(name)] = error
+def _number_columns(info: MetricInfo, frame: pd.DataFrame) -> list[str]:
+    """Return the columns of a table's numbers: its metrics, then their standard errors and bounds that it has."""
+    others = list(map(STANDARD_ERROR.format, info))
+    for name in info:
+        others += LOW.format(name), HIGH.format(name)
+    return [*info, *(name for name in others if name in frame.columns and name not in info)]
 
 
 def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.Series:
@@ -95,9 +82,10 @@ def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.
     return is_first
 
 
-def _row(point: PointResults, ranked: bool, is_control: bool) -> dict[str, Any]:
+def _row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dict[str, Any]:
+    """Return a point's row; of texts of which some are copies, its standard errors count each text once."""
     spec, made = point.spec, point.made
-    row = {
+    row: dict[str, Any] = {
         "sweep": spec.sweep,
         "model": spec.model.id,
         "replicate_of": spec.replicate_of or "",
@@ -108,13 +96,11 @@ def _row(point: PointResults, ranked: bool, is_control: bool) -> dict[str, Any]:
         "strength_name": spec.strength_name,
         "strength": point.strength,
         "seed": spec.seed,
-        "targets": "; ".join(target for target, strength in spec.targets.items() if strength == point.strength),
+        "targets": spec.targets_at(point.strength),
         "engine": str(spec.engine),
         "precision": spec.training.precision,
         "definition": _definition(point),
         "judged_by_original": " and ".join(role for role, judge in spec.judges.items() if judge.id == ORIGINAL),
-        "ranked": ranked,
-        "control": is_control,
         "stop_reason": point.stop_reason,
         "erase_seconds": made.erase_seconds if made else None,
         "measure_seconds": sum(measurement.seconds for measurement in point.measurements),
@@ -122,23 +108,26 @@ def _row(point: PointResults, ranked: bool, is_control: bool) -> dict[str, Any]:
         "trial_id": spec.trial_id,
         "point_id": spec.point_id(point.strength),
     }
+    for name, value in row.items():
+        row[name] = storable(value) if isinstance(value, str) else value
     for measurement in point.measurements:
-        groups = {metric["name"]: metric["group"] for metric in measurement.metrics}
-        shown = {name for name, group in groups.items() if group == "erasure" or not spec.is_of_unseen}
         errors = measurement.notes.get("standard_errors", {})
-        row.update({name: value for name, value in measurement.numbers.items() if name in shown})
-        row.update({STANDARD_ERROR.format(name): value for name, value in errors.items() if name in shown})
-    return {name: storable(value) if isinstance(value, str) else value for name, value in row.items()}
+        for name in [metric["name"] for metric in measurement.metrics if spec.shows(metric["group"])]:
+            if name in measurement.numbers:
+                row[name] = measurement.numbers[name]
+            if name in errors:
+                counted_once = error_over_texts(row["point_id"], info[name], evidence)
+                row[STANDARD_ERROR.format(name)] = errors[name] if counted_once is None else counted_once
+    return row
 
 
 def _definition(point: PointResults) -> str:
     """Return the definition behind the ranked numbers: `exact`, `table`, or `exact+table`."""
-    definitions = {
-        measurement.definition
-        for measurement in point.measurements
-        for metric in measurement.metrics
-        if metric.get("ranked", True) and metric["group"] != "reasoning"
-    }
+    definitions = set()
+    for measurement in point.measurements:
+        for metric in measurement.metrics:
+            if metric.get("ranked", True) and metric["group"] != "reasoning":
+                definitions.add(measurement.definition)
     return "+".join(sorted(definitions))
 
 
@@ -150,11 +139,9 @@ def _ranked_point(trial: TrialResults, ranked_at: Number | None, first_target: s
     """
     if not trial.measured or trial.spec.is_reference:
         return None
-    if first_target is not None:
-        strength = trial.spec.targets.get(first_target)
+    if first_target is not None or ranked_at is not None:
+        strength = ranked_at if first_target is None else trial.spec.targets.get(first_target)
         return next((point for point in trial.measured if point.strength == strength), None)
-    if ranked_at is not None:
-        return next((point for point in trial.measured if point.strength == ranked_at), None)
     last = trial.measured[-1]
     is_on_its_way = trial.failure and last.strength != trial.spec.strengths[-1] and not last.stop_reason
     return None if is_on_its_way else last
@@ -178,7 +165,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
         raise DataError(f"{path} does not exist.") from None
     except ValueError as error:  # pandas' own errors are of that kind.
         raise DataError(f"{path} cannot be read as a table: {shown_text(str(error).strip())}.") from error
-    columns = ", ".join(f"'{name}'" for name in frame.columns)
+    columns = ", ".join(map("'{}'".format, frame.columns))
     lacking = [f"'{name}'" for name in ("model", "method") if name not in frame.columns]
     if lacking:
         raise DataError(f"{path} lacks {', '.join(lacking)}. Its columns are {columns}.")
@@ -186,17 +173,16 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     info = {name: metric for name, metric in declared.items() if name in frame.columns}
     if not info:
         raise DataError(f"{path} has none of the metrics declared beside it ({', '.join(declared)}), but {columns}.")
-    errors = [name for name in map(STANDARD_ERROR.format, info) if name in frame.columns and name not in info]
-    bounds = [bound.format(name) for name in info for bound in (LOW, HIGH)]
-    numbers = [*info, *errors, *(name for name in bounds if name in frame.columns and name not in info)]
-    for names, parse, wanted in (
-        ((*_FLOATS, *numbers), float, "a number"),
-        (("seed", "peak_memory_bytes"), _whole, "a whole number of at most 63 bits"),
-        (("collapsed", "ranked", "control", "frontier"), _truth, "true or false"),
-    ):
-        for name in [name for name in names if name in frame.columns]:
+    numbers = _number_columns(info, frame)
+    kinds: tuple[tuple[list[str], Callable[[str], Any], str], ...] = (
+        ([*_FLOATS, *numbers], float, "a number"),
+        (["seed", "peak_memory_bytes"], _whole, "a whole number of at most 63 bits"),
+        (["collapsed", "ranked", "control", "frontier"], _truth, "true or false"),
+    )
+    for names, parse, wanted in kinds:
+        for name in frame.columns.intersection(names):
             frame[name] = _parsed(path, frame[name], parse, wanted)
-    return _typed(_filled(frame, path.stem), numbers), info
+    return _typed(split_lists(_filled(frame, path.stem)), numbers), info
 
 
 def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
@@ -233,9 +219,10 @@ def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
     defaults |= {"sweep": sweep, "variant": frame["method"], "label": frame.get("variant", names)}
     defaults |= {"seed": 0, "peak_memory_bytes": None, "collapsed": None, "ranked": ~references, "control": False}
     defaults |= {"frontier": False}
-    frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame.columns})
     own = [name for name in frame.columns if name not in defaults]
-    return frame[[*LEADING, *own, *TRAILING]]
+    filled = pd.DataFrame(defaults, index=frame.index)
+    filled[frame.columns] = frame
+    return filled[[*LEADING, *own, *TRAILING]]
 
 
 def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:

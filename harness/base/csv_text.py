@@ -11,10 +11,28 @@ from pandas.api.types import is_numeric_dtype
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 """What spreadsheets compute, by OWASP's list; after apostrophes too, so that one more can be taken away again."""
 _TRUTHS = ("collapsed", "ranked", "control", "frontier", "recited")
+_LISTS = {"targets": "; ", "collapse_reason": " and "}
+"""Columns whose cells hold several names, and what stands between two of them in text."""
+
+
+def joined_lists(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose cells of several names are text, as in its CSV: `mauve and perplexity`."""
+    texts = {name: table[name].map(between.join) for name, between in _LISTS.items() if name in table.columns}
+    return table.assign(**texts)
+
+
+def split_lists(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table that was read as text with tuples of names again."""
+    lists = {}
+    for name, between in _LISTS.items():
+        if name in table.columns:
+            lists[name] = table[name].map(lambda text, between=between: tuple(filter(None, text.split(between))))
+    return table.assign(**lists)
 
 
 def csv_text(table: pd.DataFrame) -> str:
     """Return a table as CSV: full precision, `true` and `false`, an empty cell for what is missing."""
+    table = joined_lists(table)
     columns = {}
     for name in table.columns:
         values = [*table[name]]

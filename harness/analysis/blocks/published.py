@@ -62,7 +62,7 @@ def published_selection(file: Path = FILE) -> PublishedSelection | None:
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise DataError(
             f"{file}, with the .origin.yaml beside it, is damaged ({type(error).__name__}: {error}). "
-            "Take both anew from Lethe's repository."
+            "Copy both files again from Lethe's repository."
         ) from error
 
 

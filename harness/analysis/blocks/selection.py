@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from harness.analysis.cells import strength_text
 from harness.contracts import Json, Number
-from harness.models.blocks import KINDS, block_place, kinds_among
-from harness.records.results import PointResults, Results, TrialResults
+from harness.models.blocks import KINDS, BlockPlace, block_place, kinds_among
+from harness.records.results import PointResults, Results
 from harness.specs import TrialSpec
 
 Candidates = Mapping[str, tuple[int, ...]]
@@ -43,145 +44,158 @@ class BlockSelection:
         """Return how many selections there are."""
         return sum(self.counts.values())
 
+    @cached_property
+    def places(self) -> Mapping[str, BlockPlace]:
+        """Return where each selected block is, by its name; names that are not a block's are left out."""
+        known = {}
+        for name in self.counts:
+            if place := block_place(name):
+                known[name] = place
+        return known
+
     @property
     def unplaced(self) -> tuple[str, ...]:
         """Return the names that are not a block's: they have no kind and no layer."""
-        return tuple(name for name in self.counts if block_place(name) is None)
+        return tuple(name for name in self.counts if name not in self.places)
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of block that the model has, as far as is known: C_gate where its MLPs are gated."""
-        return kinds_among(self.candidates or {place.kind for name in self.counts if (place := block_place(name))})
+        return kinds_among(self.candidates or [place.kind for place in self.places.values()])
 
     @property
     def is_grouped(self) -> bool:
         """Return whether groups of heads share their W_k and W_v, as far as is known."""
-        if any(place.is_group for name in self.counts if (place := block_place(name))):
+        if any(place.is_group for place in self.places.values()):
             return True
         of = self.candidates
         return of is not None and 0 < max(of["W_k"], default=0) < max(of["W_q"], default=0)
 
 
-@dataclass(frozen=True)
-class _Walk:
-    """The rounds of one trial, by their epoch, and the points whose notes could not be read."""
+@dataclass
+class _TrialRounds:
+    """What the notes of one trial's points say, gathered point by point."""
 
     spec: TrialSpec
-    rounds: Mapping[Number, tuple[str, ...]]
-    walked: int
-    candidates: tuple[Candidates, ...]
-    unreadable: tuple[str, ...]
+    rounds: dict[Number, tuple[str, ...]] = field(default_factory=dict)
+    """The names of the selected blocks, by epoch."""
+    unreadable: dict[Number, str] = field(default_factory=dict)
+    """A sentence for each epoch whose notes could not be read."""
+    epochs: int = 0
+    """The highest epoch that is noted."""
+    candidates: list[Candidates] = field(default_factory=list)
+
+    def add(self, point: PointResults, notes: Mapping[str, Json]) -> None:
+        """Add what a point's notes say of epochs that no other point has told of."""
+        for epoch, chosen in _selections_by_epoch(point, notes):
+            names = _block_names(chosen)
+            if names is not None:
+                self.rounds.setdefault(epoch, names)
+                continue
+            spec, strength = self.spec, strength_text(self.spec.strength_name, float(point.strength or 0))
+            where = f"{spec.label} on {spec.model.id}, seed {spec.seed}, {strength}"
+            why = "the notes hold no list of blocks under selected_blocks, so that round is not counted."
+            self.unreadable.setdefault(epoch, f"{where}: {why}")
+        if _is_count(notes.get("epoch")):
+            self.epochs = max(self.epochs, notes["epoch"])
+        if candidates := _candidates(notes.get("candidate_blocks")):
+            self.candidates.append(candidates)
 
 
 def block_selections(results: Results) -> tuple[list[BlockSelection], list[str]]:
     """Return what each variant selected on each model, and a sentence for each point whose notes cannot be read.
 
-    A trial's points share their history: each of its epochs counts once. Nothing comes back of a sweep in which no
-    method notes `selected_blocks`.
+    A trial's points share their history: each of its epochs counts once, as the point of the highest strength notes it.
+    Nothing comes back of a sweep in which no method notes `selected_blocks`.
     """
-    walks = [_walk(trial) for trial in results.trials]
-    together: dict[tuple[str, str], list[_Walk]] = {}
-    for walk in walks:
-        if walk.rounds:
-            together.setdefault((walk.spec.table_model, walk.spec.variant), []).append(walk)
-    selections = [_selection(group) for group in together.values()]
-    unreadable = [sentence for walk in walks for sentence in walk.unreadable]
+    together: dict[tuple[str, str], list[_TrialRounds]] = {}
+    unreadable = []
+    for trial in results.trials:
+        noted = _TrialRounds(trial.spec)
+        for point in reversed(trial.points):
+            if point.made and point.strength is not None:
+                noted.add(point, point.made.notes)
+        for epoch in sorted(noted.unreadable.keys() - noted.rounds.keys()):
+            unreadable.append(noted.unreadable[epoch])
+        if noted.rounds:
+            together.setdefault((trial.spec.table_model, trial.spec.variant), []).append(noted)
+    selections = map(_selection, together.values())
     return [selection for selection in selections if selection.total], unreadable
 
 
-def _walk(trial: TrialResults) -> _Walk:
-    """Return a trial's rounds. Where points tell of one epoch twice, that of the longest walk stands."""
-    rounds: dict[Number, tuple[str, ...]] = {}
-    unreadable: dict[Number, str] = {}
-    made = [(point, point.made.notes) for point in reversed(trial.points) if point.made and point.strength is not None]
-    for point, notes in made:
-        for epoch, chosen in _noted(point, notes):
-            names = _names(chosen)
-            if names is None:
-                unreadable.setdefault(epoch, _unreadable(point))
-            else:
-                rounds.setdefault(epoch, names)
-    epochs = [notes["epoch"] for _, notes in made if _is_count(notes.get("epoch"))]
-    noted = (_candidates(notes.get("candidate_blocks")) for _, notes in made)
-    return _Walk(
-        spec=trial.spec,
-        rounds=rounds,
-        walked=max([len(rounds), *epochs]),
-        candidates=tuple(candidates for candidates in noted if candidates),
-        unreadable=tuple(unreadable[epoch] for epoch in sorted(unreadable.keys() - rounds.keys())),
-    )
-
-
-def _noted(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[Number, Json]]:
-    """Yield the selections that a point's notes tell of, each with its epoch: its own, and those before it."""
+def _selections_by_epoch(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[Number, Json]]:
+    """Yield the selections that a point notes, each with its epoch: its own, and those before it."""
     if "selected_blocks" in notes:
         epoch: Number = notes["epoch"] if _is_count(notes.get("epoch")) else point.strength or 0
         yield epoch, notes["selected_blocks"]
     history = notes.get("selected_by_epoch")
-    if isinstance(history, list | tuple) and all(_names(chosen) is not None for chosen in history):
+    if isinstance(history, list | tuple) and None not in map(_block_names, history):
         yield from enumerate(history, start=1)
 
 
-def _names(chosen: Json) -> tuple[str, ...] | None:
+def _block_names(chosen: Json) -> tuple[str, ...] | None:
     """Return the names of a round's blocks, each once; None if it is not a list of blocks."""
     if not isinstance(chosen, list | tuple):
         return None
-    names: list[Json] = [entry.get("block") if isinstance(entry, Mapping) else entry for entry in chosen]
-    return tuple(dict.fromkeys(names)) if all(isinstance(name, str) and name for name in names) else None
-
-
-def _unreadable(point: PointResults) -> str:
-    spec, strength = point.spec, float(point.strength or 0)
-    return (
-        f"{spec.label} on {spec.model.id}, seed {spec.seed}, {strength_text(spec.strength_name, strength)}: the notes "
-        "hold no list of blocks under selected_blocks, so that round is not counted."
-    )
+    names: dict[str, None] = {}
+    for entry in chosen:
+        name = entry.get("block") if isinstance(entry, Mapping) else entry
+        if not isinstance(name, str) or not name:
+            return None
+        names[name] = None
+    return tuple(names)
 
 
 def _candidates(noted: Json) -> Candidates | None:
-    """Return the candidates that a note tells of; None if it tells of none, or of something else."""
+    """Return the candidates that a note lists; None if it lists none, or is something else."""
     if not isinstance(noted, Mapping) or not set(noted) <= set(KINDS):
         return None
-    kinds = {kind: noted.get(kind, ()) for kind in KINDS if kind in noted}
-    if not all(isinstance(layers, list | tuple) and all(map(_is_count, layers)) for layers in kinds.values()):
+    for layers in noted.values():
+        if not isinstance(layers, list | tuple) or not all(map(_is_count, layers)):
+            return None
+    lengths = set(map(len, noted.values()))
+    if len(lengths) != 1 or max(lengths) > MOST_BLOCKS or not any(map(any, noted.values())):
         return None
-    lengths = {len(layers) for layers in kinds.values()}
-    if len(lengths) != 1 or max(lengths) > MOST_BLOCKS or not any(map(any, kinds.values())):
-        return None
-    return {kind: tuple(kinds.get(kind, (0,) * max(lengths))) for kind in kinds_among(kinds)}
+    return {kind: tuple(noted.get(kind, (0,) * max(lengths))) for kind in kinds_among(noted)}
 
 
 def _is_count(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_BLOCKS
 
 
-def _selection(walks: Sequence[_Walk]) -> BlockSelection:
-    spec = walks[0].spec
-    rounds = [names for walk in walks for names in walk.rounds.values()]
-    counts = Counter(name for names in rounds for name in names)
-    told = {tuple(candidates.items()): candidates for walk in walks for candidates in walk.candidates}
-    candidates = next(iter(told.values())) if len(told) == 1 else None
+def _selection(trials: Sequence[_TrialRounds]) -> BlockSelection:
+    """Return the selection of one variant's trials."""
+    spec = trials[0].spec
+    rounds = [names for trial in trials for names in trial.rounds.values()]
+    counts: Counter[str] = Counter()
+    for names in rounds:
+        counts.update(names)
+    known: list[Candidates] = []
+    for trial in trials:
+        known += trial.candidates
+    is_known = bool(known) and known.count(known[0]) == len(known) and _all_among(counts, known[0])
     return BlockSelection(
         model=spec.table_model,
         variant=spec.variant,
         label=spec.label,
-        specs=tuple(walk.spec for walk in walks),
+        specs=tuple(trial.spec for trial in trials),
         rounds=len(rounds),
-        walked=sum(walk.walked for walk in walks),
-        sizes=tuple(sorted({len(names) for names in rounds})),
-        counts={name: counts[name] for name in sorted(counts, key=lambda name: (-counts[name], *_order(name)))},
-        candidates=candidates if candidates and all(_is_among(name, candidates) for name in counts) else None,
+        walked=sum(max(len(trial.rounds), trial.epochs) for trial in trials),
+        sizes=tuple(sorted(set(map(len, rounds)))),
+        counts={name: counts[name] for name in sorted(counts, key=lambda name: (-counts[name], *_layer_order(name)))},
+        candidates=known[0] if is_known else None,
     )
 
 
-def _order(name: str) -> tuple[int, int, int, str]:
+def _layer_order(name: str) -> tuple[int, int, int, str]:
+    """Return a sort key: by layer, kind and head; names that are not a block's come last."""
     place = block_place(name)
     return (place.layer, KINDS.index(place.kind), place.head or 0, "") if place else (MOST_BLOCKS + 1, 0, 0, name)
 
 
-def _is_among(name: str, candidates: Candidates) -> bool:
-    place = block_place(name)
-    if place is None:
-        return True
-    layers = candidates.get(place.kind, ())
-    return place.layer < len(layers) and (place.head or 0) < layers[place.layer]
+def _all_among(names: Iterable[str], candidates: Candidates) -> bool:
+    for place in map(block_place, names):
+        layers = candidates.get(place.kind, ()) if place else ()
+        if place and not (place.layer < len(layers) and (place.head or 0) < layers[place.layer]):
+            return False
+    return True

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis.blocks.selection import BlockSelection
-from harness.models.blocks import KINDS, block_place
+from harness.models.blocks import KINDS
+
+SELECTION_COLUMNS = (
+    "model", "variant", "label", "block", "kind", "layer", "head", "selections", "rounds", "trials", "share", "chance"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,8 @@ class Share:
 
 def kind_shares(selection: BlockSelection, kinds: Sequence[str]) -> tuple[Share, ...]:
     """Return the share of each of these kinds among the selections that have one; of one that is not there, 0."""
-    return tuple(_share(selection, (kind,), None) for kind in kinds)
+    layers = range(layer_count(selection))
+    return tuple(_share(selection, (kind,), layers) for kind in kinds)
 
 
 def layer_shares(selection: BlockSelection) -> tuple[Share, ...]:
@@ -60,19 +65,23 @@ def layer_count(selection: BlockSelection) -> int:
     """Return how many layers the model has; where that is not known, how many lead to the deepest selected block."""
     if selection.candidates is not None:
         return len(selection.candidates[KINDS[0]])
-    return 1 + max((place.layer for name in selection.counts if (place := block_place(name))), default=-1)
+    return 1 + max((place.layer for place in selection.places.values()), default=-1)
 
 
-def _share(selection: BlockSelection, kinds: Sequence[str], layers: range | None) -> Share:
-    """Return the share of these kinds in these layers; in all of them for None."""
-    places = [(place, count) for name, count in selection.counts.items() if (place := block_place(name))]
-    count = sum(count for place, count in places if place.kind in kinds and (layers is None or place.layer in layers))
-    chance = math.nan
-    if selection.candidates is not None:
-        among = selection.candidates
-        of_layers = slice(None) if layers is None else slice(layers.start, layers.stop)
-        chance = sum(sum(among.get(kind, ())[of_layers]) for kind in kinds) / sum(map(sum, among.values()))
-    return Share(count, sum(count for _, count in places), chance)
+def _share(selection: BlockSelection, kinds: Sequence[str], layers: range) -> Share:
+    """Return the share of these kinds in these layers."""
+    count = total = 0
+    for name, place in selection.places.items():
+        total += selection.counts[name]
+        if place.kind in kinds and place.layer in layers:
+            count += selection.counts[name]
+    among = selection.candidates
+    if among is None:
+        return Share(count, total, math.nan)
+    chosen_from = 0
+    for kind in kinds:
+        chosen_from += sum(among.get(kind, ())[layers.start : layers.stop])
+    return Share(count, total, chosen_from / sum(map(sum, among.values())))
 
 
 def pooled(shares: Sequence[Share]) -> Share:
@@ -82,9 +91,13 @@ def pooled(shares: Sequence[Share]) -> Share:
         >>> pooled([Share(1, 2, 0.5), Share(5, 8, 0.25)])
         Share(count=6, total=10, chance=0.3)
     """
-    total = sum(share.total for share in shares)
-    chance = sum(share.total * share.chance for share in shares) / total if total else math.nan
-    return Share(sum(share.count for share in shares), total, chance)
+    count = total = 0
+    by_chance = 0.0
+    for share in shares:
+        count += share.count
+        total += share.total
+        by_chance += share.total * share.chance
+    return Share(count, total, by_chance / total if total else math.nan)
 
 
 def selection_frame(selections: Sequence[BlockSelection]) -> pd.DataFrame:
@@ -93,22 +106,17 @@ def selection_frame(selections: Sequence[BlockSelection]) -> pd.DataFrame:
     `selections` is in how many of the `rounds` the block was selected, `share` of all selections, and `chance` what
     one block among all candidates has. `head` is the group's number where heads share a W_k or W_v.
     """
-    columns = ("model", "variant", "label", "block", "kind", "layer", "head", "selections", "rounds", "trials")
     rows = []
-    for selection in selections:
-        total = sum(map(sum, selection.candidates.values())) if selection.candidates else 0
-        for name, count in selection.counts.items():
-            place = block_place(name)
-            rows.append(
-                {
-                    **{"model": selection.model, "variant": selection.variant, "label": selection.label},
-                    **{"block": name, "kind": place.kind if place else "", "layer": place.layer if place else None},
-                    **{"head": place.head if place else None, "selections": count, "rounds": selection.rounds},
-                    **{"trials": len(selection.specs), "share": count / selection.total},
-                    **{"chance": 1 / total if total and place else math.nan},
-                }
-            )
-    return pd.DataFrame(rows, columns=[*columns, "share", "chance"]).astype({"layer": "Int64", "head": "Int64"})
+    for one in selections:
+        candidates = sum(map(sum, one.candidates.values())) if one.candidates else 0
+        for name, count in one.counts.items():
+            kind, layer, head, chance = "", None, None, math.nan
+            if place := one.places.get(name):
+                kind, layer, head = place.kind, place.layer, place.head
+                chance = 1 / candidates if candidates else math.nan
+            block = one.model, one.variant, one.label, name, kind, layer, head
+            rows.append((*block, count, one.rounds, len(one.specs), count / one.total, chance))
+    return pd.DataFrame(rows, columns=SELECTION_COLUMNS).astype({"layer": "Int64", "head": "Int64"})
 
 
 def rounds_text(count: int) -> str:

@@ -14,7 +14,7 @@ from harness.specs import ORIGINAL
 UNKNOWN_LANGUAGE = 1000.0
 """Perplexity of human text from which on a judge knows no more of it than how frequent its tokens are."""
 UNLIKE_HUMANS = 10.0
-"""Times the perplexity of what the original wrote: the judge then tells its habits from human ones."""
+"""Times the perplexity of what the original wrote: the judge then knows its habits better than human ones."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
     """Return what each model's judges make of human text, as evaluators noted it under `human_perplexity`.
 
     The note is a mapping of a judge's role to a perplexity. It is the same for every point of a model,
-    so each is told once.
+    so each comes back once.
     """
     readings: dict[tuple[str, str], HumanReading] = {}
     for point in sorted(points, key=lambda point: point.spec.method != ORIGINAL):
@@ -52,9 +52,8 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
                 if role not in point.spec.judges:
                     continue
                 judged = [metric for metric in info.values() if metric.judge == role]
-                own = [
-                    measurement.numbers.get(metric.name, math.nan) for metric in judged if metric.unit == "perplexity"
-                ]
+                own = [metric.name for metric in judged if metric.unit == "perplexity"]
+                is_original = own and point.spec.method == ORIGINAL
                 readings.setdefault(
                     (point.spec.model.id, role),
                     HumanReading(
@@ -63,7 +62,7 @@ def human_readings(points: Sequence[PointResults], info: MetricInfo) -> list[Hum
                         judge=point.spec.judges[role].id,
                         metric=judged[0] if judged else None,
                         perplexity=float(perplexity),
-                        original=own[0] if own and point.spec.method == ORIGINAL else math.nan,
+                        original=measurement.numbers.get(own[0], math.nan) if is_original else math.nan,
                     ),
                 )
     return [reading for reading in readings.values() if not math.isnan(reading.perplexity)]

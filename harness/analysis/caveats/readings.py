@@ -23,26 +23,26 @@ def large_batches(batches: Iterable[tuple[TrialSpec, str]]) -> list[str]:
     Args:
         batches: Trials, each with whose batch is meant: `training` or `memorized_model`.
     """
-    sizes = (
-        (spec.forget.rows, name, (spec.training if name == "training" else spec.memorization).global_batch)
-        for spec, name in batches
-    )
-    large = dict.fromkeys(size for size in sizes if 0 < size[0] < size[2])
-    return [
-        f"{name}.global_batch ({batch}) is above the number of forget sequences ({rows}): every epoch is one step on "
-        "all of them."
-        for rows, name, batch in large
-    ]
+    said = []
+    for spec, name in batches:
+        part = spec.training if name == "training" else spec.memorization
+        if 0 < spec.forget.rows < part.global_batch:
+            said.append(
+                f"{name}.global_batch ({part.global_batch}) is above the number of forget sequences "
+                f"({spec.forget.rows}): every epoch is one step on all of them."
+            )
+    return list(dict.fromkeys(said))
 
 
 def _reading(reading: Mapping[str, Json]) -> str:
-    starts, ends, context, stored = (reading.get(name) for name in ("starts_with", "ends_at", "context", "stored"))
+    starts, ends, context, stored = map(reading.get, ("starts_with", "ends_at", "context", "stored"))
     parts = [
         f"every text starts with {' '.join(starts)}" if starts else "nothing is put before a text",
         f"what it writes ends at {' or '.join(ends)}" if ends else "what it writes has no end of text",
         f"it reads {context:,} tokens at most" if context else "its configuration sets no longest text",
-        f"weights stored in {stored}, loaded in fp32" if stored else "",
     ]
-    judges = reading.get("judges_start_with") or {}
-    parts += [f"the judge of {role} starts each with {' '.join(start)}" for role, start in judges.items()]
-    return "; ".join(filter(None, parts))
+    if stored:
+        parts.append(f"weights stored in {stored}, loaded in fp32")
+    for role, start in (reading.get("judges_start_with") or {}).items():
+        parts.append(f"the judge of {role} starts each with {' '.join(start)}")
+    return "; ".join(parts)

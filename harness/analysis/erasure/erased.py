@@ -1,4 +1,4 @@
-"""Whether a method erased anything: what chance can tell from the original, text by text."""
+"""Whether a method erased anything: what differs from the original beyond chance, text by text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from harness.contracts import Metric
 from harness.statistics.significance import holm
 
 LEAST_TEXTS = 8
-"""Of fewer no test tells anything: not even that they all changed alike (a sign test of seven, by three metrics)."""
+"""Of fewer no test shows anything: not even that they all changed alike (a sign test of seven, by three metrics)."""
 
 
 def has_erased_nothing(
     rows: pd.DataFrame, originals: pd.DataFrame, metrics: Sequence[Metric], evidence: Evidence, aims: Aims
 ) -> bool:
-    """Return whether no metric shows that a variant erased anything; False where that cannot be told.
+    """Return whether no metric shows that a variant erased anything; False where that is not known.
 
     A metric shows it where it is better than the original's, and the paired test over texts (copies are one; the mean
     of the seeds of each) gives p < 0.05, corrected for the number of metrics (Holm). There is no floor: it is the same

@@ -8,7 +8,7 @@ what the retrained model says of the forget set.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -80,13 +80,12 @@ def recitations(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None
     It also does if it recites a single text word for word, and no control does: see `recited_texts`.
     """
     asked = [metric for metric in metrics_in(info, "erasure") if metric.better == "lower"]
-    by_model = table.groupby("model", sort=False)
-    if not asked:
-        return {str(model): Recitation(None, "") for model, _ in by_model}
-    return {
-        str(model): _recitation(rows, asked, recited_texts(rows, info, evidence or Evidence()))
-        for model, rows in by_model
-    }
+    by_model = {}
+    for model, rows in table.groupby("model", sort=False):
+        by_model[str(model)] = Recitation(None, "")
+        if asked:
+            by_model[str(model)] = _recitation(rows, asked, recited_texts(rows, info, evidence or Evidence()))
+    return by_model
 
 
 def said_first(by_model: Mapping[str, Recitation]) -> list[str]:
@@ -95,48 +94,55 @@ def said_first(by_model: Mapping[str, Recitation]) -> list[str]:
     for model, recitation in by_model.items():
         if recitation.said_first:
             sentences.setdefault(recitation.said_first, []).append(model)
-    return [
-        f"{', '.join(models)}: {sentence}" if len(by_model) > 1 else sentence for sentence, models in sentences.items()
-    ]
+    if len(by_model) == 1:
+        return list(sentences)
+    return [f"{', '.join(models)}: {sentence}" for sentence, models in sentences.items()]
 
 
 def recitation_answers(by_model: Mapping[str, Recitation]) -> list[str]:
     """Return whether each model recites, for a reader to whom nothing is ranked; with its name where there are several.
 
-    Each ends with what to do where nothing, or only texts of another kind, tells it.
+    Each ends with what to do where nothing, or only texts of another kind, shows it.
     """
-    told = {
-        model: f"{recitation.answer} {NAME_A_HOLDOUT}." if recitation.needs_unseen_texts else recitation.answer
-        for model, recitation in by_model.items()
-        if recitation.answer
-    }
-    return [f"{model}: {sentence}" if len(by_model) > 1 else sentence for model, sentence in told.items()]
+    answers = []
+    for model, recitation in by_model.items():
+        if recitation.answer:
+            remedy = f" {NAME_A_HOLDOUT}." if recitation.needs_unseen_texts else ""
+            answers.append(f"{f'{model}: ' if len(by_model) > 1 else ''}{recitation.answer}{remedy}")
+    return answers
 
 
 def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str, RecitedTexts]) -> Recitation:
-    shares = {kind: _shares(rows[rows["method"] == kind], asked) for kind in (ORIGINAL, *CONTROLS)}
-    comparable = {kind: shares[ORIGINAL].keys() & shares[kind].keys() for kind in CONTROLS}
-    controls = _controls({kind for kind in CONTROLS if comparable[kind]})
-    passed = {
-        kind: any(is_beyond(shares[ORIGINAL][name], shares[kind][name]) for name in comparable[kind])
-        for kind in controls
-    }
+    original = _shares(rows, ORIGINAL, asked)
+    figures: dict[str, str] = {}
+    passed: dict[str, bool] = {}
+    for kind in CONTROLS:
+        pairs = []
+        shares = _shares(rows, kind, asked)
+        for metric in asked:
+            if metric.name in original and metric.name in shares:
+                ours, theirs = original[metric.name], shares[metric.name]
+                pairs.append(f"{metric.title} {ours[0]:.3f} against {theirs[0]:.3f}")
+                passed[kind] = passed.get(kind, False) or is_beyond(ours, theirs)
+        figures[kind] = f"{CONTROLS[kind]} ({', '.join(pairs)})"
+    controls = _controls(passed)
+    failed = [kind for kind in controls if not passed[kind]]
     by_stand_in = controls == [STAND_IN]
-    against = {kind: f"{CONTROLS[kind]} ({_figures(shares, kind, asked)})" for kind in controls}
-    if controls and all(passed.values()):
-        told = f"Yes: the original recites the forget set measurably more than {' and '.join(against.values())}."
-        return Recitation(True, "", by_stand_in, told)
+    if controls and not failed:
+        than = " and ".join(figures[kind] for kind in controls)
+        answer = f"Yes: the original recites the forget set measurably more than {than}."
+        return Recitation(True, "", by_stand_in, answer)
     if recited := _single_texts(texts, {kind for kind in controls if passed[kind]}, set(controls)):
-        return _of_single_texts(recited, texts)
+        return _ranked_on_single_texts(recited, texts)
     if not controls:
         reason = _reason_unknown(set(rows["method"]))
         if ORIGINAL in texts and texts[ORIGINAL].ids:
             reason += f"; it recites {_word_for_word(texts[ORIGINAL])}"
-        reserve = f"Whether there is anything to erase is not known, and ranks stand under that reserve: {reason}."
-        return Recitation(None, f"{reserve} {NAME_A_HOLDOUT}.", answer=f"Not known: {reason}.")
-    failed = " or ".join(against[kind] for kind in controls if not passed[kind])
-    sentence = f"the original does not recite the forget set measurably more than {failed}."
-    if any(passed.values()):
+        doubt = f"Whether there is anything to erase is not known, and ranks stand under that reserve: {reason}."
+        return Recitation(None, f"{doubt} {NAME_A_HOLDOUT}.", answer=f"Not known: {reason}.")
+    than = " or ".join(figures[kind] for kind in failed)
+    sentence = f"the original does not recite the forget set measurably more than {than}."
+    if len(failed) < len(controls):
         others = " and ".join(CONTROLS[kind] for kind in controls if passed[kind])
         sentence += (
             f" It does recite it more than {others}: one of the two comparisons is with the wrong texts or model."
@@ -147,25 +153,26 @@ def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str,
     return Recitation(False, first, by_stand_in, f"No: {sentence}")
 
 
-def _controls(known: Set[str]) -> list[str]:
+def _controls(known: Iterable[str]) -> list[str]:
     """Return the controls that count of those that are known: validation texts only where they are all there is."""
-    return [kind for kind in CONTROLS if kind in known and (kind != STAND_IN or known == {STAND_IN})]
+    controls = sorted(CONTROLS.keys() & known, key=list(CONTROLS).index)
+    return [kind for kind in controls if kind != STAND_IN] or controls
 
 
 def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Set[str]) -> RecitedTexts | None:
     """Return the texts that the original recites word for word where no control does; None if there are none.
 
     Of a control that recites some too the share must be measurably smaller. The retrained model is asked of the same
-    texts, so what it recites can be guessed and does not count. A control of a single text tells nothing.
+    texts, so what it recites can be guessed and does not count. A control of a single text shows nothing.
 
     Args:
         texts: What each reference row recites.
-        passed: The controls whose means tell that the original recites more.
-        known: All whose means tell anything.
+        passed: The controls whose means show that the original recites more.
+        known: All whose means show anything.
     """
     telling = {kind for kind in CONTROLS if kind in texts and texts[kind].texts > 1}
     controls = _controls(telling | known)
-    if ORIGINAL not in texts or not telling.intersection(controls):
+    if ORIGINAL not in texts or telling.isdisjoint(controls):
         return None
     guessed = texts[RETRAINED].ids if RETRAINED in texts else frozenset()
     own = replace(texts[ORIGINAL], ids=texts[ORIGINAL].ids - guessed)
@@ -176,7 +183,7 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Se
     return own if own.ids else None
 
 
-def _of_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTexts]) -> Recitation:
+def _ranked_on_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTexts]) -> Recitation:
     count, least = f"{recited.recited} of {recited.texts} texts", f"word for word for {recited.least:g} tokens or more"
     told = f"{least}, which is more than {_counts(texts)}: {recited.named}."
     hidden = "Means over all texts do not show that it recites any"
@@ -210,23 +217,17 @@ def _counts(texts: Mapping[str, RecitedTexts]) -> str:
     return " and ".join(f"{CONTROLS[kind]} ({texts[kind].recited} of {texts[kind].texts})" for kind in controls)
 
 
-def _shares(rows: pd.DataFrame, asked: Sequence[Metric]) -> dict[str, Share]:
-    """Return each metric's mean over the seeds, and the mean of its standard errors: seeds share the texts."""
+def _shares(rows: pd.DataFrame, method: str, asked: Sequence[Metric]) -> dict[str, Share]:
+    """Return a row's mean of each metric over the seeds, and of its standard errors: seeds share the texts."""
+    of_method = rows[rows["method"] == method]
     shares = {}
     for metric in asked:
         error = STANDARD_ERROR.format(metric.name)
         if error in rows.columns:
-            share = float(rows[metric.name].mean(skipna=False)), float(rows[error].mean(skipna=False))
+            share = float(of_method[metric.name].mean(skipna=False)), float(of_method[error].mean(skipna=False))
             if all(map(math.isfinite, share)):
                 shares[metric.name] = share
     return shares
-
-
-def _figures(shares: Mapping[str, Mapping[str, Share]], kind: str, asked: Sequence[Metric]) -> str:
-    """Return `MA 0.090 against 0.102, ...`."""
-    titles = {metric.name: metric.title for metric in asked if metric.name in shares[kind]}
-    pairs = [(title, shares[ORIGINAL][name], shares[kind][name]) for name, title in titles.items()]
-    return ", ".join(f"{title} {ours[0]:.3f} against {theirs[0]:.3f}" for title, ours, theirs in pairs)
 
 
 def _reason_unknown(methods: set[str]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
 from harness.analysis.evidence import Evidence, chosen_items, interval_columns
 from harness.analysis.metrics import MetricInfo, exact_matches, metrics_in
-from harness.contracts import Metric
 from harness.records.items import MetricItems, aggregated
 from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
 
@@ -20,7 +19,7 @@ TOKENS = 50
 Source: Carlini et al., "Quantifying Memorization Across Neural Language Models", 2022, arXiv:2202.07646.
 """
 LEAST_TOKENS = 32
-"""Of a continuation that is to tell anything: shorter ones are guessed too often.
+"""Of a continuation that is to show anything: shorter ones are guessed too often.
 
 Source: Biderman et al., "Emergent and Predictable Memorization in Large Language Models", 2023, arXiv:2304.11158.
 """
@@ -33,7 +32,7 @@ class RecitedTexts:
     """What one model recites of some texts; copies of a text are one."""
 
     clusters: Mapping[str, str]
-    """Of every item that is long enough to tell: the text that it is, or is a copy of."""
+    """Of every item that is long enough: the text that it is, or is a copy of."""
     ids: frozenset[str]
     """The items that it recites."""
     least: float
@@ -58,14 +57,17 @@ class RecitedTexts:
     @property
     def named(self) -> str:
         """Return the ids of what it recites: never its text."""
-        firsts = {cluster: id for id, cluster in reversed([*self.clusters.items()]) if id in self.ids}
+        firsts: dict[str, str] = {}
+        for id, cluster in self.clusters.items():
+            if id in self.ids:
+                firsts.setdefault(cluster, id)
         names = sorted(firsts.values())
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         return ", ".join(names[:NAMED]) + more
 
 
 def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> dict[str, RecitedTexts]:
-    """Return what each reference row of one model recites; without those whose items tell nothing of it.
+    """Return what each reference row of one model recites; without those whose items do not show it.
 
     Seeds, and replicates, of a row count together: a text is recited if any of them recites it.
     """
@@ -73,31 +75,35 @@ def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> d
     if metrics is None or not any(evidence.by_point.values()):
         return {}
     by_text, by_original = metrics
-    points = {
-        kind: [evidence.by_point.get(point_id, {}) for point_id in rows.loc[rows["method"] == kind, "point_id"]]
-        for kind in (ORIGINAL, RETRAINED, HOLDOUT, STAND_IN)
-    }
+    points = {}
+    for kind in (ORIGINAL, RETRAINED, HOLDOUT, STAND_IN):
+        points[kind] = list(rows.loc[rows["method"] == kind, "point_id"])
     lengths: dict[str, float] = {}
-    for kind in (ORIGINAL, *UNSEEN_ROWS):  # The original agrees with itself as long as a continuation is.
-        for items in points[kind]:
-            lengths |= items[by_original.name].by_id() if by_original.name in items else {}
-    told = {
-        kind: _recited([items[by_text.name] for items in of_kind if by_text.name in items], lengths)
-        for kind, of_kind in points.items()
-    }
-    return {kind: recited for kind, recited in told.items() if recited.clusters}
+    for point_id in [*points[ORIGINAL], *points[HOLDOUT], *points[STAND_IN]]:
+        # The original agrees with itself as long as a continuation is.
+        items = evidence.items(point_id, by_original)
+        lengths |= items.by_id() if items else {}
+    recited = {}
+    for kind, point_ids in points.items():
+        known = filter(None, (evidence.items(point_id, by_text) for point_id in point_ids))
+        texts = _recited(known, lengths)
+        if texts.clusters:
+            recited[kind] = texts
+    return recited
 
 
-def _recited(of_rows: Sequence[MetricItems], lengths: Mapping[str, float]) -> RecitedTexts:
+def _recited(of_rows: Iterable[MetricItems], lengths: Mapping[str, float]) -> RecitedTexts:
     clusters: dict[str, str] = {}
     recited: set[str] = set()
+    least = math.inf
     for items in of_rows:
         for id, cluster, tokens in zip(items.ids, items.clusters, items.values_N, strict=True):
             if lengths.get(id, 0.0) >= LEAST_TOKENS:
                 clusters[id] = cluster
+                least = min(least, TOKENS, lengths[id])
                 if tokens >= min(TOKENS, lengths[id]):
                     recited.add(id)
-    return RecitedTexts(clusters, frozenset(recited), min((min(TOKENS, lengths[id]) for id in clusters), default=0.0))
+    return RecitedTexts(clusters, frozenset(recited), least)
 
 
 def on_texts(
@@ -112,25 +118,20 @@ def on_texts(
     is_chosen = table["model"].isin([*ids_by_model]) & ~table["method"].isin(UNSEEN_ROWS)
     chosen = table[is_chosen]
     by_point = dict(evidence.by_point)
+    columns: dict[str, list[float]] = {name: [] for name in metrics}
     for point_id, model in zip(chosen["point_id"], chosen["model"], strict=True):
-        items = {
-            name: chosen_items(of_metric, ids_by_model[model]) if name in metrics else of_metric
-            for name, of_metric in evidence.by_point.get(point_id, {}).items()
-        }
-        by_point[point_id] = {name: of_metric for name, of_metric in items.items() if of_metric.ids}
+        kept = dict(evidence.by_point.get(point_id, {}))
+        for name, metric in metrics.items():
+            items = chosen_items(kept.pop(name), ids_by_model[model]) if name in kept else None
+            columns[name].append(math.nan)
+            if items and items.ids:
+                kept[name] = items
+                columns[name][-1] = aggregated(items.values_N, items.weights_N, metric.aggregate)
+        by_point[point_id] = kept
     restricted = Evidence(by_point)
-    columns = {
-        name: [_number(by_point.get(point_id, {}).get(name), metric) for point_id in chosen["point_id"]]
-        for name, metric in metrics.items()
-    }
     bounds = interval_columns(list(chosen["point_id"]), metrics, restricted)
-    shown = {
-        name: table[name].where(~is_chosen, pd.Series(values, chosen.index, dtype=float))
-        for name, values in {**columns, **bounds}.items()
-        if name in table.columns
-    }
+    shown = {}
+    for name, values in {**columns, **bounds}.items():
+        if name in table.columns:
+            shown[name] = table[name].where(~is_chosen, pd.Series(values, chosen.index, dtype=float))
     return table.assign(**shown), restricted
-
-
-def _number(items: MetricItems | None, metric: Metric) -> float:
-    return aggregated(items.values_N, items.weights_N, metric.aggregate) if items else math.nan

@@ -69,68 +69,55 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
     specs = {trial.spec.trial_id: trial.spec for trial in results.trials}
     tables = []
     for model, rows in ranked.table.groupby("model", sort=False):
-        studies = [study for study in results.studies if (study.spec.trial.table_model) == model]
-        of_model = trajectories(rows, specs)
-        labels = {one.variant: one.spec.label for one in of_model}
-        labels = {study.spec.trial.variant: study.spec.trial.label for study in studies} | labels
-        variants = [
-            Variant(
-                name,
-                label,
-                [one for one in of_model if one.variant == name],
-                [study for study in studies if study.spec.trial.variant == name],
-            )
-            for name, label in labels.items()
-        ]
-        if studies or any(len(replicate["strength"]) > 2 for one in of_model for replicate in one.replicates):
+        variants: dict[str, Variant] = {}
+        has_several_points = False
+        for study in results.studies:
+            trial = study.spec.trial
+            if trial.table_model == model:
+                variants.setdefault(trial.variant, Variant(trial.variant, trial.label)).studies.append(study)
+        for one in trajectories(rows, specs):
+            variants.setdefault(one.variant, Variant(one.variant, one.spec.label)).trajectories.append(one)
+            has_several_points |= any(len(replicate["strength"]) > 2 for replicate in one.replicates)
+        if has_several_points or any(variant.studies for variant in variants.values()):
             for limit in matching_limits(rows, ranked.info, results.plan):
-                tables.append(_matched_table(str(model), limit, variants, specs, ranked))
+                tables.append(_matched_table(str(model), limit, list(variants.values()), specs, ranked))
     return [table for table in tables if table.rows]
 
 
 def _matched_table(
-    model: str,
-    limit: Limit,
-    variants: Sequence[Variant],
-    specs: Mapping[str, TrialSpec],
-    ranked: RankedTable,
+    model: str, limit: Limit, variants: Sequence[Variant], specs: Mapping[str, TrialSpec], ranked: RankedTable
 ) -> MatchedTable:
-    metrics, aims = (limit.metric, *limit.reported), ranked.aims
-    points = {variant.name: mixtures_at(variant, limit, specs, aims) for variant in variants}
-    mixed = {
-        (variant, metric.name): mix(mixtures, metric, ranked.evidence)
-        for variant, mixtures in points.items()
-        if mixtures
-        for metric in metrics
-    }
-    off = {
-        (variant, metric.name): float(
-            deviations(np.array(mixed[variant, metric.name].number()), metric, mean_aim(mixtures, metric, aims))
-        )
-        for variant, mixtures in points.items()
-        if mixtures
-        for metric in limit.reported
-    }
+    points: dict[str, list[Mixture]] = {}
+    mixed: dict[str, list[Mixed]] = {}
+    off: dict[tuple[str, str], float] = {}
+    for variant in variants:
+        name, mixtures = variant.name, mixtures_at(variant, limit, specs, ranked.aims)
+        points[name] = mixtures
+        if mixtures:
+            mixed[name] = [mix(mixtures, metric, ranked.evidence) for metric in (limit.metric, *limit.reported)]
+            for one in mixed[name][1:]:
+                far = deviations(np.array(one.number()), one.metric, mean_aim(mixtures, one.metric, ranked.aims))
+                off[name, one.metric.name] = float(far)
     letters = _letters(mixed, off, limit.reported)
     rows = []
     for variant in variants:
         mixtures = points[variant.name]
         if not mixtures:
-            rows.append(_not_reached(variant, limit, aims))
+            rows.append(_not_reached(variant, limit, ranked.aims))
             continue
-        numbers = [mixed[variant.name, metric.name].number_and_interval() for metric in metrics]
-        matched, *cells = (
-            interval_cell(*of_metric, metric, letters.get((variant.name, metric.name), ""))
-            for of_metric, metric in zip(numbers, metrics, strict=True)
-        )
+        numbers, cells = [], []
+        for one in mixed[variant.name]:
+            numbers.append(one.number_and_interval())
+            key = variant.name, one.metric.name
+            cells.append(interval_cell(*numbers[-1], one.metric, letters.get(key, "")))
         rows.append(
             MatchedRow(
                 variant=variant.name,
                 label=variant.label,
-                how="interpolated" if any(len(mixture.weights) > 1 for mixture in mixtures) else "measured",
+                how="measured" if all(len(mixture.weights) == 1 for mixture in mixtures) else "interpolated",
                 setting=_setting(mixtures, specs),
-                matched=matched,
-                cells=tuple(cells),
+                matched=cells[0],
+                cells=tuple(cells[1:]),
                 numbers=tuple(numbers),
                 collapsed=any(True in mixture.rows["collapsed"].tolist() for mixture in mixtures),
                 note="",
@@ -143,28 +130,32 @@ def _matched_table(
 
 
 def _letters(
-    mixed: Mapping[tuple[str, str], Mixed], off: Mapping[tuple[str, str], float], metrics: Sequence[Metric]
+    mixed: Mapping[str, Sequence[Mixed]], off: Mapping[tuple[str, str], float], metrics: Sequence[Metric]
 ) -> dict[tuple[str, str], str]:
     """Return the letters of a matched table's cells, by variant and metric; `off` is how far each number deviates."""
-    variants = dict.fromkeys(variant for variant, _ in mixed)
     tests: dict[tuple[str, str, str], float] = {}
-    for metric in metrics:
-        for one, other in combinations(variants, 2):
-            a, b = mixed[one, metric.name], mixed[other, metric.name]
-            tests[metric.name, one, other] = math.nan
+    of_cells: dict[tuple[str, str], float] = {}
+    for place, metric in enumerate(metrics, start=1):
+        name = metric.name
+        for variant in mixed:
+            of_cells[variant, name] = float(costs(np.array(off[variant, name]), metric))
+        for one, other in combinations(mixed, 2):
+            a, b = mixed[one][place], mixed[other][place]
+            tests[name, one, other] = math.nan
             if a.items and b.items and (a.items.items, a.replicates) == (b.items.items, b.replicates):
-                sides = off[one, metric.name], off[other, metric.name]
-                tests[metric.name, one, other] = p_of_pair(metric, a.items, b.items, sides)
-    by_name = {metric.name: metric for metric in metrics}
-    of_cells = {(variant, name): float(costs(np.array(far), by_name[name])) for (variant, name), far in off.items()}
+                tests[name, one, other] = p_of_pair(metric, a.items, b.items, (off[one, name], off[other, name]))
     return letters_of(tests, of_cells, metrics)
 
 
 def _not_reached(variant: Variant, limit: Limit, aims: Aims) -> MatchedRow:
     """Return the row of a variant that is not at the limit in every replicate, with the best that it did."""
-    tuned = [target.best for study in variant.studies for target in study.targets if str(target.target) == limit.target]
-    reached = [least_cost(one, limit.metric, aims) for one in variant.trajectories]
-    best = float(np.mean(tuned)) if tuned else min(reached)[1]
+    tuned = []
+    for study in variant.studies:
+        tuned += [target.best for target in study.targets if str(target.target) == limit.target]
+    if tuned:
+        best = float(np.mean(tuned))
+    else:
+        _, best = min(least_cost(one, limit.metric, aims) for one in variant.trajectories)
     where = " of the selection texts" if tuned else ""
     note = f"best {limit.metric.title} {number(best, limit.metric)}{where}"
     return MatchedRow(variant.name, variant.label, "not reached", "", Cell("", ""), (), (), False, note, variant.budget)
@@ -185,7 +176,8 @@ def _setting(mixtures: Sequence[Mixture], specs: Mapping[str, TrialSpec]) -> str
 
 def chosen_settings(spec: TrialSpec) -> list[str]:
     """Return what tuning chose for a trial besides its strength: `learning rate 1.2e-05`."""
-    return [
-        f"{name.rpartition('.')[2].replace('_', ' ')} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in spec.searched.items()
-    ]
+    chosen = []
+    for name, value in spec.searched.items():
+        words = name.rpartition(".")[2].replace("_", " ")
+        chosen.append(f"{words} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
+    return chosen

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis.cells import number
-from harness.analysis.metrics import MetricInfo
+from harness.analysis.metrics import MetricInfo, compared_metrics
 from harness.analysis.tradeoff.trajectories import Columns
 from harness.contracts import CloserTo, Metric
-from harness.plans import Plan
+from harness.plans import Plan, Target
 from harness.specs import ORIGINAL, RETRAINED
 
 ERASURE_LEVELS = (0.9, 0.75)
@@ -54,28 +54,25 @@ def matching_limits(rows: pd.DataFrame, info: MetricInfo, plan: Plan) -> list[Li
         info: The metrics.
         plan: What it compares, and what it tuned for.
     """
-    erasure = tuple(info[name] for name in plan.compare.erasure if name in info)
-    utility = tuple(info[name] for name in plan.compare.utility if name in info)
+    erasure, utility = compared_metrics(info, plan.compare)
     if not erasure or not utility:
         return []
-    targets = {str(target): target for study in plan.studies for target in study.targets}
-    if targets:
-        asked = [
-            (info[target.metric], target.at_most, name) for name, target in targets.items() if target.metric in info
-        ]
-        return [limit for one in asked if (limit := _erasure_limit(rows, *one, utility, is_absolute=True))]
-    levels = [(metric, level) for metric in erasure for level in (*ERASURE_LEVELS, RETRAINED)]
-    of_erasure = [_erasure_limit(rows, *one, "", utility, is_absolute=one[0].high == 1.0) for one in levels]
-    factors = [
-        (metric, factor)
-        for metric in utility
-        if not isinstance(
-            metric.better, CloserTo
-        )  # How far off is too far, its distance from the original's does not say.
-        for factor in UTILITY_FACTORS[metric.better]
-    ]
-    of_utility = [_utility_limit(rows, metric, factor, erasure) for metric, factor in factors]
-    return [limit for limit in (*of_erasure, *of_utility) if limit]
+    limits = []
+    targets: dict[str, Target] = {}
+    for study in plan.studies:
+        targets |= zip(map(str, study.targets), study.targets, strict=True)
+    for name, target in targets.items():
+        if target.metric in info:
+            limit = _erasure_limit(rows, info[target.metric], target.at_most, name, utility, is_absolute=True)
+            limits.append(limit)
+    for metric in erasure if not targets else ():
+        for level in (*ERASURE_LEVELS, RETRAINED):
+            limits.append(_erasure_limit(rows, metric, level, "", utility, is_absolute=metric.high == 1.0))
+    for metric in utility if not targets else ():
+        # How far off is too far, a metric's distance from what it is to be close to does not say.
+        factors = () if isinstance(metric.better, CloserTo) else UTILITY_FACTORS[metric.better]
+        limits += [_utility_limit(rows, metric, factor, erasure) for factor in factors]
+    return [limit for limit in limits if limit]
 
 
 def _erasure_limit(
@@ -94,7 +91,7 @@ def _erasure_limit(
         values = _levels(rows, RETRAINED, metric)
         amount = f"the retrained model's ({_mean(values, metric)})" if values else ""
     else:
-        values = {name: at_most if is_absolute else at_most * level for name, level in original.items()}
+        values = dict.fromkeys(original, at_most) if is_absolute else _times(at_most, original)
         amount = f"{at_most:g}" if is_absolute else f"{at_most:g} × the original's ({_mean(values, metric)})"
     is_met = any(level <= values[name] for name, level in original.items() if name in values)
     if is_met or len(values) < rows["replicate"].nunique():
@@ -106,7 +103,7 @@ def _closeness_limit(
     rows: pd.DataFrame, metric: Metric, aim: float | str, at_most: float | str, reported: tuple[Metric, ...]
 ) -> Limit | None:
     """Return the limit of a metric that is to come close to its aim, from the side on which the original is."""
-    original, retrained = (_levels(rows, method, metric) for method in (ORIGINAL, RETRAINED))
+    original, retrained = _levels(rows, ORIGINAL, metric), _levels(rows, RETRAINED, metric)
     aims = retrained if isinstance(aim, str) else dict.fromkeys(original, aim)
     values, within = {}, []
     for name in original.keys() & aims.keys():
@@ -128,7 +125,7 @@ def _closeness_limit(
 
 
 def _utility_limit(rows: pd.DataFrame, metric: Metric, factor: float, reported: tuple[Metric, ...]) -> Limit | None:
-    values = {name: factor * level for name, level in _levels(rows, ORIGINAL, metric).items()}
+    values = _times(factor, _levels(rows, ORIGINAL, metric))
     if len(values) < rows["replicate"].nunique():
         return None
     side = "most" if metric.better == "lower" else "least"
@@ -140,7 +137,11 @@ def _levels(rows: pd.DataFrame, method: str, metric: Metric) -> dict[str, float]
     """Return what a reference has of a metric, by replicate: the mean of its seeds."""
     of_method = rows[rows["method"] == method]
     means = of_method.groupby("replicate", sort=False)[metric.name].mean().dropna()
-    return {str(name): float(value) for name, value in means.items()}
+    return dict(zip(means.index.astype(str), means.tolist(), strict=True))
+
+
+def _times(factor: float, levels: Mapping[str, float]) -> dict[str, float]:
+    return {name: factor * level for name, level in levels.items()}
 
 
 def _mean(values: Mapping[str, float], metric: Metric) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,46 +24,47 @@ class Variant:
 
     name: str
     label: str
-    trajectories: Sequence[Trajectory]
-    studies: Sequence[StudyResults]
+    trajectories: list[Trajectory] = field(default_factory=list)
+    studies: list[StudyResults] = field(default_factory=list)
     """One for each replicate of the model, if it was tuned."""
 
     @property
     def budget(self) -> str:
         """Return what its search was given; '' where nothing was tuned."""
-        tried = sum(len(study.candidates) for study in self.studies)
-        return f"{tried} candidates, {sum(study.optimiser_steps for study in self.studies)} steps" if tried else ""
+        tried = steps = 0
+        for study in self.studies:
+            tried += len(study.candidates)
+            steps += study.optimiser_steps
+        return f"{tried} candidates, {steps} steps" if tried else ""
 
 
 def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], aims: Aims) -> list[Mixture]:
     """Return what stands for a variant at the limit, in each replicate; nothing if any does not reach it."""
     if variant.studies and limit.target:
-        return _chosen(variant, limit.target, specs)
+        return _chosen_by_tuning(variant, limit.target, specs)
     reported = limit.reported[0]
-    reaching = [mixtures for one in variant.trajectories if (mixtures := _crossings(one, limit, aims))]
+    best: list[Mixture] = []
+    least = math.inf
+    for one in variant.trajectories:
+        if mixtures := _crossings(one, limit, aims):
+            mean = np.mean([mixed_number(mixture, reported) for mixture in mixtures], keepdims=True)
+            cost = float(costs(deviations(mean, reported, mean_aim(mixtures, reported, aims)), reported)[0])
+            if not best or cost < least:
+                best, least = mixtures, cost
+    return best
 
-    def cost(mixtures: Sequence[Mixture]) -> float:
-        numbers_R = np.array([mixed_number(mixture, reported) for mixture in mixtures])
-        return float(
-            costs(deviations(numbers_R.mean(keepdims=True), reported, mean_aim(mixtures, reported, aims)), reported)[0]
-        )
 
-    return min(reaching, key=cost, default=[])
-
-
-def _chosen(variant: Variant, target: str, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
+def _chosen_by_tuning(variant: Variant, target: str, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
     """Return the points that tuning chose for the target, one for each replicate; nothing if any lacks one."""
-    chosen = [
-        _at(rows, place)
-        for one in variant.trajectories
-        for rows in one.replicates
-        for place, (trial_id, strength) in enumerate(zip(rows["trial_id"], rows["strength"], strict=True))
-        if specs[trial_id].targets.get(target) == strength
-    ]
+    chosen = []
+    for one in variant.trajectories:
+        for rows in one.replicates:
+            for place, strength in enumerate(rows["strength"]):
+                if target in specs[rows["trial_id"][place]].targets_at(strength):
+                    chosen.append(Mixture(_at(rows, place), (1.0,)))
     if len(chosen) < sum(len(study.spec.seeds) for study in variant.studies):
         return []
-    in_order = sorted(chosen, key=lambda row: (row["replicate"][0], row["replicate_seed"][0]))
-    return [Mixture(row, (1.0,)) for row in in_order]
+    return sorted(chosen, key=lambda point: (point.rows["replicate"][0], point.rows["replicate_seed"][0]))
 
 
 def _at(rows: Columns, *places: int) -> Columns:

@@ -36,18 +36,17 @@ class Mixed:
     replicates: tuple[tuple[str, int], ...]
     """Model and seed of each."""
 
-    @property
-    def _models_R(self) -> Integers:
-        return np.asarray(pd.factorize(pd.Series([model for model, _ in self.replicates]))[0], dtype=np.int64)
+    models_R: Integers
+    """A code for the model of each."""
 
     def number(self) -> float:
         """Return the mean over the replicates, of numbers that the tables have or that lie between them."""
-        return float(by_model(self.numbers_R, self._models_R).mean())
+        return float(by_model(self.numbers_R, self.models_R).mean())
 
     def number_and_interval(self) -> tuple[float, float, float]:
-        """Return the mean over the replicates, and the ends of its 95 % interval; NaN where nothing tells it."""
+        """Return the mean over the replicates, and the ends of its 95 % interval; NaN where it is not known."""
         drawn_D = (
-            replicate_draws(self.numbers_R, self._models_R, self.metric.low, self.metric.high)
+            replicate_draws(self.numbers_R, self.models_R, self.metric.low, self.metric.high)
             if self.items is None
             else draws(self.items)
         )
@@ -56,14 +55,16 @@ class Mixed:
 
 def mix(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence) -> Mixed:
     """Return what a metric has at the mixtures, one for each replicate."""
-    replicates = tuple(
-        (str(mixture.rows[REPLICATE][-1]), int(mixture.rows["replicate_seed"][-1])) for mixture in mixtures
-    )
-    point_ids = [str(point_id) for mixture in mixtures for point_id in mixture.rows["point_id"]]
-    models_R = pd.factorize(pd.Series([model for model, _ in replicates]))[0]
-    shares = tuple(mixture.weights for mixture in mixtures)
-    values = evidence.of_points(point_ids, metric, models_R, shares)
-    return Mixed(metric, np.array([mixed_number(mixture, metric) for mixture in mixtures]), values, replicates)
+    replicates, shares, numbers = [], [], []
+    point_ids: list[str] = []
+    for mixture in mixtures:
+        replicates.append((str(mixture.rows[REPLICATE][-1]), int(mixture.rows["replicate_seed"][-1])))
+        point_ids += map(str, mixture.rows["point_id"])
+        shares.append(mixture.weights)
+        numbers.append(mixed_number(mixture, metric))
+    models_R = pd.factorize(np.array([model for model, _ in replicates], dtype=object))[0]
+    items = evidence.of_points(point_ids, metric, models_R, tuple(shares))
+    return Mixed(metric, np.array(numbers), items, tuple(replicates), models_R)
 
 
 def mixed_number(mixture: Mixture, metric: Metric) -> float:

@@ -1,13 +1,13 @@
 """A published table beside ours: which row is which, what of it can be compared, and how far apart the figures are.
 
-What cannot be compared is told from the plan alone: the model, the definition, the texts, the judges and the
-training that a sweep had, held against what the published table was measured on.
+The plan alone decides what cannot be compared: the model, the definition, the texts, the judges and the training of
+a sweep are compared with what the published table was measured on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,8 +87,11 @@ class ComparedTable:
     @property
     def notes(self) -> dict[str, str]:
         """Return each obstacle with the letter that stands for it."""
-        told = dict.fromkeys(obstacle for cell in self.cells for obstacle in cell.obstacles)
-        return {obstacle: _letter(number) for number, obstacle in enumerate(told)}
+        letters: dict[str, str] = {}
+        for cell in self.cells:
+            for obstacle in cell.obstacles:
+                letters.setdefault(obstacle, _letter(len(letters)))
+        return letters
 
 
 def _is_within(difference: float, tolerance: float) -> bool:
@@ -112,52 +115,30 @@ def compared_tables(results: Results, ranked: RankedTable) -> list[ComparedTable
         return []
     if name not in published_conditions():
         raise DataError(unknown("published table", name, published_conditions()))
-    conditions = published_conditions()[name]
-    models = dict.fromkeys(spec.table_model for spec in results.plan.trials)
-    return [
-        ComparedTable(
-            title=conditions.title,
-            model=model,
-            published_model=theirs,
-            rows=tuple(_rows(results, ranked, model, theirs, name)),
-        )
-        for model, theirs in _counterparts(list(models), conditions).items()
-    ]
-
-
-def _counterparts(models: Sequence[str], conditions: Conditions) -> dict[str, str]:
-    """Return the published model beside each of ours."""
-    theirs, by_id = list(conditions.models), {id.lower(): name for name, id in conditions.models.items()}
-    return {
-        model: by_id.get(model.lower(), theirs[min(number, len(theirs) - 1)]) for number, model in enumerate(models)
-    }
-
-
-def _rows(results: Results, ranked: RankedTable, model: str, theirs: str, name: str) -> Iterator[ComparedRow]:
-    """Yield the rows of one published model, each beside ours."""
     conditions, metrics = published_conditions()[name], read_declarations(PUBLISHED / f"{name}.csv")
-    figures = _figures(name, conditions)
-    for key, row in conditions.rows.items():
-        points, lacking = points_of(results, model, row)
-        ids = [point.spec.point_id(point.strength) for point in points]
-        ours = ranked.table[ranked.table["point_id"].isin(ids)]
-        comparison = _RowComparison(points, lacking, ours, ranked, row, conditions, conditions.models[theirs])
-        yield comparison.row(figures[theirs, key], metrics)
-
-
-def _figures(name: str, conditions: Conditions) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the figures of a published table, by model and row."""
-    only_model, only_row = next(iter(conditions.models)), next(iter(conditions.rows))
-    records: list[dict[str, Any]] = pd.read_csv(PUBLISHED / f"{name}.csv").to_dict("records")  # type: ignore[assignment]
-    return {
-        (record.get("model", only_model), str(record.get(conditions.row_column or "", only_row))): record
-        for record in records
-    }
+    only_row, by_id = next(iter(conditions.rows)), {id.lower(): theirs for theirs, id in conditions.models.items()}
+    theirs_in_order = list(conditions.models)
+    figures: dict[tuple[str, str], dict[Hashable, Any]] = {}
+    for record in pd.read_csv(PUBLISHED / f"{name}.csv").to_dict("records"):
+        row_name = str(record.get(conditions.row_column or "", only_row))
+        figures[record.get("model", theirs_in_order[0]), row_name] = record
+    tables = []
+    for number, model in enumerate(dict.fromkeys(spec.table_model for spec in results.plan.trials)):
+        theirs = by_id.get(model.lower(), theirs_in_order[min(number, len(theirs_in_order) - 1)])
+        rows = []
+        for key, row in conditions.rows.items():
+            points, lacking = points_of(results, model, row)
+            ids = [point.spec.point_id(point.strength) for point in points]
+            ours = ranked.table[ranked.table["point_id"].isin(ids)]
+            comparison = _RowComparison(points, lacking, ours, ranked, row, conditions, conditions.models[theirs])
+            rows.append(comparison.row(figures[theirs, key], metrics))
+        tables.append(ComparedTable(title=conditions.title, model=model, published_model=theirs, rows=tuple(rows)))
+    return tables
 
 
 @dataclass(frozen=True)
 class _RowComparison:
-    """A row of ours and the published one, with what tells whether the two can be compared."""
+    """A row of ours and the published one, with what decides whether the two can be compared."""
 
     points: Sequence[PointResults]
     """Of every seed."""
@@ -170,19 +151,21 @@ class _RowComparison:
     model_id: str
     """Of the published model."""
 
-    def row(self, figures: Mapping[str, Any], metrics: Mapping[str, Metric]) -> ComparedRow:
+    def row(self, figures: Mapping[Hashable, Any], metrics: Mapping[str, Metric]) -> ComparedRow:
         """Return the row with its cells; a method's has its collapse flag last, if that is published."""
         has_collapsed = figures.get("collapsed") is True
-        cells = [
-            self.cell(self.conditions.measured_as.get(name, name), metric, float(figures[name]), has_collapsed)
-            for name, metric in metrics.items()
-        ]
+        cells = []
+        for name, metric in metrics.items():
+            ours = self.conditions.measured_as.get(name, name)
+            cells.append(self.cell(ours, metric, float(figures[name]), has_collapsed))
         is_method = self.published.method not in REFERENCE_ROWS
+        if "collapsed" in figures and is_method:
+            cells.append(self.flag(has_collapsed))
         first = self.points[0] if self.points and is_method else None
         return ComparedRow(
             label=self.published.label,
             strength=strength_text(first.spec.strength_name, float(first.strength or 0)) if first else "",
-            cells=(*cells, self.flag(has_collapsed)) if "collapsed" in figures and is_method else tuple(cells),
+            cells=tuple(cells),
             collapsed=bool(self.rows["collapsed"].eq(True).any()),
             lacking=self.lacking,
         )
@@ -200,7 +183,7 @@ class _RowComparison:
         obstacles = self._obstacles(metric)
         if max(high - ours, ours - low) > WIDEST * tolerance and _is_within(ours - published, tolerance):
             obstacles.append(
-                f"our own figure of {declared.title} is not sure enough to tell, its 95 % interval is too wide"
+                f"our own figure of {declared.title} is too uncertain to compare: its 95 % interval is too wide"
             )
         theirs = [COLLAPSED_THERE] if has_collapsed else []
         if math.isnan(tolerance):
@@ -216,11 +199,11 @@ class _RowComparison:
     def flag(self, published: bool) -> ComparedCell:
         """Return the cell that says whether the model has collapsed."""
         judges = [metric for metric in metrics_in(self.ranked.info, "generation") if metric.collapse]
-        obstacles = dict.fromkeys(obstacle for metric in judges for obstacle in self._obstacles(metric))
+        obstacles = self._obstacles(*judges)
         if self.lacking or not judges:
-            obstacles = {self.lacking or "this sweep measures nothing that tells a collapse": None}
-        flags = [math.nan if flag is None or pd.isna(flag) else float(flag) for flag in self.rows["collapsed"]]
-        ours = 1.0 if 1.0 in flags else math.fsum(flags) if flags else math.nan
+            obstacles = [self.lacking or "this sweep measures nothing that shows a collapse"]
+        flags = self.rows["collapsed"].astype(float)
+        ours = 1.0 if flags.eq(1.0).any() else float(flags.sum(skipna=False)) if len(flags) else math.nan
         return ComparedCell(
             title="Collapsed",
             metric=None,
@@ -230,12 +213,11 @@ class _RowComparison:
             obstacles=tuple(obstacles),
         )
 
-    def _obstacles(self, metric: Metric) -> list[str]:
-        """Return why a metric of ours is not the published one, of all seeds together."""
-        return list(
-            dict.fromkeys(
-                obstacle
-                for point in self.points
-                for obstacle in condition_differences(point, metric, self.published, self.conditions, self.model_id)
-            )
-        )
+    def _obstacles(self, *metrics: Metric) -> list[str]:
+        """Return why metrics of ours are not the published ones, of all seeds together."""
+        obstacles: dict[str, None] = {}
+        for metric in metrics:
+            for point in self.points:
+                differences = condition_differences(point, metric, self.published, self.conditions, self.model_id)
+                obstacles |= dict.fromkeys(differences)
+        return list(obstacles)

@@ -1,4 +1,4 @@
-"""Which points of a sweep a row of a published table is, and in what they were measured otherwise."""
+"""Which points of a sweep a row of a published table is, and how their measurement differs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ from harness.records.published import Conditions, PublishedRow
 from harness.records.results import PointResults, Results, TrialResults
 from harness.specs import REFERENCE_ROWS, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
 
-COMPARED = frozenset(
-    {
-        *("method", "reference", "settings", "strength_name", "strengths"),  # by these the row is found
-        *("model", "training", "memorization", "forget", "measured", "retain", "utility", "validation"),
-        *("evaluators", "judges"),
-    }
-)
-"""Fields of a trial that are held against what a table states."""
-FIXED_BY_NO_TABLE = frozenset(
-    {
-        *("trial_id", "sweep", "variant", "label", "replicate_of"),  # names
-        *("cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading"),  # decide no number
-        *("method_version", "engine", "seed"),  # how it is computed, of which no source says anything
-        *("targets", "searched", "retrained"),  # how settings were chosen, which are compared; of reference rows
-    }
-)
+COMPARED = frozenset({
+    "method", "reference", "settings", "strength_name", "strengths",  # these identify the row
+    "model", "training", "memorization", "forget", "measured", "retain", "utility", "validation",
+    "evaluators", "judges",
+})  # fmt: skip
+"""Fields of a trial that are compared with what a table states."""
+FIXED_BY_NO_TABLE = frozenset({
+    "trial_id", "sweep", "variant", "label", "replicate_of",  # names
+    "cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading",  # decide no number
+    "method_version", "engine", "seed",  # how it is computed, of which no source says anything
+    "targets", "searched", "retrained",  # how settings were chosen, which are compared; of reference rows
+})  # fmt: skip
 """Fields that may be anything. One in neither set, which is added later, must have its default."""
 _FOLLOWS = ("digest", "rows", "longest")
 """Fields of a source that its others and the texts decide."""
@@ -35,30 +31,29 @@ _FOLLOWS = ("digest", "rows", "longest")
 
 def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[PointResults], str]:
     """Return the points of every seed that are a published row; or why there are none."""
-    settings = _settings(row)
-    trials = [
-        trial
-        for trial in results.trials
-        if model in (trial.spec.replicate_of, trial.spec.model.id) and _is_row(trial.spec, row, settings)
-    ]
-    trials = [trial for trial in trials if trial.spec.variant == trials[0].spec.variant]
+    settings = _settings_of_row(row)
+    trials: list[TrialResults] = []
+    for trial in results.trials:
+        spec = trial.spec
+        is_first = not trials or spec.variant == trials[0].spec.variant
+        if is_first and model in (spec.replicate_of, spec.model.id) and _is_row(spec, row, settings):
+            trials.append(trial)
     if not trials:
-        asked = {**row.settings, **({} if row.strength is None else {"strength": row.strength})}
-        told = ", ".join(f"{name} {value}" for name, value in asked.items())
-        return [], f"no row of this sweep is {row.method}{f' with {told}' if told else ''}"
+        asked = {**row.settings, "strength": row.strength} if row.strength is not None else row.settings
+        listed = ", ".join(f"{name} {value}" for name, value in asked.items())
+        return [], f"no row of this sweep is {row.method}{f' with {listed}' if listed else ''}"
+    points = []
     for trial in trials:
-        if not _points_within(trial, row) or trial.status != "done":
-            return [], f"'{trial.spec.variant}', seed {trial.spec.seed}, {_state(trial)}"
-    return [_points_within(trial, row)[-1] for trial in trials], ""
-
-
-def _state(trial: TrialResults) -> str:
-    """Return why a trial has no point that is a published row."""
-    if trial.failure:
-        return f"failed: {trial.failure.error}"
-    if trial.status == "missing":
-        return "is not finished"
-    return f"goes further ({trial.spec.strength_name})"
+        within = _points_within(trial, row)
+        if not within or trial.status != "done":
+            state = f"goes further ({trial.spec.strength_name})"
+            if trial.status == "missing":
+                state = "is not finished"
+            if trial.failure:
+                state = f"failed: {trial.failure.error}"
+            return [], f"'{trial.spec.variant}', seed {trial.spec.seed}, {state}"
+        points.append(within[-1])
+    return points, ""
 
 
 def _points_within(trial: TrialResults, row: PublishedRow) -> list[PointResults]:
@@ -66,13 +61,14 @@ def _points_within(trial: TrialResults, row: PublishedRow) -> list[PointResults]
     return [point for point in trial.measured if point.strength is None or point.strength <= (row.strength or 0)]
 
 
-def _settings(row: PublishedRow) -> dict[str, Json]:
+def _settings_of_row(row: PublishedRow) -> dict[str, Json]:
     """Return all settings of a row but its strength."""
     if row.method in REFERENCE_ROWS:
         return {}
     field = METHODS.load(row.method).strength.field
-    whole = plain_settings(METHODS.configure(row.method, {**row.settings, field: row.strength}))
-    return {name: value for name, value in whole.items() if name != field}
+    settings = dict(plain_settings(METHODS.configure(row.method, {**row.settings, field: row.strength})))
+    del settings[field]
+    return settings
 
 
 def _is_row(spec: TrialSpec, row: PublishedRow, settings: Mapping[str, Json]) -> bool:
@@ -90,11 +86,15 @@ def condition_differences(
     spec = point.spec
     if other := _unlike_checkpoint(spec.model, [model_id]):
         yield f"another model ({other})"
-    made = [measurement for measurement in point.measurements if metric.name in measurement.numbers]
-    for definition in sorted({measurement.definition for measurement in made} - {conditions.definition}):
+    definitions, evaluators = set(), set()
+    for measurement in point.measurements:
+        if metric.name in measurement.numbers:
+            definitions.add(measurement.definition)
+            evaluators.add(measurement.evaluator)
+    for definition in sorted(definitions - {conditions.definition}):
         yield f"another definition ({definition}, not {conditions.definition})"
     for evaluator in spec.evaluators:
-        if evaluator.name in {measurement.evaluator for measurement in made}:
+        if evaluator.name in evaluators:
             yield from _evaluator_differences(evaluator, conditions.definition)
     known = conditions.judges.get(metric.judge or "", ())
     if metric.judge and known and (other := _unlike_checkpoint(spec.judges[metric.judge], known)):
@@ -105,8 +105,9 @@ def condition_differences(
         if point.strength != row.strength and not point.stop_reason:
             yield f"another strength ({spec.strength_name} {point.strength:g}, not {row.strength:g})"
     for field in fields(spec):
-        if field.name not in COMPARED | FIXED_BY_NO_TABLE and getattr(spec, field.name) != field.default:
-            yield f"other settings ({_unlike({field.name: getattr(spec, field.name)}, {field.name: field.default})})"
+        ours = getattr(spec, field.name)
+        if field.name not in COMPARED | FIXED_BY_NO_TABLE and ours != field.default:
+            yield f"other settings ({_unlike({field.name: ours}, {field.name: field.default})})"
 
 
 def _unlike_checkpoint(ours: Checkpoint, known: Sequence[str]) -> str:
@@ -128,12 +129,11 @@ def _evaluator_differences(evaluator: EvaluatorSpec, definition: Definition) -> 
     def names(settings: Mapping[str, Json]) -> list[str]:
         return [metric.name for metric in EVALUATORS.configure(evaluator.name, dict(settings)).metrics]
 
-    ours = {
-        name: value
-        for name, value in evaluator.settings.items()
-        if name != "definition" and (name not in usual or names({**usual, name: value}) == names(usual))
-    }
-    if unlike := _unlike({**usual, **ours}, usual):
+    ours = dict(usual)
+    for name, value in evaluator.settings.items():
+        if name != "definition" and (name not in usual or names({**usual, name: value}) == names(usual)):
+            ours[name] = value
+    if unlike := _unlike(ours, usual):
         yield f"other settings of {evaluator.name} ({unlike})"
 
 
@@ -153,13 +153,9 @@ def _text_differences(spec: TrialSpec, metric: Metric, conditions: Conditions) -
     if not spec.is_reference and spec.reference != "memorized_model":
         compared["validation"] = spec.validation, conditions.validation
     for role, (ours, stated) in compared.items():
-        if stated and (unlike := _unlike(_identity(ours), _identity(Source(**stated)))):
+        used = asdict(ours) if ours else {}
+        if stated and (unlike := _unlike(used, asdict(Source(**stated)), ignored=_FOLLOWS)):
             yield f"other {role} texts ({unlike})"
-
-
-def _identity(source: Source | None) -> dict[str, Any]:
-    whole = asdict(source) if source else {}
-    return {name: value for name, value in whole.items() if name not in _FOLLOWS}
 
 
 def _erasing_differences(spec: TrialSpec, conditions: Conditions) -> Iterator[str]:
@@ -182,12 +178,14 @@ def _in_words(training: Training) -> dict[str, Any]:
     return {name: value for name, value in training.in_words().items() if name in training.identity()}
 
 
-def _unlike(ours: Mapping[str, Any], stated: Mapping[str, Any], *, all_of_ours: bool = True) -> str:
+def _unlike(
+    ours: Mapping[str, Any], stated: Mapping[str, Any], *, all_of_ours: bool = True, ignored: Sequence[str] = ()
+) -> str:
     """Return each setting that differs: `learning_rate 4e-05, not 1e-05; no early_stop, not 1.03`."""
-    names = dict.fromkeys([*stated, *(ours if all_of_ours else ())])
-    return "; ".join(
-        f"{f'no {name}' if ours.get(name) is None else f'{name} {ours[name]}'}, "
-        f"not {'none' if stated.get(name) is None else stated[name]}"
-        for name in names
-        if ours.get(name) != stated.get(name)
-    )
+    differences = []
+    for name in dict.fromkeys([*stated, *(ours if all_of_ours else ())]):
+        mine, theirs = ours.get(name), stated.get(name)
+        if mine != theirs and name not in ignored:
+            has = f"no {name}" if mine is None else f"{name} {mine}"
+            differences.append(f"{has}, not {'none' if theirs is None else theirs}")
+    return "; ".join(differences)

@@ -17,7 +17,7 @@ import pandas as pd
 from harness.analysis.evidence import REPLICATE, Evidence, chosen_items
 from harness.analysis.metrics import exact_matches
 from harness.analysis.ranking import RankedTable
-from harness.analysis.tradeoff.trajectories import Trajectory, trajectories
+from harness.analysis.tradeoff.trajectories import trajectories
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results
@@ -28,7 +28,7 @@ from harness.statistics.item_values import estimate
 Group = Literal["memorized", "not memorized"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 LEAST = 5
-"""Sequences that each group needs: the mean of fewer tells nothing of a group."""
+"""Sequences that each group needs: the mean of fewer says nothing of a group."""
 GROUP_NAMES: dict[Group, str] = {"memorized": "Memorised", "not memorized": "Not memorised"}
 
 
@@ -52,7 +52,7 @@ class Agreement:
 
     tokens: float
     low: float
-    """Bounds of its 95 % interval; NaN where nothing tells them."""
+    """Bounds of its 95 % interval; NaN where they are not known."""
     high: float
 
 
@@ -97,11 +97,12 @@ def agreements(results: Results, ranked: RankedTable) -> list[ModelAgreement]:
     if metrics is None:
         return []
     specs = {trial.spec.trial_id: trial.spec for trial in results.trials}
-    of_models = [
-        _agreement(str(model), rows[~rows["method"].isin(UNSEEN_ROWS)], specs, ranked.evidence, *metrics)
-        for model, rows in ranked.table.groupby("model", sort=False)
-    ]
-    return [agreement for agreement in of_models if agreement]
+    of_models = []
+    for model, rows in ranked.table.groupby("model", sort=False):
+        agreement = _agreement(str(model), rows[~rows["method"].isin(UNSEEN_ROWS)], specs, ranked.evidence, metrics)
+        if agreement:
+            of_models.append(agreement)
+    return of_models
 
 
 def memorized_ids(
@@ -110,11 +111,11 @@ def memorized_ids(
     """Return for each replicate which sequences its original recites wholly; None where one has no items."""
     memorized: dict[str, dict[str, bool]] = {}
     for replicate, rows in originals.groupby(REPLICATE, sort=False):
-        items = evidence.by_point.get(rows.iloc[0]["point_id"], {})
-        if text.name not in items or original.name not in items:
+        with_text, with_itself = (evidence.items(rows.iloc[0]["point_id"], metric) for metric in (text, original))
+        if with_text is None or with_itself is None:
             return None
-        recited, whole = items[text.name].by_id(), items[original.name].by_id()
-        memorized[str(replicate)] = {id: recited[id] >= tokens for id, tokens in whole.items()}
+        recited = with_text.by_id()
+        memorized[str(replicate)] = {id: recited[id] >= tokens for id, tokens in with_itself.by_id().items()}
     return memorized or None
 
 
@@ -123,32 +124,50 @@ def _agreement(
     rows: pd.DataFrame,
     specs: Mapping[str, TrialSpec],
     evidence: Evidence,
-    text: Metric,
-    original: Metric,
+    metrics: tuple[Metric, Metric],
 ) -> ModelAgreement | None:
-    originals = rows[rows["method"] == ORIGINAL]
-    memorized = memorized_ids(originals, evidence, text, original)
-    recited = [list(of_ids.values()) for of_ids in (memorized or {}).values()]
-    if memorized is None or any(min(flags.count(True), flags.count(False)) < LEAST for flags in recited):
+    originals, retrained = rows[rows["method"] == ORIGINAL], rows[rows["method"] == RETRAINED]
+    memorized = memorized_ids(originals, evidence, *metrics)
+    for of_ids in memorized.values() if memorized else ():
+        recited = sum(of_ids.values())
+        if min(recited, len(of_ids) - recited) < LEAST:
+            return None
+    if memorized is None:
         return None
-    by_group = {group: _of_group(group, rows, memorized, evidence, (text, original)) for group in GROUPS}
-    lengths = {group: _lengths(originals, of_group, text, original) for group, of_group in by_group.items()}
-    bounded = replace(original, high=float(max(of_group.longest for of_group in lengths.values())))
-
-    def point(repeats: pd.DataFrame, strength: float) -> AgreementPoint:
-        left = {group: _left(repeats, bounded, of_group) for group, of_group in by_group.items()}
-        return AgreementPoint(strength, left, bool(repeats["collapsed"].eq(True).any()))
-
-    start = AgreementPoint(
-        0.0, {group: Agreement(of_group.tokens, math.nan, math.nan) for group, of_group in lengths.items()}, False
-    )
-    retrained = rows[rows["method"] == RETRAINED]
+    by_group: dict[Group, Evidence] = {}
+    lengths: dict[Group, Lengths] = {}
+    at_start: dict[Group, Agreement] = {}
+    for group in GROUPS:
+        by_group[group] = _of_group(group, rows, memorized, evidence, metrics)
+        lengths[group] = _lengths(originals, by_group[group], *metrics)
+        at_start[group] = Agreement(lengths[group].tokens, math.nan, math.nan)
+    longest = float(max(of_group.longest for of_group in lengths.values()))
+    bounded = replace(metrics[1], high=longest)
     curves = []
     for trajectory in trajectories(rows, specs):
-        points = [point(repeats, strength) for strength, repeats in _reached_by_all(trajectory)]
+        points = []
+        for _, repeats in trajectory.erased.groupby("strength", sort=True):
+            # A mean over other replicates than asked for would mislead.
+            if len(repeats) == len(trajectory.replicates):
+                points.append(_agreement_point(repeats, float(repeats["strength"].iloc[0]), bounded, by_group))
         if points:
-            curves.append(_curve(trajectory, (start, *points)))
-    return ModelAgreement(model, lengths, point(retrained, math.nan) if len(retrained) else None, tuple(curves))
+            spec, start = trajectory.spec, AgreementPoint(0.0, at_start, False)
+            of_points = start, *points
+            curve = AgreementCurve(spec.variant, spec.label, spec.strength_name, len(spec.strengths) > 1, of_points)
+            curves.append(curve)
+    of_retrained = _agreement_point(retrained, math.nan, bounded, by_group) if len(retrained) else None
+    return ModelAgreement(model, lengths, of_retrained, tuple(curves))
+
+
+def _agreement_point(
+    repeats: pd.DataFrame, strength: float, metric: Metric, by_group: Mapping[Group, Evidence]
+) -> AgreementPoint:
+    left = {}
+    for group, of_group in by_group.items():
+        left[group] = Agreement(math.nan, math.nan, math.nan)
+        if (values := of_group.of(repeats, metric)) is not None:
+            left[group] = Agreement(estimate(values), *interval(draws(values)))
+    return AgreementPoint(strength, left, bool(repeats["collapsed"].eq(True).any()))
 
 
 def _of_group(
@@ -163,17 +182,16 @@ def _of_group(
     What is of the other group in a replicate is not known of it.
     """
     is_asked = group == "memorized"
-    members = {
-        replicate: {id for id, is_recited in of_ids.items() if is_recited is is_asked}
-        for replicate, of_ids in memorized.items()
-    }
+    members: dict[str, set[str]] = {}
+    for replicate, of_ids in memorized.items():
+        members[replicate] = {id for id, is_recited in of_ids.items() if is_recited is is_asked}
     of_any = set().union(*members.values())
     by_point: dict[str, dict[str, MetricItems]] = {}
     for point_id, replicate in zip(rows["point_id"], rows[REPLICATE], strict=True):
-        kept = evidence.by_point.get(point_id, {})
         for metric in metrics:
-            if metric.name in kept and replicate in memorized:
-                items = chosen_items(kept[metric.name], of_any)
+            kept = evidence.items(point_id, metric)
+            if kept and replicate in memorized:
+                items = chosen_items(kept, of_any)
                 is_member_N = np.array([id in members[replicate] for id in items.ids], dtype=bool)
                 values_N = np.where(is_member_N, items.values_N, math.nan)
                 by_point.setdefault(point_id, {})[metric.name] = replace(items, values_N=values_N)
@@ -181,37 +199,20 @@ def _of_group(
 
 
 def _lengths(originals: pd.DataFrame, of_group: Evidence, text: Metric, original: Metric) -> Lengths:
-    firsts = originals.groupby(REPLICATE, sort=False).head(1)
-    kept = [of_group.by_point[point_id] for point_id in firsts["point_id"]]
-    lengths = [items[original.name].values_N[~np.isnan(items[original.name].values_N)] for items in kept]
-    recited = [float(np.nanmean(items[text.name].values_N)) for items in kept]
-    counts = [len(of_replicate) for of_replicate in lengths]
+    of_replicates, recited = [], []
+    for point_id in originals.groupby(REPLICATE, sort=False).head(1)["point_id"]:
+        items = of_group.by_point[point_id]
+        lengths_N = items[original.name].values_N
+        of_replicates.append(lengths_N[~np.isnan(lengths_N)])
+        recited.append(float(np.nanmean(items[text.name].values_N)))
+    counts, all_lengths = list(map(len, of_replicates)), np.concatenate(of_replicates)
     return Lengths(
         sequences=(min(counts), max(counts)),
-        tokens=float(np.mean([of_replicate.mean() for of_replicate in lengths])),
-        shortest=int(min(of_replicate.min() for of_replicate in lengths)),
-        longest=int(max(of_replicate.max() for of_replicate in lengths)),
+        tokens=float(np.mean(list(map(np.mean, of_replicates)))),
+        shortest=int(all_lengths.min()),
+        longest=int(all_lengths.max()),
         recited=float(np.mean(recited)),
     )
-
-
-def _left(repeats: pd.DataFrame, metric: Metric, of_group: Evidence) -> Agreement:
-    values = of_group.of(repeats, metric)
-    if values is None:
-        return Agreement(math.nan, math.nan, math.nan)
-    return Agreement(estimate(values), *interval(draws(values)))
-
-
-def _reached_by_all(trajectory: Trajectory) -> list[tuple[float, pd.DataFrame]]:
-    """Return the strengths that every replicate reached: a mean over others than asked for would mislead."""
-    by_strength = trajectory.erased.groupby("strength", sort=True)
-    at = [(float(repeats["strength"].iloc[0]), repeats) for _, repeats in by_strength]
-    return [(strength, repeats) for strength, repeats in at if len(repeats) == len(trajectory.replicates)]
-
-
-def _curve(trajectory: Trajectory, points: tuple[AgreementPoint, ...]) -> AgreementCurve:
-    spec = trajectory.spec
-    return AgreementCurve(trajectory.variant, spec.label, spec.strength_name, len(spec.strengths) > 1, points)
 
 
 def group_text(lengths: Lengths) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import metrics_in
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import ranked_rows
@@ -28,13 +28,13 @@ class Survivors:
     model: str
     metric: Metric
     level: float
-    """Above it a sequence survives; NaN where no unseen text tells."""
+    """Above it a sequence survives; NaN where no unseen text shows it."""
     unseen: str
-    """Whose sequences tell it: the retrained model's, or unseen texts."""
+    """Whose sequences show it: the retrained model's, or unseen texts."""
     columns: tuple[str, ...]
     """The original and the ranked methods."""
     counts: tuple[int, ...]
-    """Of each column, how many sequences survive; nothing where no unseen text tells."""
+    """Of each column, how many sequences survive; nothing where that is not known."""
     total: int
     rows: tuple[tuple[str, tuple[float, ...]], ...]
     """The sequences of which most is left on average over the methods: id, and a value for each column."""
@@ -42,34 +42,32 @@ class Survivors:
 
 def survivors(ranked: RankedTable) -> list[Survivors]:
     """Return for each model what is left of the sequences, by the headline metric of erasure; none without items."""
-    metric = next((metric for metric in metrics_in(ranked.info, "erasure") if metric.headline and metric.items), None)
-    if metric is None:
-        return []
-    tables = [_survivors(str(model), rows, metric, ranked) for model, rows in ranked.table.groupby("model", sort=False)]
-    return [table for table in tables if table]
+    headlines = [metric for metric in metrics_in(ranked.info, "erasure") if metric.headline and metric.items]
+    tables = []
+    for model, rows in ranked.table.groupby("model", sort=False) if headlines else ():
+        table = _model_survivors(str(model), rows, headlines[0], ranked.evidence)
+        if table:
+            tables.append(table)
+    return tables
 
 
-def _survivors(model: str, rows: pd.DataFrame, metric: Metric, ranked: RankedTable) -> Survivors | None:
-    def values(of_rows: pd.DataFrame) -> Mapping[str, float]:
-        items = ranked.evidence.by_point.get(of_rows.iloc[0]["point_id"], {}) if len(of_rows) else {}
-        known = items.get(metric.name)
-        return known.by_id() if known else {}
-
-    by_method = {method: values(rows[rows["method"] == method]) for method in (ORIGINAL, RETRAINED, *UNSEEN_ROWS)}
-    of_variants = {
-        str(group.iloc[0]["label"]): values(group) for _, group in ranked_rows(rows).groupby("variant", sort=False)
-    }
-    kept = {label: of_items for label, of_items in of_variants.items() if of_items}
+def _model_survivors(model: str, rows: pd.DataFrame, metric: Metric, evidence: Evidence) -> Survivors | None:
+    first_rows = rows.drop_duplicates("method").set_index("method")["point_id"]
+    by_method: dict[str, Mapping[str, float]] = {}
+    for method in (ORIGINAL, RETRAINED, *UNSEEN_ROWS):
+        items = evidence.items(first_rows.get(method, ""), metric)
+        by_method[method] = items.by_id() if items else {}
+    columns = {"Original": by_method[ORIGINAL]}
+    for _, seeds in ranked_rows(rows).groupby("variant", sort=False):
+        items = evidence.items(seeds["point_id"].iloc[0], metric)
+        if items and items.ids:
+            columns[str(seeds["label"].iloc[0])] = items.by_id()
     ids = list(by_method[ORIGINAL])
-    if not ids or not kept:
+    if not ids or len(columns) == 1:
         return None
     unseen = next((method for method in (RETRAINED, *UNSEEN_ROWS) if by_method[method]), "")
-    never_seen = np.array(list(by_method[unseen].values())) if unseen else np.array([math.nan])
-    level = float(np.nanquantile(never_seen, QUANTILE)) if unseen else math.nan
-    columns = {"Original": by_method[ORIGINAL], **kept}
-    values_NC: NDArray[np.float64] = np.array(
-        [[of_items.get(id, math.nan) for of_items in columns.values()] for id in ids]
-    )
+    level = float(np.nanquantile(list(by_method[unseen].values()), QUANTILE)) if unseen else math.nan
+    values_NC = pd.DataFrame(columns, index=ids).to_numpy(dtype=float)
     left_N = np.nan_to_num(values_NC[:, 1:], nan=-math.inf).mean(axis=1)
     order = np.argsort(-left_N, kind="stable")[:SHOWN]
     return Survivors(

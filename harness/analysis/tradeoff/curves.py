@@ -13,10 +13,10 @@ from harness.contracts import CloserTo, Metric
 from harness.specs import REFERENCE_ROWS
 
 STYLES = (
-    *(("#0072B2", "o"), ("#CC79A7", "v"), ("#E69F00", "s"), ("#009E73", "^")),
-    *(("#8C6D31", "p"), ("#7A5195", "X"), ("#56B4E9", "P"), ("#5A6B7B", "h")),
-)
-"""Colours that are told apart with any common colour blindness, none the red of a collapse, and their markers."""
+    ("#0072B2", "o"), ("#CC79A7", "v"), ("#E69F00", "s"), ("#009E73", "^"),
+    ("#8C6D31", "p"), ("#7A5195", "X"), ("#56B4E9", "P"), ("#5A6B7B", "h"),
+)  # fmt: skip
+"""Colours that differ with any common colour blindness, none the red of a collapse, and their markers."""
 _CORNERS = {("←", "↓"): "↙", ("←", "↑"): "↖", ("→", "↓"): "↘", ("→", "↑"): "↗"}
 
 
@@ -55,31 +55,27 @@ def curves(table: pd.DataFrame, model: str, x: str, y: str) -> list[Curve]:
     """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
     drawn = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
-        is_tuned = bool(rows["targets"].ne("").any())
-        points = [_curve_point(repeats, x, y) for repeats in repeats_of_points(rows)]
-        points = [point for point in points if math.isfinite(point.x) and math.isfinite(point.y)]
+        is_tuned = bool(rows["targets"].astype(bool).any())
+        points = []
+        for seeds in repeats_of_points(rows):
+            (x_mean, x_half), (y_mean, y_half) = mean_and_interval(list(seeds[x])), mean_and_interval(list(seeds[y]))
+            if math.isfinite(x_mean) and math.isfinite(y_mean):
+                strength, collapsed = float(seeds["strength"].iloc[0]), bool(seeds["collapsed"].eq(True).any())
+                points.append(CurvePoint(strength, x_mean, y_mean, x_half, y_half, collapsed))
         if points:
-            method, label = (str(rows[name].iloc[0]) for name in ("method", "label"))
+            method, label = str(rows["method"].iloc[0]), str(rows["label"].iloc[0])
             drawn.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
     return drawn
 
 
-def _curve_point(seeds: pd.DataFrame, x: str, y: str) -> CurvePoint:
-    (x_mean, x_half), (y_mean, y_half) = (mean_and_interval(list(seeds[name])) for name in (x, y))
-    strength = float(seeds["strength"].iloc[0])
-    return CurvePoint(strength, x_mean, y_mean, x_half, y_half, bool(seeds["collapsed"].eq(True).any()))
-
-
 def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:
     """Return the (x, y) metrics of a trade-off figure's panels: each erasure axis against each generation axis."""
-    ys, xs = (
-        sorted(
-            (metric for metric in metrics_in(info, group) if metric.axis is not None),
-            key=lambda metric: metric.axis or 0,
-        )
-        for group in ("erasure", "generation")
-    )
-    return [(x, y) for y in ys for x in xs]
+    axes: dict[str, list[Metric]] = {"erasure": [], "generation": []}
+    for metric in metrics_in(info, "erasure", "generation"):
+        if metric.axis is not None:
+            axes[metric.group].append(metric)
+            axes[metric.group].sort(key=lambda metric: metric.axis or 0)
+    return [(x, y) for y in axes["erasure"] for x in axes["generation"]]
 
 
 def styles(table: pd.DataFrame) -> dict[str, tuple[str, str]]:

@@ -58,10 +58,9 @@ def standing_tables(plan: Plan, ranked: RankedTable) -> list[StandingTable]:
             lost_at = bound[1] if isinstance(bound, tuple | list) else bound
             metrics = tuple(table_metrics(ranked.info))
             of_model = _ModelDraws(rows, ranked.evidence)
-            standings = [
-                _standing(of_model, str(variant), (erasure, utility), lost_at, metrics)
-                for variant in dict.fromkeys(rows.loc[~rows["method"].isin(REFERENCE_ROWS), "variant"])
-            ]
+            standings = []
+            for variant in rows.loc[~rows["method"].isin(REFERENCE_ROWS), "variant"].unique():
+                standings.append(_standing(of_model, str(variant), (erasure, utility), lost_at, metrics))
             standings.sort(key=lambda one: -one.numbers[0][0] if not math.isnan(one.numbers[0][0]) else math.inf)
             tables.append(StandingTable(str(model), (erasure, utility), metrics, tuple(standings)))
     return tables
@@ -95,18 +94,15 @@ def _standing(
     rows = of_model.rows[of_model.rows["variant"] == variant]
     covered = _covered(of_model, rows, axes, lost_at)
     chosen = ranked_rows(rows)
-    distances = []
+    numbers, distances = [covered], []
     for metric in metrics:
         (value, drawn_D), (aim, aims_D) = of_model.of(chosen, metric), of_model.reference(RETRAINED, metric)
-        distances.append((value - aim, *interval(drawn_D - aims_D)))
-    numbers = (covered, *distances)
-    return Standing(
-        variant=variant,
-        label=str(rows.iloc[0]["label"]),
-        covered=interval_cell(*covered, axes[0]),
-        distances=tuple(_signed(*number, metric) for number, metric in zip(distances, metrics, strict=True)),
-        numbers=numbers,
-    )
+        numbers.append((value - aim, *interval(drawn_D - aims_D)))
+        cell = interval_cell(*numbers[-1], metric)
+        text = f"{'+' if value > aim else ''}{cell.text}".replace("-", "−")
+        distances.append(Cell(text, "", cell.interval.replace("-", "−")))
+    label = str(rows.iloc[0]["label"])
+    return Standing(variant, label, interval_cell(*covered, axes[0]), tuple(distances), tuple(numbers))
 
 
 def _covered(
@@ -117,9 +113,8 @@ def _covered(
     points = repeats_of_points(rows[~rows["collapsed"].eq(True)])
     if not points:
         return 0.0, math.nan, math.nan
-    (erasure_of, erasure_draws), (utility_of, utility_draws) = (
-        _scaled_points(of_model, points, metric, bound) for metric, bound in ((erasure, None), (utility, lost_at))
-    )
+    erasure_of, erasure_draws = _scaled_points(of_model, points, erasure, None)
+    utility_of, utility_draws = _scaled_points(of_model, points, utility, lost_at)
     number = float(hypervolume(np.stack(erasure_of, axis=-1), np.stack(utility_of, axis=-1))[0])
     drawn_D = hypervolume(np.stack(erasure_draws, axis=-1), np.stack(utility_draws, axis=-1))
     return number, *interval(drawn_D)
@@ -129,10 +124,13 @@ def _scaled_points(
     of_model: _ModelDraws, points: Sequence[pd.DataFrame], metric: Metric, lost_at: float | None
 ) -> tuple[list[Floats], list[Floats]]:
     """Return a metric's scaled value at each point (1,), and its draws (D,)."""
-    start, aim = (of_model.reference(method, metric) for method in (ORIGINAL, RETRAINED))
-    of_points = [of_model.of(point, metric) for point in points]
-    numbers = [_scaled(np.array([number]), start[0], aim[0], metric, lost_at) for number, _ in of_points]
-    return numbers, [_scaled(drawn_D, start[1], aim[1], metric, lost_at) for _, drawn_D in of_points]
+    start, aim = of_model.reference(ORIGINAL, metric), of_model.reference(RETRAINED, metric)
+    numbers, drawn = [], []
+    for point in points:
+        number, drawn_D = of_model.of(point, metric)
+        numbers.append(_scaled(np.array([number]), start[0], aim[0], metric, lost_at))
+        drawn.append(_scaled(drawn_D, start[1], aim[1], metric, lost_at))
+    return numbers, drawn
 
 
 def _scaled(
@@ -152,8 +150,3 @@ def _scaled(
         if math.isinf(metric.high):
             return np.asarray(np.log(values_D / start) / math.log(lost_at))
         return np.asarray((values_D - start) / ((lost_at - 1) * np.asarray(start)))
-
-
-def _signed(value: float, low: float, high: float, metric: Metric) -> Cell:
-    cell = interval_cell(value, low, high, metric)
-    return Cell(("+" if value > 0 else "") + cell.text.replace("-", "−"), "", cell.interval.replace("-", "−"))

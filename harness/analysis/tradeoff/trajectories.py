@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -41,25 +40,24 @@ def trajectories(rows: pd.DataFrame, specs: Mapping[str, TrialSpec]) -> list[Tra
     """
     rows = rows.reset_index(drop=True)
     columns = {str(name): rows[name].to_numpy() for name in rows.columns}
-    settings = {id: specs[id].setting_digest for id in rows["trial_id"].unique() if not specs[id].is_reference}
+    settings: dict[str, str] = {}
+    for id in rows["trial_id"].unique():
+        if not specs[id].is_reference:
+            settings[id] = specs[id].setting_digest
     erased = rows[rows["trial_id"].isin(settings)]
     starts = _originals(rows)
     of_settings = []
     for (variant, _), points in erased.groupby(["variant", erased["trial_id"].map(settings)], sort=False):
-        places = []
+        replicates, places = [], []
         for (replicate, seed), of_replicate in points.groupby(["replicate", "seed"], sort=True)["strength"]:
             start = starts.get((replicate, seed), starts.get((replicate, None)))
             if start is not None:
-                places.append(np.array([start, *of_replicate.sort_values().index]))
+                rising = list(of_replicate.sort_values().index)
+                replicates.append({name: column[[start, *rising]] for name, column in columns.items()})
+                places += rising
         if places:
-            of_settings.append(
-                Trajectory(
-                    str(variant),
-                    specs[points.iloc[0]["trial_id"]],
-                    tuple({name: column[of_one] for name, column in columns.items()} for of_one in places),
-                    rows.loc[np.concatenate([of_one[1:] for of_one in places])],
-                )
-            )
+            spec = specs[points.iloc[0]["trial_id"]]
+            of_settings.append(Trajectory(str(variant), spec, tuple(replicates), rows.loc[places]))
     return of_settings
 
 

@@ -70,7 +70,7 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
         values[name if name == "strength" else f"resources/{name}", None] = value
     for measurement in point.measurements:
         for group, name, value in _grouped_numbers(measurement):
-            if group == "erasure" or not spec.is_of_unseen:
+            if spec.shows(group):
                 values[f"{group}/{name}", None] = value
     point_id = spec.point_id(strength)
     tags = {

@@ -19,7 +19,7 @@ def walk(collapsed, *, variant="ga", seed=0, method="gradient_ascent", ma=0.9):
     """Return a variant's rows at epochs 1, 2, ...: MA falls by a tenth each, perplexity rises by one."""
     return [
         {"model": "m", "method": method, "variant": variant, "label": variant.upper(), "strength_name": "epochs",
-         "strength": float(epoch), "seed": seed, "targets": "", "collapsed": flag,
+         "strength": float(epoch), "seed": seed, "targets": (), "collapsed": flag,
          "ma": ma - 0.1 * epoch, "perplexity": 4.0 + epoch}
         for epoch, flag in enumerate(collapsed, start=1)
     ]  # fmt: skip
@@ -80,4 +80,4 @@ def test_nothing_is_said_where_nothing_collapsed_or_nothing_was_walked():
     assert onsets(walk([False, False])) == []
     assert onsets(walk([True])) == [], "a single strength tells no onset"
     assert onsets(walk([False, True], method="original", variant="original")) == []
-    assert onsets([{**row, "targets": "ma <= 0.9"} for row in walk([False, True])]) == []
+    assert onsets([{**row, "targets": ("ma <= 0.9",)} for row in walk([False, True])]) == []

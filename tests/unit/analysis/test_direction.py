@@ -41,8 +41,17 @@ def table_of(rows, seeds=(0,), **columns):
     )
     filled = {"model": "m", "replicate_of": "", "method": frame["variant"], "label": frame["variant"].str.upper()}
     filled |= {"reference": "none", "strength_name": "gamma", "strength": 1.0, "definition": "exact", "control": False}
-    filled |= {"ranked": ~frame["variant"].isin(["retrained", "original"]), "collapsed": False, "targets": ""}
-    filled |= {"collapse_class": "healthy", "collapse_reason": "", "judged_by_original": "", "trial_id": "t"}
+    filled |= {
+        "ranked": ~frame["variant"].isin(["retrained", "original"]),
+        "collapsed": False,
+        "targets": [()] * len(frame),
+    }
+    filled |= {
+        "collapse_class": "healthy",
+        "collapse_reason": [()] * len(frame),
+        "judged_by_original": "",
+        "trial_id": "t",
+    }
     filled |= {"point_id": frame["variant"] + frame["seed"].astype(str)}
     return frame.assign(**filled).assign(**columns)
 

@@ -142,9 +142,9 @@ def test_without_items_or_metrics_nothing_is_shown(measured, usual, trial):
         assert agreements(results, ranked) == []
         assert reason in why_no_groups(results, ranked)
         assert agreement_figure(agreements(results, ranked), styles(ranked.table)) is None
-        assert "Memorised and not memorised" in page(Analysis(results, ranked))
+        assert "Memorised and not memorised" in page(Analysis(results))
         assert why_no_groups(*measured(*usual, **options)) == ""
-        assert "Memorised and not memorised" not in page(Analysis(*measured(*usual, **options)))
+        assert "Memorised and not memorised" not in page(Analysis(measured(*usual, **options)[0]))
     results, ranked = measured(*expected[1:])
     assert agreements(results, ranked) == [], "an original that was not measured tells no groups"
     assert "for each sequence are not there" in why_no_groups(results, ranked)

@@ -139,6 +139,6 @@ def test_a_batch_above_the_forget_set(said):
 
 
 def test_a_stand_in_is_named(said):
-    assert about(said(APART, control="stand_in"), "was told by validation texts, which are of another kind.")
+    assert about(said(APART, control="stand_in"), "Only validation texts, which are of another kind, show that")
     assert not about(said(APART, control="holdout"), "validation texts")
     assert not about(said(APART), "validation texts")

@@ -336,7 +336,7 @@ def test_seed_noise_widens_no_tolerance_and_too_much_of_it_verifies_nothing(comp
     assert apart.is_inside is False, "its interval reaches the published figure, and it does not"
     torn, far = of_seeds(0.3, 0.6, 0.9), of_seeds(0.7, 0.9, 1.0)
     assert torn.is_inside is None, "what would agree with anything agrees with nothing"
-    assert torn.obstacles == ("our own figure of MA is not sure enough to tell, its 95 % interval is too wide",)
+    assert torn.obstacles == ("our own figure of MA is too uncertain to compare: its 95 % interval is too wide",)
     assert far.is_inside is False, "no interval makes a disagreement one that is not told"
 
 

@@ -39,7 +39,7 @@ def points(*rows, **columns):
         "seed": 0,
     }
     filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True, "control": False}
-    filled |= {"collapsed": False, "collapse_class": "healthy", "collapse_reason": ""}
+    filled |= {"collapsed": False, "collapse_class": "healthy", "collapse_reason": [()] * len(frame)}
     return frame.assign(**filled).assign(**columns)
 
 
@@ -139,7 +139,7 @@ def test_collapsed_rows_are_shown_and_not_ranked():
     both = ranked(table)
     assert both.loc["b", "rank_erasure"] == "1"
     flagged = table.assign(
-        collapsed=[False, True], collapse_class=["healthy", "degenerate"], collapse_reason=["", "mauve"]
+        collapsed=[False, True], collapse_class=["healthy", "degenerate"], collapse_reason=[(), ("mauve",)]
     )
     ranking = ranked(flagged)
     assert ranking.loc["b", list(RANKS)].tolist() == ["", "", ""]
@@ -241,7 +241,7 @@ def test_a_variant_that_collapsed_on_one_seed_is_not_ranked():
     table = seeded([0.1, 0.1, 0.1], [0.2, 0.2, 0.2])
     table["collapsed"] = [False, True, False, False, False, False]
     table["collapse_class"] = ["healthy", "gibberish", *["healthy"] * 4]
-    table["collapse_reason"] = ["", "perplexity", *[""] * 4]
+    table["collapse_reason"] = [(), ("perplexity",), *[()] * 4]
     ranking = ranked(table)
     assert ranking.loc["a", "rank_average"] == ""
     assert ranking.loc["a", "rank_average_low"] == ""

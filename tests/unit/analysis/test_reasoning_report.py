@@ -30,7 +30,7 @@ def row(variant, piqa, seed=0, strength=math.nan, **changes):
     }
     about |= {"strength_name": "" if variant == "original" else "epochs", "strength": strength, "reference": "none"}
     about |= {"piqa": piqa, "piqa_stderr": 0.05, "reasoning": piqa / 2, "collapsed": False, "collapse_class": ""}
-    about |= {"collapse_reason": "", "point_id": f"{variant}-{seed}"}
+    about |= {"collapse_reason": (), "point_id": f"{variant}-{seed}"}
     return about | {"ranked": variant != "original", "control": False, "definition": ""} | changes
 
 

@@ -162,7 +162,7 @@ def shown(make_ranked):
         (folder / "table.csv").write_text(csv_text(ranked.table))
         (folder / "table.metrics.yaml").write_text(declarations(ranked.info))
         write_tables(shown_table(ranked), plan.question, folder)
-        report = page(Analysis(results, ranked))
+        report = page(Analysis(results))
         console = Console(width=100, record=True, file=StringIO())
         console.print(ranking_table(shown_table(ranked)))
         terminal = " ".join(console.export_text().split())

@@ -200,9 +200,9 @@ def test_collapse_uses_the_sweeps_bounds(make_plan, trial, original, walked):
     strict = replace(plan, collapse=CollapseBounds(mauve=0.5))
     assert table(strict, records)["collapsed"].tolist() == [False, True]
     assert table(strict, records)["collapse_class"].tolist() == ["healthy", "degenerate"]
-    assert table(strict, records)["collapse_reason"].tolist() == ["", "mauve"]
+    assert table(strict, records)["collapse_reason"].tolist() == [(), ("mauve",)]
     narrow = replace(plan, collapse=CollapseBounds(perplexity=(0.5, 2.9)))
-    assert table(narrow, records)["collapse_reason"].tolist() == ["", "perplexity"]
+    assert table(narrow, records)["collapse_reason"].tolist() == [(), ("perplexity",)]
 
 
 def test_a_row_with_two_definitions_says_both(make_plan, emso, measured):

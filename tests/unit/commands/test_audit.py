@@ -78,7 +78,7 @@ def words(html):
 def test_the_answer_is_the_first_that_is_read(accuracies, answer, references, make_ranked):
     results, ranked = make_ranked(*references(**accuracies))
     assert ranked.said_first == [answer]
-    shown = words(page(Analysis(results, ranked)))
+    shown = words(page(Analysis(results)))
     assert shown.startswith(f"Does it recite the forget set? {answer} What is recited")
     console = Console(width=100, record=True, file=StringIO())
     console.print(ranking_table(shown_table(ranked)))
@@ -87,10 +87,9 @@ def test_the_answer_is_the_first_that_is_read(accuracies, answer, references, ma
     assert "Average" not in terminal
 
 
-def test_nothing_is_said_of_ranks_curves_or_collapse(references, make_ranked, make_results, tmp_path):
+def test_nothing_is_said_of_ranks_curves_or_collapse(references, make_results, tmp_path):
     plan, records = references(original=0.9, retrained=0.2, holdout=0.3)
-    results, ranked = make_ranked(plan, records)
-    html = page(Analysis(results, ranked))
+    html = page(Analysis(make_results(plan, records)))
     headings = re.findall(r"<h2[^>]*>(.*?)</h2>", html)
     assert headings == ["What is recited", "Trials, time and memory", "Glossary", "How to repeat this"]
     shown = words(html)

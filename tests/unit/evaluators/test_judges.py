@@ -235,8 +235,8 @@ def test_warnings_and_captions_say_it(reached, make_plan, make_ranked):
     (point,) = [reached("original", {"perplexity": 1500.0, "features": 1500.0}, judge="original")]
     results, ranked = make_ranked(make_plan(point.spec), {point.spec.trial_id: list(point.measurements)})
     assert "Judge of perplexity and features: the original model itself." in caption(ranked.table)
-    assert sum("does not know this language" in warning.lower() for warning in Analysis(results, ranked).warnings) == 2
+    assert sum("does not know this language" in warning.lower() for warning in Analysis(results).warnings) == 2
     (fitting,) = [reached("original", {"perplexity": 25.0})]
     results, ranked = make_ranked(make_plan(fitting.spec), {fitting.spec.trial_id: list(fitting.measurements)})
     assert "Judge" not in caption(ranked.table)
-    assert not any("judge" in warning for warning in Analysis(results, ranked).warnings)
+    assert not any("judge" in warning for warning in Analysis(results).warnings)

@@ -86,7 +86,7 @@ class Elements(HTMLParser):
 
 
 def shown(results, ranked):
-    return page(Analysis(results, ranked))
+    return page(Analysis(results))
 
 
 def test_every_point_has_every_number_of_the_table(usual):

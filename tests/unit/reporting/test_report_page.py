@@ -51,7 +51,7 @@ def sweep(make_row, make_plan, make_point, make_measurement, make_ranked):
 
 @pytest.fixture(scope="module")
 def shown(sweep):
-    return page(Analysis(*sweep()))
+    return page(Analysis(sweep()[0]))
 
 
 class Tables(HTMLParser):
@@ -97,7 +97,7 @@ def test_every_table_scrolls_in_its_own_box_and_has_a_cell_under_every_head(show
 
 
 def test_more_samples_are_shown_where_more_were_asked_for(sweep):
-    few, many = (page(Analysis(*sweep(count, count))) for count in (4, 9))
+    few, many = (page(Analysis(sweep(count, count)[0])) for count in (4, 9))
     assert [text.count("<summary>forget text") for text in (few, many)] == [4, 9]
 
 
@@ -158,9 +158,9 @@ def test_a_pages_policy_takes_its_own_styles_and_scripts_and_no_other(written):
 
 
 def test_a_text_in_the_page_adds_nothing_to_its_policy(sweep, shown):
-    results, ranked = sweep(4, 4)
+    results, _ = sweep(4, 4)
     plan = replace(results.plan, question="</title><script>alert(1)</script><style>p {}</style>")
-    page_of_evil = page(Analysis(replace(results, plan=plan), ranked))
+    page_of_evil = page(Analysis(replace(results, plan=plan)))
     assert Inline(page_of_evil).policies == Inline(shown).policies
 
 
