@@ -177,7 +177,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     kinds: tuple[tuple[list[str], Callable[[str], Any], str], ...] = (
         ([*_FLOATS, *numbers], float, "a number"),
         (["seed", "peak_memory_bytes"], _whole_number, "a whole number of at most 63 bits"),
-        (["collapsed", "ranked", "control", "frontier"], _true_or_false, "true or false"),
+        (["collapsed", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
     )
     for names, parse, wanted in kinds:
         for name in frame.columns.intersection(names):
@@ -205,7 +205,7 @@ def _whole_number(cell: str) -> int:
     return value
 
 
-def _true_or_false(cell: str) -> bool:
+def _flag_of_cell(cell: str) -> bool:
     if cell.lower() not in ("true", "false"):
         raise ValueError(cell)
     return cell.lower() == "true"
