@@ -120,7 +120,7 @@ def differences(a: Results, b: Results) -> Differences:
             if change[0] not in shown:
                 settings[change].append(name)
     of_plan = attrgetter(*_OF_PLAN)
-    plans = [_flat(dict(zip(_OF_PLAN, of_plan(plan), strict=True))) for plan in (a.plan, b.plan)]
+    plans = [_by_path(dict(zip(_OF_PLAN, of_plan(plan), strict=True))) for plan in (a.plan, b.plan)]
     packages = _recorded(a), _recorded(b)
     return Differences(
         settings=(*_sweep_wide(*plans), *_by_point(settings)),
@@ -194,7 +194,7 @@ def _flat_settings(point: PointResults) -> dict[str, str]:
     kept["strength"] = point.strength
     for evaluator in spec.evaluators:
         kept[f"evaluators.{evaluator.name}"] = {"settings": evaluator.settings, "identity": evaluator.key}
-    return _flat(kept)
+    return _by_path(kept)
 
 
 def _plugin_versions(point: PointResults) -> dict[str, str]:
@@ -214,7 +214,7 @@ def _recorded(results: Results) -> dict[str, str]:
     return {name: ", ".join(sorted(of_package)) for name, of_package in versions.items()}
 
 
-def _flat(value: Any, path: str = "") -> dict[str, str]:
+def _by_path(value: Any, path: str = "") -> dict[str, str]:
     """Return each value by its path in dots, as text."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
@@ -222,7 +222,7 @@ def _flat(value: Any, path: str = "") -> dict[str, str]:
         return {path: str(value)}
     texts: dict[str, str] = {}
     for name, item in value.items():
-        texts |= _flat(item, f"{path}.{name}" if path else str(name))
+        texts |= _by_path(item, f"{path}.{name}" if path else str(name))
     return texts
 
 

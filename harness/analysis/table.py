@@ -50,7 +50,7 @@ def table(results: Results, info: MetricInfo, evidence: Evidence | None = None) 
         ranked = _ranked_point(trial, results.plan.ranked_at.get(trial.spec.variant), results.plan.first_target)
         is_control = trial.spec.variant in results.plan.controls
         for point in trial.measured:
-            rows.append({**_row(point, info, evidence), "ranked": point is ranked, "control": is_control})
+            rows.append({**_point_row(point, info, evidence), "ranked": point is ranked, "control": is_control})
     frame = pd.DataFrame(rows).assign(frontier=False)
     if rows:
         frame = frame.assign(**interval_columns(list(frame["point_id"]), info, evidence))
@@ -82,7 +82,7 @@ def _on_frontier(table: pd.DataFrame, info: MetricInfo, compare: Compare) -> pd.
     return is_first
 
 
-def _row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dict[str, Any]:
+def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dict[str, Any]:
     """Return a point's row; of texts of which some are copies, its standard errors count each text once."""
     spec, made = point.spec, point.made
     row: dict[str, Any] = {
@@ -176,16 +176,16 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     numbers = _number_columns(info, frame)
     kinds: tuple[tuple[list[str], Callable[[str], Any], str], ...] = (
         ([*_FLOATS, *numbers], float, "a number"),
-        (["seed", "peak_memory_bytes"], _whole, "a whole number of at most 63 bits"),
-        (["collapsed", "ranked", "control", "frontier"], _truth, "true or false"),
+        (["seed", "peak_memory_bytes"], _whole_number, "a whole number of at most 63 bits"),
+        (["collapsed", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
     )
     for names, parse, wanted in kinds:
         for name in frame.columns.intersection(names):
-            frame[name] = _parsed(path, frame[name], parse, wanted)
+            frame[name] = _parsed_column(path, frame[name], parse, wanted)
     return _typed(split_lists(_filled(frame, path.stem)), numbers), info
 
 
-def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
+def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
     """Return the cells' values; None for an empty cell."""
     values = []
     for line, cell in enumerate(cells, start=2):
@@ -198,14 +198,14 @@ def _parsed(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: s
     return pd.Series(values, index=cells.index, dtype=object)
 
 
-def _whole(cell: str) -> int:
+def _whole_number(cell: str) -> int:
     value = int(cell)
     if value.bit_length() > 63:
         raise ValueError(cell)
     return value
 
 
-def _truth(cell: str) -> bool:
+def _flag_of_cell(cell: str) -> bool:
     if cell.lower() not in ("true", "false"):
         raise ValueError(cell)
     return cell.lower() == "true"

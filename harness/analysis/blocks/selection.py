@@ -96,7 +96,7 @@ class _TrialRounds:
             where = f"{spec.label} on {spec.model.id}, seed {spec.seed}, {strength}"
             why = "the notes hold no list of blocks under selected_blocks, so that round is not counted."
             self.unreadable.setdefault(epoch, f"{where}: {why}")
-        if _is_count(notes.get("epoch")):
+        if _is_block_count(notes.get("epoch")):
             self.epochs = max(self.epochs, notes["epoch"])
         if candidates := _candidates(notes.get("candidate_blocks")):
             self.candidates.append(candidates)
@@ -126,7 +126,7 @@ def block_selections(results: Results) -> tuple[list[BlockSelection], list[str]]
 def _selections_by_epoch(point: PointResults, notes: Mapping[str, Json]) -> Iterator[tuple[Number, Json]]:
     """Yield the selections that a point notes, each with its epoch: its own, and those before it."""
     if "selected_blocks" in notes:
-        epoch: Number = notes["epoch"] if _is_count(notes.get("epoch")) else point.strength or 0
+        epoch: Number = notes["epoch"] if _is_block_count(notes.get("epoch")) else point.strength or 0
         yield epoch, notes["selected_blocks"]
     history = notes.get("selected_by_epoch")
     if isinstance(history, list | tuple) and None not in map(_block_names, history):
@@ -151,7 +151,7 @@ def _candidates(noted: Json) -> Candidates | None:
     if not isinstance(noted, Mapping) or not set(noted) <= set(KINDS):
         return None
     for layers in noted.values():
-        if not isinstance(layers, list | tuple) or not all(map(_is_count, layers)):
+        if not isinstance(layers, list | tuple) or not all(map(_is_block_count, layers)):
             return None
     lengths = set(map(len, noted.values()))
     if len(lengths) != 1 or max(lengths) > MOST_BLOCKS or not any(map(any, noted.values())):
@@ -159,7 +159,7 @@ def _candidates(noted: Json) -> Candidates | None:
     return {kind: tuple(noted.get(kind, (0,) * max(lengths))) for kind in kinds_among(noted)}
 
 
-def _is_count(value: Json) -> bool:
+def _is_block_count(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_BLOCKS
 
 

@@ -34,12 +34,12 @@ class Share:
 def kind_shares(selection: BlockSelection, kinds: Sequence[str]) -> tuple[Share, ...]:
     """Return the share of each of these kinds among the selections that have one; of one that is not there, 0."""
     layers = range(layer_count(selection))
-    return tuple(_share(selection, (kind,), layers) for kind in kinds)
+    return tuple(_share_of(selection, (kind,), layers) for kind in kinds)
 
 
 def layer_shares(selection: BlockSelection) -> tuple[Share, ...]:
     """Return the share of each layer, the shallowest first; as far as was selected where the candidates are unknown."""
-    return tuple(_share(selection, KINDS, range(layer, layer + 1)) for layer in range(layer_count(selection)))
+    return tuple(_share_of(selection, KINDS, range(layer, layer + 1)) for layer in range(layer_count(selection)))
 
 
 def first_third(selection: BlockSelection) -> Share | None:
@@ -53,7 +53,7 @@ def first_third(selection: BlockSelection) -> Share | None:
     """
     if selection.candidates is None:
         return None
-    return _share(selection, KINDS, range(third_of(layer_count(selection))))
+    return _share_of(selection, KINDS, range(third_of(layer_count(selection))))
 
 
 def third_of(layers: int) -> int:
@@ -68,7 +68,7 @@ def layer_count(selection: BlockSelection) -> int:
     return 1 + max((place.layer for place in selection.places.values()), default=-1)
 
 
-def _share(selection: BlockSelection, kinds: Sequence[str], layers: range) -> Share:
+def _share_of(selection: BlockSelection, kinds: Sequence[str], layers: range) -> Share:
     """Return the share of these kinds in these layers."""
     count = total = 0
     for name, place in selection.places.items():

@@ -14,7 +14,7 @@ from harness.specs import TrialSpec
 def readings_of(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
     """Return a sentence on each model: how its texts begin and end, how long they may be, its stored precision."""
     by_model = {spec.model.id: spec.reading for spec in trials if spec.reading}
-    return tuple(f"{id.rstrip('/').rpartition('/')[2]}: {_reading(reading)}." for id, reading in by_model.items())
+    return tuple(f"{id.rstrip('/').rpartition('/')[2]}: {_how_it_reads(reading)}." for id, reading in by_model.items())
 
 
 def large_batches(batches: Iterable[tuple[TrialSpec, str]]) -> list[str]:
@@ -34,7 +34,7 @@ def large_batches(batches: Iterable[tuple[TrialSpec, str]]) -> list[str]:
     return list(dict.fromkeys(said))
 
 
-def _reading(reading: Mapping[str, Json]) -> str:
+def _how_it_reads(reading: Mapping[str, Json]) -> str:
     starts, ends, context, stored = map(reading.get, ("starts_with", "ends_at", "context", "stored"))
     parts = [
         f"every text starts with {' '.join(starts)}" if starts else "nothing is put before a text",

@@ -185,7 +185,7 @@ def _single_texts(texts: Mapping[str, RecitedTexts], passed: Set[str], known: Se
 
 def _ranked_on_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTexts]) -> Recitation:
     count, least = f"{recited.recited} of {recited.texts} texts", f"word for word for {recited.least:g} tokens or more"
-    told = f"{least}, which is more than {_counts(texts)}: {recited.named}."
+    told = f"{least}, which is more than {_control_counts(texts)}: {recited.named}."
     hidden = "Means over all texts do not show that it recites any"
     first = (
         f"Ranked on the {count} that the original recites {told} Erasure is shown on these alone. {hidden}; "
@@ -202,7 +202,7 @@ def _not_single_texts(texts: Mapping[str, RecitedTexts]) -> str:
             "Whether it recites single texts word for word is not known: that takes what each text has, and "
             f"continuations of {LEAST_TOKENS} tokens."
         )
-    than = f", which is not measurably more than {counts}" if (counts := _counts(texts)) else ""
+    than = f", which is not measurably more than {counts}" if (counts := _control_counts(texts)) else ""
     return f"It recites {_word_for_word(texts[ORIGINAL])}{than if texts[ORIGINAL].ids else ''}."
 
 
@@ -211,7 +211,7 @@ def _word_for_word(recited: RecitedTexts) -> str:
     return f"{count} of the {recited.texts} texts word for word for {recited.least:g} tokens or more"
 
 
-def _counts(texts: Mapping[str, RecitedTexts]) -> str:
+def _control_counts(texts: Mapping[str, RecitedTexts]) -> str:
     """Return what the controls recite: `unseen texts of its kind (0 of 64)`."""
     controls = _controls(texts.keys() & CONTROLS.keys())
     return " and ".join(f"{CONTROLS[kind]} ({texts[kind].recited} of {texts[kind].texts})" for kind in controls)

@@ -84,11 +84,11 @@ def _erasure_limit(
     *,
     is_absolute: bool,
 ) -> Limit | None:
-    original = _levels(rows, ORIGINAL, metric)
+    original = _reference_levels(rows, ORIGINAL, metric)
     if isinstance(metric.better, CloserTo):
         return _closeness_limit(rows, metric, metric.better.aim, at_most, reported)
     if isinstance(at_most, str):
-        values = _levels(rows, RETRAINED, metric)
+        values = _reference_levels(rows, RETRAINED, metric)
         amount = f"the retrained model's ({_mean(values, metric)})" if values else ""
     else:
         values = dict.fromkeys(original, at_most) if is_absolute else _times(at_most, original)
@@ -103,7 +103,7 @@ def _closeness_limit(
     rows: pd.DataFrame, metric: Metric, aim: float | str, at_most: float | str, reported: tuple[Metric, ...]
 ) -> Limit | None:
     """Return the limit of a metric that is to come close to its aim, from the side on which the original is."""
-    original, retrained = _levels(rows, ORIGINAL, metric), _levels(rows, RETRAINED, metric)
+    original, retrained = _reference_levels(rows, ORIGINAL, metric), _reference_levels(rows, RETRAINED, metric)
     aims = retrained if isinstance(aim, str) else dict.fromkeys(original, aim)
     values, within = {}, []
     for name in original.keys() & aims.keys():
@@ -125,7 +125,7 @@ def _closeness_limit(
 
 
 def _utility_limit(rows: pd.DataFrame, metric: Metric, factor: float, reported: tuple[Metric, ...]) -> Limit | None:
-    values = _times(factor, _levels(rows, ORIGINAL, metric))
+    values = _times(factor, _reference_levels(rows, ORIGINAL, metric))
     if len(values) < rows["replicate"].nunique():
         return None
     side = "most" if metric.better == "lower" else "least"
@@ -133,7 +133,7 @@ def _utility_limit(rows: pd.DataFrame, metric: Metric, factor: float, reported: 
     return Limit(metric, reported, False, text, values)
 
 
-def _levels(rows: pd.DataFrame, method: str, metric: Metric) -> dict[str, float]:
+def _reference_levels(rows: pd.DataFrame, method: str, metric: Metric) -> dict[str, float]:
     """Return what a reference has of a metric, by replicate: the mean of its seeds."""
     of_method = rows[rows["method"] == method]
     means = of_method.groupby("replicate", sort=False)[metric.name].mean().dropna()

@@ -90,7 +90,7 @@ class ComparedTable:
         letters: dict[str, str] = {}
         for cell in self.cells:
             for obstacle in cell.obstacles:
-                letters.setdefault(obstacle, _letter(len(letters)))
+                letters.setdefault(obstacle, _note_letter(len(letters)))
         return letters
 
 
@@ -98,8 +98,8 @@ def _is_within(difference: float, tolerance: float) -> bool:
     return round(abs(difference), 9) <= round(tolerance, 9)
 
 
-def _letter(number: int) -> str:
-    return chr(ord("a") + number) if number < 26 else f"{_letter(number // 26 - 1)}{_letter(number % 26)}"
+def _note_letter(number: int) -> str:
+    return chr(ord("a") + number) if number < 26 else f"{_note_letter(number // 26 - 1)}{_note_letter(number % 26)}"
 
 
 def compared_tables(results: Results, ranked: RankedTable) -> list[ComparedTable]:

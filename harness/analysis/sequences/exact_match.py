@@ -139,7 +139,7 @@ def _agreement(
     at_start: dict[Group, Agreement] = {}
     for group in GROUPS:
         by_group[group] = _of_group(group, rows, memorized, evidence, metrics)
-        lengths[group] = _lengths(originals, by_group[group], *metrics)
+        lengths[group] = _group_lengths(originals, by_group[group], *metrics)
         at_start[group] = Agreement(lengths[group].tokens, math.nan, math.nan)
     longest = float(max(of_group.longest for of_group in lengths.values()))
     bounded = replace(metrics[1], high=longest)
@@ -198,7 +198,7 @@ def _of_group(
     return Evidence(by_point)
 
 
-def _lengths(originals: pd.DataFrame, of_group: Evidence, text: Metric, original: Metric) -> Lengths:
+def _group_lengths(originals: pd.DataFrame, of_group: Evidence, text: Metric, original: Metric) -> Lengths:
     of_replicates, recited = [], []
     for point_id in originals.groupby(REPLICATE, sort=False).head(1)["point_id"]:
         items = of_group.by_point[point_id]
