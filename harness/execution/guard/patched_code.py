@@ -8,7 +8,7 @@ first look after it was imported, and what it held then is what it is put back t
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from operator import is_
 from types import ModuleType
@@ -23,7 +23,7 @@ _ABSENT = object()
 _ROOTS = (torch.nn.Module, torch.Tensor, torch.optim.Optimizer)
 _MODULES = (torch, torch.nn.functional, torch.nn.init)
 _PACKAGES = ("harness", "methods", "evaluators")
-_FIRST: dict[Namespace, Mapping[str, Any]] = {}
+_FIRST: dict[Namespace, dict[str, Any]] = {}
 """What each namespace held when it was first seen."""
 
 
@@ -37,7 +37,9 @@ def patches() -> Patches:
         now = dict(vars(namespace))
         for name in {**first, **now}:
             value, before = now.get(name, _ABSENT), first.get(name, _ABSENT)
-            if value is not before and _acts(namespace, name, before):
+            if getattr(value, "hooked", False) and value.__wrapped__ is _inherited(namespace, name, before):
+                first[name] = value  # Torch wraps a class's `step` for its profiler when it makes the first optimiser.
+            elif value is not before and _acts(_inherited(namespace, name, before)):
                 patched[namespace, name] = value
     return patched
 
@@ -61,10 +63,17 @@ def _see(modules: int) -> None:
             _FIRST[namespace] = dict(vars(namespace))
 
 
-def _acts(namespace: Namespace, name: str, before: object) -> bool:
-    """Return whether the name belonged to a function, which a class may have inherited."""
-    if before is _ABSENT and isinstance(namespace, type):
-        before = next((vars(base)[name] for base in namespace.__mro__[1:] if name in vars(base)), _ABSENT)
+def _inherited(namespace: Namespace, name: str, own: object) -> object:
+    """Return what a name meant: its own value, or that of the first base class that has one."""
+    if own is _ABSENT and isinstance(namespace, type):
+        for base in namespace.__mro__[1:]:
+            if name in vars(base):
+                return vars(base)[name]
+    return own
+
+
+def _acts(before: object) -> bool:
+    """Return whether this is a function, or acts as one in a class."""
     # Classes do not count: torch replaces one of its own when the default dtype changes.
     is_function = callable(before) and not isinstance(before, type)
     return is_function or isinstance(before, classmethod | staticmethod | property)

@@ -450,6 +450,11 @@ def test_a_class_that_a_plugin_had_imported_and_then_patched_is_put_back(tmp_pat
         LlamaForCausalLM.forward = None
         ours.restore()
         assert LlamaForCausalLM.forward is not None
+        import torch
+        torch.optim.AdamW([torch.zeros(1)])  # Torch itself wraps `step` of the first one.
+        assert ours.changed() == []
+        torch.optim.AdamW.step = lambda self: None
+        assert ours.changed() == ["functions of classes or modules"]
     """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
