@@ -446,15 +446,15 @@ def test_a_class_that_a_plugin_had_imported_and_then_patched_is_put_back(tmp_pat
         from harness.execution.guard.process_state import ProcessState
         ours = ProcessState.capture()
         with ours.applied():  # As a task does what it is asked for.
+            import torch._dynamo
             from transformers import LlamaForCausalLM
         LlamaForCausalLM.forward = None
         ours.restore()
         assert LlamaForCausalLM.forward is not None
-        import torch
         torch.optim.AdamW([torch.zeros(1)])  # Torch itself wraps `step` of the first one.
-        assert ours.changed() == []
+        assert "functions of classes or modules" not in ours.changed()
         torch.optim.AdamW.step = lambda self: None
-        assert ours.changed() == ["functions of classes or modules"]
+        assert "functions of classes or modules" in ours.changed()
     """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
