@@ -21,11 +21,11 @@ DRIVER = """
 import os, sys
 from pathlib import Path
 from harness.library import load_results
-from harness.records import live_tracking
+from harness.records.tracking import live
 from harness.records.tracking.live import LiveTracking
 from harness.reporting.point_tags import point_tags
 
-live_tracking.END_SECONDS = float(os.environ.get("END_SECONDS", live_tracking.END_SECONDS))
+live.END_SECONDS = float(os.environ.get("END_SECONDS", live.END_SECONDS))
 outcome = load_results(sys.argv[1])
 with LiveTracking(Path(sys.argv[1])) as tracking:
     print("begun", flush=True)
