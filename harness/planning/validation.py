@@ -15,6 +15,7 @@ from annotated_types import DocInfo, Ge, Gt, Le, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from harness.base.paths import path_of
+from harness.base.yaml_text import WHOLE_FILE, join
 from harness.errors import MOST_LISTED, DataError, Fault, unknown
 from harness.plugins import fields_of, settings_adapter
 
@@ -24,7 +25,6 @@ Location = tuple[int | str, ...]
 Checking: TypeAlias = Generator[Fault, None, T]
 """Yields all that is wrong, and returns what is sound: `value = yield from check(...)`."""
 
-WHOLE_FILE = "(file)"
 MAPPING = "a mapping (name: value)"
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _KIND = {
@@ -65,12 +65,6 @@ def collected(checking: Checking[T]) -> tuple[T, list[Fault]]:
             faults.append(next(checking))
         except StopIteration as end:
             return end.value, faults
-
-
-def join(path: str, part: object) -> str:
-    """Return the dotted path of `part` below `path`."""
-    name = str(part) or "''"
-    return f"{path}.{name}" if path else name
 
 
 def validated(settings_type: type[S], given: object, path: str) -> Checking[S | None]:
