@@ -15,8 +15,8 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from harness.base.settings import allowed, fields_of
 from harness.planning.schema import Sweep, TrainingSettings
-from harness.planning.validation import allowed, fields_of
 from harness.training import Training
 
 PAGE = Path(__file__).with_name("sweeps.md")

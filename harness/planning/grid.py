@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, TypeVar
 
+from harness.base.settings import quoted
 from harness.contracts import Method, Number
 from harness.errors import Fault, PluginError, unknown
 from harness.planning.schema import NAME, RowLimits, TrainingSettings
-from harness.planning.validation import Checking, collected, quoted, validated
+from harness.planning.validation import Checking, collected, validated
 from harness.plugins import METHODS, default_strength, plain_settings
 from harness.specs import REFERENCE_ROWS
 

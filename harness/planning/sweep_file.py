@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.paths import in_quotes, path_of
+from harness.base.settings import quoted
 from harness.base.yaml_text import MOST_LEVELS, WHOLE_FILE, parse
 from harness.errors import ConfigError, DataError, Fault
-from harness.planning.validation import quoted
 
 NAMED_THINGS = ("models", "judges")
 """Where a name stands for a mapping with that `id`, which an override may add to."""

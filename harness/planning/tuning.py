@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import create_model
 
+from harness.base.settings import Strict, allowed, fields_of, quoted
 from harness.contracts import Evaluator, Json, Method, Training
 from harness.errors import Fault, unknown
 from harness.planning.grid import TrialTemplate, repeated
@@ -15,9 +16,9 @@ from harness.planning.resolve import ResolvedModel
 from harness.planning.schema import RowLimits, Sweep, Tune
 from harness.planning.texts import Texts
 from harness.planning.trials import erasure
-from harness.planning.validation import Checking, Strict, allowed, quoted, validated
+from harness.planning.validation import Checking, validated
 from harness.plans import PROBED_ERASURE, PROBED_UTILITY, Compare, StudySpec, Target
-from harness.plugins import declared_space, fields_of
+from harness.plugins import declared_space
 from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of
 from harness.specs import RETRAINED, TrialSpec
 
