@@ -11,9 +11,11 @@ from harness.contracts import Checkpoint, Sequences
 from harness.data.paths import TOKEN_SOURCES
 from harness.data.sequences import (
     Utility,
+    in_both,
     load_forget,
     load_holdout,
     load_retain,
+    load_stand_in,
     load_utility,
     load_validation,
     token_rows,
@@ -21,6 +23,11 @@ from harness.data.sequences import (
 from harness.data.sources import ROLES, Role
 from harness.models.loading import load_tokenizer, vocabulary
 from harness.specs import Source
+
+MOST_UNSEEN = 64
+"""Unseen texts that the original is measured on, unless the file says how many: MA is then known to 0.01."""
+LEAST_STAND_IN = 2
+"""One text has no standard error."""
 
 
 def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
@@ -37,6 +44,25 @@ def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Uti
         "validation": load_validation,
     }
     return load[role](source, load_tokenizer(model), vocabulary(model))
+
+
+def counted_source(source: Source, loaded: Sequences | Utility) -> Source:
+    """Return the source with the digest, the number and the length [tokens] of the texts that were loaded from it."""
+    longest = source.sequence_tokens if isinstance(loaded, Utility) else loaded.tokens_NT.shape[1]
+    return replace(source, digest=loaded.digest, rows=len(loaded), longest=longest)
+
+
+def stand_in_source(source: Source, validation: Sequences, forget: Sequences, model: Checkpoint) -> Source | None:
+    """Return validation texts cut as the forget set is, or None if too few of them fill that length.
+
+    `source` is that of the validation texts.
+    """
+    width = forget.tokens_NT.shape[1]
+    count = min(int((validation.lengths_N >= width).sum()), len(forget), MOST_UNSEEN)
+    if count < LEAST_STAND_IN or in_both(validation, forget):
+        return None
+    cut = replace(source, prefix_tokens=forget.prefix_tokens, sequence_tokens=width, sequences=count, digest="")
+    return counted_source(cut, load_stand_in(cut, load_tokenizer(model), vocabulary(model)))
 
 
 def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str, Source]) -> str:

@@ -31,12 +31,9 @@ def grouped_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
 
 
 def replicate_faults(sweep: Sweep, models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
-    """Yield why models cannot be averaged as replicates.
+    """Yield why models, all of the sweep's and grouped, cannot be averaged as replicates.
 
-    Args:
-        sweep: The file.
-        models: All of its models, grouped.
-        texts: Each model's sources, by the model's path in the file.
+    `texts` are each model's sources, by the model's path in the file.
     """
     groups: dict[str, list[ResolvedModel]] = {}
     for model, entry in zip(models, sweep.models, strict=True):
@@ -94,9 +91,7 @@ def _tokenizer_reading(model: ResolvedModel, texts: Mapping[str, Texts]) -> tupl
 def twin_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
     """Yield why a retrained model cannot be measured on the token ids of the model that it is compared with.
 
-    Args:
-        models: The sweep's.
-        texts: Each model's sources, by the model's path in the file.
+    `texts` are each model's sources, by the model's path in the file.
     """
     for model in models:
         if model.retrained is None or model.path not in texts:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from harness.contracts import Checkpoint, Sequences
-from harness.data.loading import load_texts
+from harness.data.loading import MOST_UNSEEN, counted_source, load_texts, stand_in_source
 from harness.data.rows import check_rows
 from harness.data.sections import Data, TextSource, default_section, section_source
 from harness.data.sequences import (
@@ -15,19 +15,14 @@ from harness.data.sequences import (
     distinct_continuations,
     half_of,
     in_both,
-    load_stand_in,
 )
 from harness.data.sources import AS_THEY_STAND, ROLES, Role
 from harness.errors import DataError, Fault, ModelError
-from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
+from harness.models.loading import check_tokenizer, positions, vocabulary
 from harness.planning.resolve import ResolvedModel
 from harness.planning.validation import Checking
 from harness.specs import STAND_IN, Source
 
-MOST_UNSEEN = 64
-"""Unseen texts that the original is measured on, unless the file says how many: MA is then known to 0.01."""
-LEAST_STAND_IN = 2
-"""One text has no standard error."""
 LEAST_HALVED = 4
 """Two distinct continuations in each half: one has no standard error."""
 LENGTHS = {
@@ -130,7 +125,7 @@ def _read_texts(data: Data, model: Checkpoint, erases: bool, are_halved: bool) -
             yield Fault(f"data.{role}", str(error))
             is_sound = False
             continue
-        texts[role] = _counted_source(source, loaded[role])
+        texts[role] = counted_source(source, loaded[role])
     sequences = loaded.get("forget")
     if not is_sound or not isinstance(sequences, Sequences):
         return None
@@ -144,7 +139,9 @@ def _read_texts(data: Data, model: Checkpoint, erases: bool, are_halved: bool) -
         return None
     if are_halved:
         texts |= yield from _halves(texts["forget"], sequences)
-    stand_in = None if "holdout" in texts else _stand_in(texts, sequences, loaded["validation"], model)
+    validation = loaded["validation"]
+    assert isinstance(validation, Sequences)
+    stand_in = None if "holdout" in texts else stand_in_source(texts["validation"], validation, sequences, model)
     return {**texts, STAND_IN: stand_in} if stand_in else texts
 
 
@@ -157,24 +154,7 @@ def _halves(source: Source, forget: Sequences) -> Checking[dict[str, Source]]:
         )
         return {}
     halves: tuple[Literal["selection", "report"], ...] = ("selection", "report")
-    return {half: _counted_source(replace(source, half=half), half_of(forget, half)) for half in halves}
-
-
-def _counted_source(source: Source, loaded: Sequences | Utility) -> Source:
-    longest = source.sequence_tokens if isinstance(loaded, Utility) else loaded.tokens_NT.shape[1]
-    return replace(source, digest=loaded.digest, rows=len(loaded), longest=longest)
-
-
-def _stand_in(texts: Texts, forget: Sequences, validation: Sequences | Utility, model: Checkpoint) -> Source | None:
-    """Return validation texts cut as the forget set is, or None if too few of them fill that length."""
-    assert isinstance(validation, Sequences)
-    width = forget.tokens_NT.shape[1]
-    count = min(int((validation.lengths_N >= width).sum()), len(forget), MOST_UNSEEN)
-    if count < LEAST_STAND_IN or in_both(validation, forget):
-        return None
-    source = replace(texts["validation"], prefix_tokens=forget.prefix_tokens, sequence_tokens=width)
-    source = replace(source, sequences=count, digest="")
-    return _counted_source(source, load_stand_in(source, load_tokenizer(model), vocabulary(model)))
+    return {half: counted_source(replace(source, half=half), half_of(forget, half)) for half in halves}
 
 
 def overlong(texts: Texts, model: Checkpoint) -> Iterator[Fault]:

@@ -69,14 +69,7 @@ def trials_of(
 ) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
-    Args:
-        name: Of the sweep.
-        sweep: The file.
-        models: What methods erase from.
-        texts: Each model's sources, by the model's path in the file.
-        templates: What erases.
-        evaluators: By name.
-        judges: By role; there is one for each role that an evaluator asks for.
+    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for.
     """
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
