@@ -31,10 +31,7 @@ def grouped_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
 
 
 def replicate_faults(sweep: Sweep, models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
-    """Yield why models, all of the sweep's and grouped, cannot be averaged as replicates.
-
-    `texts` are each model's sources, by the model's path in the file.
-    """
+    """Yield why models, all of the sweep's and grouped, cannot be averaged as replicates."""
     groups: dict[str, list[ResolvedModel]] = {}
     for model, entry in zip(models, sweep.models, strict=True):
         if model.replicate_of is not None:
@@ -54,7 +51,6 @@ def replicate_faults(sweep: Sweep, models: Sequence[ResolvedModel], texts: Mappi
 
 
 def _group_faults(name: str, members: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
-    """Yield in what the models of one name differ, besides the weights."""
     first, *others = members
     if name in miniature.names() and name not in {model.checkpoint.id for model in members}:
         reason = _difference(architecture(first.checkpoint), architecture(resolve_model(name)))
@@ -89,10 +85,7 @@ def _tokenizer_reading(model: ResolvedModel, texts: Mapping[str, Texts]) -> tupl
 
 
 def twin_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
-    """Yield why a retrained model cannot be measured on the token ids of the model that it is compared with.
-
-    `texts` are each model's sources, by the model's path in the file.
-    """
+    """Yield why a retrained model cannot be measured on the token ids of the model that it is compared with."""
     for model in models:
         if model.retrained is None or model.path not in texts:
             continue

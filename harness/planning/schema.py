@@ -10,12 +10,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
-from pydantic import (
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    create_model,
-)
+from pydantic import BeforeValidator, Field, StringConstraints, create_model
 
 from harness.base.settings import Place, Strict, quoted
 from harness.contracts import NonNegative, Positive, PositiveCount, Training
@@ -106,7 +101,6 @@ class EngineEntry(Strict):
 
 
 def _one_engine(value: Any) -> Any:
-    """Return an engine's name as a mapping; a name that is none, or more than one, is refused here."""
     engines = {value: {}} if isinstance(value, str) else value
     if isinstance(engines, dict):
         for name in engines:
@@ -178,7 +172,6 @@ class Judges(Strict):
 
 
 def _around_one(value: Any) -> tuple[float, float]:
-    """Return two factors, one below 1 and one above."""
     are_numbers = isinstance(value, list | tuple) and all(type(factor) in (int, float) for factor in value)
     if not are_numbers or len(value) != 2 or not 0 < value[0] < 1 < value[1]:
         raise ValueError(
@@ -216,12 +209,11 @@ class Report(Strict):
 
 
 def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _targets(value: Any) -> tuple[float | Literal["retrained"], ...]:
-    """Return what one metric is to be brought to: a number or `retrained`, or several of them."""
-    targets = value if isinstance(value, list | tuple) else [value]
+    targets = _as_list(value)
     for target in targets:
         is_number = type(target) in (int, float) and 0 <= target < 1
         if not is_number and target != RETRAINED:

@@ -10,12 +10,7 @@ from harness.contracts import Checkpoint, Sequences
 from harness.data.loading import MOST_UNSEEN, counted_source, load_texts, stand_in_source
 from harness.data.rows import check_rows
 from harness.data.sections import Data, TextSource, default_section, section_source
-from harness.data.sequences import (
-    Utility,
-    distinct_continuations,
-    half_of,
-    in_both,
-)
+from harness.data.sequences import Utility, distinct_continuations, half_of, in_both
 from harness.data.sources import AS_THEY_STAND, ROLES, Role
 from harness.errors import DataError, Fault, ModelError
 from harness.models.loading import check_tokenizer, positions, vocabulary
@@ -51,8 +46,7 @@ def resolve_texts(
     """Return the sweep's texts for each model, by its path in the file; each tokenizer reads them once.
 
     Where something `erases`, no text may be both erased and kept. With `are_halved` the halves of the forget set are
-    among them, as `selection` and `report`.
-    Where there is no model, so no tokenizer, only what needs none is checked.
+    among them, as `selection` and `report`. Without a model, so without a tokenizer, only what needs none is checked.
     """
     wrong = list(_length_faults(data))
     yield from wrong
@@ -86,7 +80,6 @@ def resolve_texts(
 
 
 def _length_faults(data: Data) -> Iterator[Fault]:
-    """Yield where no continuation would be left."""
     forget = section_source(data.forget, "forget")
     for role in AS_THEY_STAND:
         section: TextSource | None = getattr(data, role)
