@@ -20,7 +20,7 @@ from harness.planning.schema import Sweep, TrainingSettings
 from harness.training import Training
 
 PAGE = Path(__file__).with_name("sweeps.md")
-BEGIN = "<!-- keys: begin. Made by docs/key_table.py; edit harness/planning/schema.py instead. -->"
+BEGIN = "<!-- keys: begin. Made by docs/key_table.py; edit planning/schema.py or data/sections.py instead. -->"
 END = "<!-- keys: end -->"
 
 

@@ -1,7 +1,7 @@
 """The sweep file's schema: which settings there are, and what each may be.
 
-What a plugin declares (its settings in the `methods` and `evaluators` blocks) is checked against the plugin itself,
-by `harness.planning.grid` and `harness.planning.evaluators`.
+The `data` block is that of `harness.data.sections`. What a plugin declares (its settings in the `methods` and
+`evaluators` blocks) is checked against the plugin itself, by `harness.planning.grid` and `harness.planning.evaluators`.
 """
 
 from __future__ import annotations

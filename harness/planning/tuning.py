@@ -80,6 +80,7 @@ def _space(
 
 
 def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's settings by the names that a search has for them: `training.learning_rate`."""
     named = {name: value for name, value in block.items() if name != "training"}
     training = block.get("training")
     for name, value in training.items() if isinstance(training, dict) else ():
