@@ -15,12 +15,12 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from harness.base.settings import allowed, fields_of
 from harness.planning.schema import Sweep, TrainingSettings
-from harness.planning.validation import allowed, fields_of
 from harness.training import Training
 
 PAGE = Path(__file__).with_name("sweeps.md")
-BEGIN = "<!-- keys: begin. Made by docs/key_table.py; edit harness/planning/schema.py instead. -->"
+BEGIN = "<!-- keys: begin. Made by docs/key_table.py; edit planning/schema.py or data/sections.py instead. -->"
 END = "<!-- keys: end -->"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -16,6 +16,14 @@ PROBED_ERASURE = "ma"
 PROBED_UTILITY = "perplexity"
 """The metrics that a search is steered by: a probe of two forward passes has both. One that had to generate would cost
 as much as the table."""
+
+SELECTABLE: Mapping[str, Callable[[TrialSpec], set[str]]] = {
+    "method": lambda spec: {spec.method},
+    "model": lambda spec: {spec.model.id},
+    "variant": lambda spec: {spec.variant, spec.variant.partition("(")[0]},
+    "seed": lambda spec: {str(spec.seed)},
+}
+"""What `--only` can select trials by, and the words that select one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,3 +162,34 @@ class Plan(PlainData):
     def first_target(self) -> str | None:
         """Return the target whose chosen points are ranked; None in a sweep that is not tuned."""
         return next((str(study.targets[0]) for study in self.studies), None)
+
+
+def selected(
+    trials: Sequence[TrialSpec], studies: Sequence[StudySpec], wanted: Mapping[str, set[str]]
+) -> tuple[list[TrialSpec], list[StudySpec]]:
+    """Return the trials and studies that have, of each key of `SELECTABLE` in `wanted`, one of its words.
+
+    The settings that a study chooses are run with the seeds that are wanted; its candidates have the first of the
+    sweep all the same.
+    """
+    of_studies = {key: words for key, words in wanted.items() if key != "seed"}
+    seeds = wanted.get("seed")
+    selected_studies: list[StudySpec] = []
+    for study in studies:
+        if _is_selected(study.trial, of_studies):
+            wanted_seeds = tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds)
+            selected_studies.append(replace(study, seeds=wanted_seeds))
+    return [spec for spec in trials if _is_selected(spec, wanted)], selected_studies
+
+
+def _is_selected(spec: TrialSpec, wanted: Mapping[str, set[str]]) -> bool:
+    """Return whether `--only` keeps a trial.
+
+    Reference rows stay whatever the method, and those of unseen texts whatever the seed, since there is one for all:
+    nothing can be compared without them.
+    """
+    for key, values in wanted.items():
+        is_kept = (spec.is_reference and key in ("method", "variant")) or (spec.is_of_unseen and key == "seed")
+        if not is_kept and values.isdisjoint(SELECTABLE[key](spec)):
+            return False
+    return True

@@ -10,14 +10,15 @@ import importlib
 import inspect
 import json
 import pkgutil
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, with_config
+from pydantic import ConfigDict, TypeAdapter, with_config
 
+from harness.base.settings import fields_of
 from harness.contracts import Choice, Evaluator, LogUniform, Method, Number, Training
 from harness.errors import PluginError, unknown
 from harness.search_space import OF_TRAINING, Dimension
@@ -137,14 +138,6 @@ def settings_adapter(plugin: type[Any]) -> TypeAdapter[Any]:
 def plain_settings(plugin: Method | Evaluator) -> dict[str, Any]:
     """Return a plugin's settings as plain data, those left at their defaults too."""
     return dict(settings_adapter(type(plugin)).dump_python(plugin, mode="json"))
-
-
-def fields_of(settings_type: type[Any]) -> dict[str, Any]:
-    """Return the settings of a dataclass or pydantic model, name to type."""
-    is_model = issubclass(settings_type, BaseModel)
-    names = list(settings_type.model_fields) if is_model else [field.name for field in fields(settings_type)]
-    hints = get_type_hints(settings_type, include_extras=True)
-    return {name: hints[name] for name in names}
 
 
 def default_strength(plugin: type[Method]) -> Number | None:

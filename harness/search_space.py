@@ -41,3 +41,15 @@ def end_of(dimension: Dimension) -> Any:
         return dimension.high
     are_numbers = all(type(value) in (int, float) for value in dimension.values)
     return max(dimension.values) if are_numbers else dimension.values[-1]
+
+
+def nearest(dimension: Dimension, value: Any) -> Any:
+    """Return the value that may be tried for this one: itself, the nearest end of a range, the first of other choices.
+
+    Example:
+        >>> nearest(LogUniform(low=1, high=12), 20), nearest(Choice(values=(8, 2)), 3)
+        (12, 8)
+    """
+    if isinstance(dimension, Choice):
+        return value if value in dimension.values else dimension.values[0]
+    return min(max(value, dimension.low), dimension.high)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 from pathlib import Path
 
 from harness.base.messages import printable
@@ -65,6 +66,16 @@ def in_quotes(text: str) -> str:
         'a\x00b' nglong…'
     """
     return f"'{printable(text[:_SHOWN_CHARACTERS])}{'…' if len(text) > _SHOWN_CHARACTERS else ''}'"
+
+
+def usable_name(text: str) -> str:
+    """Return the name of a sweep that a text makes.
+
+    Example:
+        >>> usable_name("my letters.v2"), usable_name("...")
+        ('my-letters-v2', 'sweep')
+    """
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_") or "sweep"
 
 
 def path_argument(text: str) -> Path:

@@ -1,9 +1,9 @@
-"""Dataclasses that JSON can hold."""
+"""Dataclasses that JSON can hold, and values that are equal."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -51,3 +51,26 @@ def _first_dropped(written: Any, read: Any) -> str | None:
         if (below := _first_dropped(value, read[key])) is not None:
             return f"{key}.{below}"
     return None
+
+
+def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield each value that is equal to one before it, with its place.
+
+    Example:
+        >>> list(repeated([1, [2], 1.0, [2]]))
+        [(2, 1.0), (3, [2])]
+    """
+    seen = set()
+    for index, value in enumerate(values):
+        key = _hashable(value)
+        if key in seen:
+            yield index, value
+        seen.add(key)
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(item)) for name, item in value.items())
+    return value if isinstance(value, Hashable) else repr(value)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.base.files import write_whole
 from harness.base.messages import printable
-from harness.base.paths import named_argument, path_argument
+from harness.base.paths import named_argument, path_argument, usable_name
 from harness.base.terminal import tell
 from harness.commands.command import Command
 from harness.commands.model_and_texts import add_model_and_texts, read_model_and_texts
@@ -47,7 +47,6 @@ class InitCommand(Command):
         """Write the file, and print where it is."""
         from harness.drafting.fitting import planned_file
         from harness.drafting.given_texts import faults_of_given
-        from harness.planning.plan import usable_name
 
         sweep = usable_name(Path(arguments.texts).name.partition(".")[0])
         out = arguments.out or Path(f"{sweep}.yaml")

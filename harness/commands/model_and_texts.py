@@ -50,10 +50,9 @@ def read_model_and_texts(
     from harness.drafting.file_templates import flow
     from harness.drafting.given_texts import given_texts, named_source
     from harness.models.loading import check_model
-    from harness.planning.resolve import resolve_original
-    from harness.planning.schema import ModelEntry
+    from harness.models.resolving import resolve_original
 
-    model = resolve_original(ModelEntry(id=arguments.model, tokenizer=arguments.tokenizer or None))
+    model = resolve_original(arguments.model, arguments.tokenizer or None)
     check_model(model)
     texts = given_texts(
         model,

@@ -13,12 +13,12 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
+from harness.base.settings import allowed, fields_of
 from harness.base.terminal import tell
 from harness.commands.command import Command
 from harness.contracts import Evaluator, Method
 from harness.errors import PluginError
-from harness.planning.validation import allowed
-from harness.plugins import EVALUATORS, METHODS, declared_space, fields_of
+from harness.plugins import EVALUATORS, METHODS, declared_space
 from harness.search_space import OF_TRAINING, Choice, Dimension
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}

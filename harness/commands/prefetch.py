@@ -18,14 +18,14 @@ from harness.base.hub import Repository
 from harness.base.paths import path_argument, path_of
 from harness.base.terminal import tell
 from harness.commands.command import Command, add_set_argument
+from harness.data.sections import TextSource
+from harness.data.sources import ROLES
 from harness.errors import LetheError
 from harness.miniature import checkpoints as miniature
 from harness.models.fetching import cache_state, fetch_model
 from harness.models.resolving import DEFAULT_JUDGES
 from harness.planning.plan import check_form
-from harness.planning.schema import TextSource
 from harness.planning.sweep_file import read_sweep_file
-from harness.planning.texts import ROLES
 from harness.specs import ORIGINAL
 
 AT_HAND = {*DEFAULT_JUDGES.values(), "miniature", "default", ORIGINAL}

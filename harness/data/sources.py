@@ -22,6 +22,7 @@ from harness.miniature import corpus
 from harness.specs import Source
 
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]
+ROLES: tuple[Role, ...] = ("forget", "holdout", "retain", "utility", "validation")
 AS_THEY_STAND: tuple[Role, ...] = ("forget", "holdout")
 """Roles of which every row is used; of the others, the first ones that are long enough."""
 

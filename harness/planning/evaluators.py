@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from harness.contracts import Evaluator, MoreTexts
+from harness.data.sources import ROLES
 from harness.errors import DataError, Fault, PluginError, unknown
 from harness.metric import check_group
 from harness.planning.schema import Collapse
-from harness.planning.texts import ROLES, Texts
+from harness.planning.texts import Texts
 from harness.planning.validation import Checking, validated
 from harness.plugins import EVALUATORS
 from harness.specs import CollapseBounds

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, TypeVar
 
+from harness.base.plain_data import repeated
+from harness.base.settings import quoted
 from harness.contracts import Method, Number
 from harness.errors import Fault, PluginError, unknown
 from harness.planning.schema import NAME, RowLimits, TrainingSettings
-from harness.planning.validation import Checking, collected, quoted, validated
+from harness.planning.validation import Checking, collected, validated
 from harness.plugins import METHODS, default_strength, plain_settings
+from harness.search_space import Dimension
 from harness.specs import REFERENCE_ROWS
 
 S = TypeVar("S")
@@ -40,8 +43,10 @@ class TrialTemplate:
     """Several only if the strength is cumulative; rising."""
     training: Settings
     """What the row sets of it."""
-    limits: Settings = field(default_factory=dict)
+    limits: Settings
     """What the row sets of `RowLimits`."""
+    space: Mapping[str, Dimension] = field(default_factory=dict)
+    """Of a tuned sweep: where its settings are searched."""
 
 
 def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTemplate]]:
@@ -97,25 +102,28 @@ def _row_templates(key: str, block: dict[str, Any]) -> Checking[list[TrialTempla
     if tried == {strength.off} and trainings:
         reason = f"{strength.off:g} alone erases nothing, and the original is measured in every sweep. "
         yield Fault(f"{path}.{strength.field}", f"{reason}Give a value above it, or remove the row.")
-    template = TrialTemplate(key, key, str(method), plugin, {}, (), {})
-    return _templates(template, variants, trainings, limits.model_dump(exclude_unset=True) if limits else {})
+    of_row = limits.model_dump(exclude_unset=True) if limits else {}
+    return _templates(key, str(method), plugin, variants, trainings, of_row)
 
 
 def _templates(
-    row: TrialTemplate, variants: Mapping[str, list[Settings]], trainings: Mapping[str, Settings], limits: Settings
+    key: str,
+    method: str,
+    plugin: type[Method],
+    variants: Mapping[str, list[Settings]],
+    trainings: Mapping[str, Settings],
+    limits: Settings,
 ) -> list[TrialTemplate]:
     """Return one for every combination of what sets variants apart and, unless it is cumulative, of the strength."""
     templates: list[TrialTemplate] = []
-    strength = row.plugin.strength
+    strength = plugin.strength
     for (of_settings, members), (of_training, training) in product(variants.items(), trainings.items()):
         named = ",".join(part for part in (of_settings, of_training) if part)
-        variant = f"{row.key}({named})" if named else row.key
+        variant = f"{key}({named})" if named else key
         others = {name: value for name, value in members[0].items() if name != strength.field}
         rising = sorted(settings[strength.field] for settings in members)
         for strengths in [tuple(rising)] if strength.cumulative else [(value,) for value in rising]:
-            templates.append(
-                replace(row, variant=variant, settings=others, strengths=strengths, training=training, limits=limits)
-            )
+            templates.append(TrialTemplate(key, variant, method, plugin, others, strengths, training, limits))
     return templates
 
 
@@ -149,31 +157,7 @@ def _combinations(settings_type: type[S], block: Settings, path: str) -> Checkin
 
 
 def _variant_axes(block: Settings, strength: str = "") -> list[str]:
-    """Return the settings with several values, which set a row's variants apart."""
     return [name for name, value in block.items() if isinstance(value, list) and len(value) > 1 and name != strength]
-
-
-def repeated(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield each value that is equal to one before it, with its place.
-
-    Example:
-        >>> list(repeated([1, [2], 1.0, [2]]))
-        [(2, 1.0), (3, [2])]
-    """
-    seen = set()
-    for index, value in enumerate(values):
-        key = _hashable(value)
-        if key in seen:
-            yield index, value
-        seen.add(key)
-
-
-def _hashable(value: Any) -> Hashable:
-    if isinstance(value, list):
-        return tuple(map(_hashable, value))
-    if isinstance(value, dict):
-        return frozenset((name, _hashable(item)) for name, item in value.items())
-    return value if isinstance(value, Hashable) else repr(value)
 
 
 def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:

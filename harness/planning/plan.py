@@ -2,59 +2,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.base.paths import usable_name
+from harness.base.plain_data import repeated
 from harness.contracts import Evaluator, Number
 from harness.errors import Fault, unknown
 from harness.planning.evaluators import configured_evaluators, evaluator_faults, unread_faults
-from harness.planning.grid import (
-    TrialTemplate,
-    control_variants,
-    ranked_strengths,
-    repeated,
-    size_faults,
-    trial_templates,
-)
+from harness.planning.grid import TrialTemplate, control_variants, ranked_strengths, size_faults, trial_templates
 from harness.planning.replicates import grouped_replicates, replicate_faults, twin_faults
-from harness.planning.resolve import (
-    JudgesByRole,
-    ResolvedModel,
-    method_faults,
-    resolve_judges,
-    resolve_models,
-)
+from harness.planning.resolve import JudgesByRole, ResolvedModel, method_faults, resolve_judges, resolve_models
 from harness.planning.schema import Sweep
 from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import Texts, resolve_texts
 from harness.planning.trials import repeated_trials, trials_of
-from harness.planning.tuning import (
-    StudyTemplate,
-    compared,
-    retrained_faults,
-    study_of,
-    study_templates,
-    tuning_faults,
-    without_early_stop,
-)
+from harness.planning.tuning import compared, retrained_faults, study_of, study_templates, tuning_faults
 from harness.planning.validation import Checking, collected, validated
-from harness.plans import Compare, Plan, StudySpec
+from harness.plans import SELECTABLE, Compare, Plan, StudySpec, selected
 from harness.records.published import published_conditions
 from harness.specs import ORIGINAL, CollapseBounds, TrialSpec
 
 T = TypeVar("T")
 SHARED_FOLDERS = ("artifacts", "pretrained", "published", "mlartifacts", "mlruns")
 """Folders of `results/` that are no sweep's."""
-CHOICES: Mapping[str, Callable[[TrialSpec], set[str]]] = {
-    "method": lambda spec: {spec.method},
-    "model": lambda spec: {spec.model.id},
-    "variant": lambda spec: {spec.variant, spec.variant.partition("(")[0]},
-    "seed": lambda spec: {str(spec.seed)},
-}
-"""What `--only` can select trials by, and the words that select one."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +37,7 @@ class CheckedSweep:
     sweep: Sweep
     templates: tuple[TrialTemplate, ...]
     evaluators: Mapping[str, Evaluator]
-    studies: tuple[StudyTemplate, ...]
+    studies: tuple[TrialTemplate, ...]
     """Of a tuned sweep: one for each variant of the templates."""
     compare: Compare
 
@@ -115,16 +88,6 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
     )
 
 
-def usable_name(text: str) -> str:
-    """Return the name of a sweep that a text makes.
-
-    Example:
-        >>> usable_name("my letters.v2"), usable_name("...")
-        ('my-letters-v2', 'sweep')
-    """
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_") or "sweep"
-
-
 def check_form(file: SweepFile) -> CheckedSweep:
     """Return what a sweep file says, its own settings and those of each plugin, without looking for what they name.
 
@@ -156,11 +119,12 @@ def _formed_sweep(settings: Mapping[str, Any]) -> Checking[CheckedSweep | None]:
         return None
     yield from size_faults(templates, len(sweep.models), len(sweep.seeds))
     compare = yield from compared(sweep, evaluators)
-    studies: list[StudyTemplate] = []
+    studies: list[TrialTemplate] = []
     if sweep.tune:
         studies = yield from study_templates(sweep, sweep.tune, templates)
         yield from tuning_faults(sweep, sweep.tune, evaluators)
-        sweep = without_early_stop(sweep)
+        if "early_stop" not in sweep.training.model_fields_set:  # Probes end a candidate's training.
+            sweep = sweep.model_copy(update={"training": sweep.training.model_copy(update={"early_stop": None})})
     return CheckedSweep(sweep, tuple(templates), evaluators, tuple(studies), compare)
 
 
@@ -196,41 +160,17 @@ def _substance(
 def _only_chosen(
     trials: Sequence[TrialSpec], studies: Sequence[StudySpec], only: Sequence[str]
 ) -> Checking[tuple[list[TrialSpec], list[StudySpec]]]:
-    """Return the trials and studies that every key of `--only` allows; of one key, any of its values.
-
-    The settings that a study chooses are run with the seeds that are allowed; its candidates have the first of the
-    sweep all the same.
-    """
+    """Return the trials and studies that every key of `--only` allows; of one key, any of its values."""
     wanted: dict[str, set[str]] = {}
     searched = [study.trial for study in studies]
     for choice in only:
         key, equals, value = choice.partition("=")
-        if not equals or key not in CHOICES:
+        if not equals or key not in SELECTABLE:
             example = "Say method=, model=, variant= or seed=, for instance --only method=emso."
             yield Fault(f"--only {choice}", f"does not say which trials to run. {example}")
             continue
-        known = set().union(*(CHOICES[key](spec) for spec in (*trials, *searched)))
+        known = set().union(*(SELECTABLE[key](spec) for spec in (*trials, *searched)))
         if value not in known:
             yield Fault(f"--only {choice}", unknown(f"{key} of this sweep", value, known))
         wanted.setdefault(key, set()).add(value)
-    chosen = [spec for spec in trials if _is_chosen(spec, wanted)]
-    seeds = wanted.pop("seed", None)
-    chosen_studies: list[StudySpec] = []
-    for study in studies:
-        if _is_chosen(study.trial, wanted):
-            allowed = tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds)
-            chosen_studies.append(replace(study, seeds=allowed))
-    return chosen, chosen_studies
-
-
-def _is_chosen(spec: TrialSpec, wanted: Mapping[str, set[str]]) -> bool:
-    """Return whether `--only` keeps a trial.
-
-    Reference rows stay whatever the method, and those of unseen texts whatever the seed, since there is one for all:
-    nothing can be compared without them.
-    """
-    for key, values in wanted.items():
-        is_kept = (spec.is_reference and key in ("method", "variant")) or (spec.is_of_unseen and key == "seed")
-        if not is_kept and values.isdisjoint(CHOICES[key](spec)):
-            return False
-    return True
+    return selected(trials, studies, wanted)

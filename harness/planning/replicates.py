@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 
-from harness.base.digests import digest_of
-from harness.contracts import Checkpoint, Sequences
-from harness.data.paths import TOKEN_SOURCES
-from harness.data.sequences import Utility, token_rows
+from harness.data.loading import reading_difference
 from harness.errors import DataError, Fault, ModelError
 from harness.miniature import checkpoints as miniature
-from harness.models.loading import architecture, load_tokenizer, positions, vocabulary
+from harness.models.loading import architecture, load_tokenizer, positions
 from harness.models.resolving import resolve_model, with_own_tokenizer
 from harness.planning.resolve import ResolvedModel
 from harness.planning.schema import Sweep
-from harness.planning.texts import ROLES, Texts, load_texts, overlong
+from harness.planning.texts import Texts, overlong
 
 
 def grouped_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
@@ -35,13 +31,7 @@ def grouped_replicates(models: Sequence[ResolvedModel]) -> list[ResolvedModel]:
 
 
 def replicate_faults(sweep: Sweep, models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
-    """Yield why models cannot be averaged as replicates.
-
-    Args:
-        sweep: The file.
-        models: All of its models, grouped.
-        texts: Each model's sources, by the model's path in the file.
-    """
+    """Yield why models, all of the sweep's and grouped, cannot be averaged as replicates."""
     groups: dict[str, list[ResolvedModel]] = {}
     for model, entry in zip(models, sweep.models, strict=True):
         if model.replicate_of is not None:
@@ -61,7 +51,6 @@ def replicate_faults(sweep: Sweep, models: Sequence[ResolvedModel], texts: Mappi
 
 
 def _group_faults(name: str, members: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
-    """Yield in what the models of one name differ, besides the weights."""
     first, *others = members
     if name in miniature.names() and name not in {model.checkpoint.id for model in members}:
         reason = _difference(architecture(first.checkpoint), architecture(resolve_model(name)))
@@ -96,12 +85,7 @@ def _tokenizer_reading(model: ResolvedModel, texts: Mapping[str, Texts]) -> tupl
 
 
 def twin_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> Iterator[Fault]:
-    """Yield why a retrained model cannot be measured on the token ids of the model that it is compared with.
-
-    Args:
-        models: The sweep's.
-        texts: Each model's sources, by the model's path in the file.
-    """
+    """Yield why a retrained model cannot be measured on the token ids of the model that it is compared with."""
     for model in models:
         if model.retrained is None or model.path not in texts:
             continue
@@ -110,7 +94,7 @@ def twin_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> 
             twin = with_own_tokenizer(model.retrained)
             if positions(twin) < positions(model.checkpoint):
                 yield from overlong(sources, twin)
-            difference = _reading_difference(model.checkpoint, twin, sources)
+            difference = reading_difference(model.checkpoint, twin, sources)
         except (DataError, ModelError) as error:
             yield Fault(path, f"cannot read the sweep's texts: {error}")
             continue
@@ -121,37 +105,3 @@ def twin_faults(models: Sequence[ResolvedModel], texts: Mapping[str, Texts]) -> 
                 f"{model.checkpoint.tokenizer}): {difference}. It would be measured on token ids that are other texts "
                 "to it. Name a model that was retrained with the same tokenizer, or leave retrained out.",
             )
-
-
-def _reading_difference(model: Checkpoint, twin: Checkpoint, sources: Texts) -> str:
-    """Return where two models first read a text differently, without its words; '' where they never do."""
-    if (twin.tokenizer, vocabulary(twin)) == (model.tokenizer, vocabulary(model)):
-        return ""
-    for role in (role for role in ROLES if role in sources):
-        source = sources[role]
-        theirs = load_texts(replace(source, digest=""), role, twin)
-        if theirs.digest != source.digest:
-            ours = load_texts(source, role, model)
-            rows = token_rows(ours), token_rows(theirs)
-            number = _first_difference(*rows)
-            at = _first_difference(*(dict(enumerate(of_one)).get(number, []) for of_one in rows))
-            return f"{_item(role, ours, number)} becomes other tokens, from the {at + 1}. on"
-        if source.source in TOKEN_SOURCES:  # Given ids are the same to every tokenizer; what they spell may not be.
-            spelt: list[list[str]] = []
-            for checkpoint in (model, twin):
-                decode = load_tokenizer(checkpoint).batch_decode
-                texts = decode(token_rows(theirs), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-                spelt.append(list(texts))
-            if spelt[0] != spelt[1]:
-                return f"the tokens of {_item(role, theirs, _first_difference(*spelt))} spell another text"
-    return ""
-
-
-def _first_difference(ours: Sequence[object], theirs: Sequence[object]) -> int:
-    return next(number for number, pair in enumerate(zip_longest(ours, theirs)) if pair[0] != pair[1])
-
-
-def _item(role: str, texts: Sequences | Utility, number: int) -> str:
-    """Return what names a text: its number, and the id that its values have in the files of items."""
-    rows = token_rows(texts) if isinstance(texts, Sequences) else texts.prompts_NT.tolist()
-    return f"text {number + 1} of data.{role}" + (f" (item {digest_of(rows[number])})" if number < len(rows) else "")

@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from harness.base.paths import path_of
 from harness.contracts import Checkpoint, Evaluator, LoRA, Training
-from harness.errors import Fault, ModelError, unknown
+from harness.errors import Fault, ModelError, did_you_mean, unknown
 from harness.miniature import checkpoints as miniature
-from harness.miniature.replicates import Replicate, read_replicate
-from harness.models.adapters import target_modules
-from harness.models.loading import check_encoder, check_model, configuration, unloaded_model
+from harness.models.adapters import missing_targets
+from harness.models.loading import check_encoder, check_model, configuration
 from harness.models.resolving import (
     CAUSAL_ROLES,
     DEFAULT_JUDGES,
     knows_only_the_miniature,
+    named_replicate,
     resolve_judge,
     resolve_model,
+    resolve_original,
 )
 from harness.planning.grid import TrialTemplate
 from harness.planning.schema import JudgeEntry, Judges, ModelEntry, Resources, Sweep
@@ -60,7 +59,7 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
     for number, entry in enumerate(sweep.models):
         path = f"models.{number}"
         yield from _engine_faults(entry, entry.resources or sweep.resources, path)
-        resolve = partial(resolve_original, entry)
+        resolve = partial(resolve_original, entry.id, entry.tokenizer, entry.revision)
         checkpoint = yield from _checkpoint(path, resolve, check_model, entry.id, miniature.names())
         names = (entry.id, checkpoint.digest) if checkpoint else (entry.id,)
         before = next((earlier[name] for name in names if name in earlier), None)
@@ -77,7 +76,7 @@ def resolve_models(sweep: Sweep) -> Checking[list[ResolvedModel]]:
 
 def _with_twin(sweep: Sweep, entry: ModelEntry, path: str, checkpoint: Checkpoint) -> Checking[ResolvedModel | None]:
     """Return a model with its retrained twin; None if it has one that cannot be loaded."""
-    replicate = _replicate(entry.id)
+    replicate = named_replicate(entry.id)
     shipped = f"{entry.id}-retrained" if f"{entry.id}-retrained" in miniature.names() else None
     twin = entry.retrained or (str(replicate.retrained) if replicate else shipped)
     retrained = None
@@ -104,22 +103,6 @@ def _with_twin(sweep: Sweep, entry: ModelEntry, path: str, checkpoint: Checkpoin
     )
 
 
-def _replicate(id: str) -> Replicate | None:
-    return None if id in miniature.names() else read_replicate(path_of(id, ModelError).resolve())
-
-
-def resolve_original(entry: ModelEntry) -> Checkpoint:
-    """Return where a model is; a replicate's folder stands for the model in it that memorised the forget set.
-
-    Raises:
-        ModelError: Nothing is there.
-    """
-    replicate = _replicate(entry.id)
-    if replicate is None:
-        return resolve_model(entry.id, entry.tokenizer, entry.revision)
-    return replace(resolve_model(str(replicate.original), entry.tokenizer), id=entry.id)
-
-
 def _checkpoint(
     path: str,
     resolve: Callable[[], Checkpoint],
@@ -133,8 +116,8 @@ def _checkpoint(
         check_weights(checkpoint)
         return checkpoint
     except ModelError as error:
-        near = [] if name in known or "Did you mean" in str(error) else get_close_matches(name, known, n=1)
-        yield Fault(path, f"{error} Did you mean '{near[0]}'?" if near else str(error))
+        has_hint = name in known or "Did you mean" in str(error)
+        yield Fault(path, f"{error}{'' if has_hint else did_you_mean(name, known)}")
         return None
 
 
@@ -170,7 +153,7 @@ def method_faults(
             if reason := method.refuses(config) or "":
                 yield Fault(path, f"cannot erase from '{model.checkpoint.id}': {reason}")
             training = training_for(template, model.training)
-            refusal = method.refuses_training(training) or _target_fault(model.checkpoint, training.lora)
+            refusal = method.refuses_training(training) or missing_targets(model.checkpoint, training.lora)
             if refusal and not trains_no_lora:
                 yield Fault(of_training, f"cannot be trained so: {refusal}")
 
@@ -239,17 +222,3 @@ def training_for(template: TrialTemplate, of_model: Mapping[str, Any]) -> Traini
     """Return a row's training on a model: without LoRA where the method itself trains nothing."""
     training = training_of({**of_model, **template.training})
     return training if template.plugin.searched_training else replace(training, lora=None)
-
-
-def _target_fault(checkpoint: Checkpoint, lora: LoRA | None) -> str | None:
-    """Return why LoRA's targets are none of the model's modules; all linear ones are always there."""
-    if lora is None or isinstance(lora.targets, str):
-        return None
-    import torch
-
-    try:
-        with torch.device("meta"):
-            target_modules(unloaded_model(checkpoint), lora)
-    except ModelError as error:
-        return f"'{checkpoint.id}' lacks a target of lora: {error}"
-    return None

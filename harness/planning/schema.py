@@ -1,29 +1,21 @@
 """The sweep file's schema: which settings there are, and what each may be.
 
-What a plugin declares (its settings in the `methods` and `evaluators` blocks) is checked against the plugin itself,
-by `harness.planning.grid` and `harness.planning.evaluators`.
+The `data` block is that of `harness.data.sections`. What a plugin declares (its settings in the `methods` and
+`evaluators` blocks) is checked against the plugin itself, by `harness.planning.grid` and `harness.planning.evaluators`.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
-from pydantic import (
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    ValidationError,
-    create_model,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import BeforeValidator, Field, StringConstraints, create_model
 
-from harness.contracts import Count, NonNegative, Positive, PositiveCount, Training
-from harness.data.paths import SOURCE_SETTINGS
+from harness.base.settings import Place, Strict, quoted
+from harness.contracts import NonNegative, Positive, PositiveCount, Training
+from harness.data.sections import Data
 from harness.errors import unknown
-from harness.planning.validation import Place, Strict, quoted
 from harness.plans import PROBED_UTILITY, Compare
 from harness.specs import RETRAINED, CollapseBounds
 
@@ -109,7 +101,6 @@ class EngineEntry(Strict):
 
 
 def _one_engine(value: Any) -> Any:
-    """Return an engine's name as a mapping; a name that is none, or more than one, is refused here."""
     engines = {value: {}} if isinstance(value, str) else value
     if isinstance(engines, dict):
         for name in engines:
@@ -181,7 +172,6 @@ class Judges(Strict):
 
 
 def _around_one(value: Any) -> tuple[float, float]:
-    """Return two factors, one below 1 and one above."""
     are_numbers = isinstance(value, list | tuple) and all(type(factor) in (int, float) for factor in value)
     if not are_numbers or len(value) != 2 or not 0 < value[0] < 1 < value[1]:
         raise ValueError(
@@ -218,118 +208,12 @@ class Report(Strict):
     """How many texts of each kind the report shows of the references and of every ranked point."""
 
 
-SourceName = Literal["miniature", "extraction_challenge", "jsonl", "npy", "hub"]
-
-
-class TextSource(Strict):
-    """Where texts come from."""
-
-    source: SourceName
-    """Where the texts come from."""
-    path: Place | None = None
-    """A file or folder, or a data set's id."""
-    name: str | None = None
-    """The data set's configuration."""
-    split: str | None = None
-    """The data set's split."""
-    field: str | None = None
-    """The key that has the text; null: `text`."""
-    start: Count = 0
-    """The first text that is used."""
-
-    @model_validator(mode="after")
-    def _is_of_its_source(self) -> Self:
-        """Refuse a setting that the source does not read, and a missing path."""
-        reads = SOURCE_SETTINGS[self.source]
-        reasons: dict[str, str] = {}
-        for name in ("path", "name", "split", "field"):
-            if getattr(self, name) is not None and name not in reads:
-                others = f"; it reads {', '.join(reads)}" if reads else ""
-                reasons[name] = f"the source '{self.source}' does not read it{others}."
-        if "path" in reads and not self.path:
-            of_hub = "the data set's id on the hub, or a local folder of it"
-            reasons["path"] = f"is missing: {of_hub if self.source == 'hub' else 'where the texts are'}."
-        if reasons:
-            kinds = {name: PydanticCustomError("setting_fault", "{it}", {"it": it}) for name, it in reasons.items()}
-            findings = [InitErrorDetails(type=kind, loc=(name,), input=None) for name, kind in kinds.items()]
-            raise ValidationError.from_exception_data("TextSource", findings)
-        return self
-
-
-class SampledSource(TextSource):
-    """Texts that are used as they stand: all of them, the first ones, or a random sample."""
-
-    sequences: PositiveCount | None = None
-    """How many texts; null: all, or as many as there are forget sequences (64 at most) for unseen ones."""
-    sample_seed: Count | None = None
-    """Draws a random sample with this seed instead of the first texts."""
-
-    @model_validator(mode="after")
-    def _samples_so_many(self) -> Self:
-        """Refuse a sample of unknown size."""
-        if self.sample_seed is not None and self.sequences is None:
-            raise ValueError("sample_seed draws a random sample, and sequences must say of how many.")
-        return self
-
-
-class HoldoutSource(SampledSource):
-    """Unseen texts of the forget set's kind."""
-
-    prefix_tokens: PositiveCount | None = None
-    """Tokens that a model is given of each text."""
-    sequence_tokens: PositiveCount | None = None
-    """Tokens of each text, prefix included."""
-
-
-class ForgetSource(HoldoutSource):
-    """The forget set; `not_memorized` are cut as its other texts are."""
-
-    not_memorized: SampledSource | None = None
-    """Further texts to erase, which the model is not expected to recite."""
-
-
-class HeldSource(TextSource):
-    """Retain data, or validation texts."""
-
-    sequences: PositiveCount | None = None
-    """How many texts; null: all."""
-    sequence_tokens: PositiveCount | None = None
-    """Tokens of each text."""
-
-
-class UtilitySource(TextSource):
-    """Human texts that the models are to continue."""
-
-    prompts: PositiveCount = 256
-    """How many texts the models continue."""
-    prompt_tokens: PositiveCount = 32
-    """Tokens of each prompt."""
-    reference_tokens: PositiveCount = 128
-    """Tokens of the human continuation."""
-
-
-class Data(Strict):
-    """The texts of a sweep."""
-
-    forget: ForgetSource = Field(description="what to erase?", examples=["forget: {source: miniature}"])
-    """What to erase."""
-    holdout: HoldoutSource | None = None
-    """Unseen texts of the forget set's kind."""
-    retain: HeldSource | None = None
-    """Texts to train on meanwhile."""
-    utility: UtilitySource = Field(description="what to continue?", examples=["utility: {source: miniature}"])
-    """Texts to continue."""
-    validation: HeldSource | None = None
-    """What early stopping watches."""
-
-
 def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _targets(value: Any) -> tuple[float | Literal["retrained"], ...]:
-    """Return what one metric is to be brought to: a number or `retrained`, or several of them."""
-    targets = value if isinstance(value, list | tuple) else [value]
+    targets = _as_list(value)
     for target in targets:
         is_number = type(target) in (int, float) and 0 <= target < 1
         if not is_number and target != RETRAINED:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from harness.base.paths import in_quotes, path_of
-from harness.errors import ConfigError, DataError, Fault
-from harness.planning.validation import WHOLE_FILE, quoted
-from harness.planning.yaml_text import MOST_LEVELS, parse
+from harness.base.settings import quoted
+from harness.base.yaml_text import MOST_LEVELS, WHOLE_FILE, parse
+from harness.errors import ConfigError, DataError, Fault, did_you_mean
 
 NAMED_THINGS = ("models", "judges")
 """Where a name stands for a mapping with that `id`, which an override may add to."""
@@ -62,7 +61,30 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = ()) -> SweepFile:
     Raises:
         ConfigError: There is no such file, or it is not a mapping in sound YAML, or an override is wrong.
     """
-    return sweep_file_of(_sweep_text(path), path, overrides)
+    try:
+        file = path_of(path)
+        if file.is_file():
+            with file.open("rb") as stream:
+                content = stream.read(MOST_BYTES + 1)
+            if len(content) <= MOST_BYTES:
+                text = "\n".join(re.split("\r\n?|\n", content.decode("utf-8-sig")))
+                return sweep_file_of(text, path, overrides)
+            reason = f"has more than {MOST_BYTES:,} bytes, which no sweep needs: texts are in files that it names."
+        elif file.is_dir():
+            reason = "is a folder: give one of the files in it."
+        elif file.exists():
+            reason = "is neither a file nor a folder but a pipe or a device: save the sweep in a file."
+        else:
+            others = sorted(str(other) for other in file.parent.glob("*.yaml"))
+            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+            there = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "no sweep file"
+            hint = did_you_mean(str(file), others) or f" In that folder: {there}."
+            reason = f"cannot be read: there is no such file.{hint}"
+    except UnicodeDecodeError as error:
+        reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
+    except (DataError, OSError) as error:
+        reason = f"cannot be read: {error}"
+    raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
 
 
 def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> SweepFile:
@@ -82,33 +104,6 @@ def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> Sweep
     if faults:
         raise file.refuse(faults)
     return file
-
-
-def _sweep_text(path: Path) -> str:
-    try:
-        file = path_of(path)
-        if file.is_file():
-            with file.open("rb") as stream:
-                content = stream.read(MOST_BYTES + 1)
-            if len(content) <= MOST_BYTES:
-                return "\n".join(re.split("\r\n?|\n", content.decode("utf-8-sig")))
-            reason = f"has more than {MOST_BYTES:,} bytes, which no sweep needs: texts are in files that it names."
-        elif file.is_dir():
-            reason = "is a folder: give one of the files in it."
-        elif file.exists():
-            reason = "is neither a file nor a folder but a pipe or a device: save the sweep in a file."
-        else:
-            others = sorted(str(other) for other in file.parent.glob("*.yaml"))
-            near = get_close_matches(str(file), others, n=1)
-            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
-            there = f"{', '.join(others[:MOST_NAMED])}{more}" if others else "no sweep file"
-            hint = f"Did you mean '{near[0]}'?" if near else f"In that folder: {there}."
-            reason = f"cannot be read: there is no such file. {hint}"
-    except UnicodeDecodeError as error:
-        reason = f"is not UTF-8 (byte {error.start + 1}): save it as UTF-8."
-    except (DataError, OSError) as error:
-        reason = f"cannot be read: {error}"
-    raise ConfigError(str(path), [Fault(WHOLE_FILE, reason)])
 
 
 def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) -> list[Fault]:

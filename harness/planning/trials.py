@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from harness.base.digests import digest_of
 from harness.contracts import Checkpoint, Evaluator
 from harness.errors import Fault
-from harness.models.reading import how_it_reads, judge_facts, judges_start_with
-from harness.models.resolving import CAUSAL_ROLES
+from harness.models.reading import how_it_reads, judges_start_with
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for, training_of
 from harness.planning.schema import Sweep
@@ -31,7 +29,7 @@ from harness.specs import (
     TrialSpec,
     erasure_identity,
 )
-from harness.toolkit import judge_key
+from harness.toolkit.scoring import judge_identity, tokenizer_identity
 
 LABELS = {
     ORIGINAL: "Original",
@@ -69,14 +67,7 @@ def trials_of(
 ) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
-    Args:
-        name: Of the sweep.
-        sweep: The file.
-        models: What methods erase from.
-        texts: Each model's sources, by the model's path in the file.
-        templates: What erases.
-        evaluators: By name.
-        judges: By role; there is one for each role that an evaluator asks for.
+    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for.
     """
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
@@ -159,8 +150,8 @@ def _measured_by(
             "settings": settings,
             "forget": (spec.measured or spec.forget).digest,
             "utility": spec.utility.digest,
-            "tokenizer": _tokenizer_identity(spec.model),
-            "judges": {role: _judge_identity(role, spec.judges[role]) for role in evaluator.judges},
+            "tokenizer": tokenizer_identity(spec.model),
+            "judges": {role: judge_identity(role, spec.judges[role]) for role in evaluator.judges},
             "inputs": dict(inputs[name]),
         }
         texts = {role: sources[role] for role in evaluator.reads}
@@ -169,20 +160,6 @@ def _measured_by(
         key = digest_of(identity)
         specs.append(EvaluatorSpec(name=name, version=evaluator.version, settings=settings, key=key, texts=texts))
     return tuple(specs)
-
-
-def _judge_identity(role: str, judge: Checkpoint) -> list[str]:
-    """Return what decides a judge's numbers: its weights, how it reads a text, and whether it is the model itself."""
-    own = [ORIGINAL] if judge.id == ORIGINAL else []
-    facts = judge_facts(judge) if role in CAUSAL_ROLES else []
-    weights = judge_key(judge) if Path(judge.location).is_dir() else judge.digest
-    return [*own, weights, _tokenizer_identity(judge), *facts]
-
-
-def _tokenizer_identity(checkpoint: Checkpoint) -> str:
-    """Return a digest of a local tokenizer's files; one of the hub comes with its model's commit, or has a name."""
-    folder = checkpoint.tokenizer
-    return judge_key(replace(checkpoint, digest="", location=folder)) if Path(folder).is_dir() else folder
 
 
 def _reference(spec: TrialSpec, kind: str) -> TrialSpec:

@@ -3,53 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic import create_model
 
-from harness.contracts import Evaluator, Json, Method, Training
+from harness.base.plain_data import repeated
+from harness.base.settings import Strict, allowed, fields_of, quoted
+from harness.contracts import Evaluator, Method, Training
 from harness.errors import Fault, unknown
-from harness.planning.grid import TrialTemplate, repeated
+from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
 from harness.planning.schema import RowLimits, Sweep, Tune
 from harness.planning.texts import Texts
 from harness.planning.trials import erasure
-from harness.planning.validation import Checking, Strict, allowed, quoted, validated
+from harness.planning.validation import Checking, validated
 from harness.plans import PROBED_ERASURE, PROBED_UTILITY, Compare, StudySpec, Target
-from harness.plugins import declared_space, fields_of
-from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of
+from harness.plugins import declared_space
+from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of, nearest
 from harness.specs import RETRAINED, TrialSpec
 
 MOST_STEPS = 10_000
 """Of a cumulative strength: a candidate is probed at each."""
 
 
-@dataclass(frozen=True)
-class StudyTemplate:
-    """A search for one variant's settings: a study for each model."""
+def study_templates(sweep: Sweep, tune: Tune, templates: Sequence[TrialTemplate]) -> Checking[list[TrialTemplate]]:
+    """Return a template with its space for each variant, in the file's order; faulty rows are left out.
 
-    template: TrialTemplate
-    """With the settings and the strength that the row fixes, or the method's defaults."""
-    space: Mapping[str, Dimension]
-
-
-def study_templates(sweep: Sweep, tune: Tune, templates: Sequence[TrialTemplate]) -> Checking[list[StudyTemplate]]:
-    """Return what is to be searched for each variant, in the file's order; faulty rows are left out.
-
+    Its settings and strength are those that the row fixes, or the method's defaults.
     Two templates of one variant are two strengths, which a tuned sweep refuses.
     """
     for row in tune.space:
         if row not in sweep.methods:
             yield Fault(f"tune.space.{row}", unknown("row of this sweep", row, sweep.methods))
     spaces: dict[str, dict[str, Dimension]] = {}
-    studies: dict[str, StudyTemplate] = {}
+    studies: dict[str, TrialTemplate] = {}
     for template in templates:
         key = template.key
         if key not in spaces:
             spaces[key] = yield from _space(key, sweep.methods[key], tune.space.get(key, {}), template.plugin)
         if spaces[key]:
-            studies[template.variant] = StudyTemplate(template, spaces[key])
+            studies[template.variant] = replace(template, space=spaces[key])
     return list(studies.values())
 
 
@@ -63,9 +57,9 @@ def _space(
         reason = "is a list of strengths, and a tuned sweep searches the strength: remove it, or say where to search"
         yield Fault(f"{path}.{strength}", f"{reason}, {example}.")
         return {}
-    fixed = _with_training(block).keys() - {"method", *RowLimits.model_fields}
+    fixed = _by_dimension(block).keys() - {"method", *RowLimits.model_fields}
     given = yield from given_space(searched, plugin, f"tune.space.{key}")
-    for name in _with_training(searched):
+    for name in _by_dimension(searched):
         if name in fixed:
             yield Fault(f"tune.space.{key}.{name}", f"is fixed by {path}.{name}: remove one of the two.")
     space = {name: dimension for name, dimension in {**declared_space(plugin), **given}.items() if name not in fixed}
@@ -85,8 +79,8 @@ def _space(
     return space
 
 
-def _with_training(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row's settings by the names of dimensions: those of its training as `training.learning_rate`."""
+def _by_dimension(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row's settings by the names that a search has for them: `training.learning_rate`."""
     named = {name: value for name, value in block.items() if name != "training"}
     training = block.get("training")
     for name, value in training.items() if isinstance(training, dict) else ():
@@ -141,13 +135,12 @@ def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:
 
 
 def study_of(
-    sweep: Sweep, tune: Tune, searched: StudyTemplate, model: ResolvedModel, sources: Texts, original: TrialSpec
+    sweep: Sweep, tune: Tune, template: TrialTemplate, model: ResolvedModel, sources: Texts, original: TrialSpec
 ) -> StudySpec:
     """Return the study of a template on a model, with the texts and the seed of the model's reference row."""
-    template, space = searched.template, searched.space
     targets = tuple(Target(metric=name, at_most=at) for name, ats in tune.erasure.items() for at in ats)
     default = erasure(original, model, sources, template)
-    strength = template.plugin.strength
+    strength, space = template.plugin.strength, template.space
     settings = {**default.settings, strength.field: template.strengths[0]}
     if strength.cumulative and strength.field in space:
         settings[strength.field] = end_of(space[strength.field])
@@ -162,7 +155,7 @@ def study_of(
         ),
         seeds=tuple(sweep.seeds),
         space=space,
-        defaults={name: _within(dimension, settings[name]) for name, dimension in space.items()},
+        defaults={name: nearest(dimension, settings[name]) for name, dimension in space.items()},
         is_cumulative=strength.cumulative,
         is_trained=bool(template.plugin.searched_training),
         search=tune.search,
@@ -174,20 +167,6 @@ def study_of(
         retrained=model.retrained if any(target.at_most == RETRAINED for target in targets) else None,
     )
     return study.identified(default.trial_id)
-
-
-def _within(dimension: Dimension, default: Json) -> Json:
-    """Return a setting's default where it may be searched: the nearest end of a range, the first of other choices."""
-    if isinstance(dimension, Choice):
-        return default if default in dimension.values else dimension.values[0]
-    return min(max(default, dimension.low), dimension.high)
-
-
-def without_early_stop(sweep: Sweep) -> Sweep:
-    """Return a tuned sweep whose training stops early only if the file says when: probes end a candidate's training."""
-    if "early_stop" in sweep.training.model_fields_set:
-        return sweep
-    return sweep.model_copy(update={"training": sweep.training.model_copy(update={"early_stop": None})})
 
 
 def declared_faults(plugin: type[Method]) -> Checking[None]:
@@ -216,7 +195,7 @@ def given_space(block: Mapping[str, Any], plugin: type[Method], path: str) -> Ch
     if not isinstance(training, dict):
         yield Fault(f"{path}.training", f"must be a mapping (name: value); got {quoted(training)}.")
     hints, space = searchable(plugin), {}
-    for name, given in _with_training(block).items():
+    for name, given in _by_dimension(block).items():
         if name not in hints:
             yield Fault(f"{path}.{name}", unknown("setting", name, hints))
         elif dimension := (yield from _dimension(given, hints[name], f"{path}.{name}")):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Generator, Mapping
 from functools import reduce
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
 
-from annotated_types import DocInfo, Ge, Gt, Le, Lt, MinLen
-from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from harness.base.paths import path_of
-from harness.errors import MOST_LISTED, DataError, Fault, unknown
-from harness.plugins import fields_of, settings_adapter
+from harness.base.settings import allowed, bare, fields_of, is_settings, quoted, type_at
+from harness.base.yaml_text import WHOLE_FILE, join
+from harness.errors import MOST_LISTED, Fault, did_you_mean, unknown
+from harness.plugins import settings_adapter
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -24,37 +21,7 @@ Location = tuple[int | str, ...]
 Checking: TypeAlias = Generator[Fault, None, T]
 """Yields all that is wrong, and returns what is sound: `value = yield from check(...)`."""
 
-WHOLE_FILE = "(file)"
-MAPPING = "a mapping (name: value)"
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-_KIND = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    Any: "anything",
-    NoneType: "null",
-}
-_LIST_OF = {int: "a list of whole numbers", float: "a list of numbers", str: "a list of texts"}
-_BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
-
-
-def _checked_place(text: str) -> str:
-    try:
-        path_of(text)
-    except DataError as error:
-        raise ValueError(str(error)) from error
-    return text
-
-
-Place = Annotated[str, AfterValidator(_checked_place)]
-"""What may be a path, whether or not something is there, or an id on the hub."""
-
-
-class Strict(BaseModel):
-    """Settings of which none may be unknown, and none of another type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 def collected(checking: Checking[T]) -> tuple[T, list[Fault]]:
@@ -65,12 +32,6 @@ def collected(checking: Checking[T]) -> tuple[T, list[Fault]]:
             faults.append(next(checking))
         except StopIteration as end:
             return end.value, faults
-
-
-def join(path: str, part: object) -> str:
-    """Return the dotted path of `part` below `path`."""
-    name = str(part) or "''"
-    return f"{path}.{name}" if path else name
 
 
 def validated(settings_type: type[S], given: object, path: str) -> Checking[S | None]:
@@ -110,9 +71,9 @@ def _location(kind: str, loc: Location, given: Any) -> Location:
 
 def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Location) -> str:
     kind, given = finding["type"], finding["input"]
-    hint, parent = _hint_at(settings_type, location), _bare(_hint_at(settings_type, location[:-1]))
+    hint, parent = type_at(settings_type, location), bare(type_at(settings_type, location[:-1]))
     if kind in _UNKNOWN:
-        return unknown("setting", str(location[-1]), fields_of(parent) if _is_settings(parent) else ())
+        return unknown("setting", str(location[-1]), fields_of(parent) if is_settings(parent) else ())
     asked = ""
     if location and inspect.isclass(parent) and issubclass(parent, BaseModel):
         field = parent.model_fields.get(str(location[-1]))
@@ -128,102 +89,10 @@ def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Loca
         return str(finding["msg"])
     if kind != "literal_error" and hint is Any:
         return _whole_sentence(f"{finding['msg']}; got {quoted(given)}")
-    names = [str(name) for name in get_args(hint)] if get_origin(hint) is Literal else []
-    near = get_close_matches(given, names, n=1) if isinstance(given, str) else []
-    return f"must be {allowed(hint)}; got {quoted(given)}." + (f" Did you mean '{near[0]}'?" if near else "")
+    is_choice = get_origin(hint) is Literal and isinstance(given, str)
+    near = did_you_mean(given, [str(name) for name in get_args(hint)]) if is_choice else ""
+    return f"must be {allowed(hint)}; got {quoted(given)}.{near}"
 
 
 def _whole_sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def allowed(hint: Any) -> str:
-    """Return what a setting of this type may be.
-
-    Example:
-        >>> allowed(Annotated[float, Gt(1.0)] | None)
-        'a number above 1, or null'
-        >>> allowed(Literal["em", "nll"]), allowed(list[Annotated[int, Ge(0)]])
-        ('em or nll', 'a list of whole numbers, each at least 0')
-    """
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        limits = inner[1:]
-        for limit in limits:
-            if isinstance(limit, DocInfo):
-                return limit.documentation
-        if any(isinstance(limit, MinLen) for limit in limits):
-            return f"{allowed(inner[0])}, with at least one entry"
-        bounds = _number_limits(limits)
-        return f"{allowed(inner[0])} {'of ' if bounds.startswith('at ') else ''}{bounds}".strip()
-    if origin is Literal:
-        *first, last = map(str, inner)
-        return f"{', '.join(first)} or {last}" if first else last
-    if origin in (Union, UnionType):
-        kinds = [allowed(kind) for kind in inner if kind is not NoneType]
-        return " or ".join(dict.fromkeys(kinds)) + (", or null" if NoneType in inner else "")
-    if origin in (list, tuple, Sequence):
-        if not inner:
-            return "a list"
-        entry, *limits_of_each = get_args(inner[0]) if get_origin(inner[0]) is Annotated else inner
-        bounds = _number_limits(limits_of_each)
-        return _LIST_OF.get(entry, f"a list, each {allowed(inner[0])}") + (f", each {bounds}" if bounds else "")
-    if _is_settings(hint):
-        return f"{MAPPING} of {', '.join(fields_of(hint))}"
-    if origin in (dict, Mapping):
-        return MAPPING
-    return _KIND.get(hint, getattr(hint, "__name__", str(hint)))
-
-
-def quoted(value: Any) -> str:
-    """Return what a user wrote, as a message quotes it.
-
-    Example:
-        >>> quoted("3"), quoted(True), quoted(None), quoted([1, 2])
-        ("the text '3'", 'true', 'nothing (null)', 'a list')
-    """
-    if value is None:
-        return "nothing (null)"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f"the text '{value if len(value) <= 60 else value[:57] + '...'}'"
-    if isinstance(value, list | tuple):
-        return "a list" if value else "an empty list"
-    return MAPPING if isinstance(value, dict) else str(value)
-
-
-def _hint_at(hint: Any, location: Iterable[int | str]) -> Any:
-    """Return the type of what lies at `location` inside a setting of type `hint`; Any where nobody knows."""
-    for part in location:
-        hint = _bare(hint)
-        origin, inner = get_origin(hint), get_args(hint)
-        if _is_settings(hint):
-            hint = fields_of(hint).get(str(part), Any)
-        elif origin in (dict, Mapping):
-            hint = inner[1]
-        elif origin in (list, tuple, Sequence) and inner:
-            hint = inner[0]
-        else:
-            return Any
-    return hint
-
-
-def _bare(hint: Any) -> Any:
-    """Return the type without its limits and without `or null`."""
-    while get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    if get_origin(hint) in (Union, UnionType):
-        kinds = [kind for kind in get_args(hint) if kind is not NoneType]
-        return _bare(kinds[0]) if len(kinds) == 1 else hint
-    return hint
-
-
-def _is_settings(hint: Any) -> bool:
-    return inspect.isclass(hint) and (issubclass(hint, BaseModel) or dataclasses.is_dataclass(hint))
-
-
-def _number_limits(limits: Iterable[Any]) -> str:
-    """Return `above 0 and below 1`."""
-    bounds = [(_BOUNDS[type(limit)], *dataclasses.astuple(limit)) for limit in limits if type(limit) in _BOUNDS]
-    return " and ".join(f"{word} {bound}".removesuffix(".0") for word, bound in bounds)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,10 @@ from harness.base.hub import DESCRIPTION
 from harness.contracts import Checkpoint, Model, Sequences
 from harness.errors import ModelError
 from harness.models.loading import load_model, load_tokenizer, positions
+from harness.models.reading import judge_facts
+from harness.models.resolving import CAUSAL_ROLES
 from harness.models.tokenizing import start_tokens, token_lists
+from harness.specs import ORIGINAL
 from harness.toolkit.batches import read_at_once, rows_at_once
 from harness.toolkit.device import computing_device
 from harness.toolkit.losses import token_nll
@@ -236,3 +239,17 @@ def judge_key(judge: Checkpoint, *facts: str) -> str:
                 name = str(file.relative_to(location))
                 digest.update(json.dumps([module["path"], name, file_digest(file)]).encode())
     return digest.hexdigest()
+
+
+def judge_identity(role: str, judge: Checkpoint) -> list[str]:
+    """Return what decides a judge's numbers: its weights, how it reads a text, and whether it is the model itself."""
+    own = [ORIGINAL] if judge.id == ORIGINAL else []
+    facts = judge_facts(judge) if role in CAUSAL_ROLES else []
+    weights = judge_key(judge) if Path(judge.location).is_dir() else judge.digest
+    return [*own, weights, tokenizer_identity(judge), *facts]
+
+
+def tokenizer_identity(checkpoint: Checkpoint) -> str:
+    """Return a digest of a local tokenizer's files; one of the hub comes with its model's commit, or has a name."""
+    folder = checkpoint.tokenizer
+    return judge_key(replace(checkpoint, digest="", location=folder)) if Path(folder).is_dir() else folder

@@ -13,6 +13,7 @@ from transformers import BertConfig, BertForMaskedLM
 from harness.base.messages import printable
 from harness.base.paths import path_of
 from harness.base.terminal import SafeConsole, tell
+from harness.base.yaml_text import parse
 from harness.cli import main as lethe
 from harness.data.sequences import load_forget
 from harness.data.sources import texts
@@ -21,7 +22,6 @@ from harness.models.configurations import MOST_PARTS
 from harness.models.loading import check_model, check_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
 from harness.planning.grid import MOST_TRIALS
-from harness.planning.yaml_text import parse
 from harness.reporting.plan import trials_table
 from harness.specs import Source
 from harness.sweep import main as sweep

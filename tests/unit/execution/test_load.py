@@ -15,11 +15,11 @@ from rich.console import Console
 from harness.analysis import shown
 from harness.analysis.analysis import Analysis
 from harness.analysis.ranking import printed
+from harness.base.plain_data import repeated
 from harness.execution.job import Event, Folders
 from harness.execution.job_queue import JobQueue
 from harness.execution.jobs import jobs_for
 from harness.execution.progress import Progress
-from harness.planning.grid import repeated
 from harness.records.artifacts import Artifacts
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write

@@ -22,10 +22,10 @@ from harness.models.loading import load_model, load_tokenizer
 from harness.models.reading import how_it_reads, judge_facts, judges_start_with, stored_precision, text_ends, text_start
 from harness.models.resolving import resolve_model
 from harness.models.tokenizing import start_tokens, token_lists
-from harness.planning.trials import _judge_identity
 from harness.specs import Source, TrialSpec
 from harness.testing.small import small_spec
 from harness.toolkit import CausalJudge, judge_key
+from harness.toolkit.scoring import judge_identity
 
 ROOT = Path(__file__).parents[3]
 BOS, EOS, TURN_START, TURN_END, VOCABULARY = 256, 257, 258, 259, 260
@@ -94,8 +94,8 @@ def test_gpt_neo_reads_as_it_always_did():
     assert text_start(checkpoint) == ()
     assert text_ends(checkpoint) == (own.eos_token_id,)
     # So are the names of what its judges measured.
-    assert _judge_identity("perplexity", checkpoint)[0] == judge_key(checkpoint) == CausalJudge(checkpoint).digest
-    assert len(_judge_identity("perplexity", checkpoint)) == 2
+    assert judge_identity("perplexity", checkpoint)[0] == judge_key(checkpoint) == CausalJudge(checkpoint).digest
+    assert len(judge_identity("perplexity", checkpoint)) == 2
 
 
 def test_every_source_of_texts_starts_alike(llama, tmp_path):
@@ -141,9 +141,9 @@ def test_a_judge_reads_its_own_start_before_every_text(llama):
 def test_a_judge_that_starts_texts_has_another_name(llama, make_tokenizer, tmp_path):
     make_tokenizer("none").save_pretrained(tmp_path)
     bare = replace(llama, tokenizer=str(tmp_path))
-    assert "starts with 256" in _judge_identity("perplexity", llama)
-    assert not any("starts" in part for part in _judge_identity("perplexity", bare))
-    assert not any("starts" in part for part in _judge_identity("similarity", llama))
+    assert "starts with 256" in judge_identity("perplexity", llama)
+    assert not any("starts" in part for part in judge_identity("perplexity", bare))
+    assert not any("starts" in part for part in judge_identity("similarity", llama))
     assert CausalJudge(llama).digest != judge_key(llama)
     assert CausalJudge(bare).digest == judge_key(bare)
     folder = tmp_path / "scaled"

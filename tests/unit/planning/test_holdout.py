@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from harness.data.loading import MOST_UNSEEN
 from harness.data.sequences import in_both, load_holdout, load_stand_in
 from harness.errors import ConfigError, DataError
 from harness.miniature import corpus
 from harness.planning.plan import plan
-from harness.planning.texts import MOST_UNSEEN
 from harness.specs import STAND_IN
 
 FILE = """# What is unseen?

@@ -8,11 +8,11 @@ import yaml
 
 from evaluators.reasoning import Reasoning
 from harness.contracts import Training
+from harness.data.sections import Data
+from harness.data.sections import section_source as text_source
 from harness.errors import ConfigError
 from harness.planning.plan import plan
 from harness.planning.resolve import training_of
-from harness.planning.schema import Data
-from harness.planning.texts import _section_source as text_source
 from harness.records.published import published_conditions
 from harness.specs import Source
 

@@ -5,10 +5,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.base.yaml_text import parse
 from harness.errors import ConfigError
 from harness.planning.plan import plan
 from harness.planning.sweep_file import read_sweep_file
-from harness.planning.yaml_text import parse
 
 
 def test_a_right_file_has_no_fault(check):

@@ -17,8 +17,9 @@ import yaml
 
 from harness.base.paths import in_quotes
 from harness.errors import Fault
-from harness.planning.validation import WHOLE_FILE, join
 
+WHOLE_FILE = "(file)"
+"""The path of a fault that no one setting has."""
 MOST_WRITTEN_OUT = 4_000_000
 """Characters, with what aliases and merge keys repeat."""
 MOST_VALUES = 250_000
@@ -83,6 +84,12 @@ _PLAIN = [None, *(f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float", "
 _Loader.yaml_constructors = {tag: yaml.SafeLoader.yaml_constructors[tag] for tag in _PLAIN}
 for _kind in ("bool", "float", "int", "str"):
     _Loader.add_constructor(f"{_TAG}{_kind}", _scalar)
+
+
+def join(path: str, part: object) -> str:
+    """Return the dotted path of `part` below `path`."""
+    name = str(part) or "''"
+    return f"{path}.{name}" if path else name
 
 
 def parse(text: str, path: str = "", origins: dict[str, str] | None = None) -> tuple[Any, list[Fault]]:

@@ -1,0 +1,102 @@
+"""Texts as a model's tokenizer reads them, and where two models read the same texts differently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from harness.base.digests import digest_of
+from harness.contracts import Checkpoint, Sequences
+from harness.data.paths import TOKEN_SOURCES
+from harness.data.sequences import (
+    Utility,
+    in_both,
+    load_forget,
+    load_holdout,
+    load_retain,
+    load_stand_in,
+    load_utility,
+    load_validation,
+    token_rows,
+)
+from harness.data.sources import ROLES, Role
+from harness.models.loading import load_tokenizer, vocabulary
+from harness.specs import Source
+
+MOST_UNSEEN = 64
+"""Unseen texts that the original is measured on, unless the file says how many: MA is then known to 0.01."""
+LEAST_STAND_IN = 2
+"""One text has no standard error."""
+
+
+def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Utility:
+    """Return a role's texts as a model's tokenizer cuts them.
+
+    Raises:
+        DataError: They cannot be read, or are not what the source's digest says.
+    """
+    load: Mapping[Role, Callable[..., Sequences | Utility]] = {
+        "forget": load_forget,
+        "holdout": load_holdout,
+        "retain": load_retain,
+        "utility": load_utility,
+        "validation": load_validation,
+    }
+    return load[role](source, load_tokenizer(model), vocabulary(model))
+
+
+def counted_source(source: Source, loaded: Sequences | Utility) -> Source:
+    """Return the source with the digest, the number and the length [tokens] of the texts that were loaded from it."""
+    longest = source.sequence_tokens if isinstance(loaded, Utility) else loaded.tokens_NT.shape[1]
+    return replace(source, digest=loaded.digest, rows=len(loaded), longest=longest)
+
+
+def stand_in_source(source: Source, validation: Sequences, forget: Sequences, model: Checkpoint) -> Source | None:
+    """Return validation texts cut as the forget set is, or None if too few of them fill that length.
+
+    `source` is that of the validation texts.
+    """
+    width = forget.tokens_NT.shape[1]
+    count = min(int((validation.lengths_N >= width).sum()), len(forget), MOST_UNSEEN)
+    if count < LEAST_STAND_IN or in_both(validation, forget):
+        return None
+    cut = replace(source, prefix_tokens=forget.prefix_tokens, sequence_tokens=width, sequences=count, digest="")
+    return counted_source(cut, load_stand_in(cut, load_tokenizer(model), vocabulary(model)))
+
+
+def reading_difference(model: Checkpoint, twin: Checkpoint, sources: Mapping[str, Source]) -> str:
+    """Return where two models first read a text differently, without its words; '' where they never do."""
+    if (twin.tokenizer, vocabulary(twin)) == (model.tokenizer, vocabulary(model)):
+        return ""
+    for role in ROLES:
+        if role not in sources:
+            continue
+        source = sources[role]
+        theirs = load_texts(replace(source, digest=""), role, twin)
+        if theirs.digest != source.digest:
+            ours = load_texts(source, role, model)
+            our_rows, their_rows = token_rows(ours), token_rows(theirs)
+            number = _first_difference(our_rows, their_rows)
+            is_in_both = number < min(len(our_rows), len(their_rows))
+            at = _first_difference(our_rows[number], their_rows[number]) if is_in_both else 0
+            return f"{_named_text(role, ours, number)} becomes other tokens, from the {at + 1}. on"
+        if source.source in TOKEN_SOURCES:  # Given ids are the same to every tokenizer; what they spell may not be.
+            spelt: list[list[str]] = []
+            for checkpoint in (model, twin):
+                decode = load_tokenizer(checkpoint).batch_decode
+                texts = decode(token_rows(theirs), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+                spelt.append(list(texts))
+            if spelt[0] != spelt[1]:
+                return f"the tokens of {_named_text(role, theirs, _first_difference(*spelt))} spell another text"
+    return ""
+
+
+def _first_difference(ours: Sequence[object], theirs: Sequence[object]) -> int:
+    return next(number for number, pair in enumerate(zip_longest(ours, theirs)) if pair[0] != pair[1])
+
+
+def _named_text(role: str, texts: Sequences | Utility, number: int) -> str:
+    """Return what names a text: its number, and the id that its values have in the files of items."""
+    rows = token_rows(texts) if isinstance(texts, Sequences) else texts.prompts_NT.tolist()
+    return f"text {number + 1} of data.{role}" + (f" (item {digest_of(rows[number])})" if number < len(rows) else "")
