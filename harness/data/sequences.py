@@ -184,8 +184,8 @@ def load_utility(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary:
     return Utility(
         prompts_NT,
         references_NT,
-        _texts_of(tokenizer, prompts_NT),
-        _texts_of(tokenizer, references_NT),
+        _decoded_texts(tokenizer, prompts_NT),
+        _decoded_texts(tokenizer, references_NT),
         _checked(source, "utility", _digest(tokens_NT, lengths_N, source.prefix_tokens)),
     )
 
@@ -224,5 +224,5 @@ def _checked(source: Source, role: Role, digest: str) -> str:
     return digest
 
 
-def _texts_of(tokenizer: PreTrainedTokenizerBase, tokens_NT: torch.Tensor) -> tuple[str, ...]:
+def _decoded_texts(tokenizer: PreTrainedTokenizerBase, tokens_NT: torch.Tensor) -> tuple[str, ...]:
     return tuple(tokenizer.batch_decode(tokens_NT, skip_special_tokens=True, clean_up_tokenization_spaces=False))

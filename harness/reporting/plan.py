@@ -17,10 +17,9 @@ from harness.contracts import Number
 from harness.errors import ConfigError, Fault
 from harness.plans import Plan
 from harness.plugins import METHODS
-from harness.records.results import Status
-from harness.records.studies import StudyResults
+from harness.records.results import Status, StudyResults
 from harness.sizing.estimate import UnknownEstimate
-from harness.sizing.fit_check import FitCheck, doubtful, gigabytes, large, sized, unfit
+from harness.sizing.fit_check import FitCheck, check_fit, gigabytes, large
 from harness.sizing.memory_tracker import Bytes
 from harness.sizing.size_cache import SizeCache, cache_folder
 from harness.specs import TrialSpec
@@ -139,7 +138,7 @@ def needs_table(trials: Sequence[TrialSpec], fits: Mapping[str, FitCheck]) -> Gr
     unknown, trained = [], []
     for (row, model), spec in largest.items():
         fit = fits[spec.trial_id]
-        table.add_row(Text(row), Text(model.rstrip("/").rpartition("/")[2]), *_need_cells(spec, fit))
+        table.add_row(Text(row), Text(spec.model.short_name), *_need_cells(spec, fit))
         if isinstance(fit.need, UnknownEstimate):
             reason = f"its code looks at values ({fit.need.reason})"
             unknown.append(f"{row} on {model}: its need is not known, since {reason}.")
@@ -178,10 +177,8 @@ def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
     from harness.sizing.machine import this_machine
 
     machine, known = this_machine(), SizeCache(cache_folder())
-    if machine is None:
-        return
-    needs = sized(large(trials, machine, known), machine, known)
-    if doubts := doubtful(trials, needs, machine, known):
-        tell(needs_warning(doubts), is_error=True)
-    if refused := unfit(trials, needs, machine, known):
-        raise ConfigError(str(file), refused)
+    fit = check_fit(large(trials, machine, known), machine, known, left=trials)
+    if fit.warnings:
+        tell(needs_warning(fit.warnings), is_error=True)
+    if fit.faults:
+        raise ConfigError(str(file), fit.faults)

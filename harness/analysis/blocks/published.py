@@ -9,8 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from harness.analysis.blocks.selection import BlockSelection
-from harness.analysis.blocks.shares import rounds_text
+from harness.analysis.blocks.selection import BlockSelection, rounds_text
 from harness.contracts import Json
 from harness.errors import DataError
 from harness.models.blocks import HEAD_KINDS, kinds_among

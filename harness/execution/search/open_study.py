@@ -11,7 +11,7 @@ from harness.execution.search.proposals import next_settings
 from harness.plans import StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate
-from harness.records.studies import study_results
+from harness.records.results import study_results
 
 
 class OpenStudy:

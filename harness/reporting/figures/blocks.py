@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from harness.analysis.blocks.selection import BlockSelection
-from harness.analysis.blocks.shares import layer_count, rounds_text
+from harness.analysis.blocks.selection import BlockSelection, layer_count, rounds_text
 from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, block_place
 from harness.reporting.figures.colours import BLACK, WHITE, contrast
 from harness.reporting.figures.style import FAINT, INK, without_mathtext

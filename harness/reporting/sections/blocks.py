@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from harness.analysis.blocks.published import PublishedSelection, differs, published_selection
-from harness.analysis.blocks.selection import BlockSelection
-from harness.analysis.blocks.shares import (
+from harness.analysis.blocks.selection import (
+    BlockSelection,
     Share,
     first_third,
     kind_shares,
