@@ -11,8 +11,7 @@ from harness.execution.guard.time_limits import exceeded
 from harness.execution.job import Event, Folders, Job, Watcher, record_exceeded, record_failure
 from harness.execution.search.open_study import OpenStudy
 from harness.plans import StudySpec
-from harness.records.artifacts import Artifacts
-from harness.records.memorized_key import MEMORIZED
+from harness.records.artifacts import MEMORIZED, Artifacts
 from harness.specs import TrialSpec
 
 
