@@ -19,7 +19,7 @@ from harness.toolkit import CausalJudge, Scores
 
 FIRST_KMEANS_SEED = 25
 MAUVE_NOISE, PERPLEXITY_NOISE = 0.07, 0.06
-"""Ten copies of one 1.3B model, sampled anew, gave MAUVE a standard deviation of 0.033 and perplexity one of
+"""Ten copies of one 1.3B model, sampled again, gave MAUVE a standard deviation of 0.033 and perplexity one of
 3 % (the published logs of dong-river/LLM_unlearning); this is 1.5 times that of a difference of two."""
 TABLE_COHERENCE_TOKENS = 128
 """What SimCSE's own package reads of a text."""
@@ -109,7 +109,7 @@ class Generation(Evaluator):
                 trusted_from=256,
                 judge="features",
                 collapse="mauve",
-                meaning="how near the model's texts, all together, are to human texts: 1 is not to be told apart",
+                meaning="how near the model's texts, all together, are to human texts: 1 is the same distribution",
             ),
         )
 

@@ -205,7 +205,7 @@ def lm_eval_task(name: TaskName, tasks_path: str, limit: int | None) -> Task:
     [task] = TaskManager(include_defaults=False).load([config])["tasks"].values()
     task.set_config(key="num_fewshot", value=0)
     task.build_all_requests(limit=limit)
-    # lm-eval would build them anew for every model; its own cache of them is a pickle.
+    # lm-eval would build them again for every model; its own cache of them is a pickle.
     task.build_all_requests = partial(clear_answers, task)
     return task
 

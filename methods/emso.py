@@ -32,7 +32,7 @@ class EMSO(Method):
     Each epoch scores every block by M = cos(g_NLL, g_EM) · |g_EM|_1 / √D on one random global
     batch, and trains the k blocks with the largest −M. Both gradients are of losses to minimise,
     L_NLL = −mean log p and L_EM = mean sum p log p, so a negative cosine means that raising entropy
-    there undoes memorising. The optimiser starts anew with each choice.
+    there undoes memorising. The optimiser starts again with each choice.
 
     Differs from the paper: |·|_1 / √D still favours large blocks by the root of their size, although the
     aim is to cancel it; `scale: d` does that, and the printed formula stays the default.

@@ -24,7 +24,7 @@ class Cell:
     interval: str = ""
     """Its 95 % interval, `0.721–0.769`; '' where nothing tells it."""
     letters: str = ""
-    """Methods that share a letter in a column cannot be told apart; '' where nothing was compared."""
+    """Methods that share a letter in a column do not differ significantly; '' where nothing was compared."""
 
 
 def interval_cell(value: float, low: float, high: float, metric: Metric, letters: str = "", mark: Mark = "") -> Cell:

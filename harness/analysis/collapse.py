@@ -91,7 +91,7 @@ def collapse_class(collapsed: bool | None, repetition: float, too_predictable: b
 
 
 def flag(table: pd.DataFrame, info: MetricInfo, bounds: CollapseBounds | None = None) -> pd.DataFrame:
-    """Return the table with its collapse columns set anew on every row.
+    """Return the table with its collapse columns set again on every row.
 
     `collapsed` is True, False or None; `collapse_class` is one of the four; `collapse_reason` has the names of the
     metrics that left their bounds: `("mauve", "perplexity")`. A row of unseen texts has no class.

@@ -62,7 +62,7 @@ def _fresh_model(auto_class: Any, checkpoint: Checkpoint, **options: Any) -> Pre
     local = ensure_local(checkpoint)
     model = matched_model(auto_class, local, **options)
     own_finite_weights(model, local)
-    check_unchanged(local)  # Once more: the files may have been written anew meanwhile.
+    check_unchanged(local)  # Once more: another process may have written the files meanwhile.
     return model
 
 

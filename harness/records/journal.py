@@ -132,7 +132,7 @@ class Journal:
         return records
 
     def write_plan(self, plan: Plan) -> None:
-        """Write `plan.json` anew: whole, or not at all."""
+        """Write `plan.json` again: whole, or not at all."""
         plain: dict[str, Json] = _encode(plan.to_json(), "plan", str)
         text = json.dumps({**plain, "checksum": digest_of(plain)}, indent=1, allow_nan=False) + "\n"
         write_whole(self._plan, text, "the plan", durable=True)

@@ -87,8 +87,11 @@ def _target_result(spec: StudySpec, target: Target, candidates: Sequence[Candida
 
 def reaching_probes(spec: StudySpec, target: Target, candidate: Candidate) -> list[Probe]:
     """Return the probes of a candidate that reach a target and whose utility is known."""
-    most = candidate.targets[str(target)]
-    return [probe for probe in candidate.probes if probe[target.metric] <= most and not math.isnan(probe[spec.utility])]
+    reaching = []
+    for probe in candidate.probes:  # One that failed before its first probe does not know its targets.
+        if probe[target.metric] <= candidate.targets[str(target)] and not math.isnan(probe[spec.utility]):
+            reaching.append(probe)
+    return reaching
 
 
 def is_outside(spec: StudySpec, original: Mapping[str, float], probe: Probe) -> bool:

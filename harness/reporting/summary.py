@@ -11,7 +11,9 @@ from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE, 
 from harness.analysis.seeds import ranked_rows, seed_count
 from harness.specs import ORIGINAL
 
-LETTERS = "Methods that share a letter in a column cannot be told apart (paired tests over the same items, Holm)."
+LETTERS = (
+    "Methods that share a letter in a column do not differ significantly (paired tests over the same items, Holm)."
+)
 DEFINITIONS = {
     "exact": "the formulas, mended where they slip, on all the evidence",
     "table": "the evaluation that the published tables were almost certainly made with",

@@ -24,7 +24,7 @@ from harness.sweep import main
 
 ROOT = Path(__file__).parents[2]
 PLUGIN_PACKAGE = ROOT / "tests" / "plugin_package"
-SWEEP = """# Does a sweep of the smallest kind hold together?
+SWEEP = """# Does a very small sweep run from end to end?
 name: tiny
 models: [miniature-s]
 seeds: [0]

@@ -51,7 +51,7 @@ def published_selection(file: Path = FILE) -> PublishedSelection | None:
             label=f"published ({origin['source']})",
             specs=(),
             rounds=origin["rounds"],
-            walked=origin["rounds"],
+            epochs=origin["rounds"],
             sizes=(settings["k"],),
             counts=counts,
             # GPT-Neo's MLPs have no gates.
@@ -79,10 +79,8 @@ def differs(ours: BlockSelection, published: PublishedSelection) -> str:
         other = [name for name, value in published.settings.items() if spec.settings.get(name) != value]
         if other:
             return f"{ours.label} has another {' and '.join(other)}"
-    if ours.rounds != ours.walked:
-        return f"only {ours.rounds} of {ours.label}'s {rounds_text(ours.walked)} are known"
+    if ours.rounds != ours.epochs:
+        return f"only {ours.rounds} of {ours.label}'s {rounds_text(ours.epochs)} are known"
     if ours.rounds != theirs.rounds * len(ours.specs):
-        return (
-            f"{ours.label} walked {rounds_text(ours.rounds)} in {len(ours.specs)} trials, not {theirs.rounds} in each"
-        )
+        return f"{ours.label} ran {rounds_text(ours.rounds)} in {len(ours.specs)} trials, not {theirs.rounds} in each"
     return ""

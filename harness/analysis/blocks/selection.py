@@ -144,7 +144,7 @@ class BlockSelection:
     """Of its trials, that is its seeds and the model's replicates; none for published figures."""
     rounds: int
     """Those whose selection is known."""
-    walked: int
+    epochs: int
     """All: an older journal holds the selections of the measured epochs alone."""
     sizes: tuple[int, ...]
     """How many blocks a round selects, each number once, rising."""
@@ -200,7 +200,7 @@ class _TrialRounds:
     candidates: list[Candidates] = field(default_factory=list)
 
     def add(self, point: PointResults, notes: Mapping[str, Json]) -> None:
-        """Add what a point's notes say of epochs that no other point has told of."""
+        """Add what a point's notes say of epochs that no other point notes."""
         for epoch, chosen in _selections_by_epoch(point, notes):
             names = _block_names(chosen)
             if names is not None:
@@ -294,7 +294,7 @@ def _selection(trials: Sequence[_TrialRounds]) -> BlockSelection:
         label=spec.label,
         specs=tuple(trial.spec for trial in trials),
         rounds=len(rounds),
-        walked=sum(max(len(trial.rounds), trial.epochs) for trial in trials),
+        epochs=sum(max(len(trial.rounds), trial.epochs) for trial in trials),
         sizes=tuple(sorted(set(map(len, rounds)))),
         counts={name: counts[name] for name in sorted(counts, key=lambda name: (-counts[name], *_layer_order(name)))},
         candidates=known[0] if is_known else None,

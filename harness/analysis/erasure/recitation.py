@@ -138,7 +138,7 @@ def _recitation(rows: pd.DataFrame, asked: Sequence[Metric], texts: Mapping[str,
         reason = _reason_unknown(set(rows["method"]))
         if ORIGINAL in texts and texts[ORIGINAL].ids:
             reason += f"; it recites {_word_for_word(texts[ORIGINAL])}"
-        doubt = f"Whether there is anything to erase is not known, and ranks stand under that reserve: {reason}."
+        doubt = f"Whether there is anything to erase is not known, so the ranks are provisional: {reason}."
         return Recitation(None, f"{doubt} {NAME_A_HOLDOUT}.", answer=f"Not known: {reason}.")
     than = " or ".join(figures[kind] for kind in failed)
     sentence = f"the original does not recite the forget set measurably more than {than}."

@@ -77,8 +77,8 @@ class AgreementCurve:
     variant: str
     label: str
     strength_name: str
-    is_walked: bool
-    """Whether one trial walks through its strengths (epochs)."""
+    is_cumulative: bool
+    """Whether one trial passes through its strengths (epochs)."""
     points: tuple[AgreementPoint, ...]
 
 

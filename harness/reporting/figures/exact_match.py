@@ -49,7 +49,7 @@ def agreement_figure(of_models: Sequence[ModelAgreement], of_variant: style.Styl
 
 def _trajectories(agreement: ModelAgreement) -> list[AgreementCurve]:
     """Return the curves over the strength that trials pass through; one of a single epoch is among them."""
-    dial = next((curve.strength_name for curve in agreement.curves if curve.is_walked), None)
+    dial = next((curve.strength_name for curve in agreement.curves if curve.is_cumulative), None)
     return [curve for curve in agreement.curves if curve.strength_name == dial]
 
 

@@ -62,7 +62,7 @@ def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_varia
             handles.append(Line2D([], [], linewidth=0.9, label=name.capitalize(), **look))
     if any(row.collapsed for matched in drawn for row in matched.rows):
         handles.append(style.collapsed_handle())
-    note = "Bars: 95 % interval. Methods that share a letter cannot be told apart."
+    note = "Bars: 95 % interval. Methods that share a letter do not differ significantly."
     style.legend_below(figure, handles, fill(note, columns * _LEGEND_CHARACTERS), columns=3, fontsize=8.5)
     return figure
 

@@ -169,8 +169,8 @@ def _frequencies(ours: BlockSelection, figure: str, published: PublishedSelectio
     trials = f" of {len(ours.specs)} trials, summed" if len(ours.specs) > 1 else ""
     blocks = "block" if ours.sizes == (1,) else "blocks"
     counted = f"{rounds_text(ours.rounds)}{trials}, {sizes} {blocks} a round: {ours.total} selections."
-    if ours.rounds < ours.walked:
-        counted += f" {ours.walked} rounds were walked: the journal is an older one, and has those of measured points "
+    if ours.rounds < ours.epochs:
+        counted += f" {ours.epochs} rounds were trained: this journal is an older one and has those of measured points "
         counted += "alone."
     return FrequencyTable(
         title=f"{ours.label} on {ours.model}",

@@ -41,7 +41,7 @@ _WORDS = (
     ("point", "one strength of a trial: one erased model, one row of a table"),
     ("=2", "two or more that have this rank together"),
     ("–", "not measured, or not measurable; never 0"),
-    ("a, b, c", "letters of what cannot be told apart: two that share one in a column"),
+    ("a, b, c", "letters: rows that share one in a column do not differ significantly"),
 )
 
 

@@ -76,7 +76,7 @@ def matched_sentences(tables: Sequence[MatchedTable], model: str) -> list[str]:
         first, *others = reached
         metric, cell = table.limit.reported[0], first.cells[0]
         alike = [row.label for row in others if set(row.cells[0].letters) & set(cell.letters)]
-        clause = f"; {', '.join(alike)} cannot be told from it" if alike else ""
+        clause = f"; no significant difference from {', '.join(alike)}" if alike else ""
         interval = f" ({cell.interval})" if cell.interval else ""
         sentences.append(
             f"{table.limit.text}: {first.label} pays least, {metric.title} {cell.text}{interval}, {first.how}{clause}."

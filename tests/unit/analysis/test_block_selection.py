@@ -80,7 +80,7 @@ def without(notes, *names):
 def made(counts, rounds=7, note=None, **changes):
     """A selection as it would have been counted."""
     told = {kind: tuple(layers) for kind, layers in note.items()} if note else None
-    fields = {"model": "m", "variant": "emso", "label": "EMSO", "specs": (), "rounds": rounds, "walked": rounds}
+    fields = {"model": "m", "variant": "emso", "label": "EMSO", "specs": (), "rounds": rounds, "epochs": rounds}
     return BlockSelection(**fields | {"sizes": (2,), "counts": counts, "candidates": told} | changes)
 
 
@@ -92,7 +92,7 @@ def test_each_epoch_counts_once_and_seeds_are_summed(counted, walk):
     assert list(selection.counts.items()) == [
         *[("L0.C_proj", 5), ("L0.C_fc", 3), ("L1.W_v.H2", 1), ("L3.W_o.H0", 1)],
     ], "the most frequent first, then by place"
-    assert (selection.rounds, selection.walked, selection.total, selection.sizes) == (5, 5, 10, (2,))
+    assert (selection.rounds, selection.epochs, selection.total, selection.sizes) == (5, 5, 10, (2,))
     assert unreadable == []
 
 
@@ -100,16 +100,16 @@ def test_epochs_that_were_not_measured_count_too(counted, walk):
     chosen = [["L0.C_fc"], ["L1.C_fc"], ["L0.C_fc"], ["L2.C_fc"]]
     (selection,), _ = counted(walk(chosen, strengths=(2, 4)))
     assert selection.counts == {"L0.C_fc": 2, "L1.C_fc": 1, "L2.C_fc": 1}
-    assert (selection.rounds, selection.walked, selection.sizes) == (4, 4, (1,))
+    assert (selection.rounds, selection.epochs, selection.sizes) == (4, 4, (1,))
 
 
 def test_an_older_journal_has_the_measured_epochs_alone_and_says_so(counted, walk):
     spec, notes = walk([["L0.C_fc"], ["L1.C_fc"], ["L0.C_fc"], ["L2.W_q.H1"]], strengths=(2, 4))
     (selection,), _ = counted((spec, without(notes, "selected_by_epoch", "candidate_blocks")))
     assert selection.counts == {"L1.C_fc": 1, "L2.W_q.H1": 1}
-    assert (selection.rounds, selection.walked, selection.candidates) == (2, 4, None)
+    assert (selection.rounds, selection.epochs, selection.candidates) == (2, 4, None)
     section = block_section([selection], [], None)
-    assert "2 rounds, 1 block a round: 2 selections. 4 rounds were walked" in section.frequencies[0].counted
+    assert "2 rounds, 1 block a round: 2 selections. 4 rounds were trained" in section.frequencies[0].counted
     assert "The records of EMSO on miniature-m do not say among how many blocks it chose" in section.sentences[0]
     assert section.most_layers == 3, "as far as was selected"
     assert first_third(selection) is None
@@ -242,7 +242,7 @@ def test_published_figures_stand_beside_the_same_model_walked_as_far(counted, wa
         ({"model": "miniature-m"}, "miniature-m is another model"),
         ({"method": "mine"}, "EMSO is another method"),
         ({"settings": SETTINGS | {"selection": "random", "k": 3}}, "EMSO has another selection and k"),
-        ({"epochs": 6}, "EMSO walked 6 rounds in 1 trials, not 7 in each"),
+        ({"epochs": 6}, "EMSO ran 6 rounds in 1 trials, not 7 in each"),
         ({"old": True}, "only 1 of EMSO's 7 rounds are known"),
         ({}, ""),
     ],

@@ -307,7 +307,7 @@ def test_the_outcome_says_who_pays_least_and_who_cannot_be_told_from_it(compared
     assert first.startswith("MA at most 0.9: GA pays least, Perplexity 5.48 (")
     assert first.endswith("), interpolated.")
     assert second.startswith("MA at most 0.75: EMSO pays least, Perplexity 8.98 (")
-    assert second.endswith("), interpolated; TWIN cannot be told from it.")
+    assert second.endswith("), interpolated; no significant difference from TWIN.")
     assert third == "MA at most the retrained model's (0.400): no method gets there without collapsing."
     assert matched_sentences(tables, "another") == []
 

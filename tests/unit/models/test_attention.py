@@ -317,7 +317,7 @@ def test_a_damaged_patch_is_refused(run, world, tmp_path):
     (patch / "about.json").write_text(json.dumps(about))
     code, _, err = run("--patch", patch)
     assert code == 2
-    assert "is damaged (patch.safetensors is not what was written): erase again" in err
+    assert "is damaged (patch.safetensors is not what was written). Run its sweep again, which erases again." in err
 
 
 def test_a_model_without_heads_is_refused(run, world, tokenizer, tmp_path):

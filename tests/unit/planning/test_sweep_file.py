@@ -1,6 +1,9 @@
 """A sweep file: what is read of it, and that its faults come together, soon, and each at its place."""
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.errors import ConfigError
 from harness.planning.plan import plan
@@ -154,6 +157,23 @@ def test_yaml_reads_numbers_and_words_as_meant():
     assert value == {
         "a": 0.001, "b": "off", "c": "010", "d": "2024-01-01", "e": 0.5, "f": -7, "g": True, "h": None, "i": 1.0,
     }  # fmt: skip
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(1 - 2**63, 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=1, max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.dictionaries(st.text(min_size=1, max_size=8), PLAIN, min_size=1, max_size=4))
+def test_what_another_program_writes_as_yaml_is_read_as_it_was(data):
+    assert parse(yaml.safe_dump(data)) == (data, [])
 
 
 def test_the_question_is_the_first_line(tmp_path):

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from harness.errors import DataError, PluginError
 from harness.records.journal import Journal
@@ -81,6 +83,17 @@ def test_a_record_comes_back_as_it_was(tmp_path, every_kind, index):
     Journal(tmp_path).append(record)
     [record_read] = Journal(tmp_path).read("t1")
     assert same(record_read, record)
+
+
+@settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(st.text(max_size=5), st.floats(), min_size=1, max_size=4),
+    st.dictionaries(st.text(max_size=5), st.text() | st.booleans() | st.none() | st.lists(st.integers()), max_size=3),
+)
+def test_any_numbers_and_notes_come_back_as_they_were(tmp_path, measured, numbers, notes):
+    record = replace(measured(1, numbers=numbers), notes=notes)
+    Journal(tmp_path).append(record)
+    assert same(Journal(tmp_path).read("t1")[-1], record)
 
 
 def test_every_line_is_json_for_everybody(tmp_path, every_kind):

@@ -229,7 +229,8 @@ def test_a_label_keeps_off_lines_while_it_can():
 def test_points_that_tuning_chose_are_not_joined():
     table = frame(*ROWS)
     is_emso = table["variant"] == "emso"
-    tuned = table.assign(targets=table["strength"].map("ma <= {}".format).where(is_emso, ""))
+    chosen = zip(is_emso, table["strength"], strict=True)
+    tuned = table.assign(targets=[(f"ma <= {strength}",) if is_tuned else () for is_tuned, strength in chosen])
     (emso,) = [curve for curve in curves(tuned, "m", "mauve", "ma") if curve.variant == "emso"]
     assert (len(emso.points), emso.is_trajectory) == (is_emso.sum(), False)
     joined = [line for line in drawn(frame(*ROWS)).axes[0].lines if line.get_linestyle() == "-"]

@@ -106,8 +106,8 @@ def test_more_samples_are_shown_where_more_were_asked_for(sweep):
     [(4, 4, 256, False), (4, 9, 256, True), (4, 9, 4, False), (4, 2, 256, False), (0, 4, 256, False)],
 )
 def test_points_that_were_measured_when_fewer_were_asked_for_are_told(samples, asked, rows, is_told, sweep):
-    results, ranked = sweep(samples, asked, rows)
-    assert bool(why_fewer(results.plan, Analysis(results, ranked).sampled)) is is_told
+    results, _ = sweep(samples, asked, rows)
+    assert bool(why_fewer(results.plan, Analysis(results).sampled)) is is_told
 
 
 def test_so_many_samples_and_no_more():

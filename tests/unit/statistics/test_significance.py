@@ -5,6 +5,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from harness.statistics.bootstrap import draws, interval
@@ -190,7 +192,9 @@ def test_the_interval_of_drawn_differences_ends_where_p_is_five_percent():
         assert [paired_p(one, b) for one in shifted] == pytest.approx([0.05, 0.05], abs=3 * 0.0032)
 
 
-def test_holm_is_the_step_down_procedure():
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.floats(0, 1), max_size=8, unique=True))
+def test_holm_is_the_step_down_procedure(p_values):
     def rejected(p_values, level):
         out = set()
         for step, index in enumerate(np.argsort(p_values)):
@@ -199,12 +203,9 @@ def test_holm_is_the_step_down_procedure():
             out.add(int(index))
         return out
 
-    generator = np.random.default_rng(0)
-    for _ in range(100):
-        p_values = list(generator.random(6) ** 3)
-        adjusted = holm(p_values)
-        for level in (0.01, 0.05, 0.2):
-            assert {index for index, p in enumerate(adjusted) if p <= level} == rejected(p_values, level)
+    adjusted = holm(p_values)
+    for level in (0.01, 0.05, 0.2):
+        assert {index for index, p in enumerate(adjusted) if p <= level} == rejected(p_values, level)
 
 
 def test_holm_leaves_out_what_was_not_tested_and_stays_a_probability():
@@ -213,29 +214,35 @@ def test_holm_leaves_out_what_was_not_tested_and_stays_a_probability():
     assert holm([]) == []
 
 
-def random_graph(generator):
-    names = [f"method {index}" for index in range(generator.integers(1, 8))]
-    share = generator.random()
-    return names, {frozenset(pair) for pair in combinations(names, 2) if generator.random() < share}
+@st.composite
+def graphs(draw):
+    """Up to seven names, and any pairs of them that differ."""
+    names = [f"method {index}" for index in range(draw(st.integers(1, 7)))]
+    pairs = [frozenset(pair) for pair in combinations(names, 2)]
+    return names, {pair for pair, differs in zip(pairs, draw_each(draw, len(pairs)), strict=True) if differs}
 
 
-def test_two_share_a_letter_if_and_only_if_they_do_not_differ_and_no_letter_is_redundant():
-    generator = np.random.default_rng(0)
-    for _ in range(400):
-        names, different = random_graph(generator)
-        letters = groups(names, different)
-        alike = {frozenset(pair) for pair in combinations(names, 2)} - different
+def draw_each(draw, count):
+    return draw(st.lists(st.booleans(), min_size=count, max_size=count))
 
-        def joined(without="", letters=letters, names=names):
-            kept = {name: set(letters[name]) - set(without) for name in names}
-            return {frozenset(pair) for pair in combinations(names, 2) if kept[pair[0]] & kept[pair[1]]}, kept
 
-        assert joined()[0] == alike
-        assert letters[names[0]][0] == "a"
-        assert all(letters.values())
-        for letter in set("".join(letters.values())):
-            pairs, kept = joined(letter)
-            assert pairs != alike or not all(kept.values())
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(graphs())
+def test_two_share_a_letter_if_and_only_if_they_do_not_differ_and_no_letter_is_redundant(graph):
+    names, different = graph
+    letters = groups(names, different)
+    alike = {frozenset(pair) for pair in combinations(names, 2)} - different
+
+    def joined(without=""):
+        kept = {name: set(letters[name]) - set(without) for name in names}
+        return {frozenset(pair) for pair in combinations(names, 2) if kept[pair[0]] & kept[pair[1]]}, kept
+
+    assert joined()[0] == alike
+    assert letters[names[0]][0] == "a"
+    assert all(letters.values())
+    for letter in set("".join(letters.values())):
+        pairs, kept = joined(letter)
+        assert pairs != alike or not all(kept.values())
 
 
 def test_more_groups_than_letters_stay_apart():
