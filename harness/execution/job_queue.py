@@ -105,7 +105,7 @@ class JobQueue:
         """Return whether no job waits, and no candidate will follow."""
         if self._unwritable:
             return True
-        return not self._ready and not self._held and all(study.is_closed() for study in self._studies.values())
+        return not self._ready and not self._held and all(study.is_closed for study in self._studies.values())
 
     def is_over(self) -> bool:
         """Return whether every job is over."""

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.caveats.readings import large_batches, readings_of
+from harness.base.messages import amount
 from harness.base.terminal import tell
 from harness.contracts import Number
 from harness.errors import ConfigError, Fault
@@ -64,8 +65,8 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
         Text(f"Each point is measured by: {evaluators}."),
         *(Text(sentence, style="yellow") for sentence in one_step_epochs(plan)),
         Text(
-            f"{_amount(len(plan.trials), 'trial')}: {states or 'none'}. At most {_amount(points, 'point')} to be "
-            f"reached, {_amount(measurements, 'measurement')} to be made, and {_amount(to_memorize, 'memorized model')}"
+            f"{amount(len(plan.trials), 'trial')}: {states or 'none'}. At most {amount(points, 'point')} to be "
+            f"reached, {amount(measurements, 'measurement')} to be made, and {amount(to_memorize, 'memorized model')}"
             " to be trained. (* is ranked.)"
         ),
     )
@@ -114,10 +115,6 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
         table.add_row(row, model, candidates, Text(", ".join(spec.space)), Text(so_far), Text(spec.study_id))
     note = "Trials of what a study chooses follow from it, and are listed once it is over."
     return Group(table, Text(note))
-
-
-def _amount(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def needs_table(trials: Sequence[TrialSpec], fits: Mapping[str, FitCheck]) -> Group:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
+from harness.base.messages import first_names
 from harness.errors import Fault
 from harness.sizing.estimate import IN_THIS_PROCESS, MemoryEstimate, UnknownEstimate, estimate_memory, weights_bytes
 from harness.sizing.machine import Machine, share_of
@@ -89,11 +90,7 @@ def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
 
 def _faults_of(rows_by_reason: Mapping[str, Sequence[str]]) -> list[Fault]:
     """Return a fault for each reason, with the trials that share it."""
-    faults = []
-    for reason, rows in rows_by_reason.items():
-        others = len(set(rows)) - 1
-        faults.append(Fault(f"{rows[0]} and {others} more" if others else rows[0], reason))
-    return faults
+    return [Fault(first_names(list(dict.fromkeys(rows)), 1), reason) for reason, rows in rows_by_reason.items()]
 
 
 def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:

@@ -128,11 +128,6 @@ def selection_frame(selections: Sequence[BlockSelection]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=SELECTION_COLUMNS).astype({"layer": "Int64", "head": "Int64"})
 
 
-def rounds_text(count: int) -> str:
-    """Return a number of rounds in words: `7 rounds`, `1 round`."""
-    return f"{count} round" if count == 1 else f"{count} rounds"
-
-
 @dataclass(frozen=True)
 class BlockSelection:
     """What one variant selected on one model, over all its trials: a round is an epoch of one of them."""
@@ -280,13 +275,14 @@ def _is_block_count(value: Json) -> bool:
 def _selection(trials: Sequence[_TrialRounds]) -> BlockSelection:
     """Return the selection of one variant's trials."""
     spec = trials[0].spec
-    rounds = [names for trial in trials for names in trial.rounds.values()]
+    rounds: list[tuple[str, ...]] = []
+    known: list[Candidates] = []
+    for trial in trials:
+        rounds += trial.rounds.values()
+        known += trial.candidates
     counts: Counter[str] = Counter()
     for names in rounds:
         counts.update(names)
-    known: list[Candidates] = []
-    for trial in trials:
-        known += trial.candidates
     is_known = bool(known) and known.count(known[0]) == len(known) and _all_among(counts, known[0])
     return BlockSelection(
         model=spec.table_model,

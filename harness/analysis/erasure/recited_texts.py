@@ -11,6 +11,7 @@ import pandas as pd
 from harness.analysis.evidence import REPLICATE, Evidence, chosen_items, interval_columns
 from harness.analysis.grouping import LEVEL, p_of_pair, split_rows
 from harness.analysis.metrics import Aims, MetricInfo, exact_matches, metrics_in
+from harness.base.messages import first_names
 from harness.contracts import Metric
 from harness.records.items import MetricItems, aggregated
 from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
@@ -66,9 +67,7 @@ class RecitedTexts:
         for id, cluster in self.clusters.items():
             if id in self.ids:
                 firsts.setdefault(cluster, id)
-        names = sorted(firsts.values())
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        return ", ".join(names[:NAMED]) + more
+        return first_names(sorted(firsts.values()), NAMED)
 
 
 def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> dict[str, RecitedTexts]:

@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Literal
 
 from harness import errors
+from harness.base.messages import amount
 from harness.contracts import Sample
 from harness.errors import TrialError
 from harness.execution.guard.interruption import INTERRUPTION, Interrupted, TimeLimitExceeded
@@ -126,7 +127,7 @@ def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
         elif _FATAL.match(line):
             kept.append(line)
     left_out = len(lines) - len(kept)
-    counted = f"({left_out} line{'s' * (left_out != 1)} left out, which may quote the forget set; {_KEPT})"
+    counted = f"({amount(left_out, 'line')} left out, which may quote the forget set; {_KEPT})"
     return [*kept, counted] if left_out else kept
 
 
