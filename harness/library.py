@@ -17,8 +17,7 @@ from harness.analysis.tradeoff.curves import Curve, curves
 from harness.base.csv_text import joined_lists
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
-from harness.records.results import PointResults, Results, TrialResults, read_results
-from harness.records.studies import StudyResults
+from harness.records.results import PointResults, Results, StudyResults, TrialResults, read_results
 from harness.records.tuned import unfinished_studies
 from harness.specs import TrialSpec
 

@@ -91,7 +91,7 @@ def _checked_cluster(
     if not left or executor == "inline" or IS_LOCAL:
         yield folders
         return
-    from harness.execution.ray.cluster import cluster_checked  # It imports Ray.
+    from harness.execution.ray.session import cluster_checked  # It imports Ray.
 
     with cluster_checked(file, folders, left) as checked:
         yield checked

@@ -17,8 +17,7 @@ from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published.comparison import ComparedTable, compared_tables
 from harness.analysis.ranking import RankedTable, rank
 from harness.analysis.reasoning import Answers, answers
-from harness.analysis.sequences.exact_match import ModelAgreement, agreements
-from harness.analysis.sequences.survivors import Survivors, survivors
+from harness.analysis.sequences.exact_match import ModelAgreement, Survivors, agreements, survivors
 from harness.analysis.shown import POINTS, ShownTable, sampled_points, shown_results, shown_table
 from harness.analysis.table import table
 from harness.analysis.tradeoff.standing import StandingTable, standing_tables

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from harness.analysis.collapse import verdict
-from harness.analysis.erasure.erased import has_erased_nothing
 from harness.analysis.erasure.recitation import Recitation, recitation_answers, recitations, said_first
-from harness.analysis.erasure.recited_texts import on_texts
+from harness.analysis.erasure.recited_texts import has_erased_nothing, on_texts
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import RANKED_GROUPS, Aims, MetricInfo, costs, is_aimless, metrics_in, own_groups
 from harness.analysis.seeds import ranked_rows, strengths, with_replicates, worst_class

@@ -176,7 +176,7 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
     numbers = _number_columns(info, frame)
     kinds: tuple[tuple[list[str], Callable[[str], Any], str], ...] = (
         ([*_FLOATS, *numbers], float, "a number"),
-        (["seed", "peak_memory_bytes"], _whole_number, "a whole number of at most 63 bits"),
+        (["seed", "peak_memory_bytes"], _integer_of_cell, "a whole number of at most 63 bits"),
         (["collapsed", "ranked", "control", "frontier"], _flag_of_cell, "true or false"),
     )
     for names, parse, wanted in kinds:
@@ -198,7 +198,7 @@ def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], wa
     return pd.Series(values, index=cells.index, dtype=object)
 
 
-def _whole_number(cell: str) -> int:
+def _integer_of_cell(cell: str) -> int:
     value = int(cell)
     if value.bit_length() > 63:
         raise ValueError(cell)

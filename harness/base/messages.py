@@ -1,6 +1,8 @@
-"""Text that others wrote, an error's message or a plugin's note, as it may be kept in a file and shown to a person."""
+"""Text for files and people: what others wrote, an error's message or a plugin's note, and words around counts."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 MOST_CHARACTERS = 10_000
 _ACTING = (
@@ -47,6 +49,22 @@ def printable(text: str) -> str:
 def shown(text: str, most: int = 2000) -> str:
     """Return as much of a message as fits a terminal, printable; journal and report have more of it."""
     return printable(storable(text, most))
+
+
+def amount(number: int, what: str) -> str:
+    """Return a number with its noun: `7 rounds`, `1 round`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are.
+
+    Example:
+        >>> first_names(["a", "b", "c", "d"], most=2), first_names(["a"], most=2)
+        ('a, b and 2 more', 'a')
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _escaped(text: str) -> str:

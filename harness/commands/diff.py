@@ -15,7 +15,6 @@ from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -27,7 +26,7 @@ from harness.base.paths import folder_argument, path_argument
 from harness.base.terminal import tell
 from harness.commands.command import Command
 from harness.library import read_folder, refuse_without_results
-from harness.reporting.text_tables import table_console
+from harness.reporting.text_tables import result_table, table_console
 
 _MOST_ROWS = 40
 _MOST_CHARACTERS = 40
@@ -99,14 +98,7 @@ def _shortened_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[s
         return
     left_out = len(rows) - _MOST_ROWS
     caption = f"and {left_out:,} more: --csv FILE writes all of them." if left_out > 0 else ""
-    table = Table(
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        title=Text(title, style="bold"),
-        title_justify="left",
-        caption=Text(caption) if caption else None,
-        caption_justify="left",
-    )
+    table = result_table(title, caption)
     for head in heads:
         is_number = head in ("A", "B", "B − A") and "Metric" in heads
         table.add_column(head, justify="right" if is_number else "left", overflow="fold")

@@ -77,7 +77,7 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     from harness.records.journal import Journal
     from harness.records.tuned import largest_candidate, read_tuned, specs_left
     from harness.reporting.plan import needs_table, needs_warning, studies_table, trials_table
-    from harness.sizing.fit_check import doubtful, sized, unfit
+    from harness.sizing.fit_check import check_fit
     from harness.sizing.machine import this_machine
     from harness.sizing.size_cache import SizeCache, cache_folder
 
@@ -91,15 +91,13 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
         terminal.print(studies_table(measured.studies))
     machine, known = this_machine(), SizeCache(cache_folder())
     trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
-    needs = sized(trials, machine, known)
+    fit = check_fit(trials, machine, known, left=specs_left(measured))
     terminal.print()
-    terminal.print(needs_table(trials, needs))
-    if machine is not None:
-        left = specs_left(measured)
-        if doubts := doubtful(left, needs, machine, known):
-            terminal.print(needs_warning(doubts), style="yellow", markup=False, highlight=False)
-        if refused := unfit(left, needs, machine, known):
-            raise ConfigError(str(file), refused)
+    terminal.print(needs_table(trials, fit.needs))
+    if fit.warnings:
+        terminal.print(needs_warning(fit.warnings), style="yellow", markup=False, highlight=False)
+    if fit.faults:
+        raise ConfigError(str(file), fit.faults)
 
 
 main = SweepCommand()

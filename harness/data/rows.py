@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.base.messages import amount
 from harness.data.first_tokens import MOST_CHARACTERS, first_tokens, is_long
 from harness.data.json_lines import TextRow
 from harness.data.paths import TOKEN_SOURCES, check_path
@@ -186,7 +187,7 @@ def _refused_rows(source: Source, role: Role, bad: Sequence[str], least: int) ->
     tokens = f" of at least {least} tokens (prefix_tokens + 1)" if role in AS_THEY_STAND else ""
     or_more = " or more" if len(bad) >= MOST_BAD_ROWS else ""
     return DataError(
-        f"{source_label(source, role)} has {len(bad)} unusable row{'s' * (len(bad) != 1)}{or_more}: "
+        f"{source_label(source, role)} has {amount(len(bad), 'unusable row')}{or_more}: "
         f"{'; '.join(bad[:NAMED_ROWS])}{more}. "
         f"{rule}{tokens}: repair or remove the others."
     )

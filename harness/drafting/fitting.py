@@ -13,7 +13,7 @@ from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
 from harness.plans import Plan
 from harness.plugins import METHODS
-from harness.sizing.fit_check import doubtful, large, sized, unfit
+from harness.sizing.fit_check import check_fit, large
 from harness.sizing.machine import this_machine
 from harness.sizing.size_cache import SizeCache, cache_folder
 from harness.specs import REFERENCE_ROWS
@@ -88,8 +88,8 @@ def _fitting_of(planned: Plan, global_batch: int) -> Fitting:
             faults = {}
             for spec in small:
                 tried = replace(spec, cpus=cpus, training=replace(spec.training, micro_batch=micro_batch))
-                needs = sized([tried], machine, known)
-                for fault in [*unfit([tried], needs, machine, known), *doubtful([tried], needs, machine, known)]:
+                fit = check_fit([tried], machine, known)
+                for fault in [*fit.faults, *fit.warnings]:
                     faults[spec.method] = fault.reason
             if not faults:
                 about = "the largest that fits this machine, by --plan's estimate"

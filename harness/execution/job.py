@@ -16,7 +16,7 @@ from harness.execution.guard.time_limits import exceeded, seconds_of
 from harness.plans import StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed
-from harness.records.studies import Probe
+from harness.records.results import Probe
 from harness.specs import TrialSpec
 
 
@@ -110,7 +110,6 @@ class Event(PlainData):
     """Measurements of this job that exist by now."""
     total: int = 0
     """Measurements that this job is to make."""
-    detail: Json = None
 
 
 Watcher = Callable[[Event], None]

@@ -11,8 +11,7 @@ from harness.execution.guard.time_limits import exceeded
 from harness.execution.job import Event, Folders, Job, Watcher, record_exceeded, record_failure
 from harness.execution.search.open_study import OpenStudy
 from harness.plans import StudySpec
-from harness.records.artifacts import Artifacts
-from harness.records.memorized_key import MEMORIZED
+from harness.records.artifacts import MEMORIZED, Artifacts
 from harness.specs import TrialSpec
 
 
@@ -106,7 +105,7 @@ class JobQueue:
         """Return whether no job waits, and no candidate will follow."""
         if self._unwritable:
             return True
-        return not self._ready and not self._held and all(study.is_closed() for study in self._studies.values())
+        return not self._ready and not self._held and all(study.is_closed for study in self._studies.values())
 
     def is_over(self) -> bool:
         """Return whether every job is over."""

@@ -14,8 +14,7 @@ from harness.contracts import Json
 from harness.execution.guard.time_limits import longer
 from harness.execution.job import CandidateTask, Folders, Job
 from harness.plans import StudySpec
-from harness.records.artifacts import Artifacts
-from harness.records.memorized_key import MEMORIZED, memorized_key
+from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.records.results import Results
 from harness.records.tuned import unfinished_studies
 from harness.specs import TrialSpec

@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.base import hub
 from harness.base.digests import known_digest
 from harness.base.hub import Repository
+from harness.base.messages import first_names
 from harness.base.paths import path_of
 from harness.contracts import Checkpoint
 from harness.errors import ModelError, unknown
@@ -160,9 +161,8 @@ def _refuse_missing_shards(folder: Path) -> None:
         raise ModelError(f"{index} is not an index of weights ({type(error).__name__}): copy it again.") from error
     missing = sorted(name for name in names if not (folder / Path(name).name).is_file())
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(
-            f"the checkpoint folder {folder} lacks {missing[0]}{more}, of {len(names)} files that "
+            f"the checkpoint folder {folder} lacks {first_names(missing, 1)}, of {len(names)} files that "
             f"{index.name} names: copy what is missing."
         )
 

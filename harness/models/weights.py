@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from harness.base.messages import first_names
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
 from harness.models.configurations import check_causal, read_config
@@ -109,7 +110,11 @@ def _errors_translated(local: Checkpoint) -> Iterator[None]:
     # A damaged file, or a configuration of nonsense, makes transformers and its parts raise just about anything.
     except Exception as error:
         rows = [line.partition("|") for text in logged for line in text.splitlines() if "| CONVERSION" in line]
-        fused = f" These cannot be put together: {_first_names(row[0].strip() for row in rows)}." if rows else ""
+        fused = (
+            f" These cannot be put together: {first_names(sorted(row[0].strip() for row in rows), NAMED_TENSORS)}."
+            if rows
+            else ""
+        )
         reason = f"({type(error).__name__}). {' '.join(str(error).split())}{fused}"
         raise ModelError(f"the model '{local.id}' ({local.location}) cannot be loaded {reason}") from error
     finally:
@@ -125,13 +130,7 @@ def _mismatches(account: dict[str, Any], may_lack: str, leftovers: bool) -> list
     for name, stored, needed in account["mismatched_keys"]:
         shapes.append(f"{name} ({_dimensions(stored)} stored, {_dimensions(needed)} needed)")
     kinds = {"missing": missing, "not part of the model": unused, "of another shape": shapes}
-    return [f"{kind}: {_first_names(names)}" for kind, names in kinds.items() if names]
-
-
-def _first_names(names: Iterable[str]) -> str:
-    every = sorted(names)
-    more = len(every) - NAMED_TENSORS
-    return ", ".join(every[:NAMED_TENSORS]) + (f" and {more} more" if more > 0 else "")
+    return [f"{kind}: {first_names(sorted(names), NAMED_TENSORS)}" for kind, names in kinds.items() if names]
 
 
 def _dimensions(size: Iterable[int]) -> str:

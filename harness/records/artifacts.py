@@ -29,9 +29,14 @@ from harness.base.files import locked, read_regular, remove, settle
 from harness.base.storage import reading, writing
 from harness.base.terminal import tell
 from harness.errors import DataError, ModelError, PluginError
+from harness.specs import TrialSpec
 
 ABOUT = "about.json"
 """In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""
+MEMORIZED = "memorized"
+"""The kind of artifact that a memorised model is."""
+MEMORIZED_VERSION = 2
+"""Raised when the numbers of memorised models change; part of their key."""
 _ARRAYS = "arrays.safetensors"
 _BUILDING = ".building-"
 
@@ -244,3 +249,11 @@ def _rename(building: Path, final: Path) -> None:
         # Only without locks: another builder was first, and its artifact is as good as this one.
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not (final / ABOUT).exists():
             raise
+
+
+def memorized_key(spec: TrialSpec) -> str:
+    """Return the artifact key of the memorised model that a trial needs."""
+    training, engine = spec.memorized_training.identity(), str(spec.engine)
+    return digest_of(
+        [MEMORIZED_VERSION, spec.model.digest, spec.forget.digest, spec.memorization.epochs, training, engine]
+    )

@@ -11,8 +11,7 @@ from harness.contracts import Json, Number
 from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate
-from harness.records.results import Results, read_results, read_studies
-from harness.records.studies import StudyResults, reaching_probes
+from harness.records.results import Results, StudyResults, reaching_probes, read_results, read_studies
 from harness.search_space import Choice, Dimension, LogUniform, end_of
 from harness.specs import TrialSpec
 

@@ -12,15 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.caveats.readings import large_batches, readings_of
+from harness.base.messages import amount
 from harness.base.terminal import tell
 from harness.contracts import Number
 from harness.errors import ConfigError, Fault
 from harness.plans import Plan
 from harness.plugins import METHODS
-from harness.records.results import Status
-from harness.records.studies import StudyResults
+from harness.records.results import Status, StudyResults
 from harness.sizing.estimate import UnknownEstimate
-from harness.sizing.fit_check import FitCheck, doubtful, gigabytes, large, sized, unfit
+from harness.sizing.fit_check import FitCheck, check_fit, gigabytes, large
 from harness.sizing.memory_tracker import Bytes
 from harness.sizing.size_cache import SizeCache, cache_folder
 from harness.specs import TrialSpec
@@ -65,8 +65,8 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
         Text(f"Each point is measured by: {evaluators}."),
         *(Text(sentence, style="yellow") for sentence in one_step_epochs(plan)),
         Text(
-            f"{_amount(len(plan.trials), 'trial')}: {states or 'none'}. At most {_amount(points, 'point')} to be "
-            f"reached, {_amount(measurements, 'measurement')} to be made, and {_amount(to_memorize, 'memorized model')}"
+            f"{amount(len(plan.trials), 'trial')}: {states or 'none'}. At most {amount(points, 'point')} to be "
+            f"reached, {amount(measurements, 'measurement')} to be made, and {amount(to_memorize, 'memorized model')}"
             " to be trained. (* is ranked.)"
         ),
     )
@@ -117,10 +117,6 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
     return Group(table, Text(note))
 
 
-def _amount(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def needs_table(trials: Sequence[TrialSpec], fits: Mapping[str, FitCheck]) -> Group:
     """Return a table for a terminal: each row's largest need by what it is for, and what it has.
 
@@ -139,7 +135,7 @@ def needs_table(trials: Sequence[TrialSpec], fits: Mapping[str, FitCheck]) -> Gr
     unknown, trained = [], []
     for (row, model), spec in largest.items():
         fit = fits[spec.trial_id]
-        table.add_row(Text(row), Text(model.rstrip("/").rpartition("/")[2]), *_need_cells(spec, fit))
+        table.add_row(Text(row), Text(spec.model.short_name), *_need_cells(spec, fit))
         if isinstance(fit.need, UnknownEstimate):
             reason = f"its code looks at values ({fit.need.reason})"
             unknown.append(f"{row} on {model}: its need is not known, since {reason}.")
@@ -178,10 +174,8 @@ def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
     from harness.sizing.machine import this_machine
 
     machine, known = this_machine(), SizeCache(cache_folder())
-    if machine is None:
-        return
-    needs = sized(large(trials, machine, known), machine, known)
-    if doubts := doubtful(trials, needs, machine, known):
-        tell(needs_warning(doubts), is_error=True)
-    if refused := unfit(trials, needs, machine, known):
-        raise ConfigError(str(file), refused)
+    fit = check_fit(large(trials, machine, known), machine, known, left=trials)
+    if fit.warnings:
+        tell(needs_warning(fit.warnings), is_error=True)
+    if fit.faults:
+        raise ConfigError(str(file), fit.faults)

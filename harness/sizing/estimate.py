@@ -14,8 +14,7 @@ from harness.models.adapters import target_modules
 from harness.models.loading import unloaded_model
 from harness.plugins import METHODS
 from harness.sizing.deepspeed import partitioned
-from harness.sizing.depth import DryRun, bytes_of, run_shallow
-from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing
+from harness.sizing.erasing_dry_run import DryRun, DryRunResult, bytes_of, dry_run, dry_run_memorizing, run_shallow
 from harness.sizing.measuring_dry_run import judge_pass, model_passes, with_judges
 from harness.sizing.memory_tracker import Bytes, MemoryTracker, largest
 from harness.sizing.size_cache import SizeCache, code_digest, model_digest

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
+from harness.base.messages import first_names
 from harness.errors import Fault
 from harness.sizing.estimate import IN_THIS_PROCESS, MemoryEstimate, UnknownEstimate, estimate_memory, weights_bytes
 from harness.sizing.machine import Machine, share_of
@@ -26,11 +27,49 @@ class FitCheck:
     """Bytes; None on a cluster, which only itself knows what it has, and where the device is missing."""
 
 
-def sized(
-    trials: Iterable[TrialSpec], machine: Machine | None, sizes: SizeCache = IN_THIS_PROCESS
-) -> dict[str, FitCheck]:
-    """Return every trial's need and what it gets of a machine (None: of a cluster), by its id."""
-    return {spec.trial_id: FitCheck(estimate_memory(spec, sizes), _has(machine, spec)) for spec in trials}
+@dataclass(frozen=True)
+class FitReport:
+    """Whether trials fit a machine."""
+
+    needs: Mapping[str, FitCheck]
+    """Of every trial that was sized, by its id."""
+    faults: list[Fault]
+    """Why trials cannot run: devices that the machine has not, and too little of the CPUs' memory."""
+    warnings: list[Fault]
+    """The trials that seem to need more than their GPU has: no GPU has confirmed a figure."""
+
+
+def check_fit(
+    trials: Iterable[TrialSpec],
+    machine: Machine | None,
+    sizes: SizeCache = IN_THIS_PROCESS,
+    *,
+    left: Iterable[TrialSpec] | None = None,
+) -> FitReport:
+    """Return every trial's need and what it gets of a machine, and what stands against running those that are left.
+
+    Args:
+        trials: Those to be sized.
+        machine: None: a cluster, which only itself knows what it has.
+        sizes: The sizes that are known.
+        left: Those to be run; None: all of `trials`.
+    """
+    trials = list(trials)
+    needs = {spec.trial_id: FitCheck(estimate_memory(spec, sizes), _has(machine, spec)) for spec in trials}
+    if machine is None:
+        return FitReport(needs, [], [])
+    rows_by_fault: dict[str, list[str]] = defaultdict(list)
+    rows_by_warning: dict[str, list[str]] = defaultdict(list)
+    for spec in trials if left is None else left:
+        row = f"{spec.variant} on {spec.model.short_name}"
+        missing = _missing_device(spec, machine)
+        if missing is not None:
+            rows_by_fault[missing].append(row)
+        if spec.gpus > 0 or missing is None:
+            shortage = _shortage(spec, needs, machine, sizes)
+            if shortage is not None:
+                (rows_by_warning if spec.gpus > 0 else rows_by_fault)[shortage].append(row)
+    return FitReport(needs, _faults_of(rows_by_fault), _faults_of(rows_by_warning))
 
 
 def large(trials: Iterable[TrialSpec], machine: Machine | None, sizes: SizeCache = IN_THIS_PROCESS) -> list[TrialSpec]:
@@ -49,37 +88,9 @@ def _has(machine: Machine | None, spec: TrialSpec) -> int | None:
     return None if machine is None or spec.gpus > machine.gpus else share_of(machine, spec)
 
 
-def unfit(
-    trials: Iterable[TrialSpec], fits: Mapping[str, FitCheck], machine: Machine, sizes: SizeCache = IN_THIS_PROCESS
-) -> list[Fault]:
-    """Return why trials cannot run on a machine: devices that it has not, and too little of the CPUs' memory."""
-    reasons: list[tuple[TrialSpec, str | None]] = []
-    for spec in trials:
-        reason = _missing_device(spec, machine)
-        if reason is None and spec.gpus == 0:
-            reason = _shortage(spec, fits, machine, sizes)
-        reasons.append((spec, reason))
-    return _faults_of(reasons)
-
-
-def doubtful(
-    trials: Iterable[TrialSpec], fits: Mapping[str, FitCheck], machine: Machine, sizes: SizeCache = IN_THIS_PROCESS
-) -> list[Fault]:
-    """Return the trials that seem to need more than their GPU has: a warning, for no GPU has confirmed a figure."""
-    return _faults_of((spec, _shortage(spec, fits, machine, sizes)) for spec in trials if spec.gpus > 0)
-
-
-def _faults_of(reasons: Iterable[tuple[TrialSpec, str | None]]) -> list[Fault]:
+def _faults_of(rows_by_reason: Mapping[str, Sequence[str]]) -> list[Fault]:
     """Return a fault for each reason, with the trials that share it."""
-    names: dict[str, list[str]] = defaultdict(list)
-    for spec, reason in reasons:
-        if reason is not None:
-            names[reason].append(f"{spec.variant} on {spec.model.id.rstrip('/').rpartition('/')[2]}")
-    faults = []
-    for reason, rows in names.items():
-        others = len(set(rows)) - 1
-        faults.append(Fault(f"{rows[0]} and {others} more" if others else rows[0], reason))
-    return faults
+    return [Fault(first_names(list(dict.fromkeys(rows)), 1), reason) for reason, rows in rows_by_reason.items()]
 
 
 def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:
@@ -102,14 +113,14 @@ def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, s
     while_ = "erasing" if most is fit.need.erasing else "measuring"
     parts = ", ".join(f"{part} {gigabytes(size)}" for part, size in asdict(most).items() if size)
     needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
-    for changed, setting in _changes(spec, fit.need, machine):
+    for changed, setting in _fitting_settings(spec, fit.need, machine):
         other = estimate_memory(changed, sizes)
         if isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed):
             return f"{needs}: {setting} makes it fit."
     return f"{needs}: no setting makes it fit this machine."
 
 
-def _changes(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
+def _fitting_settings(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
     """Yield settings with which the trial may fit, the one that changes least first."""
     size = spec.training.micro_batch if need.measuring.total <= share_of(machine, spec) else 1
     while size > 1:  # It has no say in what measuring needs.

@@ -1,6 +1,7 @@
 """Load: a thousand trials, three sweeps on one results folder, trials with workers on made-up GPUs."""
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from harness.specs import Engine
 
 pytestmark = pytest.mark.soak
 WORK = """
-import os, time
+import json, os, time
 from pathlib import Path
 import ray
 from harness.execution.job import Event
@@ -45,7 +46,7 @@ def with_workers(job, folders, watch):
     most = max(most, len(list(marks.iterdir())))
     (marks / job.name).unlink()
     ray.util.remove_placement_group(group)
-    watch(Event(job=job.name, kind="finished", detail=[most, ray.get_gpu_ids()]))
+    watch(Event(job=job.name, kind="finished", message=json.dumps([most, ray.get_gpu_ids()])))
 """
 SWEEP = """
 # Does anything get lost?
@@ -103,7 +104,7 @@ def test_trials_with_workers_are_placed_by_gpus_too(our_work, make_job, monkeypa
     engine, events = Engine(name="deepspeed", workers=2), []
     jobs = [make_job(f"j{number}", engine=engine, gpus=gpus) for number in range(3)]
     ray_tune.run_with_ray(jobs, our_work, events.append, work="our_work:with_workers")
-    details = [event.detail for event in events if event.kind == "finished"]
+    details = [json.loads(event.message) for event in events if event.kind == "finished"]
     assert len(details) == 3, [event.message for event in events]
     assert max(most for most, _ in details) == together
     assert all(bool(ids) is (gpus > 0) for _, ids in details), "each measures on a GPU exactly if it was given one"

@@ -28,7 +28,7 @@ from harness.records.record import Stopped
 
 def work(job, folders, watch):
     said = job.spec.settings
-    watch(Event(job=job.name, kind="started", detail=os.getpid()))
+    watch(Event(job=job.name, kind="started", message=str(os.getpid())))
     if said.get("stubborn") == "ignores SIGTERM":
         ctypes.CDLL(None).signal(signal.SIGTERM, 1)  # Python itself would let the main thread alone do so.
     if said.get("stubborn") == "hangs in C code":
@@ -57,7 +57,7 @@ def main():
             from harness.execution.ray.tune import run_with_ray
             jobs = [Job.from_json(data) for data in json.loads(sys.argv[1])]
             folders = Folders(results=Path(sys.argv[2]) / "results", artifacts=Path(sys.argv[2]) / "artifacts")
-            tell = lambda event: print(event.job, event.kind, event.detail, event.message, flush=True)
+            tell = lambda event: print(event.job, event.kind, event.message, flush=True)
             run_with_ray(jobs, folders, tell, work="our_work:work")
         except ExecutorError as error:
             print(error, file=sys.stderr)

@@ -24,7 +24,7 @@ from harness.search_space import Choice
 from harness.specs import Source, TimeLimit
 
 WORK = """
-import ctypes, os, signal, sys, time
+import ctypes, json, os, signal, sys, time
 from pathlib import Path
 import ray, torch
 from harness.execution.job import Event
@@ -66,7 +66,7 @@ def work(job, folders, watch):
         "inherits": "AWS_SECRET_ACCESS_KEY" in os.environ,
         "logged": in_logs(),
     }
-    watch(Event(job=job.name, kind="finished", done=1, total=1, detail=detail))
+    watch(Event(job=job.name, kind="finished", done=1, total=1, message=json.dumps(detail)))
 """
 
 DRIVER = """
@@ -78,7 +78,7 @@ from harness.execution.ray.tune import run_with_ray
 import json
 jobs = [Job.from_json(data) for data in json.loads(sys.argv[1])]
 folders = Folders(results=Path(sys.argv[2]) / "results", artifacts=Path(sys.argv[2]) / "artifacts")
-run_with_ray(jobs, folders, lambda event: print(event.job, event.kind, event.detail, flush=True), work="our_work:work")
+run_with_ray(jobs, folders, lambda event: print(event.job, event.kind, event.message, flush=True), work="our_work:work")
 """
 
 
@@ -275,14 +275,14 @@ def test_what_cannot_run_says_why(ran):
 
 
 def test_a_worker_has_its_threads_stays_in_our_folder_and_listens_to_this_machine_alone(ran):
-    details = [event.detail for event in ran["events"] if event.kind == "finished"]
+    details = [json.loads(event.message) for event in ran["events"] if event.kind == "finished"]
     assert {detail["threads"] for detail in details} == {1}
     assert {detail["directory"] for detail in details} == {str(Path.cwd())}
     assert {detail["address"] for detail in details} == {"127.0.0.1"}
 
 
 def test_no_secret_of_the_environment_is_on_a_command_line_or_in_a_log_and_workers_inherit_it(ran):
-    details = [event.detail for event in ran["events"] if event.kind == "finished"]
+    details = [json.loads(event.message) for event in ran["events"] if event.kind == "finished"]
     assert all(detail["inherits"] for detail in details)
     assert [detail["logged"] for detail in details] == [[]] * len(details)
     assert ran["telling"] == set()
@@ -318,7 +318,7 @@ def test_where_ray_does_not_start_it_is_said(monkeypatch, tmp_path):
 
 
 def test_an_event_is_plain_data():
-    event = Event(job="j", kind="measured", message="m", done=1, total=2, detail={"a": [1.5]})
+    event = Event(job="j", kind="measured", message="m", done=1, total=2)
     assert Event(**event.to_json()) == event
 
 
@@ -347,7 +347,7 @@ def alive(pid):
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to see what became of the workers")
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_when_the_driver_is_ended_its_workers_end(tmp_path, short_folder, ending, make_job):
-    (tmp_path / "our_work.py").write_text(WORK.replace('kind="started"', 'kind="started", detail=os.getpid()'))
+    (tmp_path / "our_work.py").write_text(WORK.replace('kind="started"', 'kind="started", message=str(os.getpid())'))
     jobs = json.dumps([make_job("long", settings={"seconds": 600}).to_json()])
     command = [sys.executable, "-c", DRIVER, jobs, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": short_folder}

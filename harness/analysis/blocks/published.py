@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from harness.analysis.blocks.selection import BlockSelection
-from harness.analysis.blocks.shares import rounds_text
+from harness.base.messages import amount
 from harness.contracts import Json
 from harness.errors import DataError
 from harness.models.blocks import HEAD_KINDS, kinds_among
@@ -81,7 +81,9 @@ def differs(ours: BlockSelection, published: PublishedSelection) -> str:
         if other:
             return f"{ours.label} has another {' and '.join(other)}"
     if ours.rounds != ours.epochs:
-        return f"only {ours.rounds} of {ours.label}'s {rounds_text(ours.epochs)} are known"
+        return f"only {ours.rounds} of {ours.label}'s {amount(ours.epochs, 'round')} are known"
     if ours.rounds != theirs.rounds * len(ours.specs):
-        return f"{ours.label} ran {rounds_text(ours.rounds)} in {len(ours.specs)} trials, not {theirs.rounds} in each"
+        return (
+            f"{ours.label} ran {amount(ours.rounds, 'round')} in {len(ours.specs)} trials, not {theirs.rounds} in each"
+        )
     return ""

@@ -1,17 +1,21 @@
-"""Which texts are recited word for word: what means over all texts hide where they are few, and ranks on them alone."""
+"""Whether a variant erased anything, and which texts are recited word for word: means over many texts hide a few."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.analysis.evidence import Evidence, chosen_items, interval_columns
-from harness.analysis.metrics import MetricInfo, exact_matches, metrics_in
+from harness.analysis.evidence import REPLICATE, Evidence, chosen_items, interval_columns
+from harness.analysis.grouping import LEVEL, p_of_pair, split_rows
+from harness.analysis.metrics import Aims, MetricInfo, exact_matches, metrics_in
+from harness.base.messages import first_names
+from harness.contracts import Metric
 from harness.records.items import MetricItems, aggregated
 from harness.specs import HOLDOUT, ORIGINAL, RETRAINED, STAND_IN, UNSEEN_ROWS
+from harness.statistics.significance import holm
 
 TOKENS = 50
 """A text is recited where its continuation is said for so many tokens to the letter, or wholly where it is shorter.
@@ -25,6 +29,8 @@ Source: Biderman et al., "Emergent and Predictable Memorization in Large Languag
 """
 NAMED = 8
 """Ids of texts that a sentence lists."""
+LEAST_TEXTS = 8
+"""Of fewer no test shows anything: not even that they all changed alike (a sign test of seven, by three metrics)."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +67,7 @@ class RecitedTexts:
         for id, cluster in self.clusters.items():
             if id in self.ids:
                 firsts.setdefault(cluster, id)
-        names = sorted(firsts.values())
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        return ", ".join(names[:NAMED]) + more
+        return first_names(sorted(firsts.values()), NAMED)
 
 
 def recited_texts(rows: pd.DataFrame, info: MetricInfo, evidence: Evidence) -> dict[str, RecitedTexts]:
@@ -135,3 +139,52 @@ def on_texts(
         if name in table.columns:
             shown[name] = table[name].where(~is_chosen, pd.Series(values, chosen.index, dtype=float))
     return table.assign(**shown), restricted
+
+
+def has_erased_nothing(
+    rows: pd.DataFrame, originals: pd.DataFrame, metrics: Sequence[Metric], evidence: Evidence, aims: Aims
+) -> bool:
+    """Return whether no metric shows that a variant erased anything; False where that is not known.
+
+    A metric shows it where it is better than the original's, and the paired test over texts (copies are one; the mean
+    of the seeds of each) gives p < 0.05, corrected for the number of metrics (Holm). There is no floor: it is the same
+    texts and the same model, so that chance alone stands between a difference and an erasure, and what erased little
+    has the last rank. Of fewer than eight texts any improvement counts.
+
+    Args:
+        rows: The points that stand for the variant, one for each seed of a model.
+        originals: The rows of the original.
+        metrics: The ranked ones of erasure.
+        evidence: The items behind both.
+        aims: What metrics are to be close to.
+    """
+    starts = _starts(rows, originals)
+    if starts is None or not metrics:
+        return False
+    both, p_values = pd.concat([rows, starts]), []
+    for metric in metrics:
+        values = evidence.of(both, metric) if metric.items else None
+        if values is None:
+            return False
+        erased, original = (half.averaged() for half in split_rows(values, len(rows)))
+        p, texts = 1.0, min(erased.known_clusters(), original.known_clusters())
+        if aims.cost(rows, metric) < aims.cost(starts, metric):
+            sides = aims.deviations(rows, metric).mean(), aims.deviations(starts, metric).mean()
+            p = p_of_pair(metric, erased, original, sides) if texts >= LEAST_TEXTS else math.nan
+        if math.isnan(p):
+            return False
+        p_values.append(p)
+    return min(holm(p_values)) >= LEVEL
+
+
+def _starts(rows: pd.DataFrame, originals: pd.DataFrame) -> pd.DataFrame | None:
+    """Return each row's original, of its seed or else the first of its model; None where one has none."""
+    starts = []
+    for replicate, seed in zip(rows[REPLICATE], rows["seed"], strict=True):
+        of_model = originals[originals[REPLICATE] == replicate]
+        if not len(of_model):
+            return None
+        of_seed = of_model[of_model["seed"] == seed]
+        starts.append((of_seed if len(of_seed) else of_model).head(1))
+    of_rows: pd.DataFrame = pd.concat(starts)
+    return of_rows

@@ -18,8 +18,7 @@ import numpy as np
 from harness.analysis.cells import Cell, interval_cell, number, strength_text
 from harness.analysis.grouping import letters_of, p_of_pair
 from harness.analysis.matched.limit import Limit, matching_limits
-from harness.analysis.matched.matching import Variant, least_cost, mean_aim, mixtures_at
-from harness.analysis.matched.mixture import Mixed, Mixture, mix
+from harness.analysis.matched.matching import Mixed, Mixture, Variant, least_cost, mean_aim, mix, mixtures_at
 from harness.analysis.metrics import Aims, costs, deviations
 from harness.analysis.ranking import RankedTable
 from harness.analysis.tradeoff.trajectories import trajectories

@@ -44,7 +44,8 @@ def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[Poi
         return [], f"no row of this sweep is {row.method}{f' with {listed}' if listed else ''}"
     points = []
     for trial in trials:
-        within = _points_within(trial, row)
+        most = row.strength or 0
+        within = [point for point in trial.measured if point.strength is None or point.strength <= most]
         if not within or trial.status != "done":
             state = f"goes further ({trial.spec.strength_name})"
             if trial.status == "missing":
@@ -54,11 +55,6 @@ def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[Poi
             return [], f"'{trial.spec.variant}', seed {trial.spec.seed}, {state}"
         points.append(within[-1])
     return points, ""
-
-
-def _points_within(trial: TrialResults, row: PublishedRow) -> list[PointResults]:
-    """Return the measured points as far as a published row's strength goes."""
-    return [point for point in trial.measured if point.strength is None or point.strength <= (row.strength or 0)]
 
 
 def _settings_of_row(row: PublishedRow) -> dict[str, Json]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from harness.base.messages import first_names
 from harness.contracts import Sequences
 
 Fingerprints = Mapping[tuple[str, str], Hashable]
@@ -118,8 +119,7 @@ def changes(before: Fingerprints, after: Fingerprints) -> list[str]:
     clauses = []
     for what, named in parts.items():
         names = [name for name in named if name]
-        more = f" and {len(names) - NAMED_PARTS} more" if len(names) > NAMED_PARTS else ""
-        clauses.append(f"{what} ({', '.join(names[:NAMED_PARTS])}{more})" if names else what)
+        clauses.append(f"{what} ({first_names(names, NAMED_PARTS)})" if names else what)
     return clauses
 
 

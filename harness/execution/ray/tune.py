@@ -26,10 +26,9 @@ from harness.execution.guard.redaction import Policy, failure_for_report, line_f
 from harness.execution.guard.time_limits import Clocks, seconds_of
 from harness.execution.job import Event, Folders, Job, Watcher
 from harness.execution.job_queue import JobQueue
-from harness.execution.ray.faults import is_death, last_words, ray_watched
 from harness.execution.ray.node_check import refusal
 from harness.execution.ray.placement import trial_resources, trials_at_once
-from harness.execution.ray.session import node_label, ray_session
+from harness.execution.ray.session import is_death, last_words, node_label, ray_session, ray_watched
 from harness.execution.ray.temporary_folder import temporary_folder
 from harness.execution.ray_settings import IS_LOCAL, PASSED_BY_TUNE, set_ray_environment
 from harness.plans import StudySpec

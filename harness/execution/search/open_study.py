@@ -11,7 +11,7 @@ from harness.execution.search.proposals import next_settings
 from harness.plans import StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate
-from harness.records.studies import study_results
+from harness.records.results import study_results
 
 
 class OpenStudy:
@@ -27,7 +27,8 @@ class OpenStudy:
         self._running: dict[int, Mapping[str, Json]] = {}
         self._started: set[int] = set()
         self._read()
-        self._is_closed = False
+        self.is_closed = False
+        """Whether it will propose no candidate any more."""
 
     def _read(self) -> None:
         results = study_results(self.study, self._journal.read(self.study.study_id))
@@ -39,19 +40,15 @@ class OpenStudy:
         """Return how many candidates are over or running."""
         return len(self._tried)
 
-    def is_closed(self) -> bool:
-        """Return whether it will propose no candidate any more."""
-        return self._is_closed
-
     def propose(self) -> Job | None:
         """Return the next candidate's job; None if there is none, or none before a running one is over."""
         number = min({*range(self.study.trials)} - self._tried, default=None)
-        if self._is_closed or number is None:
-            self._is_closed = True
+        if self.is_closed or number is None:
+            self.is_closed = True
             return None
         settings = next_settings(self.study, number, self._known, list(self._running.values()))
         if settings is None:
-            self._is_closed = not self._running
+            self.is_closed = not self._running
             return None
         return candidate_job(self.study, number, settings)
 
@@ -70,4 +67,4 @@ class OpenStudy:
 
     def close(self) -> None:
         """Propose nothing any more."""
-        self._is_closed = True
+        self.is_closed = True

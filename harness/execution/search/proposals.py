@@ -16,7 +16,7 @@ from harness.contracts import Json
 from harness.execution.ray_settings import set_ray_environment
 from harness.plans import StudySpec, Target
 from harness.records.record import Candidate
-from harness.records.studies import reaching_probes
+from harness.records.results import reaching_probes
 from harness.records.tuned import bisected_settings, dimensions_tried, is_bisected, untried_settings
 from harness.search_space import Choice, Dimension
 

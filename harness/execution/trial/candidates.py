@@ -15,8 +15,7 @@ import numpy as np
 
 from harness.contracts import Checkpoint, ErasedModel, Model, Sequences
 from harness.errors import StorageError
-from harness.execution.guard.failure import failure
-from harness.execution.guard.redaction import failure_for_report
+from harness.execution.guard.redaction import failure, failure_for_report
 from harness.execution.job import CandidateTask, Event, Folders, Job, Seen, Watcher
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import clear_shared, device_of, forget_set, validation_set
@@ -25,7 +24,7 @@ from harness.plans import PROBED_ERASURE, PROBED_UTILITY, StudySpec, Target
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import COLLAPSED, PAST, STOPPED, WHOLE
-from harness.records.studies import is_outside
+from harness.records.results import is_outside
 from harness.specs import RETRAINED, TrialSpec
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.scoring import memorization_accuracy, own_perplexity

@@ -15,8 +15,7 @@ from harness.contracts import Checkpoint, Model, Sequences, Training
 from harness.execution.trial.inputs import device_of, forget_set
 from harness.models.loading import load_model
 from harness.models.saving import save_model
-from harness.records.artifacts import Artifacts
-from harness.records.memorized_key import MEMORIZED, memorized_key
+from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.specs import Engine, TrialSpec
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import train

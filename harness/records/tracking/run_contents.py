@@ -13,8 +13,7 @@ from datetime import datetime, timedelta
 
 from harness.contracts import Json, Number
 from harness.records.record import Candidate, Journaled, Measurement, time_of
-from harness.records.results import PointResults, TrialResults
-from harness.records.studies import StudyResults, reaching_probes
+from harness.records.results import PointResults, StudyResults, TrialResults, reaching_probes
 from harness.records.tracking.runs import Numbers, RunContent, RunStatus, Span, commit_tag, legal
 from harness.specs import TrialSpec
 

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from harness.analysis.blocks.selection import BlockSelection
-from harness.analysis.blocks.shares import layer_count, rounds_text
+from harness.analysis.blocks.selection import BlockSelection, layer_count
+from harness.base.messages import amount
 from harness.models.blocks import GROUPED_KINDS, HEAD_KINDS, block_place
 from harness.reporting.figures.colours import BLACK, WHITE, contrast
 from harness.reporting.figures.style import FAINT, INK, without_mathtext
@@ -71,7 +71,7 @@ def heat_map(selection: BlockSelection) -> Figure:
         title = f"{title[: letters // 3]} … {title[-(letters * 2 // 3 - 3) :]}"
     title = without_mathtext(title)
     known = "" if selection.candidates else "; drawn as far as blocks were selected"
-    counted = f"in how many of {rounds_text(selection.rounds)} each block was selected{known}"
+    counted = f"in how many of {amount(selection.rounds, 'round')} each block was selected{known}"
     figure.text(6 / width, 1 - 7 / height, title, fontsize=9.5, fontweight="bold", color=INK, va="top")
     figure.text(6 / width, 1 - 21 / height, counted, fontsize=8, color=INK, va="top")
     return figure
@@ -91,7 +91,7 @@ def described(selection: BlockSelection) -> str:
     most = ", ".join(f"{name} {count}" for name, count in list(selection.counts.items())[:5])
     return (
         f"Heat maps of layer and head, one for each kind of block: how often {selection.label} selected each block of "
-        f"{selection.model} in {rounds_text(selection.rounds)}. Most often: {most}."
+        f"{selection.model} in {amount(selection.rounds, 'round')}. Most often: {most}."
     )
 
 

@@ -11,20 +11,20 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from harness.analysis.blocks.published import PublishedSelection, differs, published_selection
-from harness.analysis.blocks.selection import BlockSelection
-from harness.analysis.blocks.shares import (
+from harness.analysis.blocks.selection import (
+    BlockSelection,
     Share,
     first_third,
     kind_shares,
     layer_count,
     layer_shares,
     pooled,
-    rounds_text,
     selection_frame,
     third_of,
 )
 from harness.analysis.cells import NOTHING, strength_text
 from harness.base.csv_text import csv_text
+from harness.base.messages import amount
 from harness.models.blocks import kinds_among
 from harness.records.results import PointResults
 from harness.reporting.figures.blocks import described, figure_names, heat_maps
@@ -168,7 +168,7 @@ def _frequencies(ours: BlockSelection, figure: str, published: PublishedSelectio
     sizes = " or ".join(map(str, ours.sizes))
     trials = f" of {len(ours.specs)} trials, summed" if len(ours.specs) > 1 else ""
     blocks = "block" if ours.sizes == (1,) else "blocks"
-    counted = f"{rounds_text(ours.rounds)}{trials}, {sizes} {blocks} a round: {ours.total} selections."
+    counted = f"{amount(ours.rounds, 'round')}{trials}, {sizes} {blocks} a round: {ours.total} selections."
     if ours.rounds < ours.epochs:
         counted += f" {ours.epochs} rounds were trained: this journal is an older one and has those of measured points "
         counted += "alone."
@@ -258,6 +258,6 @@ def _not_beside(selections: Sequence[BlockSelection], published: PublishedSelect
     if not reasons:
         return []
     return [
-        f"The published frequencies ({published.source}) are {theirs.model}'s over {rounds_text(theirs.rounds)} of "
+        f"The published frequencies ({published.source}) are {theirs.model}'s over {amount(theirs.rounds, 'round')} of "
         f"{theirs.sizes[0]} blocks, and stand beside no other: {'; '.join(reasons)}."
     ]

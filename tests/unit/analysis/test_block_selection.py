@@ -8,8 +8,15 @@ import pytest
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.blocks.published import FILE, differs, published_selection
-from harness.analysis.blocks.selection import BlockSelection, block_selections
-from harness.analysis.blocks.shares import first_third, kind_shares, layer_shares, selection_frame, third_of
+from harness.analysis.blocks.selection import (
+    BlockSelection,
+    block_selections,
+    first_third,
+    kind_shares,
+    layer_shares,
+    selection_frame,
+    third_of,
+)
 from harness.contracts import Checkpoint
 from harness.errors import DataError
 from harness.models.blocks import blocks, counts_by_kind, kinds_among

@@ -13,10 +13,10 @@ from harness.analysis.cells import Cell
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.layout import model_tables
 from harness.analysis.matched.comparison import MatchedRow, matched_tables
-from harness.analysis.matched.mixture import Mixture, mix
+from harness.analysis.matched.matching import Mixture, mix
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
-from harness.analysis.sequences.survivors import survivors
+from harness.analysis.sequences.exact_match import survivors
 from harness.analysis.table import table
 from harness.analysis.tradeoff.curves import curves, styles
 from harness.analysis.tradeoff.standing import standing_tables

@@ -11,10 +11,9 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import TrialError
-from harness.execution.guard import failure as failure_module
-from harness.execution.guard import interruption
-from harness.execution.guard.failure import failure
+from harness.execution.guard import interruption, redaction
 from harness.execution.guard.interruption import Interrupted, Interruption, TimeLimitExceeded
+from harness.execution.guard.redaction import failure
 from harness.execution.guard.time_limits import Clocks
 from harness.specs import TimeLimit
 
@@ -24,7 +23,7 @@ def watching(monkeypatch):
     """An interruption of the test's own, which is patient for a shorter time."""
     monkeypatch.setattr(interruption, "AGAIN_SECONDS", 0.2)
     fresh = Interruption()
-    for module in (interruption, failure_module):
+    for module in (interruption, redaction):
         monkeypatch.setattr(module, "INTERRUPTION", fresh)
     before = {signum: signal.signal(signum, signal.default_int_handler) for signum in interruption.SIGNALS}
     with fresh.watched(signals=True):

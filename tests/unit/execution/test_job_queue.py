@@ -6,9 +6,8 @@ from harness.errors import StorageError
 from harness.execution.job import Event, Folders
 from harness.execution.job_queue import JobQueue
 from harness.plans import StudySpec, Target
-from harness.records.artifacts import Artifacts
+from harness.records.artifacts import Artifacts, memorized_key
 from harness.records.journal import Journal
-from harness.records.memorized_key import memorized_key
 from harness.records.record import WHOLE, Candidate, Failed
 from harness.search_space import Choice
 from harness.specs import Source, TimeLimit

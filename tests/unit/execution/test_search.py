@@ -12,7 +12,7 @@ import pytest
 from harness.execution.search.proposals import STARTUP, next_settings, objectives
 from harness.plans import StudySpec, Target
 from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
-from harness.records.studies import study_results
+from harness.records.results import study_results
 from harness.records.tuned import NARROW, is_bisected, is_over, next_strength
 from harness.search_space import Choice, LogUniform
 from harness.specs import Source

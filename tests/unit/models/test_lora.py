@@ -21,8 +21,7 @@ from harness.models.adapters import (
     target_modules,
 )
 from harness.plugins import METHODS
-from harness.records.artifacts import Artifacts
-from harness.records.memorized_key import memorized_key
+from harness.records.artifacts import Artifacts, memorized_key
 from harness.specs import Engine
 from harness.testing.small import small_spec
 from harness.toolkit.finetune import train, train_and_yield

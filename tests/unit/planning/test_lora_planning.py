@@ -10,7 +10,7 @@ from harness import plugins
 from harness.contracts import LoRA, Training
 from harness.planning.plan import plan
 from harness.planning.tuning import searchable
-from harness.records.memorized_key import memorized_key
+from harness.records.artifacts import memorized_key
 from harness.records.tracking.run_contents import run_settings
 from harness.reporting.plan import needs_table
 from harness.sizing.erasing_dry_run import dry_run

@@ -16,7 +16,7 @@ from harness.plugins import METHODS, declared_space
 from harness.records.tuned import largest_candidate
 from harness.search_space import Choice, LogUniform
 from harness.sizing.estimate import estimate_memory
-from harness.sizing.fit_check import sized, unfit
+from harness.sizing.fit_check import check_fit
 from harness.sizing.machine import PROCESS_BYTES, Machine
 
 FILE = """# What is asked?
@@ -399,7 +399,7 @@ def test_candidates_are_sized_at_the_ends_of_their_ranges(planned):
     ]
     assert erasing[0] < erasing[1] == estimate_memory(largest).erasing.total
     machine = Machine(cpus=1, memory=PROCESS_BYTES + need - 1, gpus=0, gpu_memory=0, has_bf16=False)
-    [fault] = unfit([largest], sized([largest], machine), machine)
+    [fault] = check_fit([largest], machine).faults
     assert fault.path == "emso on MODEL"
     roomy = replace(machine, memory=machine.memory + 1)
-    assert unfit([largest], sized([largest], roomy), roomy) == []
+    assert check_fit([largest], roomy).faults == []

@@ -14,9 +14,8 @@ from harness.execution.trial import memorized
 from harness.execution.trial import run as trial
 from harness.models.patch import apply_patch, save_patch
 from harness.models.resolving import resolve_model
-from harness.records.artifacts import ABOUT, Artifacts
+from harness.records.artifacts import ABOUT, Artifacts, memorized_key
 from harness.records.journal import Journal
-from harness.records.memorized_key import memorized_key
 from harness.records.record import Failed, Measurement, Point
 from harness.specs import EvaluatorSpec
 from harness.testing.small import small_spec

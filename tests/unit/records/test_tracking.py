@@ -29,8 +29,7 @@ from harness.library import load_results
 from harness.plans import StudySpec, Target
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed, Started, Stopped
-from harness.records.results import Results, trial_results
-from harness.records.studies import study_results
+from harness.records.results import Results, study_results, trial_results
 from harness.records.tracking.database import EXPERIMENT, serve_dashboard
 from harness.records.tracking.live import LiveTracking
 from harness.records.tracking.saved_views import addresses

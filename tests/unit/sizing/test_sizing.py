@@ -22,7 +22,7 @@ from harness.sizing import memory_tracker
 from harness.sizing.deepspeed import partitioned
 from harness.sizing.erasing_dry_run import dry_run, dry_run_memorizing
 from harness.sizing.estimate import MemoryEstimate, UnknownEstimate, estimate_memory
-from harness.sizing.fit_check import doubtful, large, sized, unfit
+from harness.sizing.fit_check import check_fit, large
 from harness.sizing.machine import PROCESS_BYTES, Machine, share_of, this_machine
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Engine
@@ -266,20 +266,19 @@ def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypa
     spec = replace(known, method=method.__name__)
     assert isinstance(estimate_memory(spec), UnknownEstimate)
     assert estimate_memory(spec).reason.startswith(reason)
-    fit = sized([spec], MACHINE)
-    assert unfit([spec], fit, replace(MACHINE, memory=2 << 30)) == []
+    assert check_fit([spec], replace(MACHINE, memory=2 << 30)).faults == []
 
 
 MACHINE = Machine(cpus=2, memory=24 << 30, gpus=0, gpu_memory=0, has_bf16=False)
 
 
 def refusal(spec, machine):
-    faults = unfit([spec], sized([spec], machine), machine)
+    faults = check_fit([spec], machine).faults
     return faults[0].reason if faults else None
 
 
 def doubt(spec, machine):
-    faults = doubtful([spec], sized([spec], machine), machine)
+    faults = check_fit([spec], machine).warnings
     return faults[0].reason if faults else None
 
 

@@ -13,8 +13,7 @@ from harness.contracts import Checkpoint, ErasedModel, Training
 from harness.plugins import METHODS
 from harness.sizing import size_cache
 from harness.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
-from harness.sizing.depth import run_shallow
-from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing
+from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing, run_shallow
 from harness.sizing.estimate import MemoryEstimate, estimate_memory
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.sizing.size_cache import SizeCache

@@ -13,8 +13,7 @@ from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
 from harness.models.blocks import blocks
 from harness.plugins import METHODS
-from harness.records.artifacts import Artifacts
-from harness.records.memorized_key import memorized_key
+from harness.records.artifacts import Artifacts, memorized_key
 from harness.specs import Engine
 from harness.testing.small import small_spec
 from harness.toolkit.engines import engine_for
