@@ -22,6 +22,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 	$(BIN)/python -m pytest harness methods evaluators --doctest-modules
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest $(addprefix tests/,$(NUMERIC)) \
 	-m "not soak" -k "not memorization and not generation and not reasoning"
