@@ -50,10 +50,10 @@ class Generation(Evaluator):
         fraction = partial(Metric, unit="fraction", low=0.0, high=1.0, group="generation")
         of_prompts = partial(fraction, items="prompt")
         # `table` averages over batches of texts with their padding: no text has a perplexity of its own.
-        surprise = fraction if self.definition == "table" else partial(of_prompts, weights="tokens")
+        perplexity_metric = fraction if self.definition == "table" else partial(of_prompts, weights="tokens")
         su = "Su et al., arXiv:2202.06417"
         return (
-            surprise(
+            perplexity_metric(
                 name="perplexity",
                 title="Perplexity",
                 better="lower",

@@ -143,12 +143,19 @@ class _TorchRandom:
 
 
 class _NumpyRandom:
+    def _is_mersenne(self) -> bool:
+        return isinstance(np.random.mtrand.get_bit_generator(), np.random.MT19937)
+
     def read(self) -> tuple[Any, ...]:
+        if not self._is_mersenne():  # Another generator was put behind `np.random`: its state has another form.
+            return (type(np.random.mtrand.get_bit_generator()).__name__,)
         kind, keys, *rest = np.random.get_state(legacy=True)
         return kind, np.asarray(keys).tobytes(), *rest
 
     def write(self, state: tuple[Any, ...]) -> None:
         kind, keys, *rest = state
+        if not self._is_mersenne():
+            np.random.mtrand.set_bit_generator(np.random.MT19937())
         np.random.set_state((kind, np.frombuffer(keys, dtype=np.uint32), *rest))
 
 

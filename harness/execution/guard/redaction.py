@@ -190,7 +190,7 @@ def failure(error: BaseException, spec: TrialSpec) -> Exception:
     """Return the error that a trial failed with; raise again what must end the whole sweep.
 
     Args:
-        error: What the trial raised, whatever it is: a plugin may raise `SystemExit` or worse.
+        error: What the trial raised; a plugin may raise `SystemExit` or worse.
         spec: The trial.
     """
     INTERRUPTION.check()

@@ -49,13 +49,13 @@ class Clocks:
         self._left: dict[str, float] = {}
 
     def start(self, job: str, seconds: float | None) -> None:
-        """Start to count, unless the job has no limit."""
+        """Start counting, unless the job has no limit."""
         if seconds is not None:
             self.overdue()
             self._left[job] = seconds
 
     def stop(self, job: str) -> None:
-        """Stop to count."""
+        """Stop counting."""
         self._left.pop(job, None)
 
     def overdue(self) -> list[str]:

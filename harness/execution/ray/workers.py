@@ -186,7 +186,7 @@ def _failure(error: train.TrainingFailedError, spec: TrialSpec, logs: Path) -> T
     text = str(failures[0] if failures else error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "worker process has died" in text:
-        reason = "its process ended before its work did: killed, for want of memory perhaps, or crashed"
+        reason = "its process ended before its work did: it crashed, or it was killed, perhaps because memory ran short"
     else:
         reason = line_for_report(lines[-1], spec.samples) if lines else type(error).__name__
     causes = [getattr(failure, "health_check_failure", failure) for failure in failures]

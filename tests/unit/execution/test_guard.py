@@ -459,6 +459,16 @@ def test_a_class_that_a_plugin_had_imported_and_then_patched_is_put_back(tmp_pat
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+def test_another_generator_behind_numpys_random_is_put_back():
+    np.random.seed(3)
+    before = ProcessState.capture()
+    np.random.set_bit_generator(np.random.PCG64(1))
+    assert before.changed() == ["NumPy's random state"]
+    before.restore()
+    assert before.changed() == []
+    assert np.random.random() == np.random.RandomState(3).random()
+
+
 def test_the_state_of_a_process_is_put_back_whole():
     before = ProcessState.capture()
     folder = Path.cwd()
