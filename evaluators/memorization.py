@@ -67,7 +67,16 @@ class Memorization(Evaluator):
             "ss": "semantic similarity of what it writes after a prefix to the true continuation: cosine of embeddings",
         }
         return (
-            share(f"el_{self.n}", f"EL_{self.n}", PAPER, column=1, axis=2, weights=texts, meaning=meanings["el"]),
+            share(
+                f"el_{self.n}",
+                f"EL_{self.n}",
+                PAPER,
+                column=1,
+                axis=2,
+                weights=texts,
+                meaning=meanings["el"],
+                log_scale=True,
+            ),
             share("ma", "MA", PAPER, column=2, axis=1, headline=True, weights=positions, meaning=meanings["ma"]),
             share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity", weights=texts, meaning=meanings["ss"]),
             tokens(

@@ -75,6 +75,8 @@ class Metric:
     """What shows a collapse: a value outside the sweep file's bound of this name, or a share of repeated n-grams."""
     items: ItemKind | None = None
     """What it is an aggregate of: each has its value in `Evaluation.per_item`. None: of nothing that has one."""
+    log_scale: bool = False
+    """Whether it falls by factors, as EL_n does: where a limit of it is crossed is then computed from its logarithm."""
     aggregate: Literal["mean", "exp_mean"] = "mean"
     """How the number follows from values of parts: `exp_mean` is the exponential of their mean, and what lies between
     two such numbers is computed from their logarithms. It says so of a metric without items too."""

@@ -28,10 +28,14 @@ SELECTABLE: Mapping[str, Callable[[TrialSpec], set[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:
-    """The axes of the matched comparison, as names of metrics."""
+    """The axes of the matched comparison, as names of metrics, and what its verdicts are about."""
 
     utility: tuple[str, ...] = (PROBED_UTILITY,)
     erasure: tuple[str, ...] = (PROBED_ERASURE, "el_3")
+    reference: str | None = None
+    """The row of the sweep file that the others are compared with; None: its first."""
+    margin: float = 0.1
+    """Methods whose prices differ by less than this share are equivalent."""
 
 
 @dataclass(frozen=True, kw_only=True)

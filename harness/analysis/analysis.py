@@ -13,6 +13,7 @@ from harness.analysis.collapse_onset import OnsetTable, onset_tables
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.layout import ModelTable
 from harness.analysis.matched.comparison import MatchedTable, matched_tables
+from harness.analysis.matched.verdicts import VerdictTable, verdict_tables
 from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published.comparison import ComparedTable, compared_tables
 from harness.analysis.ranking import RankedTable, rank
@@ -103,6 +104,13 @@ class Analysis:
     def matched(self) -> list[MatchedTable]:
         """What each method pays where all erase equally much, and what it erases where all pay equally much."""
         return matched_tables(self.shown, self.shown_table.ranked)
+
+    @cached_property
+    def verdicts(self) -> list[VerdictTable]:
+        """Which methods pay less than the reference where all erase equally much, and which pay as much."""
+        first = next((spec.variant for spec in self.results.plan.trials if not spec.is_reference), "")
+        first = next((study.trial.variant for study in self.results.plan.studies), first)
+        return verdict_tables(self.matched, self.results.plan.compare, first.partition("(")[0])
 
     @cached_property
     def published(self) -> list[ComparedTable]:

@@ -14,8 +14,9 @@ from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import Aims
 from harness.contracts import CloserTo, Metric
 from harness.statistics.bootstrap import CONFIDENCE
-from harness.statistics.item_values import ItemValues
-from harness.statistics.significance import groups, holm, paired_p
+from harness.statistics.contrasts import paired_contrast
+from harness.statistics.item_values import ItemValues, Match
+from harness.statistics.significance import groups, holm
 
 LEVEL = 1 - CONFIDENCE
 
@@ -56,7 +57,13 @@ def significance_groups(
     return letters_of(tests, costs, metrics)
 
 
-def p_of_pair(metric: Metric, one: ItemValues, other: ItemValues, sides: tuple[float, float]) -> float:
+def p_of_pair(
+    metric: Metric,
+    one: ItemValues,
+    other: ItemValues,
+    sides: tuple[float, float],
+    matches: tuple[Match | None, Match | None] = (None, None),
+) -> float:
     """Return the p-value of two being equally good by a metric; NaN where that is not known.
 
     Two on the same side of what they should be close to are equally good if their values are the same. Of two on
@@ -68,13 +75,16 @@ def p_of_pair(metric: Metric, one: ItemValues, other: ItemValues, sides: tuple[f
         one: Of one method.
         other: Of the other: row by row the same replicates, column by column the same items.
         sides: How far, and to which side, the mean of each deviates from the aim.
+        matches: How uncertain it is where each meets the limit at which they are compared.
     """
     if not isinstance(metric.better, CloserTo) or sides[0] * sides[1] > 0:
-        return paired_p(one, other)
+        contrast = paired_contrast(one, other, *matches)
+        return math.nan if contrast is None else contrast.p
     aim = metric.better.aim
     if isinstance(aim, str) or metric.aggregate != "mean":
         return math.nan
-    return paired_p(one, replace(other, values_RN=2 * aim - other.values_RN))
+    contrast = paired_contrast(one, replace(other, values_RN=2 * aim - other.values_RN))
+    return math.nan if contrast is None else contrast.p
 
 
 def letters_of(

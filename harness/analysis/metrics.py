@@ -24,6 +24,7 @@ from harness.plans import Compare
 from harness.plugins import EVALUATORS
 from harness.records.results import Results
 from harness.specs import RETRAINED, EvaluatorSpec
+from harness.statistics.item_values import by_model
 
 MetricInfo = Mapping[str, Metric]
 """Metric name to its declaration, in the order of a table's columns."""
@@ -250,6 +251,21 @@ class Aims:
             of_seed = numbers.groupby(["model", "seed"])[name].mean().to_dict()
             self._by_metric[name] = of_seed, numbers.groupby(self._own)[name].mean().to_dict()
         return self._by_metric[name]
+
+
+def metric_mean(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64] | None = None) -> float:
+    """Return the mean of a metric over replicates, models counting alike: of an `exp_mean` the geometric one.
+
+    Example:
+        >>> about = dict(name="p", better="lower", unit="", low=1.0, high=9e9, group="", source="", title="")
+        >>> values = np.array([4.0, 9.0])
+        >>> [round(metric_mean(values, Metric(**about, aggregate=how)), 6) for how in ("mean", "exp_mean")]
+        [6.5, 6.0]
+    """
+    if metric.aggregate == "mean":
+        return float(by_model(numbers_R, models_R).mean())
+    with np.errstate(divide="ignore"):
+        return float(np.exp(by_model(np.log(numbers_R), models_R).mean()))
 
 
 def is_within_noise(one: float, other: float, metric: Metric) -> bool:

@@ -250,12 +250,16 @@ class Tune(Strict):
 
 
 class CompareAxes(Strict):
-    """The metrics by which methods are compared at equal utility, and at equal erasure."""
+    """The metrics by which methods are compared at equal utility, and at equal erasure, and with which method."""
 
     utility: Names = Field(default_factory=lambda: list(Compare.utility))
     """Metrics of the matched comparison: what is paid."""
     erasure: Names = Field(default_factory=lambda: list(Compare.erasure))
     """Metrics of the matched comparison: what must be equal."""
+    reference: str | None = None
+    """The row that the others are said to be better or worse than; null: the first of `methods`."""
+    margin: Fraction = Compare.margin
+    """Rows whose prices differ by less than this share are equivalent."""
 
 
 class Sweep(Strict):

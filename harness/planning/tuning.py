@@ -126,7 +126,10 @@ def compared(sweep: Sweep, evaluators: Mapping[str, Evaluator]) -> Checking[Comp
             if name not in known:
                 yield Fault(f"compare.{axis}", unknown(f"metric of {axis} in this sweep", name, known))
         axes[axis] = names
-    return Compare(**axes)
+    reference = sweep.compare.reference
+    if reference is not None and reference not in sweep.methods:
+        yield Fault("compare.reference", unknown("row of this sweep", reference, sweep.methods))
+    return Compare(**axes, reference=reference, margin=sweep.compare.margin)
 
 
 def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:

@@ -61,14 +61,45 @@ def chosen_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
 def _of_targets(study: StudyResults, seed: int) -> list[TrialSpec]:
     trials = []
     for result in study.targets:
-        if result.chosen is not None:
-            strength = result.chosen.probe["strength"]
-            spec = study.spec.trial_with(result.chosen.candidate.settings, (strength,))
-            searched = dict(result.chosen.candidate.settings)
-            searched.pop(spec.strength_name, None)
-            spec = replace(spec, seed=seed, targets={str(result.target): strength}, searched=searched)
+        if result.chosen is None:
+            continue
+        settings = result.chosen.candidate.settings
+        strength = result.chosen.probe["strength"]
+        near = [one for one in neighbours(study.spec, strength) if one > 0]
+        measured = tuple(sorted((strength, *near)))
+        searched = {name: value for name, value in settings.items() if name != study.spec.trial.strength_name}
+        for strengths in (measured,) if study.spec.is_cumulative else [(one,) for one in measured]:
+            spec = replace(study.spec.trial_with(settings, strengths), seed=seed, searched=searched)
+            if strength in strengths:
+                spec = replace(spec, targets={str(result.target): strength})
             trials.append(spec.identified(is_cumulative=study.spec.is_cumulative))
     return trials
+
+
+NEAR = 1.2
+"""How far on either side of a chosen strength, as a factor, the method is measured once more."""
+
+
+def neighbours(study: StudySpec, strength: Number) -> tuple[Number, ...]:
+    """Return the strengths on either side of a chosen one that are measured with it, rising; 0 is the original.
+
+    What is chosen on one half of the texts, at a dial's steps, meets the target on the other half only about; between
+    measured neighbours it can be said what it costs to meet it. They are the steps before and after it of a cumulative
+    strength, the listed values next to it, or what lies a fifth away within the range; below the first of them lies the
+    original. None of a strength that the sweep fixes.
+    """
+    dimension = study.space.get(study.trial.strength_name)
+    if dimension is None:
+        return ()
+    if isinstance(dimension, Choice):
+        listed = [0, *sorted(dimension.values)]
+        place = listed.index(strength)
+        return tuple([listed[place - 1], *listed[place + 1 : place + 2]])
+    if study.is_cumulative:
+        return (strength - 1, strength + 1)
+    near = [max(strength / NEAR, dimension.low), min(strength * NEAR, dimension.high)]
+    below, above = map(round, near) if isinstance(dimension.low, int) else near
+    return tuple([below if below < strength else 0, *([above] if above > strength else [])])
 
 
 def is_over(study: StudySpec, known: Sequence[Candidate]) -> bool:

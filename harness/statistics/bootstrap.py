@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtrit
 
 from harness.base.digests import digest_of
-from harness.statistics.item_values import Floats, Integers, ItemValues, by_model
+from harness.statistics.item_values import Floats, Integers, ItemValues, Match, by_model
 
 CONFIDENCE = 0.95
 """Of every interval and test."""
@@ -74,7 +74,7 @@ def _replicate_noise(replicates: int) -> Floats:
     return np.asarray(normal_DR / chi_D1 / math.sqrt(replicates), dtype=np.float64)
 
 
-def draws(item_values: ItemValues) -> Floats:
+def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
     """Return draws (D,) of the estimate, within the metric's bounds: over items and, with several, replicates.
 
     NaN in all where it is not known: a replicate with fewer than two clusters that hold a known item, or an infinite
@@ -85,24 +85,31 @@ def draws(item_values: ItemValues) -> Floats:
     own, and is moved away from the estimate by the width that Student's t of C - 1 has over the normal distribution.
     What `interval` makes of that is the BCa interval, so much wider.
 
+    Args:
+        item_values: What each item has.
+        match: Where the estimate is that at a limit of another metric: how uncertain the crossing is.
+
     Source:
         B. Efron, "Better Bootstrap Confidence Intervals", 1987, equation 2.3, with the acceleration 7.3 of each
         cluster's influence; T. C. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, for the width.
     """
-    models_R, is_log = item_values.models_R, item_values.aggregate == "exp_mean"
-    estimates_R = item_values.estimates(item_values.item_means())
-    estimates_M = by_model(estimates_R, models_R)
-    point = float(estimates_M.mean())
-    drawn_D: Floats = by_model(item_values.estimates(_drawn_item_means(item_values)), models_R).mean(axis=1)
+    means_M = by_model(item_values.item_means(), item_values.models_R)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        slopes_R = estimates_R / point if is_log else np.ones_like(estimates_R)
-        influences_C = by_model(item_values.influences().T * slopes_R, models_R).mean(axis=1)
-        raw_D = np.log(drawn_D / point) if is_log else drawn_D - point
-        deviations_D = _corrected(raw_D, influences_C, item_values.known_clusters())
-        if len(estimates_M) > 1:
-            deviations_D += _replicate_noise(len(estimates_M)) @ (estimates_M - point) / (point if is_log else 1.0)
-        drawn_D = point * np.exp(deviations_D) if is_log else point + deviations_D
+        deviations_D = _item_deviations(item_values, np.ones(item_values.replicates))
+        if match is not None:
+            deviations_D -= _item_deviations(match.by, match.slopes_R)
+        if len(means_M) > 1:
+            deviations_D += _replicate_noise(len(means_M)) @ (means_M - means_M.mean())
+        drawn_D = item_values.estimates(means_M.mean() + deviations_D)
     return np.clip(drawn_D, item_values.low, item_values.high)
+
+
+def _item_deviations(item_values: ItemValues, slopes_R: Floats) -> Floats:
+    """Return corrected deviations (D,) of the replicates' mean, each times its slope, with items drawn."""
+    models_R = item_values.models_R
+    deviations_DR = (_drawn_item_means(item_values) - item_values.item_means()) * slopes_R
+    influences_C = by_model(item_values.influences().T * slopes_R, models_R).mean(axis=1)
+    return _corrected(by_model(deviations_DR, models_R).mean(axis=1), influences_C, item_values.known_clusters())
 
 
 def _drawn_item_means(item_values: ItemValues) -> Floats:

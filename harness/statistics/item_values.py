@@ -105,12 +105,12 @@ class ItemValues:
         """
         return self.of_replicates(self.row_means())
 
-    def estimates(self, means: Floats) -> Floats:
+    def estimates(self, means: Floats | np.floating) -> Floats:
         """Return what the metric makes of such means."""
         if self.aggregate == "mean":
-            return means
+            return np.asarray(means)
         with np.errstate(over="ignore"):
-            return np.exp(means)
+            return np.asarray(np.exp(means))
 
     def in_clusters(self, amounts_RN: Floats) -> Floats:
         """Return the sums (R, C) over the items of each cluster."""
@@ -170,10 +170,25 @@ def by_model(estimates_R: Floats, models_R: Integers | None) -> Floats:
     return np.stack([estimates_R[..., models_R == model].mean(axis=-1) for model in models_M], axis=-1)
 
 
+@dataclass(frozen=True, eq=False)
+class Match:
+    """Where a trajectory crosses a limit of the metric that is matched, and what an error of that does to an estimate.
+
+    An estimate at the crossing moves along the trajectory when the matched metric was measured too high or too low. To
+    first order that is the matched metric's own error between the same points, times the slope.
+    """
+
+    by: ItemValues
+    """The matched metric between the same points, row by row those of the estimate."""
+    slopes_R: Floats
+    """How much the estimate (of an `exp_mean`: its logarithm) changes for each unit of the matched metric."""
+
+
 def estimate(item_values: ItemValues) -> float:
     """Return the metric's value: of each replicate that of its known items, then the mean over replicates.
 
-    NaN where a replicate has no known item. Several models count alike, however many seeds each has.
+    The mean of an `exp_mean` is geometric, as it is over items. NaN where a replicate has no known item. Several models
+    count alike, however many seeds each has.
 
     Example:
         Two seeds; of the second one item is not known. Their perplexities are 4 and 1:
@@ -184,6 +199,6 @@ def estimate(item_values: ItemValues) -> float:
         ...         clusters_N=np.arange(2), items="prompts", aggregate="exp_mean",
         ...     )
         ... )
-        2.5
+        2.0
     """
-    return float(by_model(item_values.estimates(item_values.item_means()), item_values.models_R).mean())
+    return float(item_values.estimates(by_model(item_values.item_means(), item_values.models_R).mean()))

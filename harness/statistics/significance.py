@@ -1,7 +1,4 @@
-"""Whether two methods can be distinguished: paired tests, corrected for their number, and the groups that follow.
-
-Array letters: R replicates, M models, N items, C clusters, P tests.
-"""
+"""Many tests at once: p-values corrected for their number, and the groups of what cannot be distinguished."""
 
 from __future__ import annotations
 
@@ -13,81 +10,7 @@ from string import ascii_letters
 import numpy as np
 from scipy.special import betaln, expit, log_expit, stdtr
 
-from harness.statistics.item_values import Integers, ItemValues, by_model
-
-_ROUNDING = 1e-12
-"""Means that are equal on paper may differ by this; so may values that are all the same, relative to them."""
 _STEP = 0.1
-
-
-def paired_p(a: ItemValues, b: ItemValues) -> float:
-    """Return the two-sided p-value of a difference of two estimates on the same items.
-
-    Only items that both know count, in each replicate (between points: at all of them). The variance of the difference
-    has two parts: over items (linearised weighted means, summed within clusters; averaged over replicates) and, with
-    several replicates, that of the replicates' differences. What is compared of an `exp_mean` are the logarithms of the
-    replicates' estimates.
-
-    p is 1 where the estimates are equal. Where all are the same and not 0 there is no variance, and p is that of
-    a sign test over the clusters. NaN where it is not known: a replicate with fewer than two
-    clusters of items that both know, an infinite value.
-
-    Args:
-        a: Of one method.
-        b: Of the other: row by row the same replicates, column by column the same items.
-
-    Raises:
-        ValueError: They are not: other items, another number of replicates, or another aggregate.
-
-    Source:
-        E. Miller, "Adding Error Bars to Evals", 2024, arXiv:2411.00640, equations 4 (clusters) and 7 (pairs).
-
-    Example:
-        Differences of 1, 2, 1 and 2 have the mean 1.5 and the standard error sqrt(1/12): t = 5.196 of 3 degrees.
-
-        >>> shared = {"weights_RN": np.ones((1, 4)), "clusters_N": np.arange(4), "items": "prompts"}
-        >>> left = ItemValues(values_RN=np.array([[3.0, 7.0, 2.0, 9.0]]), **shared)
-        >>> right = ItemValues(values_RN=np.array([[2.0, 5.0, 1.0, 7.0]]), **shared)
-        >>> round(paired_p(left, right), 4)
-        0.0138
-    """
-    _refuse_unpaired(a, b)
-    known_RN = a.known_in_all() & b.known_in_all()
-    a, b = a.only(known_RN), b.only(known_RN)
-    known_clusters = a.known_clusters()
-    with np.errstate(invalid="ignore"):
-        difference_M = by_model(a.item_means() - b.item_means(), a.models_R)
-        influences_C = by_model((a.influences() - b.influences()).T, a.models_R).mean(axis=1)
-    difference, models = float(difference_M.mean()), len(difference_M)
-    if not (math.isfinite(difference) and np.isfinite(influences_C).all() and known_clusters > 1):
-        return math.nan
-    if abs(difference) < _ROUNDING:
-        return 1.0
-    items_variance = float((influences_C**2).sum()) * known_clusters / (known_clusters - 1)
-    replicates_variance = float(difference_M.var(ddof=1)) / models if models > 1 else 0.0
-    if items_variance + replicates_variance < (_ROUNDING * difference) ** 2:
-        return 2.0 ** (1 - known_clusters)
-    return two_part_p(difference, (items_variance, replicates_variance), (known_clusters - 1, models - 1))
-
-
-def _refuse_unpaired(a: ItemValues, b: ItemValues) -> None:
-    """Raise if two do not have the same items and replicates in the same places."""
-    faults = {
-        "items": a.items != b.items or not np.array_equal(a.clusters_N, b.clusters_N),
-        "replicates": a.replicates != b.replicates or _codes(a.models_R) != _codes(b.models_R),
-        "aggregate": a.aggregate != b.aggregate,
-    }
-    if any(faults.values()):
-        named = " and ".join(name for name, differs in faults.items() if differs)
-        raise ValueError(
-            f"'{a.items}' {a.values_RN.shape} and '{b.items}' {b.values_RN.shape} cannot be paired: their {named} "
-            "differ. Keep the rows of the replicates that both have, in one order, and the columns of the same items."
-        )
-
-
-def _codes(models_R: Integers | None) -> list[int]:
-    """Return the models' codes; none if all are of one model."""
-    return [] if models_R is None else models_R.tolist()
 
 
 def two_part_p(difference: float, variances: tuple[float, float], freedoms: tuple[int, int]) -> float:

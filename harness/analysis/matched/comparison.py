@@ -1,8 +1,8 @@
 """The matched comparison: what each method pays at equal erasure, and what it erases at equal utility.
 
-A row is a measured point where one was chosen for the target (tuning), or lies at the limit; else it lies between two
-neighbours of one trajectory, the original being strength 0, and says so. Nothing is extrapolated: a method that
-does not get there is 'not reached', with the best that it did.
+A row lies where its trajectory meets the limit: between two measured neighbours, the original being strength 0, or at a
+measured point. Nothing is extrapolated: a method that does not get there is 'not reached', with the best that it did.
+One that tuning chose and that has no measured neighbour on the target's other side stays where it was measured.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ from itertools import combinations
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from harness.analysis.cells import Cell, interval_cell, number, strength_text
+from harness.analysis.evidence import Evidence
 from harness.analysis.grouping import letters_of, p_of_pair
 from harness.analysis.matched.limit import Limit, matching_limits
-from harness.analysis.matched.matching import Mixed, Mixture, Variant, least_cost, mean_aim, mix, mixtures_at
+from harness.analysis.matched.matching import Mixed, Mixture, Variant, least_cost, mean_aim, mix, mixtures_at, price
 from harness.analysis.metrics import Aims, costs, deviations
 from harness.analysis.ranking import RankedTable
 from harness.analysis.tradeoff.trajectories import trajectories
 from harness.contracts import Metric
 from harness.records.results import Results
+from harness.records.tuned import is_over
 from harness.specs import TrialSpec
+from harness.statistics.bootstrap import draws
+from harness.statistics.item_values import by_model
 
-How = Literal["measured", "interpolated", "not reached"]
+How = Literal["measured", "interpolated", "not reached", "not run"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,12 @@ class MatchedRow:
     """One for each reported metric; empty where it was not reached."""
     numbers: tuple[tuple[float, float, float], ...]
     """Of the matched metric and of the cells, unrounded: the value, and the ends of its interval."""
+    prices: Mapping[str, Mixed]
+    """By reported metric what it costs, times the original's: of those whose ratios mean something."""
+    is_at_limit: bool
+    """Whether it lies at the limit in every replicate, so that it may be compared with others that do."""
+    reach: float
+    """How likely the point that tuning chose meets its target on the reported texts; NaN where nothing was tuned."""
     collapsed: bool
     note: str
     """`best MA 0.713` where it was not reached; '' elsewhere."""
@@ -77,6 +88,9 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
         for one in trajectories(rows, specs):
             variants.setdefault(one.variant, Variant(one.variant, one.spec.label)).trajectories.append(one)
             has_several_points |= any(len(replicate["strength"]) > 2 for replicate in one.replicates)
+        for spec in results.plan.trials:
+            if spec.table_model == model and not spec.is_reference:
+                variants.setdefault(spec.variant, Variant(spec.variant, spec.label))
         if has_several_points or any(variant.studies for variant in variants.values()):
             for limit in matching_limits(rows, ranked.info, results.plan):
                 tables.append(_matched_table(str(model), limit, list(variants.values()), specs, ranked))
@@ -93,22 +107,28 @@ def _matched_table(
         name, mixtures = variant.name, mixtures_at(variant, limit, specs, ranked.aims)
         points[name] = mixtures
         if mixtures:
-            mixed[name] = [mix(mixtures, metric, ranked.evidence) for metric in (limit.metric, *limit.reported)]
+            mixed[name] = [mix(mixtures, limit.metric, ranked.evidence)]
+            for metric in limit.reported:
+                mixed[name].append(mix(mixtures, metric, ranked.evidence, limit))
             for one in mixed[name][1:]:
                 far = deviations(np.array(one.number()), one.metric, mean_aim(mixtures, one.metric, ranked.aims))
                 off[name, one.metric.name] = float(far)
-    letters = _letters(mixed, off, limit.reported)
+    at_limit = {name for name, mixtures in points.items() if all(mixture.is_at_limit for mixture in mixtures)}
+    letters = _letters({name: mixed[name] for name in mixed if name in at_limit}, off, limit.reported)
     rows = []
     for variant in variants:
         mixtures = points[variant.name]
         if not mixtures:
-            rows.append(_not_reached(variant, limit, ranked.aims))
+            rows.append(_without_numbers(variant, limit, ranked.aims))
             continue
-        numbers, cells = [], []
+        numbers, cells, prices = [], [], {}
         for one in mixed[variant.name]:
             numbers.append(one.number_and_interval())
             key = variant.name, one.metric.name
             cells.append(interval_cell(*numbers[-1], one.metric, letters.get(key, "")))
+        for metric in limit.reported:
+            if of_metric := price(mixtures, metric, ranked.evidence, limit):
+                prices[metric.name] = of_metric
         rows.append(
             MatchedRow(
                 variant=variant.name,
@@ -118,6 +138,9 @@ def _matched_table(
                 matched=cells[0],
                 cells=tuple(cells[1:]),
                 numbers=tuple(numbers),
+                prices=prices,
+                is_at_limit=all(mixture.is_at_limit for mixture in mixtures),
+                reach=_reach(variant, limit, specs, ranked.evidence),
                 collapsed=any(True in mixture.rows["collapsed"].tolist() for mixture in mixtures),
                 note="",
                 budget=variant.budget,
@@ -131,7 +154,10 @@ def _matched_table(
 def _letters(
     mixed: Mapping[str, Sequence[Mixed]], off: Mapping[tuple[str, str], float], metrics: Sequence[Metric]
 ) -> dict[tuple[str, str], str]:
-    """Return the letters of a matched table's cells, by variant and metric; `off` is how far each number deviates."""
+    """Return the letters of the cells of variants that are at the limit, by variant and metric.
+
+    `off` is how far each number deviates from what it should be close to.
+    """
     tests: dict[tuple[str, str, str], float] = {}
     of_cells: dict[tuple[str, str], float] = {}
     for place, metric in enumerate(metrics, start=1):
@@ -141,23 +167,55 @@ def _letters(
         for one, other in combinations(mixed, 2):
             a, b = mixed[one][place], mixed[other][place]
             tests[name, one, other] = math.nan
-            if a.items and b.items and (a.items.items, a.replicates) == (b.items.items, b.replicates):
-                tests[name, one, other] = p_of_pair(metric, a.items, b.items, (off[one, name], off[other, name]))
+            # Of one replicate nothing says how far another training run would be from it.
+            if a.items and b.items and a.is_paired_with(b) and len(a.replicates) > 1:
+                sides, matches = (off[one, name], off[other, name]), (a.match, b.match)
+                tests[name, one, other] = p_of_pair(metric, a.items, b.items, sides, matches)
     return letters_of(tests, of_cells, metrics)
 
 
-def _not_reached(variant: Variant, limit: Limit, aims: Aims) -> MatchedRow:
-    """Return the row of a variant that is not at the limit in every replicate, with the best that it did."""
-    tuned = []
+def _reach(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], evidence: Evidence) -> float:
+    """Return how likely the points that tuning chose meet the target, by the items of the reported texts."""
+    chosen = variant.chosen_points(limit.target, specs) if limit.target else []
+    point_ids = [str(rows["point_id"][place]) for rows, place in chosen]
+    models_R = pd.factorize(np.array([rows["replicate"][0] for rows, _ in chosen], dtype=object))[0]
+    items = evidence.of_points(point_ids, limit.metric, models_R) if chosen else None
+    if items is None:
+        return math.nan
+    level = float(by_model(np.array([limit.of(rows) for rows, _ in chosen]), models_R).mean())
+    drawn_D = draws(items)
+    return math.nan if np.isnan(drawn_D).any() else float((drawn_D <= level).mean())
+
+
+def _without_numbers(variant: Variant, limit: Limit, aims: Aims) -> MatchedRow:
+    """Return the row of a variant that is not at the limit in every replicate: why, and the best that it did."""
+    how: How = "not reached"
+    best, where = [], ""
     for study in variant.studies:
-        tuned += [target.best for target in study.targets if str(target.target) == limit.target]
-    if tuned:
-        best = float(np.mean(tuned))
-    else:
-        _, best = min(least_cost(one, limit.metric, aims) for one in variant.trajectories)
-    where = " of the selection texts" if tuned else ""
-    note = f"best {limit.metric.title} {number(best, limit.metric)}{where}"
-    return MatchedRow(variant.name, variant.label, "not reached", "", Cell("", ""), (), (), False, note, variant.budget)
+        for target in study.targets:
+            if str(target.target) == limit.target:
+                best.append(target.best)
+                where = " of the selection texts"
+                if target.chosen is not None or not is_over(study.spec, study.candidates):
+                    how = "not run"
+    if not best and variant.trajectories:
+        best.append(min(least_cost(one, limit.metric, aims) for one in variant.trajectories)[1])
+    note = f"best {limit.metric.title} {number(float(np.mean(best)), limit.metric)}{where}" if best else ""
+    return MatchedRow(
+        variant=variant.name,
+        label=variant.label,
+        how=how if best else "not run",
+        setting="",
+        matched=Cell("", ""),
+        cells=(),
+        numbers=(),
+        prices={},
+        is_at_limit=False,
+        reach=math.nan,
+        collapsed=False,
+        note=note,
+        budget=variant.budget,
+    )
 
 
 def _setting(mixtures: Sequence[Mixture], specs: Mapping[str, TrialSpec]) -> str:

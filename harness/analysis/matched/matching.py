@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from harness.analysis.evidence import REPLICATE, Evidence
 from harness.analysis.matched.limit import Limit
-from harness.analysis.metrics import Aims, costs, deviations
+from harness.analysis.metrics import Aims, costs, deviations, metric_mean
 from harness.analysis.tradeoff.trajectories import Columns, Trajectory
 from harness.contracts import CloserTo, Metric
 from harness.records.results import StudyResults
+from harness.records.tuned import neighbours
 from harness.specs import TrialSpec
 from harness.statistics.bootstrap import draws, interval, replicate_draws
 from harness.statistics.frontier import crossing
-from harness.statistics.item_values import Floats, Integers, ItemValues, by_model
+from harness.statistics.item_values import Floats, Integers, ItemValues, Match
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,14 @@ class Mixture:
 
     rows: Columns
     weights: tuple[float, ...]
+    original: Columns
+    """The replicate's original: one row."""
+    is_at_limit: bool
+    """Whether the limit is met and no more than met: the point lies between two that were measured on either side."""
+
+    def with_original(self) -> Columns:
+        """Return its rows, and after them the original's."""
+        return {name: np.concatenate([column, self.original[name]]) for name, column in self.rows.items()}
 
 
 @dataclass(frozen=True)
@@ -38,38 +47,98 @@ class Mixed:
     """Of each replicate."""
     items: ItemValues | None
     """What each item has; None of a metric without items."""
+    match: Match | None
+    """How uncertain it is where the limit is met; None where nothing is interpolated, or no items tell it."""
     replicates: tuple[tuple[str, int], ...]
     """Model and seed of each."""
-
     models_R: Integers
     """A code for the model of each."""
 
     def number(self) -> float:
         """Return the mean over the replicates, of numbers that the tables have or that lie between them."""
-        return float(by_model(self.numbers_R, self.models_R).mean())
+        return metric_mean(self.numbers_R, self.metric, self.models_R)
 
     def number_and_interval(self) -> tuple[float, float, float]:
         """Return the mean over the replicates, and the ends of its 95 % interval; NaN where it is not known."""
-        drawn_D = (
-            replicate_draws(self.numbers_R, self.models_R, self.metric.low, self.metric.high)
-            if self.items is None
-            else draws(self.items)
-        )
-        return self.number(), *interval(drawn_D)
+        if self.items is not None:
+            return self.number(), *interval(draws(self.items, self.match))
+        scaled_R = mixing_scale(self.numbers_R, self.metric)
+        low, high = mixing_scale(np.array([self.metric.low, self.metric.high]), self.metric)
+        ends_2 = np.array(interval(replicate_draws(scaled_R, self.models_R, low, high)))
+        return self.number(), *(np.exp(ends_2) if self.metric.aggregate == "exp_mean" else ends_2)
+
+    def is_paired_with(self, other: Mixed) -> bool:
+        """Return whether both were measured on the same items in the same replicates."""
+        if self.items is None or other.items is None:
+            return False
+        return (self.items.items, self.replicates) == (other.items.items, other.replicates)
 
 
-def mix(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence) -> Mixed:
-    """Return what a metric has at the mixtures, one for each replicate."""
-    replicates, shares, numbers = [], [], []
-    point_ids: list[str] = []
+def mix(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence, limit: Limit | None = None) -> Mixed:
+    """Return what a metric has at the mixtures, one for each replicate.
+
+    Args:
+        mixtures: Of one variant.
+        metric: What is reported.
+        evidence: The items behind the table's numbers.
+        limit: What they meet; None: the limit's own metric, which is at the limit by construction.
+    """
+    numbers_R = np.array([mixed_number(mixture, metric) for mixture in mixtures])
+    shares = tuple(mixture.weights for mixture in mixtures)
+    items = _items([mixture.rows for mixture in mixtures], shares, metric, evidence)
+    match = _match(mixtures, metric, evidence, limit) if limit and items else None
+    return Mixed(metric, numbers_R, items, match, _replicates(mixtures), _models(mixtures))
+
+
+def price(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence, limit: Limit) -> Mixed | None:
+    """Return what an `exp_mean` costs at the mixtures: times the original's, in each replicate.
+
+    The original's items are the same, so that what is hard for both is no uncertainty. None for any other metric: a
+    ratio says nothing of a number that has a bound.
+    """
+    if metric.aggregate != "exp_mean":
+        return None
+    of_ratio = replace(metric, low=0.0)
+    ratios, shares, rows = [], [], []
     for mixture in mixtures:
-        replicates.append((str(mixture.rows[REPLICATE][-1]), int(mixture.rows["replicate_seed"][-1])))
-        point_ids += map(str, mixture.rows["point_id"])
-        shares.append(mixture.weights)
-        numbers.append(mixed_number(mixture, metric))
-    models_R = pd.factorize(np.array([model for model, _ in replicates], dtype=object))[0]
-    items = evidence.of_points(point_ids, metric, models_R, tuple(shares))
-    return Mixed(metric, np.array(numbers), items, tuple(replicates), models_R)
+        ratios.append(mixed_number(mixture, metric) / float(mixture.original[metric.name][0]))
+        shares.append((*mixture.weights, -1.0))
+        rows.append(mixture.with_original())
+    items = _items(rows, tuple(shares), of_ratio, evidence)
+    match = _match(mixtures, metric, evidence, limit) if items else None
+    return Mixed(of_ratio, np.array(ratios), items, match, _replicates(mixtures), _models(mixtures))
+
+
+def _items(
+    rows: Sequence[Columns], shares: tuple[tuple[float, ...], ...], metric: Metric, evidence: Evidence
+) -> ItemValues | None:
+    point_ids = [str(point_id) for columns in rows for point_id in columns["point_id"]]
+    models_R = pd.factorize(np.array([columns[REPLICATE][0] for columns in rows], dtype=object))[0]
+    return evidence.of_points(point_ids, metric, models_R, shares)
+
+
+def _match(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence, limit: Limit) -> Match | None:
+    """Return how uncertain it is where the mixtures meet the limit; None where none lies between two points."""
+    slopes, shares = [], []
+    for mixture in mixtures:
+        by_P, scale_P = matching_scale(mixture.rows[limit.metric.name], limit.metric)
+        of_P = mixing_scale(mixture.rows[metric.name], metric)
+        is_between = len(mixture.weights) == 2
+        slopes.append(float((of_P[1] - of_P[0]) / (by_P[1] - by_P[0])) if is_between else 0.0)
+        shares.append(tuple(np.asarray(mixture.weights) * scale_P))
+    if not any(slopes):
+        return None
+    by = _items([mixture.rows for mixture in mixtures], tuple(shares), limit.metric, evidence)
+    return Match(by, np.array(slopes)) if by else None
+
+
+def _replicates(mixtures: Sequence[Mixture]) -> tuple[tuple[str, int], ...]:
+    return tuple((str(one.rows[REPLICATE][-1]), int(one.rows["replicate_seed"][-1])) for one in mixtures)
+
+
+def _models(mixtures: Sequence[Mixture]) -> Integers:
+    models = [model for model, _ in _replicates(mixtures)]
+    return np.asarray(pd.factorize(np.array(models, dtype=object))[0], dtype=np.int64)
 
 
 def mixed_number(mixture: Mixture, metric: Metric) -> float:
@@ -77,7 +146,7 @@ def mixed_number(mixture: Mixture, metric: Metric) -> float:
 
     Example:
         >>> about = dict(name="p", better="lower", unit="", low=1.0, high=9e9, group="", source="", title="")
-        >>> halfway = Mixture({"p": np.array([4.0, 9.0])}, (0.5, 0.5))
+        >>> halfway = Mixture({"p": np.array([4.0, 9.0])}, (0.5, 0.5), {}, True)
         >>> [round(mixed_number(halfway, Metric(**about, aggregate=how)), 6) for how in ("mean", "exp_mean")]
         [6.5, 6.0]
     """
@@ -87,7 +156,26 @@ def mixed_number(mixture: Mixture, metric: Metric) -> float:
 
 def mixing_scale(values: Floats, metric: Metric) -> Floats:
     """Return values on the scale on which they are mixed: of an `exp_mean` the logarithm."""
-    return np.log(values) if metric.aggregate == "exp_mean" else values
+    with np.errstate(divide="ignore"):
+        return np.log(values) if metric.aggregate == "exp_mean" else values
+
+
+def matching_scale(values_P: Floats, metric: Metric) -> tuple[Floats, Floats]:
+    """Return values on the scale on which a limit is crossed, and how much that moves with the mean of their items.
+
+    It is the logarithm of what falls by factors, and of an `exp_mean`, whose items are logarithms already. Where a
+    point has nothing left at all its logarithm is not known, and the values are taken as they are.
+
+    Example:
+        >>> about = dict(name="el_3", better="lower", unit="", low=0.0, high=1.0, group="", source="", title="")
+        >>> [scale.round(3).tolist() for scale in matching_scale(np.array([0.5, 0.1]), Metric(**about, log_scale=True))]
+        [[-0.693, -2.303], [2.0, 10.0]]
+    """
+    if metric.aggregate == "exp_mean":
+        return mixing_scale(values_P, metric), np.ones_like(values_P)
+    if metric.log_scale and (values_P > 0).all():
+        return np.log(values_P), 1 / values_P
+    return values_P, np.ones_like(values_P)
 
 
 @dataclass(frozen=True)
@@ -109,59 +197,92 @@ class Variant:
             steps += study.optimiser_steps
         return f"{tried} candidates, {steps} steps" if tried else ""
 
+    def chosen_points(self, target: str, specs: Mapping[str, TrialSpec]) -> list[tuple[Columns, int]]:
+        """Return each replicate's rows, and the place among them of the point that tuning chose for a target.
+
+        Nothing if any replicate lacks one.
+        """
+        chosen = []
+        for one in self.trajectories:
+            for rows in one.replicates:
+                for place, strength in enumerate(rows["strength"]):
+                    if target in specs[rows["trial_id"][place]].targets_at(strength):
+                        chosen.append((rows, place))
+        if len(chosen) < sum(len(study.spec.seeds) for study in self.studies):
+            return []
+        return sorted(chosen, key=lambda point: (point[0]["replicate"][0], point[0]["replicate_seed"][0]))
+
 
 def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], aims: Aims) -> list[Mixture]:
     """Return what stands for a variant at the limit, in each replicate; nothing if any does not reach it."""
     if variant.studies and limit.target:
-        return _chosen_by_tuning(variant, limit.target, specs)
+        chosen = variant.chosen_points(limit.target, specs)
+        return [_at_target(rows, place, variant, limit) for rows, place in chosen]
     reported = limit.reported[0]
     best: list[Mixture] = []
     least = math.inf
     for one in variant.trajectories:
         if mixtures := _crossings(one, limit, aims):
-            mean = np.mean([mixed_number(mixture, reported) for mixture in mixtures], keepdims=True)
-            cost = float(costs(deviations(mean, reported, mean_aim(mixtures, reported, aims)), reported)[0])
+            mean = np.mean([mixing_scale(np.array(mixed_number(mixture, reported)), reported) for mixture in mixtures])
+            mean = np.exp(mean) if reported.aggregate == "exp_mean" else mean
+            cost = float(costs(deviations(np.array([mean]), reported, mean_aim(mixtures, reported, aims)), reported)[0])
             if not best or cost < least:
                 best, least = mixtures, cost
     return best
 
 
-def _chosen_by_tuning(variant: Variant, target: str, specs: Mapping[str, TrialSpec]) -> list[Mixture]:
-    """Return the points that tuning chose for the target, one for each replicate; nothing if any lacks one."""
-    chosen = []
-    for one in variant.trajectories:
-        for rows in one.replicates:
-            for place, strength in enumerate(rows["strength"]):
-                if target in specs[rows["trial_id"][place]].targets_at(strength):
-                    chosen.append(Mixture(_at(rows, place), (1.0,)))
-    if len(chosen) < sum(len(study.spec.seeds) for study in variant.studies):
-        return []
-    return sorted(chosen, key=lambda point: (point.rows["replicate"][0], point.rows["replicate_seed"][0]))
+def _at_target(rows: Columns, place: int, variant: Variant, limit: Limit) -> Mixture:
+    """Return a replicate's point at a target: the chosen one moved along its own trajectory to where the target is met.
+
+    Tuning chose on the selection half, at a dial's steps: on the report half the point has erased more or less than the
+    target. Its neighbours on the dial were measured too; where they do not lie on both sides, the point stays as it is.
+    """
+    strengths_P = rows["strength"]
+    near = neighbours(variant.studies[0].spec, strengths_P[place])
+    kept = [0] if 0 in near else []
+    kept += [point for point in range(1, len(strengths_P)) if strengths_P[point] in (strengths_P[place], *near)]
+    local = _at(rows, kept)
+    mixture = _crossing(local, limit, np.arange(float(len(kept))))
+    if mixture is None or not mixture.is_at_limit:
+        return Mixture(_at(rows, [place]), (1.0,), _at(rows, [0]), is_at_limit=False)
+    return replace(mixture, original=_at(rows, [0]))
 
 
-def _at(rows: Columns, *places: int) -> Columns:
-    return {name: column[list(places)] for name, column in rows.items()}
+def _at(rows: Columns, places: Iterable[int]) -> Columns:
+    places = list(places)
+    return {name: column[places] for name, column in rows.items()}
 
 
 def _crossings(trajectory: Trajectory, limit: Limit, aims: Aims) -> list[Mixture]:
     """Return where a trajectory meets the limit in each replicate; nothing if in any it does not."""
     mixtures = []
     for rows in trajectory.replicates:
-        sign = _side_of_original(rows, limit)
-        by_P = sign * mixing_scale(rows[limit.metric.name], limit.metric)
         of_P = costs(aims.deviations(rows, limit.reported[0]), limit.reported[0])
-        at_limit = sign * float(mixing_scale(np.array(limit.of(rows)), limit.metric))
-        at = crossing(at_limit, by_P, of_P, "down" if limit.is_erasure else "up")
-        if at is None and not limit.is_erasure and (known := np.flatnonzero(~np.isnan(by_P) & ~np.isnan(of_P))).size:
-            # It never costs that much: what it erases at the most is within the limit.
-            mixtures.append(Mixture(_at(rows, int(known[np.argmin(of_P[known])])), (1.0,)))
-        elif at is None:
+        mixture = _crossing(rows, limit, of_P)
+        if mixture is None and not limit.is_erasure:
+            known = np.flatnonzero(~np.isnan(rows[limit.metric.name]) & ~np.isnan(of_P))
+            if known.size:  # It never costs that much: what it erases at the most is within the limit.
+                most = int(known[np.argmin(of_P[known])])
+                mixture = Mixture(_at(rows, [most]), (1.0,), _at(rows, [0]), is_at_limit=False)
+        if mixture is None:
             return []
-        elif at.is_measured:
-            mixtures.append(Mixture(_at(rows, at.right if at.weight else at.left), (1.0,)))
-        else:
-            mixtures.append(Mixture(_at(rows, at.left, at.right), (1 - at.weight, at.weight)))
+        mixtures.append(mixture)
     return mixtures
+
+
+def _crossing(rows: Columns, limit: Limit, of_P: Floats) -> Mixture | None:
+    """Return where rows of rising strength first meet the limit; None if they do not."""
+    level = limit.of(rows)
+    by_P, _ = matching_scale(np.append(rows[limit.metric.name], level), limit.metric)
+    sign = _side_of_original(rows, limit)
+    at = crossing(sign * float(by_P[-1]), sign * by_P[:-1], of_P, "down" if limit.is_erasure else "up")
+    if at is None:
+        return None
+    if at.is_measured:
+        place = at.right if at.weight else at.left
+        is_at_limit = bool(rows[limit.metric.name][place] == level)
+        return Mixture(_at(rows, [place]), (1.0,), _at(rows, [0]), is_at_limit)
+    return Mixture(_at(rows, [at.left, at.right]), (1 - at.weight, at.weight), _at(rows, [0]), is_at_limit=True)
 
 
 def _side_of_original(rows: Columns, limit: Limit) -> float:

@@ -30,10 +30,16 @@ from harness.reporting.figures.matched import matched_figure
 from harness.reporting.sections.matched import matched_frame, matched_markdown, matched_sentences
 from harness.reporting.summary import LETTERS
 from harness.reporting.text_tables import markdown
+from harness.search_space import LogUniform
 from harness.specs import Source
 from harness.statistics.bootstrap import cluster_draws
+from harness.statistics.contrasts import paired_contrast
 from harness.statistics.item_values import estimate
-from harness.statistics.significance import paired_p
+
+
+def mixture_of(rows, weights):
+    return Mixture(rows, weights, original={}, is_at_limit=True)
+
 
 ITEMS = 64
 METRICS = {
@@ -192,17 +198,25 @@ def test_only_neighbours_of_one_trajectory_are_mixed(compared, trial):
 
 def test_letters_part_what_differs_and_join_what_does_not(compared, trial):
     same = {1: (0.8, 8.01, 0.8), 2: (0.5, 16.0, 0.5)}
-    trials = [
-        (trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("twin", (1, 2)), STRONG),
-        (trial("other", (1, 2)), same), (trial("ga", (1, 2)), WEAK),
-    ]  # fmt: skip
+    trials = []
+    for seed in (0, 1):
+        trials.append((trial("original", seed=seed), ORIGINAL))
+        for variant, points in (("emso", STRONG), ("twin", STRONG), ("other", same), ("ga", WEAK)):
+            trials.append((trial(variant, (1, 2), seed=seed), points))
     rows = by_text(compared(*trials, independent=True, spread=0.5))["MA at most 0.9"]
     letters = {variant: row.cells[0].letters for variant, row in rows.items()}
     assert letters["emso"] == letters["twin"] == letters["other"]
-    paired = by_text(compared(*trials, spread=0.5))["MA at most 0.9"]
+    paired = by_text(compared(*trials, spread=0.1))["MA at most 0.9"]
     letters = {variant: row.cells[0].letters for variant, row in paired.items()}
     assert not set(letters["ga"]) & set(letters["emso"])  # the same noise in all: the difference is what is left
     assert letters["emso"] == letters["twin"] != letters["other"]
+
+
+def test_one_training_run_of_each_says_nothing_of_another(compared, trial):
+    trials = [(trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK)]
+    rows = by_text(compared(*trials, spread=0.5))["MA at most 0.9"]
+    assert [row.cells[0].letters for row in rows.values()] == ["", ""]
+    assert all(row.cells[0].interval for row in rows.values())
 
 
 def test_without_items_there_are_numbers_and_neither_intervals_nor_letters(compared, trial):
@@ -241,7 +255,7 @@ def test_replicates_are_averaged_under_one_name_each_at_its_own_limits(compared,
     limit = by_text(tables)["MA at most the retrained model's (0.650)"]["emso"]
     # the first at epoch 2, the second at epoch 1
     assert (limit.setting, limit.numbers[0][0]) == ("epochs 2; epochs 1", pytest.approx(0.65))
-    assert limit.numbers[1][0] == pytest.approx((8.0 + 16.0) / 2)
+    assert limit.numbers[1][0] == pytest.approx(math.sqrt(8.0 * 16.0))
     low, high = limit.numbers[1][1:]
     assert low < 1 < 100 < high  # two models that differ this much say little
 
@@ -250,12 +264,13 @@ def test_replicates_are_averaged_under_one_name_each_at_its_own_limits(compared,
 def study(trial, measured):
     """Return a maker of a variant's study, whose one candidate's probes saw the given MA at each epoch."""
 
-    def make(variant, seen, seeds=(0,)):
+    def make(variant, seen, seeds=(0,), space=None):
         targets = (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most=0.6))
         spec = StudySpec(
-            study_id=f"study-{variant}", trial=trial(variant), seeds=seeds, space={}, defaults={}, is_cumulative=True,
-            is_trained=True, search="random", trials=1, targets=targets, utility="perplexity", utility_bounds=(0.5, 5),
-            selection=Source(source="miniature"), retrained=None,
+            study_id=f"study-{variant}", trial=replace(trial(variant), strength_name="epochs"), seeds=seeds,
+            space=space or {}, defaults={}, is_cumulative=True, is_trained=True, search="random", trials=1,
+            targets=targets, utility="perplexity", utility_bounds=(0.5, 5), selection=Source(source="miniature"),
+            retrained=None,
         )  # fmt: skip
         probes = [
             {"strength": epoch, "ma": ma, "perplexity": 5.0, "optimiser_steps": 8 * epoch}
@@ -288,12 +303,68 @@ def test_a_tuned_sweep_compares_the_points_that_were_chosen(compared, trial, stu
     assert rows["MA at most 0.6"]["ga"].note == "best MA 0.850 of the selection texts"
 
 
+EPOCHS = {"epochs": LogUniform(low=1, high=7)}
+
+
+def test_what_tuning_chose_is_moved_to_where_its_own_trajectory_meets_the_target(compared, trial, study):
+    """MA .95 at epoch 2, .85 at 3, .7 at 4: chosen at 3 for .9, and at 4 for .75 though .75 lies a third before it."""
+    about = {"targets": {"ma <= 0.9": 3, "ma <= 0.6": 5}}
+    points = {2: (0.95, 5.0, 0.8), 3: (0.85, 6.0, 0.8), 4: (0.7, 9.0, 0.8), 5: (0.55, 12.0, 0.8), 6: (0.5, 20.0, 0.8)}
+    chosen = trial("emso", tuple(points), **about)
+    studies = [study("emso", [0.97, 0.95, 0.85, 0.7, 0.55], space=EPOCHS)]
+    rows = by_text(compared((trial("original"), ORIGINAL), (chosen, points), studies=studies))
+    at_90, at_60 = rows["MA at most 0.9"]["emso"], rows["MA at most 0.6"]["emso"]
+    assert (at_90.how, at_90.setting, at_90.is_at_limit) == ("interpolated", "epochs 2 to 3", True)
+    assert at_90.numbers[0][0] == pytest.approx(0.9)
+    assert at_90.numbers[1][0] == pytest.approx(math.sqrt(5.0 * 6.0))
+    assert at_60.numbers[1][0] == pytest.approx(9.0 * (12 / 9) ** (2 / 3))
+    assert at_90.prices["perplexity"].number() == pytest.approx(math.sqrt(30.0) / 4)
+    assert at_90.reach == 1.0  # The chosen epoch itself is far below the target.
+
+
+def test_a_choice_that_misses_its_target_on_the_report_half_is_moved_on_and_says_how_likely_that_was(
+    compared, trial, study
+):
+    chosen = trial("emso", (2, 3, 4), targets={"ma <= 0.9": 3})
+    points = {2: (0.95, 5.0, 0.8), 3: (0.91, 6.0, 0.8), 4: (0.87, 7.0, 0.8)}
+    studies = [study("emso", [0.97, 0.95, 0.89, 0.85], space=EPOCHS)]
+    row = by_text(compared((trial("original"), ORIGINAL), (chosen, points), studies=studies))["MA at most 0.9"]["emso"]
+    assert row.setting == "epochs 3 to 4"
+    assert row.numbers[1][0] == pytest.approx(6.0 * (7 / 6) ** 0.25)
+    assert row.reach < 0.01
+
+
+def test_without_a_neighbour_on_the_other_side_a_choice_stays_where_it_was_measured(compared, trial, study):
+    chosen = trial("emso", (3,), targets={"ma <= 0.9": 3})  # As journals have it of before neighbours were measured.
+    studies = [study("emso", [0.97, 0.95, 0.8], space=EPOCHS)]
+    points = (trial("original"), ORIGINAL), (chosen, {3: (0.8, 6.0, 0.8)})
+    row = by_text(compared(*points, studies=studies))["MA at most 0.9"]["emso"]
+    assert (row.how, row.is_at_limit, row.numbers[1][0]) == ("measured", False, pytest.approx(6.0))
+    beyond = trial("ga", (2, 3, 4), targets={"ma <= 0.9": 3})  # Both neighbours are below the target.
+    erased = {2: (0.85, 5.0, 0.8), 3: (0.8, 6.0, 0.8), 4: (0.7, 9.0, 0.8)}
+    studies = [study("ga", [0.95, 0.92, 0.89], space=EPOCHS)]
+    row = by_text(compared(points[0], (beyond, erased), studies=studies))["MA at most 0.9"]["ga"]
+    assert (row.how, row.is_at_limit, row.numbers[1][0]) == ("measured", False, pytest.approx(6.0))
+
+
+def test_el_is_crossed_on_the_scale_on_which_it_falls(compared, trial):
+    """From .4 to .1 the level .2 is halfway by factors, and two thirds of the way by differences."""
+    points = {1: (0.4, 5.0, 0.8), 2: (0.1, 20.0, 0.8)}
+    trials = (trial("original"), {None: (0.8, 4.0, 0.9)}), (trial("retrained"), {None: (0.2, 4.0, 0.9)})
+    expected = {True: math.sqrt(100.0), False: 5.0 * 4 ** (2 / 3)}
+    for is_log, price in expected.items():
+        declared = [replace(one, log_scale=is_log) if one.name == "ma" else one for one in DECLARED]
+        specs = [(trial("emso", (1, 2), trial_id=f"emso-{is_log}"), points)]
+        rows = by_text(compared(*trials, *specs, declared=declared, with_items=False))
+        assert rows["MA at most the retrained model's (0.200)"]["emso"].numbers[1][0] == pytest.approx(price)
+
+
 def test_a_chosen_point_must_be_there_for_each_seed(compared, trial, study):
     studies = [study("emso", [0.8], seeds=(0, 1))]
     seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
     one, two = (trial("emso", (1,), seed=seed, targets={"ma <= 0.9": 1}) for seed in (0, 1))
     point = {1: (0.8, 8.0, 0.8)}
-    assert by_text(compared(*seeds, (one, point), studies=studies))["MA at most 0.9"]["emso"].how == "not reached"
+    assert by_text(compared(*seeds, (one, point), studies=studies))["MA at most 0.9"]["emso"].how == "not run"
     rows = by_text(compared(*seeds, (one, point), (two, point), studies=studies))
     assert rows["MA at most 0.9"]["emso"].how == "measured"
 
@@ -307,7 +378,6 @@ def test_the_outcome_says_who_pays_least_and_who_cannot_be_told_from_it(compared
     assert first.startswith("MA at most 0.9: GA pays least, Perplexity 5.48 (")
     assert first.endswith("), interpolated.")
     assert second.startswith("MA at most 0.75: EMSO pays least, Perplexity 8.98 (")
-    assert second.endswith("), interpolated; no significant difference from TWIN.")
     assert third == "MA at most the retrained model's (0.400): no method gets there without collapsing."
     assert matched_sentences(tables, "another") == []
 
@@ -561,7 +631,9 @@ def test_where_nothing_is_reached_there_is_no_picture(measured, trial):
 
 def test_a_method_that_tuning_found_no_point_for_is_in_the_picture_too(measured, trial):
     results, ranked = measured((trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG))
-    nowhere = MatchedRow("lost", "LOST", "not reached", "", Cell("", ""), (), (), False, "best MA 0.99", "3 candidates")
+    nowhere = MatchedRow(
+        "lost", "LOST", "not reached", "", Cell("", ""), (), (), {}, False, math.nan, False, "best MA 0.99", "3"
+    )
     [first, *_] = matched_tables(results, ranked)
     figure = matched_figure([replace(first, rows=(*first.rows, nowhere))], ranked.table, styles(ranked.table))
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()][-1] == "LOST"
@@ -595,7 +667,7 @@ def between_points(metric, *replicates, **items):
         columns = {name: np.array(values) for name, values in about.items()}
         return columns | {metric.name: np.array([number[name] for name in names])}
 
-    points = [Mixture(rows(seed, names), weights) for seed, (names, weights) in enumerate(replicates)]
+    points = [mixture_of(rows(seed, names), weights) for seed, (names, weights) in enumerate(replicates)]
     return mix(points, metric, evidence), number
 
 
@@ -681,7 +753,7 @@ def test_two_methods_are_compared_on_items_that_both_know_at_all_their_points():
     first, second = (
         between_points(PERPLEXITY, (names, (0.4, 0.6)), **kept)[0].items for names in (["a", "b"], ["c", "d"])
     )
-    assert paired_p(one, other) == pytest.approx(paired_p(first, second), rel=1e-9)
+    assert paired_contrast(one, other).p == pytest.approx(paired_contrast(first, second).p, rel=1e-9)
     # The jackknife over clusters of the very difference: both mixtures computed again without each of them.
     clusters = sorted(set(kept["a"].clusters))
 
@@ -698,7 +770,7 @@ def test_two_methods_are_compared_on_items_that_both_know_at_all_their_points():
     count = len(clusters)
     error = math.sqrt((count - 1) / count * ((left_out - left_out.mean()) ** 2).sum())
     expected = 2 * stats.t.sf(abs(difference(None)) / error, count - 1)
-    assert paired_p(one, other) == pytest.approx(expected, abs=0.02)
+    assert paired_contrast(one, other).p == pytest.approx(expected, abs=0.02)
 
 
 def test_where_one_end_has_too_few_items_nothing_is_said_of_how_certain_it_is():
@@ -715,7 +787,7 @@ def test_where_one_end_has_too_few_items_nothing_is_said_of_how_certain_it_is():
 def test_replicates_between_points_and_at_one_are_averaged_each_as_its_table_has_it():
     items = holed(7, 16, 6, 30)
     mixed, number = between_points(PERPLEXITY, (["a", "b"], (0.25, 0.75)), (["c"], (1.0,)), **items)
-    expected = (number["a"] ** 0.25 * number["b"] ** 0.75 + number["c"]) / 2
+    expected = math.sqrt(number["a"] ** 0.25 * number["b"] ** 0.75 * number["c"])
     assert mixed.number() == pytest.approx(expected)
     assert estimate(mixed.items) == pytest.approx(expected)
 
@@ -726,7 +798,7 @@ def test_a_perplexity_without_items_is_mixed_by_its_logarithm_as_it_declares():
     of_table = next(one for one in Generation(definition="table").metrics if one.collapse == "perplexity")
     for metric, ends, expected in ((of_table, (4.65, 1000.0), 68.19), (MAUVE, (0.2, 0.6), 0.4)):
         rows = about | {metric.name: np.array(ends)}
-        assert mix([Mixture(rows, (0.5, 0.5))], metric, Evidence()).number() == pytest.approx(expected, rel=1e-4)
+        assert mix([mixture_of(rows, (0.5, 0.5))], metric, Evidence()).number() == pytest.approx(expected, rel=1e-4)
 
 
 def test_of_two_settings_the_one_that_is_shown_as_cheaper_is_chosen(compared, trial):

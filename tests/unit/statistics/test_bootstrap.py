@@ -36,9 +36,9 @@ def coverage(simulate, truth, seed=0, simulations=SIMULATIONS):
 @pytest.mark.parametrize(
     ("sample", "truth"),
     [
-        pytest.param(lambda g: g.normal(3.0, 2.0, N), 3.0, id="normal"),
-        pytest.param(lambda g: g.random(N) < 0.9, 0.9, id="right-or-not"),
-        pytest.param(lambda g: g.exponential(10.0, N), 10.0, id="exponential"),
+        pytest.param(lambda g: g.normal(3.0, 2.0, N), 3.0, id="normal", marks=pytest.mark.soak),
+        pytest.param(lambda g: g.random(N) < 0.9, 0.9, id="right-or-not", marks=pytest.mark.soak),
+        pytest.param(lambda g: g.exponential(10.0, N), 10.0, id="exponential", marks=pytest.mark.soak),
         pytest.param(
             lambda g: np.minimum(g.geometric(0.1, N) - 1, 50), 9 * (1 - 0.9**50), id="tokens-until-a-mismatch"
         ),
@@ -49,6 +49,7 @@ def test_intervals_over_items_cover(sample, truth):
     assert coverage(lambda generator: item_values(sample(generator)), truth) == COVERS
 
 
+@pytest.mark.soak
 def test_a_perplexity_weighted_by_tokens_covers():
     def simulate(generator):
         tokens_N = generator.integers(5, 60, N)
@@ -62,6 +63,7 @@ def repeated(generator):
     return np.repeat(generator.normal(0.0, 1.0, N // 4), 4) + generator.normal(0.0, 0.3, N)
 
 
+@pytest.mark.soak
 def test_items_that_repeat_cover_by_clusters():
     clusters = np.repeat(np.arange(N // 4), 4)
     assert coverage(lambda generator: item_values(repeated(generator), clusters=clusters), 0.0) == COVERS
@@ -76,11 +78,13 @@ def seeds(generator, count, spread):
     return generator.normal(0, spread, (count, 1)) + generator.normal(0, 1, N) + generator.normal(0, 0.5, (count, N))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("count", [3, 5])
 def test_several_seeds_cover(count):
     assert coverage(lambda generator: item_values(seeds(generator, count, 0.4)), 0.0, seed=count) == COVERS
 
 
+@pytest.mark.soak
 def test_resampling_three_seeds_would_undercover():
     generator, picks_D3 = np.random.default_rng(0), np.random.default_rng(1).integers(3, size=(DRAWS, 3))
 
@@ -93,16 +97,17 @@ def test_resampling_three_seeds_would_undercover():
     assert np.mean([holds() for _ in range(SIMULATIONS // 4)]) < 0.85
 
 
+@pytest.mark.soak
 def test_seeds_that_differ_by_no_more_than_their_items_overcover_and_do_not_undercover():
     assert coverage(lambda generator: item_values(seeds(generator, 3, 0.0)), 0.0) >= 0.95
 
 
+@pytest.mark.soak
 def test_perplexities_of_several_seeds_cover():
-    # The mean of a log-normal variable is exp(mean + variance / 2).
     def simulate(generator):
         return item_values(2.0 + seeds(generator, 3, 0.3), aggregate="exp_mean", low=0.0)
 
-    assert coverage(simulate, math.exp(2.0 + 0.3**2 / 2)) == COVERS
+    assert coverage(simulate, math.exp(2.0)) == COVERS
 
 
 MODELS = np.repeat(np.arange(4), 2)
@@ -113,10 +118,12 @@ def models_and_seeds(generator):
     return np.repeat(generator.normal(0, 0.5, 4), 2)[:, None] + seeds(generator, 8, 0.1)
 
 
+@pytest.mark.soak
 def test_models_with_seeds_cover_by_models():
     assert coverage(lambda generator: item_values(models_and_seeds(generator), models_R=MODELS), 0.0) == COVERS
 
 
+@pytest.mark.soak
 def test_seeds_of_one_model_are_no_evidence_of_another():
     assert coverage(lambda generator: item_values(models_and_seeds(generator)), 0.0, simulations=150) < 0.91
 
@@ -134,7 +141,7 @@ def test_the_estimate_is_the_declared_aggregate():
     )
     assert estimate(item_values(values_RN, weights_RN)) == pytest.approx((1.75 + 4.0) / 2)
     perplexity = estimate(item_values(values_RN, weights_RN, aggregate="exp_mean"))
-    assert perplexity == pytest.approx((math.exp(1.75) + math.exp(4.0)) / 2)
+    assert perplexity == pytest.approx(math.exp((1.75 + 4.0) / 2))
 
 
 def test_models_count_alike_however_many_seeds_they_have():

@@ -1,0 +1,127 @@
+"""Who is better than the reference: planned contrasts at equal erasure, one family of tests for a whole page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.analysis.matched.comparison import MatchedRow, MatchedTable
+from harness.contracts import Metric
+from harness.plans import Compare
+from harness.statistics.contrasts import Contrast, Verdict, paired_contrast, verdicts
+
+VERDICT_MEANINGS: Mapping[Verdict, str] = {
+    "better": "pays less than {reference}",
+    "worse": "pays more than {reference}",
+    "equivalent": "within {margin} of {reference}",
+    "undecided": "undecided",
+}
+"""What a verdict says of a method, beside the reference."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One method against the reference, at one limit."""
+
+    row: MatchedRow
+    ratio: tuple[float, float, float]
+    """What it costs, times the reference, and the ends of the 95 % interval; NaN where it is not known."""
+    contrast: Contrast | None
+    """Of the logarithms; None where the two cannot be compared."""
+    verdict: Verdict | None
+    """None where nothing may be said: the two were not compared, or there is one replicate."""
+
+
+@dataclass(frozen=True)
+class VerdictTable:
+    """One model's methods against the reference, at one limit, by one metric of utility."""
+
+    matched: MatchedTable
+    metric: Metric
+    reference: MatchedRow
+    rows: tuple[Judged, ...]
+
+    @property
+    def has_one_replicate(self) -> bool:
+        """Return whether there is one training run of each method: then there are intervals over items, no verdicts."""
+        of_reference = self.reference.prices.get(self.metric.name)
+        return of_reference is not None and len(of_reference.replicates) == 1
+
+    def labels(self, verdict: Verdict | None) -> list[str]:
+        """Return the labels of the methods of which this is said; of None, those that cannot be compared."""
+        return [judged.row.label for judged in self.rows if judged.verdict == verdict]
+
+
+def verdict_tables(tables: Sequence[MatchedTable], compare: Compare, first_variant: str) -> list[VerdictTable]:
+    """Return each erasure limit's contrasts against the reference, cheapest first.
+
+    The reference and the margin are named in the sweep file, before any number is seen. All contrasts that come from
+    several replicates are one family (Holm).
+
+    Args:
+        tables: The matched comparison.
+        compare: The reference's row, and the margin.
+        first_variant: The reference where the file names none.
+    """
+    compared, planned = [], []
+    for table in tables:
+        reference = _reference(table, compare.reference or first_variant)
+        for metric in table.limit.reported if table.limit.is_erasure else ():
+            if reference is None or metric.aggregate != "exp_mean":
+                continue
+            contrasts = []
+            for row in table.rows:
+                if row is not reference:
+                    contrasts.append((row, _contrast(row, reference, metric)))
+            compared.append((table, metric, reference, contrasts))
+            planned += [contrast for _, contrast in contrasts if contrast and contrast.replicates > 1]
+    said = dict(zip(map(id, planned), verdicts(planned, math.log1p(compare.margin)), strict=True))
+    judged_tables = []
+    for table, metric, reference, contrasts in compared:
+        rows = [Judged(row, _ratio(contrast), contrast, said.get(id(contrast))) for row, contrast in contrasts]
+        judged_tables.append(VerdictTable(table, metric, reference, tuple(rows)))
+    return judged_tables
+
+
+def _reference(table: MatchedTable, name: str) -> MatchedRow | None:
+    """Return the reference's row: of a grid's variants the first."""
+    named = [row for row in table.rows if row.variant.partition("(")[0] == name or row.variant == name]
+    return named[0] if named else None
+
+
+def _contrast(row: MatchedRow, reference: MatchedRow, metric: Metric) -> Contrast | None:
+    """Return the contrast of two rows; None where either is not at the limit, or they have no items in common."""
+    if not (row.is_at_limit and reference.is_at_limit and metric.name in row.prices):
+        return None
+    ours, theirs = row.prices[metric.name], reference.prices[metric.name]
+    if not ours.is_paired_with(theirs) or ours.items is None or theirs.items is None:
+        return None
+    return paired_contrast(ours.items, theirs.items, ours.match, theirs.match)
+
+
+def _ratio(contrast: Contrast | None) -> tuple[float, float, float]:
+    if contrast is None:
+        return math.nan, math.nan, math.nan
+    low, high = contrast.interval()
+    return math.exp(contrast.difference), math.exp(low), math.exp(high)
+
+
+def verdict_sentence(table: VerdictTable, margin: float) -> str:
+    """Return what may be said at a limit, from verdicts and never from the order of numbers."""
+    where, reference = table.matched.limit.text, table.reference.label
+    if not table.reference.is_at_limit:
+        state = f"was measured at {table.reference.matched.text}" if table.reference.cells else table.reference.how
+        return f"{where}: {reference}, the reference, {state}, so nothing is compared with it."
+    if table.has_one_replicate:
+        return (
+            f"{where}: one training seed, so no method is called better or worse than {reference}. The intervals are "
+            "over items: they say what other texts would have given, not what another training run would."
+        )
+    clauses = []
+    for verdict, meaning in VERDICT_MEANINGS.items():
+        if labels := table.labels(verdict):
+            clauses.append(f"{meaning.format(reference=reference, margin=f'{margin:.0%}')}: {', '.join(labels)}")
+    if missing := table.labels(None):
+        clauses.append(f"not compared there: {', '.join(missing)}")
+    return f"{where}, {table.metric.title}: {'; '.join(clauses)}."
