@@ -40,7 +40,10 @@ def coverage(simulate, truth, seed=0, simulations=SIMULATIONS):
         pytest.param(lambda g: g.random(N) < 0.9, 0.9, id="right-or-not", marks=pytest.mark.soak),
         pytest.param(lambda g: g.exponential(10.0, N), 10.0, id="exponential", marks=pytest.mark.soak),
         pytest.param(
-            lambda g: np.minimum(g.geometric(0.1, N) - 1, 50), 9 * (1 - 0.9**50), id="tokens-until-a-mismatch"
+            lambda g: np.minimum(g.geometric(0.1, N) - 1, 50),
+            9 * (1 - 0.9**50),
+            id="tokens-until-a-mismatch",
+            marks=pytest.mark.soak,
         ),
         pytest.param(lambda g: g.normal(0.0, 1.0, 12), 0.0, id="twelve-items"),
     ],

@@ -78,14 +78,19 @@ def models_and_seeds(generator):
     ("simulate", "settings"),
     [
         pytest.param(right_or_not, {}, id="right-or-not"),
-        pytest.param(skewed, {}, id="skewed"),
-        pytest.param(skewed, {"weights": np.arange(1.0, N + 1), "aggregate": "exp_mean"}, id="weighted-perplexity"),
-        pytest.param(repeated, {"clusters": QUADS}, id="clustered"),
-        pytest.param(seeds(2, 0.2), {}, id="two-seeds"),
-        pytest.param(seeds(3, 0.0), {}, id="three-seeds-that-do-not-differ"),
-        pytest.param(seeds(3, 0.3), {}, id="three-seeds"),
-        pytest.param(seeds(5, 0.1), {}, id="five-seeds"),
-        pytest.param(models_and_seeds, {"models_R": MODELS}, id="models-with-seeds"),
+        pytest.param(skewed, {}, id="skewed", marks=pytest.mark.soak),
+        pytest.param(
+            skewed,
+            {"weights": np.arange(1.0, N + 1), "aggregate": "exp_mean"},
+            id="weighted-perplexity",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(repeated, {"clusters": QUADS}, id="clustered", marks=pytest.mark.soak),
+        pytest.param(seeds(2, 0.2), {}, id="two-seeds", marks=pytest.mark.soak),
+        pytest.param(seeds(3, 0.0), {}, id="three-seeds-that-do-not-differ", marks=pytest.mark.soak),
+        pytest.param(seeds(3, 0.3), {}, id="three-seeds", marks=pytest.mark.soak),
+        pytest.param(seeds(5, 0.1), {}, id="five-seeds", marks=pytest.mark.soak),
+        pytest.param(models_and_seeds, {"models_R": MODELS}, id="models-with-seeds", marks=pytest.mark.soak),
     ],
 )
 def test_false_positives_are_at_most_five_percent(simulate, settings):
