@@ -13,6 +13,7 @@ from harness.analysis.collapse_onset import OnsetTable, onset_tables
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.layout import ModelTable
 from harness.analysis.matched.comparison import MatchedTable, matched_tables
+from harness.analysis.matched.price_curves import PriceCurve, price_curves
 from harness.analysis.matched.verdicts import VerdictTable, verdict_tables
 from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published.comparison import ComparedTable, compared_tables
@@ -111,6 +112,11 @@ class Analysis:
         first = next((spec.variant for spec in self.results.plan.trials if not spec.is_reference), "")
         first = next((study.trial.variant for study in self.results.plan.studies), first)
         return verdict_tables(self.matched, self.results.plan.compare, first.partition("(")[0])
+
+    @cached_property
+    def price_curves(self) -> list[PriceCurve]:
+        """What each method pays at every level of erasure."""
+        return price_curves(self.shown, self.shown_table.ranked, self.matched)
 
     @cached_property
     def published(self) -> list[ComparedTable]:

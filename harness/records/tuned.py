@@ -94,12 +94,12 @@ def neighbours(study: StudySpec, strength: Number) -> tuple[Number, ...]:
     if isinstance(dimension, Choice):
         listed = [0, *sorted(dimension.values)]
         place = listed.index(strength)
-        return tuple([listed[place - 1], *listed[place + 1 : place + 2]])
+        return (listed[place - 1], *listed[place + 1 : place + 2])
     if study.is_cumulative:
         return (strength - 1, strength + 1)
     near = [max(strength / NEAR, dimension.low), min(strength * NEAR, dimension.high)]
     below, above = map(round, near) if isinstance(dimension.low, int) else near
-    return tuple([below if below < strength else 0, *([above] if above > strength else [])])
+    return (below if below < strength else 0, *([above] if above > strength else []))
 
 
 def is_over(study: StudySpec, known: Sequence[Candidate]) -> bool:

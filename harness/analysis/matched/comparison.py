@@ -79,22 +79,33 @@ def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
     specs = {trial.spec.trial_id: trial.spec for trial in results.trials}
     tables = []
     for model, rows in ranked.table.groupby("model", sort=False):
-        variants: dict[str, Variant] = {}
-        has_several_points = False
-        for study in results.studies:
-            trial = study.spec.trial
-            if trial.table_model == model:
-                variants.setdefault(trial.variant, Variant(trial.variant, trial.label)).studies.append(study)
-        for one in trajectories(rows, specs):
-            variants.setdefault(one.variant, Variant(one.variant, one.spec.label)).trajectories.append(one)
-            has_several_points |= any(len(replicate["strength"]) > 2 for replicate in one.replicates)
-        for spec in results.plan.trials:
-            if spec.table_model == model and not spec.is_reference:
-                variants.setdefault(spec.variant, Variant(spec.variant, spec.label))
-        if has_several_points or any(variant.studies for variant in variants.values()):
+        variants = variants_of(str(model), rows, results, specs)
+        if any(variant.studies or variant.has_several_points for variant in variants):
             for limit in matching_limits(rows, ranked.info, results.plan):
-                tables.append(_matched_table(str(model), limit, list(variants.values()), specs, ranked))
+                tables.append(_matched_table(str(model), limit, variants, specs, ranked))
     return [table for table in tables if table.rows]
+
+
+def variants_of(model: str, rows: pd.DataFrame, results: Results, specs: Mapping[str, TrialSpec]) -> list[Variant]:
+    """Return what is known of each variant on a model, those that were planned and not measured last.
+
+    Args:
+        model: As the table names it.
+        rows: The model's rows of the table.
+        results: Of the sweep.
+        specs: Of all trials, by id.
+    """
+    variants: dict[str, Variant] = {}
+    for study in results.studies:
+        trial = study.spec.trial
+        if trial.table_model == model:
+            variants.setdefault(trial.variant, Variant(trial.variant, trial.label)).studies.append(study)
+    for one in trajectories(rows, specs):
+        variants.setdefault(one.variant, Variant(one.variant, one.spec.label)).trajectories.append(one)
+    for spec in results.plan.trials:
+        if spec.table_model == model and not spec.is_reference:
+            variants.setdefault(spec.variant, Variant(spec.variant, spec.label))
+    return list(variants.values())
 
 
 def _matched_table(
@@ -123,7 +134,7 @@ def _matched_table(
             continue
         numbers, cells, prices = [], [], {}
         for one in mixed[variant.name]:
-            numbers.append(one.number_and_interval())
+            numbers.append(one.number_and_interval)
             key = variant.name, one.metric.name
             cells.append(interval_cell(*numbers[-1], one.metric, letters.get(key, "")))
         for metric in limit.reported:

@@ -75,6 +75,11 @@ def matching_limits(rows: pd.DataFrame, info: MetricInfo, plan: Plan) -> list[Li
     return [limit for limit in limits if limit]
 
 
+def absolute_limit(rows: pd.DataFrame, metric: Metric, level: float, reported: tuple[Metric, ...]) -> Limit | None:
+    """Return the limit at a value of an erasure metric; None where the original meets it already."""
+    return _erasure_limit(rows, metric, level, "", reported, is_absolute=True)
+
+
 def _erasure_limit(
     rows: pd.DataFrame,
     metric: Metric,

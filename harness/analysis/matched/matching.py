@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -58,8 +59,9 @@ class Mixed:
         """Return the mean over the replicates, of numbers that the tables have or that lie between them."""
         return metric_mean(self.numbers_R, self.metric, self.models_R)
 
+    @cached_property
     def number_and_interval(self) -> tuple[float, float, float]:
-        """Return the mean over the replicates, and the ends of its 95 % interval; NaN where it is not known."""
+        """The mean over the replicates, and the ends of its 95 % interval; NaN where it is not known."""
         if self.items is not None:
             return self.number(), *interval(draws(self.items, self.match))
         scaled_R = mixing_scale(self.numbers_R, self.metric)
@@ -187,6 +189,12 @@ class Variant:
     trajectories: list[Trajectory] = field(default_factory=list)
     studies: list[StudyResults] = field(default_factory=list)
     """One for each replicate of the model, if it was tuned."""
+
+    @property
+    def has_several_points(self) -> bool:
+        """Return whether any of its settings was measured at two strengths or more."""
+        replicates = [replicate for one in self.trajectories for replicate in one.replicates]
+        return any(len(replicate["strength"]) > 2 for replicate in replicates)
 
     @property
     def budget(self) -> str:

@@ -48,6 +48,10 @@ class VerdictTable:
         of_reference = self.reference.prices.get(self.metric.name)
         return of_reference is not None and len(of_reference.replicates) == 1
 
+    def of(self, row: MatchedRow) -> Judged | None:
+        """Return what is said of a row; None of the reference itself."""
+        return next((judged for judged in self.rows if judged.row is row), None)
+
     def labels(self, verdict: Verdict | None) -> list[str]:
         """Return the labels of the methods of which this is said; of None, those that cannot be compared."""
         return [judged.row.label for judged in self.rows if judged.verdict == verdict]
@@ -110,6 +114,8 @@ def _ratio(contrast: Contrast | None) -> tuple[float, float, float]:
 def verdict_sentence(table: VerdictTable, margin: float) -> str:
     """Return what may be said at a limit, from verdicts and never from the order of numbers."""
     where, reference = table.matched.limit.text, table.reference.label
+    if all(row.collapsed or not row.cells for row in table.matched.rows):
+        return f"{where}: no method gets there without collapsing."
     if not table.reference.is_at_limit:
         state = f"was measured at {table.reference.matched.text}" if table.reference.cells else table.reference.how
         return f"{where}: {reference}, the reference, {state}, so nothing is compared with it."

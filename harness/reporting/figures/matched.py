@@ -80,9 +80,15 @@ def _draw_level(ax: Axes, matched: MatchedTable, of_variant: style.Styles) -> No
     for y, row in enumerate(rows):
         if row.numbers:
             _draw_row(ax, y, row, *of_variant[row.variant])
+            text = f"{row.cells[0].text} {row.cells[0].letters}".strip()
+            if not row.is_at_limit:
+                text += f" at {matched.limit.metric.title} {row.matched.text}"
+            right = row.numbers[1][2] if math.isfinite(row.numbers[1][2]) else row.numbers[1][0]
+            beside: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+            ax.annotate(text, (right, y), color=style.INK, fontsize=_TINY, **beside)
         else:
             at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": _TINY}
-            ax.annotate("not reached", (0.02, y), color=style.SOFT, **at).set_path_effects(_STROKE)
+            ax.annotate(row.how, (0.02, y), color=style.SOFT, **at).set_path_effects(_STROKE)
     if math.isinf(metric.high):
         style.use_log_scale(ax)
     ax.set_yticks(range(len(rows)), [style.without_mathtext(row.label) for row in rows], fontsize=8.5)
@@ -103,6 +109,3 @@ def _draw_row(ax: Axes, y: int, row: MatchedRow, colour: str, marker: str) -> No
     if math.isfinite(low) and math.isfinite(high):
         ax.plot([low, high], [y, y], color=colour, linewidth=2.2, alpha=0.45, zorder=2, solid_capstyle="butt")
     ax.plot(value, y, marker, markersize=6.5, zorder=4, **style.point_style(colour, is_collapsed=row.collapsed))
-    right = high if math.isfinite(high) else value
-    at: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": _TINY}
-    ax.annotate(f"{row.cells[0].text} {row.cells[0].letters}".strip(), (right, y), color=style.INK, **at)

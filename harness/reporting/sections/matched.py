@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -10,29 +11,50 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from harness.analysis.matched.comparison import MatchedTable
+from harness.analysis.matched.verdicts import VerdictTable, verdict_sentence
 from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
 from harness.reporting.figures.matched import matched_figure
+from harness.reporting.figures.price_curves import price_figure
+from harness.reporting.figures.verdicts import verdict_figure
 from harness.reporting.section import Section
 from harness.reporting.summary import LETTERS
 from harness.reporting.template import text_file
 
-INTERPOLATED = "Interpolated: between two neighbours of one trajectory (the original is strength 0), never beyond."
+INTERPOLATED = (
+    "Interpolated: where the trajectory meets the limit, between two measured neighbours (the original is strength 0), "
+    "never beyond. Measured: the point lies beyond the limit, and is compared with no other."
+)
+VERDICTS_MEAN = (
+    "Verdicts compare with the reference, over all limits of the page at once (Holm): better or worse where the ratio "
+    "is told from 1, equivalent where it is told to lie within {margin}, else undecided."
+)
+ONE_RUN = (
+    "One training seed: nothing is called better or worse. The intervals are over items: they say what other texts "
+    "would have given, not what another training run would."
+)
 _ROW_COLUMNS = ("model", "limit", "variant", "how", "setting", "matched_metric", "matched")
-_COLUMNS = (*_ROW_COLUMNS, "metric", "value", "low", "high", "letters", "collapsed", "budget", "note")
+_METRIC_COLUMNS = (*_ROW_COLUMNS, "metric", "value", "low", "high", "letters", "collapsed", "budget", "note")
+_PRICE_COLUMNS = ("price", "price_low", "price_high", "ratio", "ratio_low", "ratio_high", "verdict")
+_COLUMNS = (*_METRIC_COLUMNS, "at_limit", "reach", *_PRICE_COLUMNS)
 
 
 class Matched(Section):
     """What each method pays where all erase equally much, and what it erases where all pay equally much."""
 
-    stems = ("matched",)
+    stems = ("matched", "verdicts", "price")
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """A panel for each level; none where nothing is compared."""
         points = self.analysis.points
-        figure = matched_figure(self.analysis.matched, points, styles(points))
-        return {"matched": figure} if figure else {}
+        of_variant = styles(points)
+        drawn = {
+            "matched": matched_figure(self.analysis.matched, points, of_variant),
+            "verdicts": verdict_figure(self.analysis.verdicts, self.analysis.results.plan.compare.margin, of_variant),
+        }
+        drawn["price"] = price_figure(self.analysis.price_curves, of_variant)
+        return {name: figure for name, figure in drawn.items() if figure}
 
     def files(self) -> dict[str, str]:
         """Return the tables as Markdown and CSV."""
@@ -40,15 +62,33 @@ class Matched(Section):
         if not tables:
             return {}
         question = self.analysis.results.plan.question
-        return {"matched.md": matched_markdown(tables, question), "matched.csv": csv_text(matched_frame(tables))}
+        verdicts, margin = self.analysis.verdicts, self.analysis.results.plan.compare.margin
+        return {
+            "matched.md": matched_markdown(tables, verdicts, margin, question),
+            "matched.csv": csv_text(matched_frame(tables, verdicts)),
+        }
 
     def context(self) -> dict[str, Any]:
-        """Return the notes on the tables."""
-        return {"letters_mean": LETTERS, "interpolated": INTERPOLATED}
+        """Return the tables with their verdicts, and the notes on them."""
+        margin = self.analysis.results.plan.compare.margin
+        return _context(self.analysis.matched, self.analysis.verdicts, margin) | {"letters_mean": LETTERS}
 
 
-def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:
+def _context(tables: Sequence[MatchedTable], verdicts: Sequence[VerdictTable], margin: float) -> dict[str, Any]:
+    """Return what both templates are filled with."""
+    has_verdicts = any(not table.has_one_replicate and table.rows for table in verdicts)
+    return {
+        "tables": _with_verdicts(tables, verdicts),
+        "interpolated": INTERPOLATED,
+        "ratio_text": ratio_text,
+        "verdicts_mean": VERDICTS_MEAN.format(margin=f"{margin:.0%}") if has_verdicts else ONE_RUN if verdicts else "",
+    }
+
+
+def matched_frame(tables: Sequence[MatchedTable], verdicts: Sequence[VerdictTable]) -> pd.DataFrame:
     """Return one row for every limit, variant and reported metric; without numbers where it was not reached."""
+    by_table = {(id(of_metric.matched), of_metric.metric.name): of_metric for of_metric in verdicts}
+    unknown = (None, None, None)
     rows = []
     for table in tables:
         for row in table.rows:
@@ -56,34 +96,54 @@ def matched_frame(tables: Sequence[MatchedTable]) -> pd.DataFrame:
             limit = table.limit
             of_row = (table.model, limit.text, row.variant, row.how, row.setting, limit.metric.name, matched)
             for index, metric in enumerate(limit.reported):
-                numbers = row.numbers[index + 1] if row.numbers else (None, None, None)
+                numbers = row.numbers[index + 1] if row.numbers else unknown
                 letters = row.cells[index].letters if row.cells else ""
-                rows.append((*of_row, metric.name, *numbers, letters, collapsed, row.budget, row.note))
+                price = row.prices[metric.name].number_and_interval if metric.name in row.prices else unknown
+                of_metric = by_table.get((id(table), metric.name))
+                judged = of_metric.of(row) if of_metric else None
+                against = (judged.ratio, judged.verdict or "") if judged else (unknown, "")
+                of_metric_there = (metric.name, *numbers, letters, collapsed, row.budget, row.note)
+                prices = (row.is_at_limit, row.reach, *price, *against[0], against[1])
+                rows.append((*of_row, *of_metric_there, *prices))
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def matched_sentences(tables: Sequence[MatchedTable], model: str) -> list[str]:
-    """Return a sentence for each level of the first erasure metric: who pays least there, and who pays as little."""
-    of_model = [table for table in tables if table.model == model and table.limit.is_erasure]
+def matched_sentences(verdicts: Sequence[VerdictTable], model: str, margin: float) -> list[str]:
+    """Return what may be said of a model's methods at each level of the first erasure metric."""
+    of_model = [table for table in verdicts if table.matched.model == model]
     sentences = []
     for table in of_model:
-        reached = [row for row in table.rows if row.cells and not row.collapsed]
-        if table.limit.metric.name != of_model[0].limit.metric.name or not table.rows:
-            continue
-        if not reached:
-            sentences.append(f"{table.limit.text}: no method gets there without collapsing.")
-            continue
-        first, *others = reached
-        metric, cell = table.limit.reported[0], first.cells[0]
-        alike = [row.label for row in others if set(row.cells[0].letters) & set(cell.letters)]
-        clause = f"; no significant difference from {', '.join(alike)}" if alike else ""
-        interval = f" ({cell.interval})" if cell.interval else ""
-        sentences.append(
-            f"{table.limit.text}: {first.label} pays least, {metric.title} {cell.text}{interval}, {first.how}{clause}."
-        )
+        if (table.matched.limit.metric, table.metric) == (of_model[0].matched.limit.metric, of_model[0].metric):
+            sentences.append(verdict_sentence(table, margin))
     return sentences
 
 
-def matched_markdown(tables: Sequence[MatchedTable], question: str) -> str:
+def _with_verdicts(
+    tables: Sequence[MatchedTable], verdicts: Sequence[VerdictTable]
+) -> list[tuple[MatchedTable, VerdictTable | None]]:
+    """Return each table with its verdicts by the first metric that it reports; None where there are none."""
+    first: dict[int, VerdictTable] = {}
+    for of_metric in verdicts:
+        first.setdefault(id(of_metric.matched), of_metric)
+    return [(table, first.get(id(table))) for table in tables]
+
+
+def ratio_text(numbers: tuple[float, float, float]) -> str:
+    """Return a ratio and its interval: `×1.27 (1.19–1.36)`; '' where it is not known.
+
+    Example:
+        >>> ratio_text((1.268, 1.19, 1.36)), ratio_text((2.0, math.nan, math.nan)), ratio_text((math.nan,) * 3)
+        ('×1.27 (1.19–1.36)', '×2.00', '')
+    """
+    value, low, high = numbers
+    if math.isnan(value):
+        return ""
+    return f"×{value:.2f}" + ("" if math.isnan(low) else f" ({low:.2f}–{high:.2f})")
+
+
+def matched_markdown(
+    tables: Sequence[MatchedTable], verdicts: Sequence[VerdictTable], margin: float, question: str
+) -> str:
     """Return the matched comparison of every model, under the sweep's question."""
-    return text_file("matched.md.j2", tables=tables, question=question, letters=LETTERS, interpolated=INTERPOLATED)
+    context = _context(tables, verdicts, margin)
+    return text_file("matched.md.j2", question=question, letters=LETTERS, **context)

@@ -18,6 +18,7 @@ class Outcome(Section):
         analysis = self.analysis
         sentences = []
         for model, of_ranks in outcome(analysis.shown_table.ranked):
-            sentences.append((model, matched_sentences(analysis.matched, model) + of_ranks))
+            margin = analysis.results.plan.compare.margin
+            sentences.append((model, matched_sentences(analysis.verdicts, model, margin) + of_ranks))
         recited = [] if analysis.results.plan.erases else recitation_tables(analysis.ranked)
         return {"recited": recited, "outcome": sentences, "caption": caption(analysis.points)}

@@ -14,6 +14,7 @@ from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.layout import model_tables
 from harness.analysis.matched.comparison import MatchedRow, matched_tables
 from harness.analysis.matched.matching import Mixture, mix
+from harness.analysis.matched.verdicts import verdict_sentence, verdict_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.sequences.exact_match import survivors
@@ -369,29 +370,85 @@ def test_a_chosen_point_must_be_there_for_each_seed(compared, trial, study):
     assert rows["MA at most 0.9"]["emso"].how == "measured"
 
 
-def test_the_outcome_says_who_pays_least_and_who_cannot_be_told_from_it(compared, trial):
-    tables = compared(
-        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED), (trial("emso", (1, 2)), STRONG),
-        (trial("twin", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK),
-    )  # fmt: skip
-    first, second, third = matched_sentences(tables, "miniature-m")
-    assert first.startswith("MA at most 0.9: GA pays least, Perplexity 5.48 (")
-    assert first.endswith("), interpolated.")
-    assert second.startswith("MA at most 0.75: EMSO pays least, Perplexity 8.98 (")
+def seeded(trial, rows, seeds=(0, 1, 2), noise=0.0):
+    """Trials of several training seeds, each row's perplexities moved by a noise of its own in each seed."""
+    generator, trials = np.random.default_rng(5), []
+    for seed in seeds:
+        trials += [(trial("original", seed=seed), ORIGINAL), (trial("retrained", seed=seed), RETRAINED)]
+        for variant, points in rows.items():
+            moved = math.exp(noise * generator.standard_normal())
+            of_seed = {strength: (ma, moved * cost, mauve) for strength, (ma, cost, mauve) in points.items()}
+            trials.append((trial(variant, (1, 2), seed=seed), of_seed))
+    return trials
+
+
+CLOSE = {1: (0.8, 8.1, 0.8), 2: (0.5, 16.2, 0.5)}
+
+
+def judged(tables, reference=None, margin=0.1, first="emso"):
+    compare = Compare(utility=("perplexity",), erasure=("ma",), reference=reference, margin=margin)
+    return {table.matched.limit.text: table for table in verdict_tables(tables, compare, first)}
+
+
+def test_verdicts_are_against_the_reference_and_equal_prices_are_equivalent(compared, trial):
+    rows = {"emso": STRONG, "close": CLOSE, "ga": WEAK}
+    at_90 = judged(compared(*seeded(trial, rows)))["MA at most 0.9"]
+    assert at_90.reference.variant == "emso"
+    assert {one.row.variant: one.verdict for one in at_90.rows} == {"close": "equivalent", "ga": "equivalent"}
+    ratios = {one.row.variant: one.ratio for one in at_90.rows}
+    assert ratios["ga"][0] == pytest.approx(math.sqrt(30 / 32))
+    narrow = judged(compared(*seeded(trial, rows)), margin=0.01)["MA at most 0.9"]
+    assert {one.row.variant: one.verdict for one in narrow.rows} == {"close": "equivalent", "ga": "better"}
+    turned = judged(compared(*seeded(trial, rows)), reference="ga", margin=0.01)["MA at most 0.9"]
+    assert {one.row.variant: one.verdict for one in turned.rows} == {"close": "worse", "emso": "worse"}
+    assert verdict_sentence(turned, 0.01) == "MA at most 0.9, Perplexity: pays more than GA: EMSO, CLOSE."
+
+
+def test_seeds_that_differ_leave_a_difference_undecided(compared, trial):
+    twice = {"emso": STRONG, "dear": {1: (0.8, 16.0, 0.8), 2: (0.5, 32.0, 0.5)}}
+    sure, unsure = (judged(compared(*seeded(trial, twice, noise=noise)))["MA at most 0.75"] for noise in (0.01, 0.6))
+    assert [one.verdict for one in sure.rows] == ["worse"]
+    assert [one.verdict for one in unsure.rows] == ["undecided"]
+
+
+def test_one_training_seed_gives_intervals_and_no_verdict(compared, trial):
+    at_90 = judged(compared(*seeded(trial, {"emso": STRONG, "ga": WEAK}, seeds=[0])))["MA at most 0.9"]
+    assert [one.verdict for one in at_90.rows] == [None]
+    assert at_90.rows[0].ratio[1] < at_90.rows[0].ratio[0] < at_90.rows[0].ratio[2]
+    assert "one training seed, so no method is called better or worse than EMSO" in verdict_sentence(at_90, 0.1)
+
+
+def test_what_does_not_get_there_is_compared_with_nothing(compared, trial):
+    tables = compared(*seeded(trial, {"emso": STRONG, "ga": WEAK}))
+    at_75 = judged(tables)["MA at most 0.75"]
+    assert [(one.row.how, one.verdict) for one in at_75.rows] == [("not reached", None)]
+    assert verdict_sentence(at_75, 0.1) == "MA at most 0.75, Perplexity: not compared there: GA."
+    lost = judged(tables, reference="ga")["MA at most 0.75"]
+    assert "GA, the reference, not reached" in verdict_sentence(lost, 0.1)
+    assert all(one.contrast is None for one in lost.rows)
+
+
+def test_the_outcome_speaks_from_verdicts_and_never_from_the_order(compared, trial):
+    tables = compared(*seeded(trial, {"emso": STRONG, "twin": STRONG, "ga": WEAK}, noise=0.5))
+    compare = Compare(utility=("perplexity",), erasure=("ma",))
+    first, second, third = matched_sentences(verdict_tables(tables, compare, "emso"), "miniature-m", compare.margin)
+    assert first == "MA at most 0.9, Perplexity: undecided: TWIN, GA."
+    assert second.startswith("MA at most 0.75, Perplexity: undecided: TWIN; not compared there: GA")
     assert third == "MA at most the retrained model's (0.400): no method gets there without collapsing."
-    assert matched_sentences(tables, "another") == []
+    assert matched_sentences([], "another", 0.1) == []
 
 
 def test_as_csv_and_markdown(compared, trial):
     tables = compared((trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK))
-    frame = matched_frame(tables)
+    verdicts = verdict_tables(tables, Compare(utility=("perplexity",), erasure=("ma",)), "emso")
+    frame = matched_frame(tables, verdicts)
     missing = frame[frame["how"] == "not reached"]
     assert set(missing["variant"]) == {"ga"}
     assert missing[["value", "low", "high", "matched"]].isna().all(axis=None)
     assert frame[frame["how"] != "not reached"]["value"].notna().all()
-    text = matched_markdown(tables, "What | does it cost?")
+    text = matched_markdown(tables, verdicts, 0.1, "What | does it cost?")
     assert "# What \\| does it cost?" in text
-    assert "| GA | – | – | – | not reached: best MA 0.850 |" in text
+    assert "| GA | – | – | – | – | – | – | not reached: best MA 0.850 |" in text
     assert "| EMSO | epochs 0 to 1 | 0.900<br><sub>" in text
     assert pd.isna(missing["value"].iloc[0])
 
@@ -707,7 +764,7 @@ def test_at_either_end_a_mixture_is_the_measured_point(weights, end):
     alone, _ = between_points(PERPLEXITY, ([end], (1.0,)), **items)
     assert mixed.number() == pytest.approx(number[end], rel=1e-12)
     # As wide as Student's t of the end that has fewer clusters makes it.
-    assert mixed.number_and_interval() == pytest.approx(alone.number_and_interval(), rel=0.003)
+    assert mixed.number_and_interval == pytest.approx(alone.number_and_interval, rel=0.003)
 
 
 def drawn_by_hand(items, weights):
@@ -729,7 +786,7 @@ def drawn_by_hand(items, weights):
 def test_an_interval_between_points_is_that_of_both_numbers_made_anew_in_each_draw(lost):
     items = holed(4, *lost)
     mixed, _ = between_points(PERPLEXITY, (["a", "b"], (0.4, 0.6)), **items)
-    value, low, high = mixed.number_and_interval()
+    value, low, high = mixed.number_and_interval
     spread = np.std(np.log(drawn_by_hand(list(items.values()), (0.4, 0.6))))
     # Student's t of as many clusters as the point with the fewest has; skew shifts the ends, and hardly the width.
     assert math.log(high / low) == pytest.approx(2 * 2.05 * spread, rel=0.12)
@@ -778,7 +835,7 @@ def test_where_one_end_has_too_few_items_nothing_is_said_of_how_certain_it_is():
     whole, lone = items_with_holes(generator, 0), items_with_holes(generator, 0)
     lone.values_N[1:] = math.nan
     mixed, number = between_points(PERPLEXITY, (["a", "b"], (0.5, 0.5)), a=whole, b=lone)
-    value, low, high = mixed.number_and_interval()
+    value, low, high = mixed.number_and_interval
     assert value == pytest.approx(math.sqrt(number["a"] * number["b"]))
     assert math.isnan(low)
     assert math.isnan(high)
