@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.analysis.metrics import MetricInfo
+from harness.analysis.metrics import MetricInfo, metric_mean
 from harness.base.digests import digest_of
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results
-from harness.statistics.bootstrap import draws, interval, replicate_draws, row_intervals
-from harness.statistics.item_values import ItemValues
+from harness.statistics.bootstrap import DRAWS, draws, interval, replicate_draws, row_intervals
+from harness.statistics.item_values import Floats, ItemValues
 
 ROWS_AT_ONCE = 64
 """Points whose intervals are drawn together: their draws take some ten megabytes."""
@@ -80,15 +80,30 @@ class Evidence:
             high=metric.high,
         )
 
-    def interval(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, float]:
-        """Return the 95 % interval of a metric's mean over rows; NaN, NaN where it is not known.
+    def mean_and_draws(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, Floats]:
+        """Return a metric's mean over rows, and draws (D,) of it; NaN where it is not known.
 
-        With items it is over them and, with several rows, over those; without, over several rows alone.
+        With items it is drawn over them and, with several rows, over those; without, over several rows alone.
         """
+        numbers_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
+        if not len(rows):
+            return math.nan, np.full(DRAWS, np.nan)
         if (values := self.of(rows, metric)) is not None:
-            return interval(draws(values))
-        estimates_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
-        return interval(replicate_draws(estimates_R, models_R, metric.low, metric.high))
+            return metric_mean(numbers_R, metric, models_R), draws(values)
+        return metric_mean(numbers_R, metric, models_R), replicate_draws_of(numbers_R, metric, models_R)
+
+    def interval(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, float]:
+        """Return the 95 % interval of a metric's mean over rows; NaN, NaN where it is not known."""
+        return interval(self.mean_and_draws(rows, metric)[1])
+
+
+def replicate_draws_of(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64]) -> Floats:
+    """Return draws (D,) of a mean of numbers that no items stand behind: of an `exp_mean` of their logarithms."""
+    if metric.aggregate == "mean":
+        return replicate_draws(numbers_R, models_R, metric.low, metric.high)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        drawn_D = np.exp(replicate_draws(np.log(numbers_R), models_R))
+    return np.clip(drawn_D, metric.low, metric.high)
 
 
 def chosen_items(items: MetricItems, shared: Set[str]) -> MetricItems:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from harness.analysis.evidence import REPLICATE, Evidence
+from harness.analysis.evidence import REPLICATE, Evidence, replicate_draws_of
 from harness.analysis.matched.limit import Limit
 from harness.analysis.metrics import Aims, costs, deviations, metric_mean
 from harness.analysis.tradeoff.trajectories import Columns, Trajectory
@@ -18,7 +18,7 @@ from harness.contracts import CloserTo, Metric
 from harness.records.results import StudyResults
 from harness.records.tuned import neighbours
 from harness.specs import TrialSpec
-from harness.statistics.bootstrap import draws, interval, replicate_draws
+from harness.statistics.bootstrap import draws, interval
 from harness.statistics.frontier import crossing
 from harness.statistics.item_values import Floats, Integers, ItemValues, Match
 
@@ -64,10 +64,7 @@ class Mixed:
         """The mean over the replicates, and the ends of its 95 % interval; NaN where it is not known."""
         if self.items is not None:
             return self.number(), *interval(draws(self.items, self.match))
-        scaled_R = mixing_scale(self.numbers_R, self.metric)
-        low, high = mixing_scale(np.array([self.metric.low, self.metric.high]), self.metric)
-        ends_2 = np.array(interval(replicate_draws(scaled_R, self.models_R, low, high)))
-        return self.number(), *(np.exp(ends_2) if self.metric.aggregate == "exp_mean" else ends_2)
+        return self.number(), *interval(replicate_draws_of(self.numbers_R, self.metric, self.models_R))
 
     def is_paired_with(self, other: Mixed) -> bool:
         """Return whether both were measured on the same items in the same replicates."""

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.cells import Cell, interval_cell
-from harness.analysis.evidence import REPLICATE, Evidence
+from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import first_axes, table_metrics
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import ranked_rows, repeats_of_points
 from harness.contracts import CloserTo, Metric
 from harness.plans import Plan
 from harness.specs import ORIGINAL, REFERENCE_ROWS, RETRAINED
-from harness.statistics.bootstrap import draws, interval, replicate_draws
+from harness.statistics.bootstrap import interval
 from harness.statistics.frontier import hypervolume
 from harness.statistics.item_values import Floats
 
@@ -71,20 +71,10 @@ class _ModelDraws:
 
     def __init__(self, rows: pd.DataFrame, evidence: Evidence) -> None:
         self.rows = rows
-        self._evidence = evidence
-
-    def of(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, Floats]:
-        """Return the mean over rows, and draws (D,) of it."""
-        numbers_R = rows[metric.name].to_numpy(dtype=float)
-        values = self._evidence.of(rows, metric) if len(rows) else None
-        if values is not None:
-            return float(numbers_R.mean()), draws(values)
-        models_R = pd.factorize(rows[REPLICATE])[0]
-        number = float(numbers_R.mean()) if len(numbers_R) else math.nan
-        return number, replicate_draws(numbers_R, models_R, metric.low, metric.high)
+        self.of = evidence.mean_and_draws
 
     def reference(self, method: str, metric: Metric) -> tuple[float, Floats]:
-        """Return what `of` does, of a reference row."""
+        """Return the mean over a reference's rows, and draws (D,) of it."""
         return self.of(self.rows[self.rows["method"] == method], metric)
 
 
