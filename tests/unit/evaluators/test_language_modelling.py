@@ -1,0 +1,71 @@
+"""The model's own perplexity of human text, against one token at a time."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from evaluators.language_modelling import LanguageModelling, continuation_nll
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model(seed=5)
+
+
+@torch.inference_mode()
+def nll_one_by_one(model, prompt, continuation):
+    row, seen = list(prompt), []
+    for token in continuation:
+        if row:
+            seen.append(-float(model(torch.tensor([row])).logits[0, -1].log_softmax(-1)[token]))
+        row.append(token)
+    return seen
+
+
+PROMPTS = [[3, 4, 5], [7], [], [9, 9, 9, 9], [2]]
+CONTINUATIONS = [[6, 7], [8, 9, 10, 11], [12, 13, 14], [5], []]
+
+
+def test_each_continuation_has_the_mean_of_its_own_tokens(model):
+    means, counts = continuation_nll(model, PROMPTS, CONTINUATIONS)
+    expected = [nll_one_by_one(model, *pair) for pair in zip(PROMPTS, CONTINUATIONS, strict=True)]
+    assert counts == [len(seen) for seen in expected] == [2, 4, 2, 1, 0]
+    for mean, seen in zip(means, expected, strict=True):
+        assert mean == pytest.approx(sum(seen) / len(seen) if seen else math.nan, rel=1e-5, nan_ok=True)
+
+
+def task(tokenizer, prompts, references):
+    written = SimpleNamespace(prompts=prompts, texts=[""] * len(prompts), references=references)
+    return SimpleNamespace(generations=lambda definition: written, tokenizer=tokenizer)
+
+
+def test_the_number_weighs_tokens_alike_and_what_has_none_does_not_count(make_model, tokenizer):
+    model = make_model(seed=2, vocabulary=256)
+    prompts, references = ("ab", "x", "cd"), ("cde", "y", "")
+    evaluation = LanguageModelling().evaluate(model, task(tokenizer, prompts, references))
+    ids = lambda text: tokenizer(text)["input_ids"]  # noqa: E731
+    seen = [nll_one_by_one(model, ids(prompt), ids(text)) for prompt, text in zip(prompts, references, strict=True)]
+    together = [nll for of_text in seen for nll in of_text]
+    assert evaluation.numbers["own_perplexity"] == pytest.approx(math.exp(sum(together) / len(together)), rel=1e-5)
+    assert evaluation.per_item["own_tokens"].tolist() == [3, 1, 0]
+    assert math.isnan(evaluation.per_item["own_perplexity"][2])
+
+
+def test_without_any_token_it_is_not_known(make_model, tokenizer):
+    evaluation = LanguageModelling().evaluate(make_model(seed=2, vocabulary=256), task(tokenizer, ("a",), ("",)))
+    assert math.isnan(evaluation.numbers["own_perplexity"])
+
+
+def test_what_a_model_was_trained_on_is_less_surprising_to_it(make_model, tokenizer):
+    model = make_model(seed=2, vocabulary=256)
+    before = LanguageModelling().evaluate(model, task(tokenizer, ("abc",), ("defgh",))).numbers["own_perplexity"]
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    tokens = torch.tensor([tokenizer("abcdefgh")["input_ids"]])
+    for _ in range(5):
+        model(tokens, labels=tokens).loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    after = LanguageModelling().evaluate(model, task(tokenizer, ("abc",), ("defgh",))).numbers["own_perplexity"]
+    assert after < before / 2
