@@ -14,6 +14,7 @@ from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.layout import ModelTable
 from harness.analysis.matched.comparison import MatchedTable, matched_tables
 from harness.analysis.matched.price_curves import PriceCurve, price_curves
+from harness.analysis.matched.steering import Steering, steerings
 from harness.analysis.matched.verdicts import VerdictTable, verdict_tables
 from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published.comparison import ComparedTable, compared_tables
@@ -112,6 +113,11 @@ class Analysis:
         first = next((spec.variant for spec in self.results.plan.trials if not spec.is_reference), "")
         first = next((study.trial.variant for study in self.results.plan.studies), first)
         return verdict_tables(self.matched, self.results.plan.compare, first.partition("(")[0])
+
+    @cached_property
+    def steerings(self) -> list[Steering]:
+        """Whether each search was steered by what the table reports."""
+        return steerings(self.shown, self.shown_table.ranked)
 
     @cached_property
     def price_curves(self) -> list[PriceCurve]:

@@ -14,6 +14,7 @@ from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.layout import model_tables
 from harness.analysis.matched.comparison import MatchedRow, matched_tables
 from harness.analysis.matched.matching import Mixture, mix
+from harness.analysis.matched.steering import steerings
 from harness.analysis.matched.verdicts import verdict_sentence, verdict_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
@@ -265,7 +266,7 @@ def test_replicates_are_averaged_under_one_name_each_at_its_own_limits(compared,
 def study(trial, measured):
     """Return a maker of a variant's study, whose one candidate's probes saw the given MA at each epoch."""
 
-    def make(variant, seen, seeds=(0,), space=None):
+    def make(variant, seen, seeds=(0,), space=None, perplexity=5.0):
         targets = (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most=0.6))
         spec = StudySpec(
             study_id=f"study-{variant}", trial=replace(trial(variant), strength_name="epochs"), seeds=seeds,
@@ -274,7 +275,7 @@ def study(trial, measured):
             retrained=None,
         )  # fmt: skip
         probes = [
-            {"strength": epoch, "ma": ma, "perplexity": 5.0, "optimiser_steps": 8 * epoch}
+            {"strength": epoch, "ma": ma, "perplexity": perplexity, "optimiser_steps": 8 * epoch}
             for epoch, ma in enumerate(seen, start=1)
         ]
         candidate = Candidate(
@@ -358,6 +359,21 @@ def test_el_is_crossed_on_the_scale_on_which_it_falls(compared, trial):
         specs = [(trial("emso", (1, 2), trial_id=f"emso-{is_log}"), points)]
         rows = by_text(compared(*trials, *specs, declared=declared, with_items=False))
         assert rows["MA at most the retrained model's (0.200)"]["emso"].numbers[1][0] == pytest.approx(price)
+
+
+@pytest.mark.parametrize(("costs", "expected"), [((5.0, 6.0, 7.0, 8.0), 1.0), ((8.0, 7.0, 6.0, 5.0), -1.0)])
+def test_the_search_is_held_against_what_the_table_reports(measured, trial, study, costs, expected):
+    probed = {"a": 4.1, "b": 4.2, "c": 4.3, "d": 4.4}
+    studies = [study(variant, [0.85], space=EPOCHS, perplexity=own) for variant, own in probed.items()]
+    points = [(trial("original"), ORIGINAL)]
+    for variant, cost in zip(probed, costs, strict=True):
+        points.append((trial(variant, (1,), targets={"ma <= 0.9": 1}), {1: (0.85, cost, 0.8)}))
+    results, ranked = measured(*points, studies=studies)
+    [steering] = steerings(results, ranked)
+    assert (steering.correlation, steering.points) == (pytest.approx(expected), 4)
+    assert "Over the 4 points that it chose, its rank correlation with the reported perplexity" in str(steering)
+    few, ranked = measured(*points[:3], studies=studies[:2])
+    assert steerings(few, ranked) == []
 
 
 def test_a_chosen_point_must_be_there_for_each_seed(compared, trial, study):

@@ -1,0 +1,70 @@
+"""Whether a search is steered by what the table reports: the rank correlation of the two over the points it chose."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+from scipy.stats import spearmanr
+
+from harness.analysis.metrics import compared_metrics, in_sentence, metric_mean
+from harness.analysis.ranking import RankedTable
+from harness.contracts import Metric
+from harness.records.results import Results
+
+FEWEST_POINTS = 4
+"""Of fewer a rank correlation says nothing."""
+
+
+@dataclass(frozen=True)
+class Steering:
+    """How far the utility that a search minimises puts points in the order of the one that is reported."""
+
+    model: str
+    metric: Metric
+    correlation: float
+    """Spearman's, from −1 to 1."""
+    points: int
+
+    def __str__(self) -> str:
+        """Return it as a sentence."""
+        return (
+            f"The search on {self.model} minimises the model's own perplexity on validation texts. Over the "
+            f"{self.points} points that it chose, its rank correlation with the reported {in_sentence(self.metric)} is "
+            f"{self.correlation:.2f}."
+        )
+
+
+def steerings(results: Results, ranked: RankedTable) -> list[Steering]:
+    """Return, for each model and metric of utility, whether the search was steered by it; none of too few points."""
+    _, utility = compared_metrics(ranked.info, results.plan.compare)
+    correlations = []
+    for model, rows in ranked.table.groupby("model", sort=False):
+        for metric in utility:
+            probed, reported = _probed_and_reported(str(model), rows, metric, results)
+            if len(probed) >= FEWEST_POINTS and len(set(probed)) > 1 and len(set(reported)) > 1:
+                correlation = float(spearmanr(probed, reported).statistic)
+                correlations.append(Steering(str(model), metric, correlation, len(probed)))
+    return correlations
+
+
+def _probed_and_reported(
+    model: str, rows: pd.DataFrame, metric: Metric, results: Results
+) -> tuple[list[float], list[float]]:
+    """Return what the probe saw of each chosen point, and its mean over seeds in the table, each point once."""
+    values: dict[tuple[str, float], float] = {}
+    for study in results.studies:
+        if study.spec.trial.table_model != model:
+            continue
+        of_variant = rows[
+            (rows["variant"] == study.spec.trial.variant) & (rows["replicate"] == study.spec.trial.model.id)
+        ]
+        for target in study.targets:
+            has_target = [str(target.target) in targets for targets in of_variant["targets"]]
+            numbers = of_variant.loc[has_target, metric.name].to_numpy(dtype=float)
+            if target.chosen is not None and len(numbers):
+                key = study.spec.study_id, float(target.chosen.probe[study.spec.utility])
+                values.setdefault(key, metric_mean(numbers, metric))
+    known = {key: value for key, value in values.items() if not math.isnan(value)}
+    return [probed for _, probed in known], list(known.values())
