@@ -20,7 +20,17 @@ from harness.analysis.cells import Cell, interval_cell, number, strength_text
 from harness.analysis.evidence import Evidence
 from harness.analysis.grouping import letters_of, p_of_pair
 from harness.analysis.matched.limit import Limit, matching_limits
-from harness.analysis.matched.matching import Mixed, Mixture, Variant, least_cost, mean_aim, mix, mixtures_at, price
+from harness.analysis.matched.matching import (
+    Mixed,
+    Mixture,
+    Variant,
+    is_at_limit,
+    least_cost,
+    mean_aim,
+    mix,
+    mixtures_at,
+    price,
+)
 from harness.analysis.metrics import Aims, costs, deviations
 from harness.analysis.ranking import RankedTable
 from harness.analysis.tradeoff.trajectories import trajectories
@@ -69,6 +79,11 @@ class MatchedTable:
     model: str
     limit: Limit
     rows: tuple[MatchedRow, ...]
+
+    @property
+    def matched(self) -> MatchedTable:
+        """Return the table itself, as who shows limits asks for it."""
+        return self
 
 
 def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
@@ -124,8 +139,11 @@ def _matched_table(
             for one in mixed[name][1:]:
                 far = deviations(np.array(one.number()), one.metric, mean_aim(mixtures, one.metric, ranked.aims))
                 off[name, one.metric.name] = float(far)
-    at_limit = {name for name, mixtures in points.items() if all(mixture.is_at_limit for mixture in mixtures)}
-    letters = _letters({name: mixed[name] for name in mixed if name in at_limit}, off, limit.reported)
+    at_limit: dict[str, list[Mixed]] = {}
+    for name, of_metrics in mixed.items():
+        if is_at_limit(points[name]):
+            at_limit[name] = of_metrics
+    letters = _letters(at_limit, off, limit.reported)
     rows = []
     for variant in variants:
         mixtures = points[variant.name]
@@ -150,7 +168,7 @@ def _matched_table(
                 cells=tuple(cells[1:]),
                 numbers=tuple(numbers),
                 prices=prices,
-                is_at_limit=all(mixture.is_at_limit for mixture in mixtures),
+                is_at_limit=is_at_limit(mixtures),
                 reach=_reach(variant, limit, specs, ranked.evidence),
                 collapsed=any(True in mixture.rows["collapsed"].tolist() for mixture in mixtures),
                 note="",
@@ -188,13 +206,16 @@ def _letters(
 def _reach(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], evidence: Evidence) -> float:
     """Return how likely the points that tuning chose meet the target, by the items of the reported texts."""
     chosen = variant.chosen_points(limit.target, specs) if limit.target else []
-    point_ids = [str(rows["point_id"][place]) for rows, place in chosen]
-    models_R = pd.factorize(np.array([rows["replicate"][0] for rows, _ in chosen], dtype=object))[0]
+    point_ids, models, levels = [], [], []
+    for rows, place in chosen:
+        point_ids.append(str(rows["point_id"][place]))
+        models.append(str(rows["replicate"][0]))
+        levels.append(limit.of(rows))
+    models_R = pd.factorize(np.array(models, dtype=object))[0]
     items = evidence.of_points(point_ids, limit.metric, models_R) if chosen else None
     if items is None:
         return math.nan
-    level = float(by_model(np.array([limit.of(rows) for rows, _ in chosen]), models_R).mean())
-    drawn_D = draws(items)
+    level, drawn_D = float(by_model(np.array(levels), models_R).mean()), draws(items)
     return math.nan if np.isnan(drawn_D).any() else float((drawn_D <= level).mean())
 
 

@@ -111,8 +111,12 @@ def price(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence, limit
 def _items(
     rows: Sequence[Columns], shares: tuple[tuple[float, ...], ...], metric: Metric, evidence: Evidence
 ) -> ItemValues | None:
-    point_ids = [str(point_id) for columns in rows for point_id in columns["point_id"]]
-    models_R = pd.factorize(np.array([columns[REPLICATE][0] for columns in rows], dtype=object))[0]
+    point_ids: list[str] = []
+    models = []
+    for columns in rows:
+        point_ids += map(str, columns["point_id"])
+        models.append(columns[REPLICATE][0])
+    models_R = pd.factorize(np.array(models, dtype=object))[0]
     return evidence.of_points(point_ids, metric, models_R, shares)
 
 
@@ -136,8 +140,13 @@ def _replicates(mixtures: Sequence[Mixture]) -> tuple[tuple[str, int], ...]:
 
 
 def _models(mixtures: Sequence[Mixture]) -> Integers:
-    models = [model for model, _ in _replicates(mixtures)]
+    models, _ = zip(*_replicates(mixtures), strict=True)
     return np.asarray(pd.factorize(np.array(models, dtype=object))[0], dtype=np.int64)
+
+
+def is_at_limit(mixtures: Sequence[Mixture]) -> bool:
+    """Return whether all replicates are at the limit, so that they may be compared with others that are."""
+    return all(mixture.is_at_limit for mixture in mixtures)
 
 
 def mixed_number(mixture: Mixture, metric: Metric) -> float:
@@ -190,8 +199,10 @@ class Variant:
     @property
     def has_several_points(self) -> bool:
         """Return whether any of its settings was measured at two strengths or more."""
-        replicates = [replicate for one in self.trajectories for replicate in one.replicates]
-        return any(len(replicate["strength"]) > 2 for replicate in replicates)
+        longest = 0
+        for one in self.trajectories:
+            longest = max(longest, *(len(replicate["strength"]) for replicate in one.replicates))
+        return longest > 2
 
     @property
     def budget(self) -> str:
@@ -228,8 +239,7 @@ def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], 
     least = math.inf
     for one in variant.trajectories:
         if mixtures := _crossings(one, limit, aims):
-            mean = np.mean([mixing_scale(np.array(mixed_number(mixture, reported)), reported) for mixture in mixtures])
-            mean = np.exp(mean) if reported.aggregate == "exp_mean" else mean
+            mean = metric_mean(np.array([mixed_number(mixture, reported) for mixture in mixtures]), reported)
             cost = float(costs(deviations(np.array([mean]), reported, mean_aim(mixtures, reported, aims)), reported)[0])
             if not best or cost < least:
                 best, least = mixtures, cost

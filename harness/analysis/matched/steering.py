@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
@@ -53,7 +53,9 @@ def _probed_and_reported(
     model: str, rows: pd.DataFrame, metric: Metric, results: Results
 ) -> tuple[list[float], list[float]]:
     """Return what the probe saw of each chosen point, and its mean over seeds in the table, each point once."""
-    values: dict[tuple[str, float], float] = {}
+    values: dict[
+        tuple[str, float], float
+    ] = {}  # By study and what its probe saw: a point is chosen for several targets.
     for study in results.studies:
         if study.spec.trial.table_model != model:
             continue
@@ -63,8 +65,7 @@ def _probed_and_reported(
         for target in study.targets:
             has_target = [str(target.target) in targets for targets in of_variant["targets"]]
             numbers = of_variant.loc[has_target, metric.name].to_numpy(dtype=float)
-            if target.chosen is not None and len(numbers):
+            if target.chosen is not None and len(numbers) and not np.isnan(numbers).any():
                 key = study.spec.study_id, float(target.chosen.probe[study.spec.utility])
                 values.setdefault(key, metric_mean(numbers, metric))
-    known = {key: value for key, value in values.items() if not math.isnan(value)}
-    return [probed for _, probed in known], list(known.values())
+    return [probed for _, probed in values], list(values.values())

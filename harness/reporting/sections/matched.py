@@ -15,9 +15,9 @@ from harness.analysis.matched.steering import Steering
 from harness.analysis.matched.verdicts import VerdictTable, verdict_sentence
 from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
-from harness.reporting.figures.matched import matched_figure
-from harness.reporting.figures.price_curves import price_figure
-from harness.reporting.figures.verdicts import verdict_figure
+from harness.reporting.figures.answer.matched import matched_figure
+from harness.reporting.figures.answer.price_curves import price_figure
+from harness.reporting.figures.answer.verdicts import verdict_figure
 from harness.reporting.section import Section
 from harness.reporting.summary import LETTERS
 from harness.reporting.template import text_file

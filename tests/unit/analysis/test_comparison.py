@@ -28,7 +28,7 @@ from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
-from harness.reporting.figures.matched import matched_figure
+from harness.reporting.figures.answer.matched import matched_figure
 from harness.reporting.sections.matched import matched_frame, matched_markdown, matched_sentences
 from harness.reporting.summary import LETTERS
 from harness.reporting.text_tables import markdown

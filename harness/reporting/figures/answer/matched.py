@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from textwrap import fill
 from typing import Any
 
@@ -16,16 +17,13 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from harness.analysis.matched.comparison import MatchedRow, MatchedTable
 from harness.contracts import Metric
 from harness.reporting.figures import style
-from harness.reporting.figures.colours import text_colour
+from harness.reporting.figures.answer.panels import TINY, dress_lines, panel_grid
 from harness.specs import ORIGINAL, RETRAINED
 
 _DASHES = {ORIGINAL: style.DOTTED, RETRAINED: (0, (5, 2))}
 _STROKE: list[AbstractPathEffect] = [withStroke(linewidth=2.5, foreground="white")]
-_ROW_INCHES = 0.27
-_TITLE_CHARACTERS, _LEGEND_CHARACTERS = 34, 42
-"""Of a line above a panel; of the legend's, for each column of panels."""
-_TINY = 7.5
-"""Points of the letters and of what was not reached."""
+_LEGEND_CHARACTERS = 42
+"""Of a line of the legend, for each column of panels."""
 
 
 def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_variant: style.Styles) -> Figure | None:
@@ -36,31 +34,23 @@ def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_varia
         table: The sweep's table, for what the original and the retrained model have.
         of_variant: The colour and marker of each variant that has a point; a tuned one may have none.
     """
-    erasing = [matched for matched in tables if matched.limit.is_erasure]
-    drawn = [matched for matched in erasing if matched.limit.metric.name == erasing[0].limit.metric.name]
-    if not any(row.numbers for matched in drawn for row in matched.rows):
+    drawn: list[MatchedTable] = []
+    has_numbers = has_collapsed = False
+    for matched in tables:
+        if matched.limit.is_erasure and (not drawn or matched.limit.metric.name == drawn[0].limit.metric.name):
+            drawn.append(matched)
+            for row in matched.rows:
+                has_numbers |= bool(row.numbers)
+                has_collapsed |= row.collapsed
+    if not has_numbers:
         return None
-    by_model: dict[str, list[MatchedTable]] = {}
-    for matched in drawn:
-        by_model.setdefault(matched.model, []).append(matched)
-    columns, most = max(map(len, by_model.values())), max(len(matched.rows) for matched in drawn)
-    size = (3.1 * columns + 0.4, len(by_model) * (_ROW_INCHES * most + 1.05) + 0.55)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(len(by_model), columns, squeeze=False, sharex="row")
-    for row_of_axes, (model, of_model) in zip(axes, by_model.items(), strict=True):
-        for ax, matched in zip(row_of_axes, of_model, strict=False):
-            _draw_references(ax, table[table["model"] == model], matched.limit.reported[0])
-            _draw_level(ax, matched, of_variant)
-            text = f"{model}: {matched.limit.text}" if len(by_model) > 1 else matched.limit.text
-            style.panel_title(ax, fill(text, _TITLE_CHARACTERS), fontsize=9)
-        for ax in row_of_axes[len(of_model) :]:
-            ax.set_axis_off()
+    figure, columns = panel_grid(drawn, partial(_draw_level, table=table, of_variant=of_variant), share_x=True)
     handles = []
     for name in (ORIGINAL, RETRAINED):
         if (table["method"] == name).any():
             look: dict[str, Any] = {"color": style.REFERENCE_STYLES[name][2], "linestyle": _DASHES[name]}
             handles.append(Line2D([], [], linewidth=0.9, label=name.capitalize(), **look))
-    if any(row.collapsed for matched in drawn for row in matched.rows):
+    if has_collapsed:
         handles.append(style.collapsed_handle())
     note = "Bars: 95 % interval. Methods that share a letter do not differ significantly."
     style.legend_below(figure, handles, fill(note, columns * _LEGEND_CHARACTERS), columns=3, fontsize=8.5)
@@ -75,33 +65,26 @@ def _draw_references(ax: Axes, of_model: pd.DataFrame, metric: Metric) -> None:
             ax.axvline(value, color=colour, linewidth=0.9, linestyle=_DASHES[name], zorder=1)
 
 
-def _draw_level(ax: Axes, matched: MatchedTable, of_variant: style.Styles) -> None:
+def _draw_level(ax: Axes, matched: MatchedTable, table: pd.DataFrame, of_variant: style.Styles) -> None:
     rows, metric = matched.rows, matched.limit.reported[0]
+    _draw_references(ax, table[table["model"] == matched.model], metric)
     for y, row in enumerate(rows):
-        if row.numbers:
-            _draw_row(ax, y, row, *of_variant[row.variant])
-            text = f"{row.cells[0].text} {row.cells[0].letters}".strip()
-            if not row.is_at_limit:
-                text += f" at {matched.limit.metric.title} {row.matched.text}"
-            right = row.numbers[1][2] if math.isfinite(row.numbers[1][2]) else row.numbers[1][0]
-            beside: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-            ax.annotate(text, (right, y), color=style.INK, fontsize=_TINY, **beside)
-        else:
-            at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": _TINY}
+        if not row.numbers:
+            at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": TINY}
             ax.annotate(row.how, (0.02, y), color=style.SOFT, **at).set_path_effects(_STROKE)
+            continue
+        _draw_row(ax, y, row, *of_variant[row.variant])
+        text = f"{row.cells[0].text} {row.cells[0].letters}".strip()
+        if not row.is_at_limit:
+            text += f" at {matched.limit.metric.title} {row.matched.text}"
+        right = row.numbers[1][2] if math.isfinite(row.numbers[1][2]) else row.numbers[1][0]
+        beside: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+        ax.annotate(text, (right, y), color=style.INK, fontsize=TINY, **beside)
     if math.isinf(metric.high):
         style.use_log_scale(ax)
-    ax.set_yticks(range(len(rows)), [style.without_mathtext(row.label) for row in rows], fontsize=8.5)
-    for label, row in zip(ax.get_yticklabels(), rows, strict=True):
-        label.set_color(text_colour(of_variant[row.variant][0]) if row.variant in of_variant else style.SOFT)
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.margins(x=0.12)
-    ax.set_xlabel(style.axis_title(metric), fontsize=9, color=style.INK)
+    dress_lines(ax, rows, of_variant, style.axis_title(metric))
     ax.grid(axis="x", color=style.GRID, linewidth=0.8)
     ax.set_axisbelow(True)
-    ax.tick_params(which="both", labelsize=8, color=style.FAINT, length=2)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.spines["bottom"].set_color(style.FAINT)
 
 
 def _draw_row(ax: Axes, y: int, row: MatchedRow, colour: str, marker: str) -> None:

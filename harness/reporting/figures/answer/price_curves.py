@@ -43,12 +43,11 @@ def price_figure(curves: Sequence[PriceCurve], of_variant: style.Styles) -> Figu
 
 
 def _draw_curve(ax: Axes, curve: PriceCurve, colour: str, marker: str) -> None:
-    levels, ratios = [point.level for point in curve.points], [point.ratio for point in curve.points]
-    lows, highs = [point.low for point in curve.points], [point.high for point in curve.points]
+    numbers_P4 = np.array([(point.level, point.ratio, point.low, point.high) for point in curve.points])
+    levels, ratios, lows, highs = numbers_P4.T
     if curve.is_whole:
         ax.plot(levels, ratios, color=colour, marker=marker, markersize=4.5, linewidth=1.5, zorder=3)
         ax.fill_between(levels, lows, highs, color=colour, alpha=0.15, linewidth=0, zorder=2)
     else:
-        below_above = np.array([np.subtract(ratios, lows), np.subtract(highs, ratios)])
-        known = np.where(np.isnan(below_above), 0.0, below_above)
+        known = np.nan_to_num([ratios - lows, highs - ratios])
         ax.errorbar(levels, ratios, yerr=known, color=colour, marker=marker, markersize=5, linewidth=0, elinewidth=1.6)

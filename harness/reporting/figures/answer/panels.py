@@ -1,0 +1,73 @@
+"""A panel for each limit at which methods are compared, a row of panels for each model, a line for each method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from textwrap import fill
+from typing import Protocol, TypeVar
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.analysis.matched.comparison import MatchedRow, MatchedTable
+from harness.reporting.figures import style
+from harness.reporting.figures.colours import text_colour
+
+PANEL_INCHES = 3.1
+TINY = 7.5
+"""Points of texts beside a line."""
+_ROW_INCHES = 0.27
+_TITLE_CHARACTERS = 34
+
+
+class Shown(Protocol):
+    """What a panel shows: rows of a matched table."""
+
+    @property
+    def matched(self) -> MatchedTable:
+        """The limit, and its rows."""
+
+
+T = TypeVar("T", bound=Shown)
+
+
+def panel_grid(shown: Sequence[T], draw: Callable[[Axes, T], None], *, share_x: bool) -> tuple[Figure, int]:
+    """Return a figure with all panels drawn, and how many columns it has.
+
+    Args:
+        shown: What each panel shows.
+        draw: Draws one into its axes.
+        share_x: Whether the panels of a model have one scale.
+    """
+    by_model: dict[str, list[T]] = {}
+    most = 0
+    for one in shown:
+        by_model.setdefault(one.matched.model, []).append(one)
+        most = max(most, len(one.matched.rows))
+    columns = max(map(len, by_model.values()))
+    size = (PANEL_INCHES * columns + 0.4, len(by_model) * (_ROW_INCHES * most + 1.05) + 0.55)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(by_model), columns, squeeze=False, sharex="row" if share_x else False)
+    for row_of_axes, (model, of_model) in zip(axes, by_model.items(), strict=True):
+        for ax, one in zip(row_of_axes, of_model, strict=False):
+            draw(ax, one)
+            text = one.matched.limit.text
+            style.panel_title(
+                ax, fill(f"{model}: {text}" if len(by_model) > 1 else text, _TITLE_CHARACTERS), fontsize=9
+            )
+        for ax in row_of_axes[len(of_model) :]:
+            ax.set_axis_off()
+    return figure, columns
+
+
+def dress_lines(ax: Axes, rows: Sequence[MatchedRow], of_variant: style.Styles, x_title: str) -> None:
+    """Name a panel's lines by their methods, in the methods' colours, and give it its frame."""
+    ax.set_yticks(range(len(rows)), [style.without_mathtext(row.label) for row in rows], fontsize=8.5)
+    for label, row in zip(ax.get_yticklabels(), rows, strict=True):
+        label.set_color(text_colour(of_variant[row.variant][0]) if row.variant in of_variant else style.SOFT)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.margins(x=0.12)
+    ax.set_xlabel(x_title, fontsize=9, color=style.INK)
+    ax.tick_params(which="both", labelsize=8, color=style.FAINT, length=2)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.spines["bottom"].set_color(style.FAINT)
