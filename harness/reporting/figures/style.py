@@ -40,12 +40,13 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
     return file.getvalue()
 
 
-def use_log_scale(ax: Axes) -> None:
-    """Make a panel's x axis logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
-    ax.xaxis.set_major_formatter(ScalarFormatter())
-    ax.xaxis.set_minor_formatter(NullFormatter())
+def use_log_scale(ax: Axes, axis: Literal["x", "y"] = "x") -> None:
+    """Make one of a panel's axes logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
+    scaled = ax.xaxis if axis == "x" else ax.yaxis
+    ax.set(**{f"{axis}scale": "log"})
+    scaled.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    scaled.set_major_formatter(ScalarFormatter())
+    scaled.set_minor_formatter(NullFormatter())
 
 
 def without_mathtext(text: str) -> str:

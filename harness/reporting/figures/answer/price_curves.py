@@ -29,7 +29,7 @@ def price_figure(curves: Sequence[PriceCurve], of_variant: style.Styles) -> Figu
             _draw_curve(ax, curve, *of_variant[curve.variant])
         style.dress(ax)
         ax.axhline(1.0, color=style.FAINT, linewidth=0.9, zorder=1)
-        ax.set_yscale("log")
+        style.use_log_scale(ax, "y")
         ax.invert_xaxis()
         ax.set_xlabel(f"{style.axis_title(curves[0].erasure)}, less is erased more", fontsize=9, color=style.INK)
         ax.set_ylabel(f"{curves[0].utility.title}, times the original's", fontsize=9, color=style.INK)
