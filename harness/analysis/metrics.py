@@ -31,6 +31,8 @@ MetricInfo = Mapping[str, Metric]
 RANKED_GROUPS: tuple[Group, ...] = ("erasure", "generation")
 """Those of which the average rank is made."""
 GROUP_TITLES = {"erasure": "Memorization", "generation": "Language generation", "reasoning": "Reasoning"}
+NOISE_DEVIATIONS = 1.5 * math.sqrt(2.0)
+"""Standard deviations of one value that `Metric.noise` is: 1.5 of those that a difference of two has."""
 _DEFAULTS = {field.name: field.default for field in fields(Metric)}
 
 
@@ -258,6 +260,23 @@ def is_within_noise(one: float, other: float, metric: Metric) -> bool:
         return False
     allowed = metric.noise * min(one, other) if math.isinf(metric.high) else metric.noise
     return abs(one - other) < allowed
+
+
+def noise_deviation(value: float, metric: Metric) -> float:
+    """Return the standard deviation that a value has by the noise that its metric declares; NaN where it declares none.
+
+    Example:
+        0.07 is 1.5 standard deviations of a difference of two values, whose own are smaller by the root of two:
+
+        >>> about = dict(unit="", low=0.0, group="generation", source="", title="", name="mauve", better="higher")
+        >>> round(noise_deviation(0.8, Metric(high=1.0, noise=0.07, **about)), 3)
+        0.033
+        >>> round(noise_deviation(20.0, Metric(high=math.inf, noise=0.06, **about)), 3)
+        0.566
+    """
+    if metric.noise is None:
+        return math.nan
+    return metric.noise / NOISE_DEVIATIONS * (value if math.isinf(metric.high) else 1.0)
 
 
 def is_aimless(metric: Metric, aims: Aims, rows: pd.DataFrame) -> bool:

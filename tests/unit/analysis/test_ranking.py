@@ -15,7 +15,8 @@ from harness.analysis.collapse import flag
 from harness.analysis.evidence import Evidence
 from harness.analysis.layout import model_tables
 from harness.analysis.metrics import in_column_order
-from harness.analysis.ranking import RANKS, average_ranks, competition_ranks, group_ranks, printed, rank
+from harness.analysis.ranking import RANKS, rank
+from harness.analysis.ranks.rule import average_ranks, competition_ranks, group_ranks, printed
 from harness.analysis.shown import shown_table
 from harness.analysis.table import read_table
 from harness.errors import DataError
@@ -39,6 +40,7 @@ def points(*rows, **columns):
         "seed": 0,
     }
     filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True, "control": False}
+    filled |= {"point_id": [f"p{row}" for row in range(len(frame))]}
     filled |= {"collapsed": False, "collapse_class": "healthy", "collapse_reason": [()] * len(frame)}
     return frame.assign(**filled).assign(**columns)
 
