@@ -50,10 +50,11 @@ def about_evidence(tables: Sequence[ModelTable]) -> str:
     said = [LETTERS] if any(cell.letters for cell in cells) else []
     whole = [metric for metric in tables[0].metrics if not metric.items] if tables else []
     if whole and any(cell.interval for cell in cells):
-        have, them = ("have", "them") if len(whole) > 1 else ("has", "it")
-        source = "the noise that it declares" if all(metric.noise for metric in whole) else "nothing"
-        names = " and ".join(metric.title for metric in whole)
-        said.append(f"{names} {have} no items: several seeds give {them} an interval, or else {source} does.")
+        have, them, its = ("have", "them", "their") if len(whole) > 1 else ("has", "it", "its")
+        source = f"only several seeds give {them} an interval"
+        if all(metric.noise for metric in whole):
+            source = f"of one seed {its} interval is the noise of the metric, as declared; of several it is over seeds"
+        said.append(f"{' and '.join(metric.title for metric in whole)} {have} no items: {source}.")
     return " ".join(said)
 
 
