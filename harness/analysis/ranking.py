@@ -184,14 +184,14 @@ def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, p
     for kind, name in enumerate(rank_names(info)):
         ranking[name] = printed(list(ranks_KR[kind]))
         ranking[f"{name}_low"], ranking[f"{name}_high"] = zip(*drawn.bounds(kind), strict=True)
-    best = [int(row) for row in order if ranking["rank_average_low"].iloc[row]][:COMPARED]
-    shares_of = {row: drawn.shares(row) for row in range(len(variants))}
-    ranking["rank_average_first"] = [shares.get(1, 0.0) if shares else np.nan for shares in shares_of.values()]
-    letters = dict(zip(best, drawn.groups(best, list(ranking["seeds"].iloc[best])), strict=True))
-    ranking["rank_group"] = [letters.get(row, "") for row in range(len(variants))]
+    ranking["rank_average_first"] = drawn.firsts()
+    ranking["rank_group"] = ""
+    is_known = ranking["rank_average_low"].iloc[order].ne("")
+    best = list(order[is_known][:COMPARED])
+    ranking.loc[best, "rank_group"] = drawn.groups(best, list(ranking["seeds"].iloc[best]))
     listed = []
     for row in best:
-        for place, share in shares_of[row].items():
+        for place, share in drawn.shares(row).items():
             listed.append((model, ranking["variant"].iloc[row], place, share))
     return ranking.iloc[order], pd.DataFrame(listed, columns=RANK_SHARES), drawn.left_out
 

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 import pandas as pd
 
@@ -93,7 +94,8 @@ def _one_seed(points: Sequence[PointResults]) -> str:
             trial = point.spec.trial_id
             own = point.made.erase_seconds if point.made else math.nan  # From the start of its trial.
             erasing[trial] = max(own, erasing.get(trial, own))
-            measuring += sum(measurement.seconds for measurement in point.measurements)
+            for measurement in point.measurements:
+                measuring += measurement.seconds
     seconds = 2 * (math.fsum(erasing.values()) + measuring)
     if math.isnan(seconds) or not seconds:
         return f"{said}."
@@ -170,9 +172,9 @@ def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
         if titles := [metric.title for metric in ranked.unknown_of_recited(model)]:
             yield f"Nothing on {model} is ranked by {' and '.join(titles)}: it is not known of what is recited."
     for model, metrics in ranked.without_interval.items():
-        if metrics:
+        if titles := list(map(attrgetter("title"), metrics)):
             yield (
-                f"The intervals of ranks on {model} leave out {' and '.join(metric.title for metric in metrics)}: "
+                f"The intervals of ranks on {model} leave out {' and '.join(titles)}: "
                 "without items, declared noise or several seeds nothing tells how far off a number is."
             )
 

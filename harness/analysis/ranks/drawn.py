@@ -65,6 +65,14 @@ class DrawnRanks:
         ranks, counts = np.unique(drawn_D[~np.isnan(drawn_D)], return_counts=True)
         return dict(zip(map(int, ranks), map(float, counts / max(1, counts.sum())), strict=True))
 
+    def firsts(self) -> Floats:
+        """Return the share of draws (R,) in which each row has the first average rank; NaN where it has none."""
+        average_DR = self.ranks_DKR[:, _AVERAGE]
+        known_R = ~np.isnan(average_DR).all(axis=0)
+        return np.where(
+            known_R, (average_DR == 1).sum(axis=0) / np.maximum(1, (~np.isnan(average_DR)).sum(axis=0)), np.nan
+        )
+
     def groups(self, rows: Sequence[int], training_runs: Sequence[int]) -> list[str]:
         """Return the letters of rows, best first: two share one if they cannot be told apart by their average rank.
 
