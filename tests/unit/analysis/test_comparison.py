@@ -435,7 +435,7 @@ def test_the_main_table_has_intervals_and_letters_and_says_which_metric_has_none
         "of two equal seeds"
     )
     assert "MAUVE has no items: only several seeds give it an interval." in markdown([of_model], "", "")
-    bounds = ranked.table.set_index("variant")[["ma_low", "ma_high"]].loc["emso"]
+    bounds = ranked.table.set_index("variant")[["ma_low", "ma_high"]].loc["emso"].iloc[0]
     assert [round(bound, 3) for bound in bounds] == [low, high]
     assert "mauve_low" not in ranked.table.columns
     assert LETTERS not in markdown(model_tables(measured(*trials, with_items=False)[1]), "", "")
