@@ -66,7 +66,10 @@ class Metric:
     headline: bool = False
     """Stated in the report's sentence on what the best method paid."""
     noise: float | None = None
-    """The difference that one seed cannot distinguish from none: a number, or a share where there is no upper bound."""
+    """The difference that one seed cannot distinguish from none: a number, or a share where there is no upper bound.
+
+    It is 1.5 standard deviations of a difference of two values that chance alone sets apart, and so 2.12 of one value.
+    """
     trusted_from: int = 0
     """How many generated texts it needs; the report warns where there were fewer."""
     judge: str | None = None

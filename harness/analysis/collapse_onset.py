@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.analysis.cells import number, strength_text
-from harness.analysis.metrics import MetricInfo, first_axes
+from harness.analysis.metrics import MetricInfo, first_axes, mean_over
 from harness.analysis.seeds import repeats_of_points
 from harness.contracts import Metric
 from harness.plans import Compare
@@ -89,5 +89,5 @@ def _stage(points: pd.DataFrame, axes: tuple[Metric, ...]) -> Stage:
     first = points.iloc[0]
     return Stage(
         strength=strength_text(str(first["strength_name"]), float(first["strength"])),
-        numbers=tuple(number(float(points[metric.name].mean(skipna=False)), metric) for metric in axes),
+        numbers=tuple(number(mean_over(points, metric), metric) for metric in axes),
     )

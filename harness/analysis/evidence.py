@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from harness.analysis.metrics import MetricInfo, metric_mean
+from harness.analysis.metrics import MetricInfo, mean_over, noise_deviation
 from harness.base.digests import digest_of
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.results import Results
-from harness.statistics.bootstrap import DRAWS, draws, interval, replicate_draws, row_intervals
+from harness.statistics.bootstrap import CONFIDENCE, DRAWS, draws, interval, replicate_draws, row_intervals
 from harness.statistics.item_values import Floats, ItemValues
 
 ROWS_AT_ONCE = 64
@@ -34,6 +35,8 @@ class Evidence:
     """By a point's id, then by metric."""
     _names: dict[tuple[str, ...], str] = field(default_factory=dict)
     """What the draws of each set of items are called."""
+    _intervals: dict[tuple[str, ...], tuple[float, float]] = field(default_factory=dict)
+    """Of what was drawn from items, by metric and points: ranks and cells have the same draws."""
 
     def items(self, point_id: str, metric: Metric) -> MetricItems | None:
         """Return what each item of a point has of a metric; None where the point keeps none."""
@@ -80,21 +83,49 @@ class Evidence:
             high=metric.high,
         )
 
-    def mean_and_draws(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, Floats]:
-        """Return a metric's mean over rows, and draws (D,) of it; NaN where it is not known.
+    def draws(self, rows: pd.DataFrame, metric: Metric) -> Floats:
+        """Return draws (D,) of a metric's mean over rows: seeds, or replicates, of one variant; NaN where not known.
 
-        With items it is drawn over them and, with several rows, over those; without, over several rows alone.
+        With items over them and, with several rows, over those; without, over several rows alone, and of one row by
+        the noise that the metric declares, which is independent for each variant.
         """
-        numbers_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
         if not len(rows):
-            return math.nan, np.full(DRAWS, np.nan)
+            return np.full(DRAWS, np.nan)
         if (values := self.of(rows, metric)) is not None:
-            return metric_mean(numbers_R, metric, models_R), draws(values)
-        return metric_mean(numbers_R, metric, models_R), replicate_draws_of(numbers_R, metric, models_R)
+            drawn_D = draws(values)
+            self._intervals[metric.name, *rows["point_id"]] = interval(drawn_D)
+            return drawn_D
+        numbers_R, models_R = rows[metric.name].to_numpy(dtype=float), pd.factorize(rows[REPLICATE])[0]
+        if len(numbers_R) > 1:
+            return replicate_draws_of(numbers_R, metric, models_R)
+        [row] = rows.to_dict("records")
+        names = [str(row[name]) for name in (REPLICATE, "variant", "seed")]
+        normal_D = np.random.default_rng(int(digest_of([metric.name, *names]), 16)).standard_normal(DRAWS)
+        value = float(numbers_R[0])
+        if not math.isfinite(value):
+            return np.full(DRAWS, np.nan)
+        return np.clip(value + noise_deviation(value, metric) * normal_D, metric.low, metric.high)
+
+    def mean_and_draws(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, Floats]:
+        """Return a metric's mean over rows, NaN without any, and its `draws`."""
+        return mean_over(rows, metric), self.draws(rows, metric)
 
     def interval(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, float]:
-        """Return the 95 % interval of a metric's mean over rows; NaN, NaN where it is not known."""
-        return interval(self.mean_and_draws(rows, metric)[1])
+        """Return the 95 % interval of a metric's mean over rows, of what `draws` draws; NaN, NaN where it is not known.
+
+        Of the noise that a metric declares it is the normal distribution's, within the metric's bounds.
+        """
+        key = metric.name, *rows["point_id"]
+        if key in self._intervals:
+            return self._intervals[key]
+        if len(rows) > 1 or self.of(rows, metric) is not None:
+            return interval(self.draws(rows, metric))
+        value = float(rows[metric.name].iloc[0])
+        if not math.isfinite(value):
+            return math.nan, math.nan
+        half = float(ndtri(0.5 + CONFIDENCE / 2)) * noise_deviation(value, metric)
+        low, high = np.clip([value - half, value + half], metric.low, metric.high)
+        return float(low), float(high)
 
 
 def replicate_draws_of(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64]) -> Floats:

@@ -30,7 +30,8 @@ def significance_groups(
     """Return the letters of a table's variants in each of its columns, best first; none where nothing was compared.
 
     All pairs in all columns are one family of tests (Holm): letters that part what is alike come at most once in
-    twenty tables. A metric without items, such as MAUVE, is not tested.
+    twenty tables. A metric without items, such as MAUVE, is not tested; nor are two that share a single training run,
+    since items say nothing of what another run would give.
     """
     if not rows_by_variant or not any(evidence.by_point.values()):
         return {}
@@ -48,7 +49,7 @@ def significance_groups(
         shared = sorted(places[one].keys() & places[other].keys())
         rows = all_rows.iloc[[places[variant][replicate] for variant in (one, other) for replicate in shared]]
         for metric in metrics:
-            values = evidence.of(rows, metric) if len(rows) and metric.items else None
+            values = evidence.of(rows, metric) if len(shared) > 1 and metric.items else None
             tests[metric.name, one, other] = math.nan
             if values:
                 both = np.split(aims.deviations(rows, metric), 2)

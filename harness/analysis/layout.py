@@ -5,25 +5,28 @@ Markdown, LaTeX, HTML and the terminal print the same cells; none of them comput
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from harness.analysis.cells import NOTHING, Cell, Mark, interval_cell
 from harness.analysis.collapse import verdict
 from harness.analysis.evidence import Evidence
 from harness.analysis.grouping import Letters, significance_groups
-from harness.analysis.metrics import Aims, group_title, metrics_in, own_groups, table_metrics
-from harness.analysis.ranking import ERASED_NOTHING, RankedTable, competition_ranks, rank_names
+from harness.analysis.metrics import Aims, group_title, mean_over, metrics_in, own_groups, table_metrics
+from harness.analysis.ranking import ERASED_NOTHING, RANKS, RankedTable, rank_names
 from harness.analysis.seeds import ranked_rows
 from harness.contracts import Metric
 from harness.specs import REFERENCE_ROWS
 
 RANK_TITLES = ("Erasure", "Generation", "Average")
+GROUP_TITLE = "Group"
+"""Of the column that says which rows cannot be told apart by their average rank."""
+_MARKS: tuple[Mark, ...] = ("best", "second")
 SECTIONS = {
     "memorized_model": ("w/ MM", "need a memorized model"),
     "retain_data": ("w/ RD", "need retain data"),
@@ -43,7 +46,7 @@ class TableRow:
     cells: tuple[Cell, ...]
     """One for each metric of the table."""
     ranks: tuple[str, ...]
-    """Erasure, generation, average, and of every group that is an evaluator's own; `–` where not ranked."""
+    """A text for each of the table's `rank_titles`: `1 (1–4)`, `ab`; `–` where not ranked."""
     collapsed: bool
     verdict: str
     """The worst collapse class of its seeds, with the metrics that show it; '' for reference rows."""
@@ -67,6 +70,7 @@ class ModelTable:
     model: str
     metrics: tuple[Metric, ...]
     rank_titles: tuple[str, ...]
+    """Erasure, generation, average, the rows that cannot be told apart, and each group of an evaluator's own."""
     sections: tuple[RowGroup, ...]
     """The first holds the reference rows and has no title."""
     best_first: tuple[TableRow, ...]
@@ -95,16 +99,21 @@ def model_tables(ranked: RankedTable) -> list[ModelTable]:
 def _model_table(whole: RankedTable, model: str, ranked: pd.DataFrame, ranking: pd.DataFrame) -> ModelTable:
     """Return one model's table of the whole one; `ranked` are its rows that stand for a variant."""
     metrics = table_metrics(whole.info) or metrics_in(whole.info, "reasoning")
-    row = partial(_table_row, metrics=metrics, evidence=whole.evidence, names=rank_names(whole.info))
+    columns = list(rank_names(whole.info))
+    titles = [*RANK_TITLES, *map(group_title, own_groups(whole.info))]
+    if whole.ranking["rank_group"].any():
+        columns.insert(len(RANKS), "rank_group")
+        titles.insert(len(RANKS), GROUP_TITLE)
+    row = partial(_table_row, metrics=metrics, evidence=whole.evidence, rank_columns=columns)
     references = []
     for name in REFERENCE_ROWS:
         seeds = whole.table[(whole.table["model"] == model) & (whole.table["method"] == name)]
         if len(seeds):
             references.append(row(seeds, marks={}, ranks={}, letters={}))
     is_idle = ranked["variant"].isin(ranking.loc[ranking["unranked"] == ERASED_NOTHING, "variant"])
-    marks = {} if ranking["recited"].eq(False).any() else _marks(ranked[~is_idle], metrics, whole.aims)
     by_variant = {str(variant): seeds for variant, seeds in ranked.groupby("variant", sort=False)}
     letters = significance_groups(by_variant, metrics, whole.evidence, whole.aims)
+    marks = {} if ranking["recited"].eq(False).any() else _marks(ranked[~is_idle], metrics, whole.aims, letters)
     rows: dict[str, TableRow] = {}
     by_reference: dict[str, list[TableRow]] = {name: [] for name in SECTIONS}
     for ranks in ranking.set_index("variant", drop=False).loc[list(by_variant)].to_dict("records"):
@@ -116,8 +125,7 @@ def _model_table(whole: RankedTable, model: str, ranked: pd.DataFrame, ranking: 
         if group:
             sections.append(RowGroup(*SECTIONS.get(name, ("", "")), tuple(group)))
     best_first = tuple(rows[variant] for variant in ranking["variant"])
-    titles = (*RANK_TITLES, *map(group_title, own_groups(whole.info)))
-    return ModelTable(model, tuple(metrics), titles, tuple(sections), best_first)
+    return ModelTable(model, tuple(metrics), tuple(titles), tuple(sections), best_first)
 
 
 def _table_row(
@@ -125,23 +133,22 @@ def _table_row(
     *,
     metrics: Sequence[Metric],
     evidence: Evidence,
-    names: Sequence[str],
+    rank_columns: Sequence[str],
     marks: Mapping[tuple[str, str], Mark],
     ranks: Mapping[Any, Any],
     letters: Letters,
 ) -> TableRow:
-    """Return the row of a variant; `ranks` is its row of the ranking, empty for a reference row, `names` its ranks."""
+    """Return the row of a variant; `ranks` is its row of the ranking, empty for a reference row."""
     variant = seeds.iloc[0]["variant"]
     cells = []
     for metric in metrics:
-        key, mean = (variant, metric.name), float(seeds[metric.name].mean(skipna=False))
+        key, mean = (variant, metric.name), mean_over(seeds, metric)
         interval = evidence.interval(seeds, metric)
         cells.append(interval_cell(mean, *interval, metric, letters.get(key, ""), marks.get(key, "")))
     rank_texts = []
-    for name in names:
+    for name in rank_columns:
         low, high = ranks.get(f"{name}_low", ""), ranks.get(f"{name}_high", "")
-        interval_text = f" ({low}–{high})" if isinstance(low, str) and low else ""
-        rank_texts.append(f"{ranks[name]}{interval_text}" if ranks.get(name) else NOTHING)
+        rank_texts.append(f"{ranks[name]}{f' ({low}–{high})' if low else ''}" if ranks.get(name) else NOTHING)
     return TableRow(
         variant=variant,
         label=seeds.iloc[0]["label"],
@@ -154,16 +161,24 @@ def _table_row(
     )
 
 
-def _marks(ranked: pd.DataFrame, metrics: Sequence[Metric], aims: Aims) -> dict[tuple[str, str], Mark]:
-    """Return (variant, metric) of the best and second-best numbers of methods that take a rank, if several."""
+def _marks(
+    ranked: pd.DataFrame, metrics: Sequence[Metric], aims: Aims, letters: Letters
+) -> dict[tuple[str, str], Mark]:
+    """Return (variant, metric) of the best and second-best numbers of methods that take a rank.
+
+    The best is marked where it shares a letter with none of the others, the second one where the best is and it shares
+    one with none of those that come after it. A number without letters was not tested and so is not told apart.
+    """
     left_out = set(ranked.loc[ranked["collapsed"].eq(True) | ranked["control"], "variant"])
-    kept = dict(list(ranked[~ranked["variant"].isin(left_out)].groupby("variant")))
-    if len(kept) < 2:
-        return {}
+    kept = {str(name): rows for name, rows in ranked.groupby("variant") if name not in left_out}
     marks: dict[tuple[str, str], Mark] = {}
     for metric in metrics:
-        costs = np.array([aims.cost(rows, metric) for rows in kept.values()])
-        for variant, rank in zip(kept, competition_ranks(costs), strict=True):
-            if rank in (1, 2):
-                marks[str(variant), metric.name] = "best" if rank == 1 else "second"
+        costs = {name: aims.cost(rows, metric) for name, rows in kept.items()}
+        best_first = sorted((name for name in costs if not math.isnan(costs[name])), key=costs.__getitem__)
+        for place, name in enumerate(best_first[: len(_MARKS)] if len(best_first) > 1 else []):
+            own, after = letters.get((name, metric.name), ""), best_first[place + 1 :]
+            of_others = [letters.get((other, metric.name), "") for other in after]
+            if not own or not all(of_others) or set(own) & set("".join(of_others)):
+                break
+            marks[name, metric.name] = _MARKS[place]
     return marks

@@ -32,6 +32,8 @@ MetricInfo = Mapping[str, Metric]
 RANKED_GROUPS: tuple[Group, ...] = ("erasure", "generation")
 """Those of which the average rank is made."""
 GROUP_TITLES = {"erasure": "Memorization", "generation": "Language generation", "reasoning": "Reasoning"}
+NOISE_DEVIATIONS = 1.5 * math.sqrt(2.0)
+"""Standard deviations of one value that `Metric.noise` is: 1.5 of those that a difference of two has."""
 _DEFAULTS = {field.name: field.default for field in fields(Metric)}
 
 
@@ -243,7 +245,9 @@ class Aims:
 
     def cost(self, rows: pd.DataFrame, metric: Metric) -> float:
         """Return what the mean over rows costs; NaN where a row has no number, or no aim."""
-        return float(costs(self.deviations(rows, metric).mean(), metric)) if len(rows) else np.nan
+        if isinstance(metric.better, CloserTo):
+            return float(costs(self.deviations(rows, metric).mean(), metric)) if len(rows) else np.nan
+        return float(deviations(np.array(mean_over(rows, metric)), metric, np.nan))
 
     def _levels(self, name: str) -> tuple[Mapping[Hashable, float], Mapping[Hashable, float]]:
         if name not in self._by_metric:
@@ -268,12 +272,37 @@ def metric_mean(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64] |
         return float(np.exp(by_model(np.log(numbers_R), models_R).mean()))
 
 
+def mean_over(rows: pd.DataFrame, metric: Metric) -> float:
+    """Return what a table has of a metric over rows: `metric_mean`, models counting alike; NaN without a number."""
+    if not len(rows):
+        return math.nan
+    own = "replicate" if "replicate" in rows.columns else "model"
+    return metric_mean(rows[metric.name].to_numpy(dtype=float), metric, pd.factorize(rows[own])[0])
+
+
 def is_within_noise(one: float, other: float, metric: Metric) -> bool:
     """Return whether two values differ by less than one seed can show: a share of the smaller where it has no bound."""
     if metric.noise is None:
         return False
     allowed = metric.noise * min(one, other) if math.isinf(metric.high) else metric.noise
     return abs(one - other) < allowed
+
+
+def noise_deviation(value: float, metric: Metric) -> float:
+    """Return the standard deviation that a value has by the noise that its metric declares; NaN where it declares none.
+
+    Example:
+        0.07 is 1.5 standard deviations of a difference of two values, whose own are smaller by the root of two:
+
+        >>> about = dict(unit="", low=0.0, group="generation", source="", title="", name="mauve", better="higher")
+        >>> round(noise_deviation(0.8, Metric(high=1.0, noise=0.07, **about)), 3)
+        0.033
+        >>> round(noise_deviation(20.0, Metric(high=math.inf, noise=0.06, **about)), 3)
+        0.566
+    """
+    if metric.noise is None:
+        return math.nan
+    return metric.noise / NOISE_DEVIATIONS * (value if math.isinf(metric.high) else 1.0)
 
 
 def is_aimless(metric: Metric, aims: Aims, rows: pd.DataFrame) -> bool:

@@ -78,7 +78,17 @@ def write_tables(shown: ShownTable, question: str, folder: Path) -> list[Path]:
     first, words = ranked.said_first, f"{caption(ranked.table)} {shown.note}".strip()
     bounds = [name for name in ranked.ranking.columns if name.endswith(("_low", "_high"))]
     flags = ["collapsed", "collapse_class", "collapse_reason"]
-    names = ["model", "method", "variant", "strength", *rank_names(ranked.info), *bounds, *flags, "recited", "unranked"]
+    names = [
+        "model",
+        "method",
+        "variant",
+        "strength",
+        *rank_names(ranked.info),
+        *bounds,
+        "rank_average_first",
+        "rank_group",
+    ]
+    names += [*flags, "recited", "unranked"]
     return [
         write_whole(folder / "ranking.csv", csv_text(ranked.ranking[names])),
         write_whole(folder / "table.md", markdown(tables, question, " ".join([*first, words]))),

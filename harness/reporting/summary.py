@@ -6,7 +6,7 @@ import pandas as pd
 
 from harness.analysis.cells import NOTHING, number
 from harness.analysis.collapse import verdict
-from harness.analysis.metrics import MetricInfo
+from harness.analysis.metrics import MetricInfo, mean_over
 from harness.analysis.ranking import CONTROL, ERASED_NOTHING, NOTHING_TO_ERASE, RankedTable
 from harness.analysis.seeds import ranked_rows, seed_count
 from harness.specs import ORIGINAL
@@ -14,6 +14,12 @@ from harness.specs import ORIGINAL
 LETTERS = (
     "Methods that share a letter in a column do not differ significantly (paired tests over the same items, Holm)."
 )
+GROUP_LETTERS = (
+    "In brackets: the bounds of 95 % of the ranks in draws of the numbers. Rows that share a letter in Group cannot be "
+    "told apart by their average rank; of a single training run nothing can."
+)
+OTHER_TEXTS = "what other texts would have given, not other training runs"
+"""What an interval over items of a single seed says."""
 DEFINITIONS = {
     "exact": "the formulas, mended where they slip, on all the evidence",
     "table": "the evaluation that the published tables were almost certainly made with",
@@ -29,13 +35,13 @@ def caption(table: pd.DataFrame) -> str:
     for roles in sorted(set(table["judged_by_original"]) - {""}):
         sentences.append(f"Judge of {roles}: the original model itself.")
     count = seed_count(table)
-    over = [f"{count} seeds"] if count > 1 else []
+    has_items = any(name.endswith("_low") for name in table.columns)
+    items = "the items (sequences, prompts, questions)"
     if count > 1:
-        sentences.append(f"Means over {count} seeds; rank intervals from resampled seeds.")
-    if any(name.endswith("_low") for name in table.columns):
-        over.append("the items (sequences, prompts, questions)")
-    if over:
-        sentences.append(f"Small: the 95 % interval, over {' and '.join(over)}.")
+        sentences.append(f"Means over {count} seeds.")
+        sentences.append(f"Small: the 95 % interval, over {count} seeds{f' and {items}' if has_items else ''}.")
+    elif has_items:
+        sentences.append(f"Small: the 95 % interval over {items}: {OTHER_TEXTS}.")
     return " ".join(sentences)
 
 
@@ -59,7 +65,10 @@ def _outcome_sentences(rows: pd.DataFrame, ranks: pd.DataFrame, info: MetricInfo
         if row["collapsed"] is True:
             collapsed.append(f"{row['label']} ({verdict(row['collapse_class'], row['collapse_reason'])})")
         if row["rank_average"] != "":
-            order.append(f"{row['rank_average']}\u00a0{name}")
+            low, high = row["rank_average_low"], row["rank_average_high"]
+            order.append(
+                f"{row['rank_average']}{f' ({low}–{high})' if low else ''}\u00a0{name}".replace(" (", "\u00a0(")
+            )
         elif row["collapsed"] is not True and row["unranked"] == ERASED_NOTHING:
             idle.append(name)
         elif row["collapsed"] is not True and row["unranked"] not in unsaid:
@@ -84,6 +93,6 @@ def _changes(rows: pd.DataFrame, variant: str, info: MetricInfo) -> str:
     changes = []
     for metric in info.values():
         if metric.headline:
-            before, after = original[metric.name].mean(skipna=False), chosen[metric.name].mean(skipna=False)
+            before, after = mean_over(original, metric), mean_over(chosen, metric)
             changes.append(f"{metric.title} {number(before, metric)} → {number(after, metric)}")
     return ", ".join(changes) or NOTHING

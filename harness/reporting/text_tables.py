@@ -11,13 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.cells import NOTHING, Cell, interval_cell
-from harness.analysis.layout import RANK_TITLES, ModelTable, TableRow
+from harness.analysis.layout import GROUP_TITLE, RANK_TITLES, ModelTable, TableRow
+from harness.analysis.metrics import mean_over
 from harness.analysis.ranking import RankedTable
 from harness.analysis.shown import ShownTable
 from harness.base.messages import printable
 from harness.base.terminal import console as terminal_console
 from harness.contracts import Metric
-from harness.reporting.summary import LETTERS, caption
+from harness.reporting.summary import GROUP_LETTERS, LETTERS, caption
 from harness.reporting.template import text_file
 from harness.specs import HOLDOUT, ORIGINAL, REFERENCE_ROWS, RETRAINED, STAND_IN
 
@@ -29,13 +30,14 @@ _TERMINAL_STYLES = {"best": "bold", "second": "underline", "": ""}
 
 def markdown(tables: Sequence[ModelTable], question: str, caption: str) -> str:
     """Return the main table of every model, under the sweep's question."""
-    evidence = about_evidence(tables)
-    return text_file("table.md.j2", tables=tables, question=question, caption=caption, evidence=evidence)
+    about = {"evidence": about_evidence(tables), "rank_groups": about_groups(tables)}
+    return text_file("table.md.j2", tables=tables, question=question, caption=caption, **about)
 
 
 def latex(tables: Sequence[ModelTable], caption: str) -> str:
     """Return a `table*` that needs the packages booktabs and colortbl, and no other."""
-    return text_file("table.tex.j2", tables=tables, first=_first_table(tables), caption=caption)
+    about = {"caption": caption, "rank_groups": about_groups(tables)}
+    return text_file("table.tex.j2", tables=tables, first=_first_table(tables), **about)
 
 
 def _first_table(tables: Sequence[ModelTable]) -> ModelTable:
@@ -44,15 +46,22 @@ def _first_table(tables: Sequence[ModelTable]) -> ModelTable:
 
 
 def about_evidence(tables: Sequence[ModelTable]) -> str:
-    """Return what letters mean, and which metrics are not made of items; '' where nothing was compared by items."""
-    rows = [row for table in tables for row in table.rows()]
-    if not any(cell.letters for row in rows for cell in row.cells):
-        return ""
-    whole = [metric.title for metric in tables[0].metrics if not metric.items]
-    if not whole:
-        return LETTERS
-    have, them = ("have", "them") if len(whole) > 1 else ("has", "it")
-    return f"{LETTERS} {' and '.join(whole)} {have} no items: only several seeds give {them} an interval."
+    """Return what letters mean, and which metrics are not made of items; '' where no number has an interval."""
+    cells = [cell for table in tables for row in table.rows() for cell in row.cells]
+    said = [LETTERS] if any(cell.letters for cell in cells) else []
+    whole = [metric for metric in tables[0].metrics if not metric.items] if tables else []
+    if whole and any(cell.interval for cell in cells):
+        have, them, its = ("have", "them", "their") if len(whole) > 1 else ("has", "it", "its")
+        source = f"only several seeds give {them} an interval"
+        if all(metric.noise for metric in whole):
+            source = f"of one seed {its} interval is the noise of the metric, as declared; of several it is over seeds"
+        said.append(f"{' and '.join(metric.title for metric in whole)} {have} no items: {source}.")
+    return " ".join(said)
+
+
+def about_groups(tables: Sequence[ModelTable]) -> str:
+    """Return what the brackets behind ranks and the letters of rank groups mean; '' where there are none."""
+    return GROUP_LETTERS if any(GROUP_TITLE in table.rank_titles for table in tables) else ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ def recitation_tables(ranked: RankedTable) -> list[RecitationTable]:
             cells = {}
             for method in measured:
                 seeds = of_model[of_model["method"] == method]
-                mean = float(seeds[metric.name].mean(skipna=False))
+                mean = mean_over(seeds, metric)
                 cells[_READ_BY[method]] = interval_cell(mean, *ranked.evidence.interval(seeds, metric), metric)
             rows.append((metric, cells))
         tables.append(RecitationTable(str(model), [_READ_BY[method] for method in measured], rows))
@@ -113,7 +122,8 @@ def ranking_table(shown: ShownTable) -> RenderableType:
         return Group(Text(printable(said_first), style="bold"), _recited_on_terminal(ranked))
     first = _first_table(tables)
     drawn = [index for index, metric in enumerate(first.metrics) if metric.axis is not None]
-    terminal = result_table(said_first, f"{caption(ranked.table)} {shown.note}".strip())
+    notes = [caption(ranked.table), about_groups(tables), shown.note]
+    terminal = result_table(said_first, " ".join(filter(None, notes)))
     terminal.collapse_padding = True
     terminal.add_column("Method", max_width=28, overflow="fold")
     for index in drawn:

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 import pandas as pd
 
@@ -64,7 +65,7 @@ def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[s
     said += _unranked_metrics(ranked)
     seeds = ranked.table.loc[~ranked.table["method"].isin(REFERENCE_ROWS), "seed"].nunique()
     if seeds == 1:
-        said.append("One seed: intervals are over items alone, and another seed may give another order.")
+        said.append(_one_seed(points))
     elif 0 < seeds < FEW_SEEDS:
         said.append(f"{seeds} seeds: intervals over fewer than {FEW_SEEDS} are very wide.")
     trained, trained_on, memorized_on = [], [], []
@@ -78,6 +79,30 @@ def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[s
     said += _below_noise(ranked)
     said += _early_stops(points)
     return said + large_batches(trained_on + memorized_on)
+
+
+def _one_seed(points: Sequence[PointResults]) -> str:
+    """Return what a single training seed does not show, and what two more would take, where the journal says that."""
+    said = (
+        "One training seed: intervals are over items (what other texts would have given, not other training runs), so "
+        "no letter compares methods and none is marked as the best. What is missing: two more seeds"
+    )
+    erasing: dict[str, float] = {}
+    measuring = 0.0
+    for point in points:
+        if not point.spec.is_reference:
+            trial = point.spec.trial_id
+            own = point.made.erase_seconds if point.made else math.nan  # From the start of its trial.
+            erasing[trial] = max(own, erasing.get(trial, own))
+            for measurement in point.measurements:
+                measuring += measurement.seconds
+    seconds = 2 * (math.fsum(erasing.values()) + measuring)
+    if math.isnan(seconds) or not seconds:
+        return f"{said}."
+    time = (
+        f"{seconds / 60:.0f} min" if 90 <= seconds < 7200 else f"{seconds / 3600:.1f} h" if seconds > 90 else "a minute"
+    )
+    return f"{said}, about {time} by what this one took."
 
 
 def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str]:
@@ -136,7 +161,7 @@ def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
 
 
 def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
-    """Yield which metrics rank nothing on a model: no retrained one to be close to, or not known of what is recited."""
+    """Yield which metrics rank nothing on a model, and why, and which take no part in the intervals of its ranks."""
     for model, rows in ranked_rows(ranked.table).groupby("model", sort=False):
         if titles := [metric.title for metric in table_metrics(ranked.info) if is_aimless(metric, ranked.aims, rows)]:
             yield (
@@ -146,6 +171,12 @@ def _unranked_metrics(ranked: RankedTable) -> Iterator[str]:
     for model in ranked.recitations:
         if titles := [metric.title for metric in ranked.unknown_of_recited(model)]:
             yield f"Nothing on {model} is ranked by {' and '.join(titles)}: it is not known of what is recited."
+    for model, metrics in ranked.without_interval.items():
+        if titles := list(map(attrgetter("title"), metrics)):
+            yield (
+                f"The intervals of ranks on {model} leave out {' and '.join(titles)}: "
+                "without items, declared noise or several seeds nothing tells how far off a number is."
+            )
 
 
 def _one_learning_rate(trained: Sequence[PointResults]) -> Iterator[str]:

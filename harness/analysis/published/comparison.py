@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from harness.analysis.cells import strength_text
-from harness.analysis.metrics import metrics_in, read_declarations
+from harness.analysis.metrics import mean_over, metrics_in, read_declarations
 from harness.analysis.published.rows import condition_differences, points_of
 from harness.analysis.ranking import RankedTable
 from harness.contracts import Metric
@@ -177,7 +177,7 @@ class _RowComparison:
         if self.lacking or metric is None:
             why = self.lacking or f"this sweep does not measure {name}"
             return ComparedCell(**about, ours=math.nan, tolerance=math.nan, obstacles=(why,))
-        ours = float(self.rows[name].mean(skipna=False))
+        ours = mean_over(self.rows, metric)
         low, high = self.ranked.evidence.interval(self.rows, metric)
         tolerance = published_tolerances()[name].at(published) if name in published_tolerances() else math.nan
         obstacles = self._obstacles(metric)

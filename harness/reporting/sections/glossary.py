@@ -41,7 +41,15 @@ _WORDS = (
     ("point", "one strength of a trial: one erased model, one row of a table"),
     ("=2", "two or more that have this rank together"),
     ("–", "not measured, or not measurable; never 0"),
-    ("a, b, c", "letters: rows that share one in a column do not differ significantly"),
+    ("1 (1–4)", "a rank, and the bounds of 95 % of the ranks that it has in draws of the numbers"),
+    (
+        "a, b, c",
+        "letters: rows that share one in a column do not differ significantly; in Group, by their average rank",
+    ),
+    (
+        "noise of the metric",
+        "the interval of a number of one seed without items: 1.96 standard deviations, as declared",
+    ),
 )
 
 

@@ -132,11 +132,27 @@ def test_a_row_that_lacks_a_metric_of_a_group_of_its_own_keeps_its_other_ranks()
     assert (row["rank_average"], row["rank_membership"], row["unranked"]) == ("3", "", "")
 
 
-def test_best_and_second_best_are_the_closest():
-    def marked(metric):
-        [shown] = model_tables(ranked(table_of(ROWS), MA, MAUVE, metric))
+def test_best_and_second_best_are_the_closest_where_they_are_told_apart():
+    ids = tuple(f"i{row}" for row in range(64))
+
+    def marked(metric, rows=ROWS, seeds=2, spread=0.01, collapsed=""):
+        noise = np.linspace(-spread, spread, 64)
+        kept = {}
+        for place, (name, _, _, [mean]) in enumerate(rows):
+            values = MetricItems(ids, ids, mean + noise * (1 - 2 * (place % 2)), np.ones(64))
+            kept |= {f"{name}{seed}": {"auc": values} for seed in range(seeds)}
+        table = table_of([(*row[:3], row[3] * seeds) for row in rows], range(seeds))
+        table = table.assign(collapsed=(table["variant"] == collapsed).astype(object))
+        [shown] = model_tables(ranked(table, MA, MAUVE, metric, evidence=Evidence(kept)))
         return {row.variant: row.cells[-1].mark for row in shown.rows()}
 
+    assert set(marked(AUC, seeds=1).values()) == {""}, "one seed tells nothing"
+    assert set(marked(AUC, spread=5.0).values()) == {""}, "nor do such items"
+    close = [*ROWS[:2], ("d", 0.4, 0.6, [0.4501]), ROWS[2]]
+    assert marked(AUC, close) == dict.fromkeys("abcd", ""), "the best two cannot be told apart"
+    second = [*ROWS[:3], ("d", 0.4, 0.6, [0.2001])]
+    assert marked(AUC, second) == {"a": "", "b": "best", "c": "", "d": ""}, "nor here the next two"
+    assert marked(AUC, collapsed="b") == {"a": "", "b": "", "c": "second", "d": "best"}, "it is no candidate"
     assert marked(AUC) == {"a": "", "b": "best", "c": "", "d": "second"}
     assert marked(replace(AUC, better="lower")) == {"a": "", "b": "second", "c": "best", "d": ""}
     assert set(marked(NEAR).values()) == {""}, "nothing tells"
@@ -165,18 +181,20 @@ def test_the_frontier_is_of_distances():
 def letters():
     """Return the letters of methods whose items have the same noise about their means."""
 
-    def of(metric, retrained=None, **means):
+    def of(metric, retrained=None, seeds=2, **means):
         noise = np.random.default_rng(0).standard_normal(64)
         noise = 0.02 * (noise - noise.mean())
-        rows = [(name, 0.1, 0.9, [mean]) for name, mean in means.items()]
-        rows += [] if retrained is None else [("retrained", 0.0, 1.0, [retrained])]
-        table = table_of(rows).assign(replicate="m", replicate_seed=0)
+        rows = [(name, 0.1, 0.9, [mean] * seeds) for name, mean in means.items()]
+        rows += [] if retrained is None else [("retrained", 0.0, 1.0, [retrained] * seeds)]
+        table = table_of(rows, range(seeds)).assign(replicate="m", replicate_seed=0)
         ids = tuple(f"i{row}" for row in range(64))
 
         def items(sign, mean):
             return {"auc": MetricItems(ids, ids, mean + sign * noise, np.ones(64))}
 
-        kept = {f"{name}0": items(1 - 2 * (place % 2), mean) for place, (name, mean) in enumerate(means.items())}
+        kept = {}
+        for place, (name, mean) in enumerate(means.items()):
+            kept |= {f"{name}{seed}": items(1 - 2 * (place % 2), mean) for seed in range(seeds)}
         by_variant = {name: table[table["variant"] == name] for name in means}
         found = significance_groups(by_variant, [metric], Evidence(kept), Aims(table))
         return {variant: text for (variant, _), text in found.items()}
@@ -188,6 +206,11 @@ def test_two_that_are_as_far_off_on_either_side_share_a_letter(letters):
     assert letters(AUC, a=0.4, b=0.6, c=0.7) == {"a": "a", "b": "a", "c": "b"}
     assert letters(replace(AUC, better="lower"), a=0.4, b=0.6, c=0.7) == {"a": "a", "b": "b", "c": "c"}
     assert letters(AUC, a=0.9, b=0.45) == {"b": "a", "a": "b"}, "the closest comes first"
+
+
+def test_a_single_training_seed_has_no_letters(letters):
+    assert letters(AUC, a=0.4, b=0.6, c=0.7, seeds=1) == {}
+    assert letters(AUC, a=0.4, c=0.7, seeds=2) == {"a": "a", "c": "b"}
 
 
 def test_on_either_side_of_the_retrained_model_nothing_is_told(letters):

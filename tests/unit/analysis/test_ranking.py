@@ -1,6 +1,7 @@
 """Ranks: the paper's 33, and the rules behind them one by one."""
 
 import csv
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from harness.analysis.collapse import flag
 from harness.analysis.evidence import Evidence
 from harness.analysis.layout import model_tables
 from harness.analysis.metrics import in_column_order
-from harness.analysis.ranking import RANKS, average_ranks, competition_ranks, group_ranks, printed, rank
+from harness.analysis.ranking import RANKS, rank
+from harness.analysis.ranks.drawn import DrawnRanks
+from harness.analysis.ranks.rule import average_ranks, competition_ranks, group_ranks, printed
+from harness.analysis.seeds import with_replicates
 from harness.analysis.shown import shown_table
 from harness.analysis.table import read_table
 from harness.errors import DataError
@@ -39,6 +43,7 @@ def points(*rows, **columns):
         "seed": 0,
     }
     filled |= {"strength_name": "gamma", "strength": 1.0, "definition": "exact", "ranked": True, "control": False}
+    filled |= {"point_id": [f"p{row}" for row in range(len(frame))]}
     filled |= {"collapsed": False, "collapse_class": "healthy", "collapse_reason": [()] * len(frame)}
     return frame.assign(**filled).assign(**columns)
 
@@ -231,10 +236,85 @@ def test_rank_intervals_are_wide_where_seeds_disagree_and_tight_where_they_agree
     assert clear.loc["b", ["rank_erasure_low", "rank_erasure_high"]].tolist() == ["2", "2"]
 
 
-def test_rank_intervals_are_the_same_every_time_and_absent_for_one_seed():
+def test_rank_intervals_are_the_same_every_time_and_empty_where_nothing_tells():
     table = seeded([0.1, 0.5, 0.9, 0.3], [0.4, 0.4, 0.5, 0.6])
     assert ranked(table).equals(ranked(table))
-    assert "rank_erasure_low" not in ranked(seeded([0.1], [0.2])).columns
+    alone = rank(seeded([0.1], [0.2]), known(seeded([0.1], [0.2])))
+    assert alone.ranking["rank_erasure_low"].tolist() == ["", ""], "one seed, no items, and no noise is declared"
+    assert [metric.name for metric in alone.without_interval["m"]] == ["el_3", "ma"]
+    assert alone.ranking["rank_group"].tolist() == ["", ""]
+    assert len(alone.rank_shares) == 0
+
+
+def of_draws(*erasure, generation=None):
+    """Ranks drawn of rows, given draw by draw."""
+    erasure_DR = np.array(erasure, dtype=float)
+    generation_DR = erasure_DR if generation is None else np.array(generation, dtype=float)
+    average_DR = average_ranks(erasure_DR, generation_DR)
+    return DrawnRanks(np.stack([erasure_DR, generation_DR, average_DR], axis=1), ())
+
+
+def test_bounds_shares_and_groups_by_hand():
+    # Forty draws: the second of three rows is the first in one of them, 2.5 %, the third never.
+    drawn = of_draws([2, 1, 3], *[[1, 2, 3]] * 39)
+    assert [drawn.shares(row) for row in range(3)] == [{1: 0.975, 2: 0.025}, {1: 0.025, 2: 0.975}, {3: 1.0}]
+    assert drawn.groups([0, 1, 2], [2, 2, 2]) == ["a", "b", "c"], "39 of 40 are 97.5 %"
+    closer = of_draws(*[[2, 1, 3]] * 2, *[[1, 2, 3]] * 38)
+    assert closer.bounds(2) == [("1", "2"), ("1", "2"), ("3", "3")], "two of 40 are more than 2.5 %"
+    assert closer.groups([0, 1, 2], [2, 2, 2]) == ["a", "a", "b"]
+    assert closer.groups([0, 1, 2], [1, 1, 1]) == ["a", "a", "a"], "of one training run nothing is told apart"
+    chain = of_draws(*[[1, 2, 3], [2, 1, 3], [1, 3, 2]] * 20)
+    assert chain.groups([0, 1, 2], [3, 3, 3]) == ["a", "ab", "b"], "the second cannot be told from either"
+    assert of_draws([1, np.nan]).bounds(0) == [("1", "1"), ("", "")]
+    assert of_draws([1, np.nan]).shares(1) == {}
+
+
+def test_groups_compare_the_mean_of_the_two_group_ranks_and_not_its_rank():
+    # Ranked 1 and 2 in all draws by the average, of which the means are 1.5 and 1.5: as good.
+    tied = of_draws(*[[1, 2]] * 40, generation=[[2, 1]] * 40)
+    assert tied.groups([0, 1], [2, 2]) == ["a", "a"]
+    assert of_draws(*[[1, 2]] * 40, generation=[[1, 1]] * 40).groups([0, 1], [2, 2]) == ["a", "b"]
+
+
+def test_rows_that_surely_differ_keep_their_ranks_and_groups_and_equal_ones_share_them():
+    sure = ranked(seeded([0.1, 0.11, 0.12], [0.7, 0.71, 0.72]))
+    assert sure.loc["a", ["rank_average", "rank_average_low", "rank_average_high"]].tolist() == ["1", "1", "1"]
+    assert sure.loc["b", ["rank_average", "rank_average_low", "rank_average_high"]].tolist() == ["2", "2", "2"]
+    assert sure["rank_average_first"].to_dict() == {"a": 1.0, "b": 0.0}
+    assert sure["rank_group"].to_dict() == {"a": "a", "b": "b"}
+    twins = ranked(seeded([0.1, 0.5, 0.3], [0.1, 0.5, 0.3]))
+    assert set(twins["rank_average"]) == {"=1"}
+    assert set(twins["rank_group"]) == {"a"}, "the same numbers under two names are never told apart"
+
+
+def test_a_metric_without_items_is_drawn_with_the_noise_that_it_declares():
+    # 0.07 is 1.5 standard deviations of a difference: 0.033 of one value.
+    table = points(("a", 0.1, 0.1, 9.0, 0.70), ("b", 0.1, 0.1, 9.0, 0.70), ("c", 0.1, 0.1, 9.0, 0.30))
+    only = {"mauve": SHIPPED["mauve"]}
+    of_noise = rank(table, only).ranking.set_index("variant")
+    for name in "ab":
+        assert of_noise.loc[name, ["rank_generation_low", "rank_generation_high"]].tolist() == ["1", "2"]
+    assert of_noise.loc["c", ["rank_generation_low", "rank_generation_high"]].tolist() == ["3", "3"]
+    drawn_a, drawn_b = (Evidence().draws(with_replicates(table).iloc[[row]], only["mauve"]) for row in (0, 1))
+    assert drawn_a.std() == pytest.approx(0.033, rel=0.03)
+    assert abs(np.corrcoef(drawn_a, drawn_b)[0, 1]) < 0.05, "each variant has its own"
+    low, high = Evidence().interval(with_replicates(table).iloc[[0]], only["mauve"])
+    assert (low, high) == pytest.approx((0.70 - 1.96 * 0.033, 0.70 + 1.96 * 0.033), abs=1e-4)
+    near_one = with_replicates(table.assign(mauve=0.99)).iloc[[0]]
+    assert Evidence().interval(near_one, only["mauve"])[1] == 1.0, "within the metric's bounds"
+    silent = {"mauve": replace(SHIPPED["mauve"], noise=None)}
+    assert set(rank(table, silent).ranking["rank_generation_low"]) == {""}
+    assert np.isnan(Evidence().interval(near_one, silent["mauve"])).all()
+
+
+def test_items_are_drawn_alike_for_all_rows():
+    # Of each text b has 0.05 more: surely worse, though each mean alone is far less sure than that.
+    paired = of_items(original=ORIGINALS, a=ORIGINALS - 0.5, b=ORIGINALS - 0.45).ranking.set_index("variant")
+    assert paired["rank_erasure_low"].to_dict() == paired["rank_erasure"].to_dict() == {"a": "1", "b": "2"}
+    other = ORIGINALS[::-1].copy()
+    unpaired = of_items(original=ORIGINALS, a=ORIGINALS - 0.5, b=other - 0.499).ranking.set_index("variant")
+    assert unpaired.loc["a", ["rank_erasure_low", "rank_erasure_high"]].tolist() == ["1", "2"]
+    assert set(unpaired["rank_group"]) <= {"", "a"}, "one seed"
 
 
 def test_a_variant_that_collapsed_on_one_seed_is_not_ranked():
@@ -295,9 +375,8 @@ def test_what_erased_nothing_is_shown_flagged_and_takes_no_rank():
         assert ranking.loc[idle, [*RANKS, "unranked"]].tolist() == ["", "", "", "erased nothing"], idle
     assert ranking.loc[["right", "other"], "rank_erasure"].tolist() == ["1", "2"]
     [shown] = model_tables(whole)
-    notes = {row.variant: (row.note, row.cells[1].mark) for row in shown.best_first}
-    assert notes["same"] == ("erased nothing", ""), "nor is any of its numbers the best"
-    assert (notes["right"], notes["other"]) == (("", "best"), ("", "second"))
+    notes = {row.variant: row.note for row in shown.best_first}
+    assert (notes["same"], notes["right"], notes["other"]) == ("erased nothing", "", "")
     [(_, sentences)] = outcome(whole)
     [told] = [sentence for sentence in sentences if "rased nothing" in sentence]
     assert told.startswith("Erased nothing beyond noise, so shown and not ranked: ")

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from harness.analysis import shown
 from harness.analysis.analysis import Analysis
-from harness.analysis.ranking import printed
+from harness.analysis.ranks.rule import printed
 from harness.base.plain_data import repeated
 from harness.execution.job import Event, Folders
 from harness.execution.job_queue import JobQueue
