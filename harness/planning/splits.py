@@ -50,6 +50,8 @@ class _Overlap:
     """How many the role has."""
     other_numbers: tuple[int, ...]
     other_count: int
+    has_same: bool
+    """Whether any is the same to the last token."""
     consequence: str
 
     @property
@@ -59,9 +61,10 @@ class _Overlap:
 
     @property
     def is_fault(self) -> bool:
-        """Return whether more is shared than may be."""
+        """Return whether more is shared than may be; a single near-duplicate may be chance."""
         shares = len(self.numbers) / self.count, len(self.other_numbers) / self.other_count
-        return self.role != "holdout" and max(shares) > self.allowed
+        is_chance = not self.has_same and 1 in (len(self.numbers), len(self.other_numbers))
+        return self.role != "holdout" and not is_chance and max(shares) > self.allowed
 
     def __str__(self) -> str:
         """Return what a person reads: counts and numbers from 1, and never a text."""
@@ -123,4 +126,4 @@ def _overlaps(loaded: Mapping[Role, Sequences | Utility], *, erases: bool, is_st
         if numbers:
             other_numbers = {*in_both(others, texts), *near_duplicates(other_rows, rows)}
             ordered = tuple(sorted(numbers)), len(rows), tuple(sorted(other_numbers)), len(other_rows)
-            yield _Overlap(role, other, *ordered, consequence)
+            yield _Overlap(role, other, *ordered, bool(same), consequence)
