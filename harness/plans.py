@@ -156,6 +156,8 @@ class Plan(PlainData):
     compare: Compare = Compare()
     reproduces: str | None = None
     """The published table that its results stand beside; no part of any trial's identity."""
+    shared_texts: tuple[str, ...] = ()
+    """A sentence for every two roles of texts that share some, though too few to be a fault."""
 
     @property
     def erases(self) -> bool:

@@ -70,7 +70,7 @@ def run_planned(
         before = read_tuned(planned, journal)
         left = specs_left(before)
         refuse_unfit(file, left)
-        for sentence in one_step_epochs(planned) if left else ():
+        for sentence in (*one_step_epochs(planned), *planned.shared_texts) if left else ():
             tell(sentence, is_error=True)
         with _checked_cluster(str(file), folders, left, executor) as checked:
             run = _Run(planned, journal, checked, executor, tracking)

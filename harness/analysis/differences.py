@@ -10,10 +10,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.analysis.evidence import Evidence, read_evidence
+from harness.analysis.grouping import LEVEL, split_rows
 from harness.analysis.metrics import MetricInfo, is_within_noise, metric_info
 from harness.contracts import Metric
-from harness.records.record import Measurement
+from harness.records.items import MetricItems
+from harness.records.record import Measurement, cpu_kind
 from harness.records.results import PointResults, Results
+from harness.statistics.significance import paired_p
 
 Verdict = Literal["identical", "within noise", "differs", "only in A", "only in B", "not comparable"]
 
@@ -86,6 +90,8 @@ class Differences:
     only_in_a: tuple[PointName, ...]
     only_in_b: tuple[PointName, ...]
     numbers: tuple[NumberPair, ...]
+    cpus: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """The kinds of CPU that trials of A, and of B, ran on; () of journals that an older version wrote."""
 
     @property
     def is_same(self) -> bool:
@@ -98,10 +104,11 @@ def differences(a: Results, b: Results) -> Differences:
     """Return what differs between two sweeps; points are matched by model, variant, seed and strength, or target.
 
     Raises:
-        DataError: The metrics of one of them are not known.
+        DataError: The metrics of one of them are not known, or a file of items is damaged.
     """
     points_a, points_b = _named_points(a), _named_points(b)
     info = {**metric_info(b), **metric_info(a)}
+    evidence = Evidence({**_of_side("A", read_evidence(a)), **_of_side("B", read_evidence(b))})
     settings: defaultdict[_Change, list[PointName]] = defaultdict(list)
     versions: defaultdict[_Change, list[PointName]] = defaultdict(list)
     numbers: list[NumberPair] = []
@@ -111,7 +118,7 @@ def differences(a: Results, b: Results) -> Differences:
             only_in_a.append(name)
             continue
         point_b = points_b[name]
-        numbers += _number_pairs(name, point_a, point_b, info)
+        numbers += _number_pairs(name, point_a, point_b, info, evidence)
         of_versions = _unequal(_plugin_versions(point_a), _plugin_versions(point_b))
         for change in of_versions:
             versions[change].append(name)
@@ -128,16 +135,25 @@ def differences(a: Results, b: Results) -> Differences:
         only_in_a=tuple(only_in_a),
         only_in_b=tuple(name for name in points_b if name not in points_a),
         numbers=tuple(numbers),
+        cpus=(_cpus(a), _cpus(b)),
     )
 
 
-def number_verdict(a: float, b: float, metric: Metric) -> Verdict:
+def number_verdict(a: float, b: float, metric: Metric, p: float = math.nan) -> Verdict:
     """Return how far two values of a metric are the same; two that could not be measured are.
+
+    Args:
+        a: One value.
+        b: The other.
+        metric: What they are values of; with its noise.
+        p: Of the paired test over their items; NaN where they have none in common.
 
     Example:
         >>> about = dict(name="ma", better="lower", unit="", low=0.0, high=1.0, group="erasure", source="", title="MA")
         >>> [number_verdict(0.5, b, Metric(**about, noise=0.02)) for b in (0.5, 0.51, 0.53, math.nan)]
         ['identical', 'within noise', 'differs', 'only in A']
+        >>> [number_verdict(0.5, 0.53, Metric(**about, noise=0.02), p) for p in (0.2, 0.01)]
+        ['within noise', 'differs']
         >>> unbounded = Metric(**{**about, "high": math.inf}, noise=0.02)
         >>> number_verdict(100.0, 101.0, unbounded), number_verdict(100.0, 103.0, unbounded)
         ('within noise', 'differs')
@@ -146,7 +162,18 @@ def number_verdict(a: float, b: float, metric: Metric) -> Verdict:
         return "identical" if math.isnan(a) and math.isnan(b) else "only in B" if math.isnan(a) else "only in A"
     if a == b:
         return "identical"
-    return "within noise" if is_within_noise(a, b, metric) else "differs"
+    return "within noise" if is_within_noise(a, b, metric) or p >= LEVEL else "differs"
+
+
+def _of_side(side: str, evidence: Evidence) -> dict[str, Mapping[str, MetricItems]]:
+    """Return a sweep's items under ids that the other sweep's have not: the same trial has the same id in both."""
+    return {side + point_id: items for point_id, items in evidence.by_point.items()}
+
+
+def _cpus(results: Results) -> tuple[str, ...]:
+    """Return the kinds of CPU that a sweep's trials ran on, the first first."""
+    kinds = [cpu_kind(attempt.hardware) for trial in results.trials for attempt in trial.attempts]
+    return tuple(dict.fromkeys(kind for kind in kinds if kind))
 
 
 def _named_points(results: Results) -> dict[PointName, PointResults]:
@@ -163,13 +190,20 @@ def _named_points(results: Results) -> dict[PointName, PointResults]:
     return named
 
 
-def _number_pairs(name: PointName, a: PointResults, b: PointResults, info: MetricInfo) -> Iterator[NumberPair]:
+def _number_pairs(
+    name: PointName, a: PointResults, b: PointResults, info: MetricInfo, evidence: Evidence
+) -> Iterator[NumberPair]:
     of_a, of_b = _by_metric(a), _by_metric(b)
     for metric in info:
         ours, theirs = of_a.get(metric), of_b.get(metric)
         if ours and theirs:
             value_a, value_b = ours.numbers[metric], theirs.numbers[metric]
-            verdict, note = number_verdict(value_a, value_b, info[metric]), ""
+            p = math.nan
+            if value_a != value_b and info[metric].items:
+                ids = "A" + a.spec.point_id(a.strength), "B" + b.spec.point_id(b.strength)
+                values = evidence.of_points(ids, info[metric])
+                p = paired_p(*split_rows(values, 1)) if values else math.nan
+            verdict, note = number_verdict(value_a, value_b, info[metric], p), ""
             if ours.definition != theirs.definition:
                 verdict, note = "not comparable", f"definition {ours.definition} against {theirs.definition}"
             yield NumberPair(name, metric, value_a, value_b, verdict, note)

@@ -30,7 +30,11 @@ from harness.reporting.text_tables import result_table, table_console
 
 _MOST_ROWS = 40
 _MOST_CHARACTERS = 40
-_NOISE = " Within noise: less than what the metric's evaluator says that a single seed cannot distinguish from zero."
+_NOISE = (
+    " Within noise: the 95 % interval of the difference, paired over the same items, holds zero, or the difference is "
+    "less than what the metric's evaluator says that a single seed cannot distinguish from zero."
+)
+_CPU = "The CPUs are of different kinds: what is trained differs in its last bits, and so in the digits of erased rows."
 
 
 class DiffCommand(Command):
@@ -51,7 +55,11 @@ class DiffCommand(Command):
         compared = differences(*both)
         if arguments.csv:
             write_whole(arguments.csv, csv_text(pd.DataFrame(_csv_rows(compared))), "the differences")
-        tell(f"A: {arguments.a}", f"B: {arguments.b}")
+        for side, folder, kinds in zip("AB", (arguments.a, arguments.b), compared.cpus, strict=True):
+            ran_on = f" (on {', '.join(kinds)})" if kinds else ""
+            tell(f"{side}: {folder}{ran_on}")
+        if len(set(compared.cpus)) > 1 and all(compared.cpus):
+            tell(_CPU)
         for table in _difference_tables(compared):
             table_console().print()
             table_console().print(table)

@@ -61,6 +61,24 @@ def read_rows(
     return rows
 
 
+def first_unread(source: Source, role: Role, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the number of the first row behind those that are used of utility texts.
+
+    Raises:
+        DataError: There is nothing to read.
+    """
+    least, wanted = source.sequence_tokens, source.sequences or 1
+    if source.source in TOKEN_SOURCES:
+        return source.start + wanted
+    number, used = source.start, 0
+    for row, ids in _tokenized(texts(source, role), tokenizer, min(TEXTS_AT_ONCE, wanted), least):
+        if used == wanted:
+            break
+        number += 1
+        used += not row.problem and len(ids) >= least
+    return number
+
+
 def check_rows(source: Source, role: Role) -> None:
     """Check what can be checked of a local source without a tokenizer.
 

@@ -14,6 +14,7 @@ import torch
 
 from harness.base.digests import digest_of
 from harness.contracts import Sequences
+from harness.data.overlap import near_duplicate_groups
 from harness.data.rows import TokenRows, read_rows
 from harness.data.sources import Role, source_label
 from harness.errors import DataError
@@ -75,10 +76,10 @@ def load_forget(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: 
 
 
 def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequences:
-    """Return one half of a forget set: together they are the whole, and no continuation is in both.
+    """Return one half of a forget set: together they are the whole, and no continuation or near-duplicate is in both.
 
-    The distinct continuations are sorted by their digests and dealt out in turn, so that neither half is the
-    file's beginning. Fewer than two leave `report` empty.
+    Groups of sequences go whole to the half that has fewer distinct continuations so far, in the order of their
+    continuations' digests, so that neither half is the file's beginning. A single group leaves `report` empty.
 
     Example:
         >>> tokens = torch.tensor([[1, 7], [2, 7], [3, 8], [4, 9]])
@@ -86,18 +87,28 @@ def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequence
         >>> [half_of(forget, half).tokens_NT[:, 1].tolist() for half in ("selection", "report")]
         [[8, 9], [7, 7]]
     """
-    digests = [digest_of(tokens) for tokens in true_continuations(forget)]
-    dealt = set(sorted(set(digests))[0 if half == "selection" else 1 :: 2])
-    rows = torch.tensor([row for row, digest in enumerate(digests) if digest in dealt], dtype=torch.long)
+    digests, groups = _continuation_digests(forget), inseparable_groups(forget)
+    group_of = dict(zip(digests, groups, strict=True))
+    half_of_group: dict[int, int] = {}
+    sizes = [0, 0]
+    for digest in sorted(group_of):
+        dealt = half_of_group.setdefault(group_of[digest], int(sizes[1] < sizes[0]))
+        sizes[dealt] += 1
+    wanted = 0 if half == "selection" else 1
+    rows = torch.tensor([row for row, group in enumerate(groups) if half_of_group[group] == wanted], dtype=torch.long)
     lengths_N = forget.lengths_N[rows]
     tokens_NT = forget.tokens_NT[rows, : int(lengths_N.max()) if len(rows) else 0]
     digest = _digest(tokens_NT, lengths_N, forget.prefix_tokens)
     return Sequences(tokens_NT, lengths_N, forget.prefix_tokens, digest)
 
 
-def distinct_continuations(forget: Sequences) -> int:
-    """Return how many different continuations a forget set has."""
-    return len(set(map(tuple, true_continuations(forget))))
+def inseparable_groups(forget: Sequences) -> list[int]:
+    """Return the number of the group that each sequence is in: one continuation and near-duplicates make a group."""
+    return near_duplicate_groups(token_rows(forget), _continuation_digests(forget))
+
+
+def _continuation_digests(forget: Sequences) -> list[str]:
+    return [digest_of(tokens) for tokens in true_continuations(forget)]
 
 
 def load_holdout(source: Source, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Sequences:
@@ -125,18 +136,18 @@ def token_rows(texts: Sequences | Utility) -> list[list[int]]:
     return torch.cat([texts.prompts_NT, texts.references_NT], dim=1).tolist()
 
 
-def in_both(one: Sequences | Utility, other: Sequences) -> int:
-    """Return how many texts of `one` are in `other` too, where the longest of either may have been cut.
+def in_both(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
+    """Return the numbers of the texts of `one` that are in `other` too, where the longest of either may have been cut.
 
     Example:
         >>> letters = Sequences(torch.tensor([[5, 6, 7], [5, 8, 9]]), torch.tensor([3, 3]), 1, "")
-        >>> in_both(Sequences(torch.tensor([[5, 6], [6, 5]]), torch.tensor([2, 2]), 1, ""), letters)
-        1
+        >>> in_both(Sequences(torch.tensor([[6, 5], [5, 6]]), torch.tensor([2, 2]), 1, ""), letters)
+        [1]
     """
     rows, others = token_rows(one), token_rows(other)
     width = min(max(map(len, rows)), max(map(len, others)))
     known = {tuple(row[:width]) for row in others}
-    return sum(tuple(row[:width]) in known for row in rows)
+    return [number for number, row in enumerate(rows) if tuple(row[:width]) in known]
 
 
 def load_retain(

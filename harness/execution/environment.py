@@ -61,13 +61,15 @@ def versions() -> dict[str, str]:
 
 @cache
 def hardware(*, has_gpu: bool) -> dict[str, str]:
-    """Return this machine's `processor`, `cores` and `memory`, and the `gpu` of a trial that has one.
+    """Return this machine's `processor`, `instructions`, `cores` and `memory`, and the `gpu` of a trial that has one.
 
+    The instructions are those that torch's kernels use, such as `AVX2`: others round in another order.
     The GPU is queried only if the trial has one, since a query takes some of its memory.
     """
     names = re.findall(r"model name\s*:\s*(.+)", _CPUINFO.read_text()) if _CPUINFO.is_file() else []
     parts = {
         "processor": names[0].strip() if names else platform.processor() or platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": str(os.cpu_count() or 1),
         "memory": memory_size(memory_bytes()),
     }

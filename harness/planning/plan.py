@@ -14,10 +14,17 @@ from harness.errors import Fault, unknown
 from harness.planning.evaluators import configured_evaluators, evaluator_faults, unread_faults
 from harness.planning.grid import TrialTemplate, control_variants, ranked_strengths, size_faults, trial_templates
 from harness.planning.replicates import grouped_replicates, replicate_faults, twin_faults
-from harness.planning.resolve import JudgesByRole, ResolvedModel, method_faults, resolve_judges, resolve_models
+from harness.planning.resolve import (
+    JudgesByRole,
+    ResolvedModel,
+    method_faults,
+    resolve_judges,
+    resolve_models,
+    training_for,
+)
 from harness.planning.schema import Sweep
 from harness.planning.sweep_file import SweepFile, read_sweep_file
-from harness.planning.texts import Texts, resolve_texts
+from harness.planning.texts import ResolvedTexts, TextUse, resolve_texts
 from harness.planning.trials import repeated_trials, trials_of
 from harness.planning.tuning import compared, retrained_faults, study_of, study_templates, tuning_faults
 from harness.planning.validation import Checking, collected, validated
@@ -63,13 +70,13 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
     name = sweep.name or usable_name(file.path.stem)
     ranked_at, controls, models, judges, texts = _or_refuse(file, _substance(checked, name))
     templates = () if tune else checked.templates
-    trials = trials_of(name, sweep, models, texts, templates, checked.evaluators, judges)
+    trials = trials_of(name, sweep, models, texts.by_model, templates, checked.evaluators, judges)
     studies: list[StudySpec] = []
     if tune:
         originals = [spec for spec in trials if spec.method == ORIGINAL and spec.seed == sweep.seeds[0]]
         for model, original in zip(models, originals, strict=True):
             for searched in checked.studies:
-                studies.append(study_of(sweep, tune, searched, model, texts[model.path], original))
+                studies.append(study_of(sweep, tune, searched, model, texts.by_model[model.path], original))
     trials, studies = _or_refuse(file, _only_chosen(trials, studies, only))
     return Plan(
         sweep=name,
@@ -85,6 +92,7 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
         sample_count=sweep.report.sample_count,
         compare=checked.compare,
         reproduces=sweep.reproduces,
+        shared_texts=texts.shared,
     )
 
 
@@ -130,7 +138,7 @@ def _formed_sweep(settings: Mapping[str, Any]) -> Checking[CheckedSweep | None]:
 
 def _substance(
     checked: CheckedSweep, name: str
-) -> Checking[tuple[dict[str, Number], tuple[str, ...], list[ResolvedModel], JudgesByRole, dict[str, Texts]]]:
+) -> Checking[tuple[dict[str, Number], tuple[str, ...], list[ResolvedModel], JudgesByRole, ResolvedTexts]]:
     """Return each variant's ranked strength, the controls, and the models, judges and texts that the sweep names."""
     sweep, templates, evaluators = checked.sweep, checked.templates, checked.evaluators
     if name in SHARED_FOLDERS:
@@ -148,13 +156,22 @@ def _substance(
         yield from retrained_faults(sweep.tune, models)
     yield from method_faults(models, templates, has_retain=sweep.data.retain is not None)
     judges = yield from resolve_judges(sweep, evaluators)
-    texts = yield from resolve_texts(sweep.data, models, erases=bool(sweep.methods), are_halved=sweep.tune is not None)
-    yield from unread_faults(evaluators, texts.values())
-    yield from twin_faults(models, texts)
+    texts = yield from resolve_texts(sweep.data, models, _text_use(sweep, templates, models))
+    yield from unread_faults(evaluators, texts.by_model.values())
+    yield from twin_faults(models, texts.by_model)
     models = grouped_replicates(models)
     if len(models) == len(sweep.models):
-        yield from replicate_faults(sweep, models, texts)
+        yield from replicate_faults(sweep, models, texts.by_model)
     return ranked_at, controls, models, judges, texts
+
+
+def _text_use(sweep: Sweep, templates: Sequence[TrialTemplate], models: Sequence[ResolvedModel]) -> TextUse:
+    """Return what a sweep does with its texts: a training watches validation texts unless its early stop is null."""
+    is_steered = sweep.tune is not None
+    for template in templates:
+        if template.plugin.searched_training:
+            is_steered |= any(training_for(template, model.training).early_stop is not None for model in models)
+    return TextUse(bool(sweep.methods), sweep.tune is not None, is_steered)
 
 
 def _only_chosen(

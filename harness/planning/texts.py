@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.contracts import Checkpoint, Sequences
 from harness.data.loading import MOST_UNSEEN, counted_source, load_texts, stand_in_source
-from harness.data.rows import check_rows
+from harness.data.rows import check_rows, first_unread
 from harness.data.sections import Data, TextSource, default_section, section_source
-from harness.data.sequences import Utility, distinct_continuations, half_of, in_both
+from harness.data.sequences import Utility, half_of, inseparable_groups
 from harness.data.sources import AS_THEY_STAND, ROLES, Role
 from harness.errors import DataError, Fault, ModelError
-from harness.models.loading import check_tokenizer, positions, vocabulary
+from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
 from harness.planning.resolve import ResolvedModel
-from harness.planning.validation import Checking
+from harness.planning.splits import split_faults
+from harness.planning.validation import Checking, collected
 from harness.specs import STAND_IN, Source
 
 LEAST_HALVED = 4
-"""Two distinct continuations in each half: one has no standard error."""
+"""Two continuations or more in each half: one has no standard error."""
 LENGTHS = {
     "forget": "sequence_tokens",
     "retain": "sequence_tokens",
@@ -27,26 +28,43 @@ LENGTHS = {
     "validation": "sequence_tokens",
 }
 """The setting that says how long a role's texts are; a holdout's are never longer than the forget set's."""
-NOT_TO_ERASE: Mapping[Role, str] = {
-    "holdout": "they are not unseen. Name others of the same kind (start skips rows), or leave it out.",
-    "retain": "training would keep what it is to erase. Name others (start skips rows), or leave it out.",
-    "utility": "what they say of utility is what was erased. Name others (start skips rows).",
-    "validation": "what ends a training early is what it is to erase. Name others (start skips rows).",
-}
-"""The roles that share no text with the forget set, and what is wrong with one that does."""
-
+NEXT_TEXTS = (
+    "is left out, so what follows data.utility's texts is taken: what ends trainings or chooses settings must not be "
+    "what is reported. Name other texts, lower data.utility.prompts, or end no training early "
+    "(training.early_stop: null). "
+)
+"""What stands before the reason why those cannot be used."""
 Texts = Mapping[str, Source]
 """Sources by role, as one tokenizer cuts them; `retain` is there only if the sweep names it, `holdout` or `stand_in` if
 there are such texts, and `selection` and `report` where the forget set is halved."""
 
 
-def resolve_texts(
-    data: Data, models: Sequence[ResolvedModel], *, erases: bool = True, are_halved: bool = False
-) -> Checking[dict[str, Texts]]:
-    """Return the sweep's texts for each model, by its path in the file; each tokenizer reads them once.
+@dataclass(frozen=True)
+class TextUse:
+    """What a sweep does with its texts, so far as it decides which they are and what they may share."""
 
-    Where something `erases`, no text may be both erased and kept. With `are_halved` the halves of the forget set are
-    among them, as `selection` and `report`. Without a model, so without a tokenizer, only what needs none is checked.
+    erases: bool = True
+    is_halved: bool = False
+    """Whether settings are chosen on one half of the forget set and reported on the other."""
+    is_steered: bool = False
+    """Whether validation texts end a training early, or choose settings."""
+
+
+@dataclass(frozen=True)
+class ResolvedTexts:
+    """A sweep's texts for each model."""
+
+    by_model: Mapping[str, Texts]
+    """By the model's path in the file."""
+    shared: tuple[str, ...] = ()
+    """A sentence for every two roles that share texts, but too few to be a fault."""
+
+
+def resolve_texts(data: Data, models: Sequence[ResolvedModel], use: TextUse) -> Checking[ResolvedTexts]:
+    """Return the sweep's texts for each model; each tokenizer reads them once.
+
+    Where the forget set is halved, the halves are among them, as `selection` and `report`. Without a model, so without
+    a tokenizer, only what needs none is checked.
     """
     wrong = list(_length_faults(data))
     yield from wrong
@@ -59,8 +77,9 @@ def resolve_texts(
                 check_rows(section_source(section, role), role)
             except DataError as error:
                 yield Fault(f"data.{role}", str(error))
-        return {}
+        return ResolvedTexts({})
     texts: dict[str, Texts] = {}
+    shared: list[str] = []
     known: dict[tuple[str, int], Texts | None] = {}
     for model in models:
         checkpoint = model.checkpoint
@@ -68,7 +87,8 @@ def resolve_texts(
             key = checkpoint.tokenizer, vocabulary(checkpoint)
             check_tokenizer(checkpoint)
             if key not in known:
-                known[key] = yield from _read_texts(data, checkpoint, erases, are_halved)
+                known[key], sentences = yield from _read_texts(data, checkpoint, use)
+                shared += sentences
         except ModelError as error:
             yield Fault(model.path, str(error))
             continue
@@ -76,7 +96,7 @@ def resolve_texts(
         if cut is not None:
             yield from overlong(cut, checkpoint)
             texts[model.path] = cut
-    return texts
+    return ResolvedTexts(texts, tuple(dict.fromkeys(shared)))
 
 
 def _length_faults(data: Data) -> Iterator[Fault]:
@@ -91,15 +111,15 @@ def _length_faults(data: Data) -> Iterator[Fault]:
                 yield Fault(f"data.{role}.prefix_tokens", reason)
 
 
-def _read_texts(data: Data, model: Checkpoint, erases: bool, are_halved: bool) -> Checking[Texts | None]:
-    """Return every source with the digest of its contents, or None if any cannot be read.
+def _read_texts(data: Data, model: Checkpoint, use: TextUse) -> Checking[tuple[Texts | None, tuple[str, ...]]]:
+    """Return every source with the digest of its contents, or None if any cannot be read; and what roles share.
 
     Holdout, retain and validation texts are cut where the longest forget sequence ends; unless the file
     says how many, there are as many retain texts as forget sequences, and no more of the holdout. Where no
     holdout is to be had, validation texts stand in for it.
     """
     texts: dict[str, Source] = {}
-    loaded: dict[str, Sequences | Utility] = {}
+    loaded: dict[Role, Sequences | Utility] = {}
     is_sound = True
     for role in ROLES:
         section: TextSource | None = getattr(data, role) or default_section(data, role, texts)
@@ -109,41 +129,41 @@ def _read_texts(data: Data, model: Checkpoint, erases: bool, are_halved: bool) -
         source = section_source(section, role, forget)
         if role == "retain":
             source = replace(source, sequences=source.sequences or forget.rows or None)
+        is_default = role == "validation" and data.validation is None and source.source != "miniature"
+        if is_default and use.is_steered:  # What steers must not be what is reported: the next texts are taken.
+            source = replace(source, start=first_unread(texts["utility"], "utility", load_tokenizer(model)))
         try:
             loaded[role] = load_texts(source, role, model)
             if role == "holdout" and source.sequences is None:
                 source = replace(source, sequences=min(len(loaded[role]), forget.rows or MOST_UNSEEN, MOST_UNSEEN))
                 loaded[role] = load_texts(source, role, model)
         except DataError as error:
-            yield Fault(f"data.{role}", str(error))
+            yield Fault(f"data.{role}", f"{NEXT_TEXTS if is_default and use.is_steered else ''}{error}")
             is_sound = False
             continue
         texts[role] = counted_source(source, loaded[role])
     sequences = loaded.get("forget")
     if not is_sound or not isinstance(sequences, Sequences):
-        return None
-    for role, why in NOT_TO_ERASE.items():
-        is_checked = role in loaded and (erases or role == "holdout")
-        if is_checked and (shared := in_both(loaded[role], sequences)):
-            reason = f"{shared} of its {len(loaded[role])} texts are in the forget set too, so {why}"
-            yield Fault(f"data.{role}", reason)
-            is_sound = False
-    if not is_sound:
-        return None
-    if are_halved:
+        return None, ()
+    sentences, faults = collected(split_faults(loaded, erases=use.erases, is_steered=use.is_steered))
+    yield from faults
+    if faults:
+        return None, ()
+    if use.is_halved:
         texts |= yield from _halves(texts["forget"], sequences)
     validation = loaded["validation"]
     assert isinstance(validation, Sequences)
     stand_in = None if "holdout" in texts else stand_in_source(texts["validation"], validation, sequences, model)
-    return {**texts, STAND_IN: stand_in} if stand_in else texts
+    return {**texts, **({STAND_IN: stand_in} if stand_in else {})}, sentences
 
 
 def _halves(source: Source, forget: Sequences) -> Checking[dict[str, Source]]:
-    if (distinct := distinct_continuations(forget)) < LEAST_HALVED:
+    if (distinct := len(set(inseparable_groups(forget)))) < LEAST_HALVED:
         yield Fault(
             "data.forget",
-            f"has {distinct} distinct continuation{'' if distinct == 1 else 's'}, and tuning needs {LEAST_HALVED}: "
-            "settings are chosen on one half of them and reported on the other. Name more sequences, or remove tune.",
+            f"has {distinct} distinct continuation{'' if distinct == 1 else 's'} (near-duplicates count as one), and "
+            f"tuning needs {LEAST_HALVED}: settings are chosen on one half of them and reported on the other. Name "
+            "more sequences, or remove tune.",
         )
         return {}
     halves: tuple[Literal["selection", "report"], ...] = ("selection", "report")

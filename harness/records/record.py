@@ -132,7 +132,7 @@ class Started(Journaled):
     spec: Mapping[str, Json]
     versions: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
-    """The processor, its cores, the memory and the GPU; empty in what was journaled before they were kept."""
+    """The processor, its instructions and cores, the memory and the GPU; empty in older journals."""
     commit: str = ""
     """Lethe's own, with `-dirty` where files differed from it; '' where it was installed from a package."""
     node: str = ""
@@ -140,3 +140,14 @@ class Started(Journaled):
 
 
 Record = Started | Point | Measurement | Candidate | Stopped | Failed
+
+
+def cpu_kind(hardware: Mapping[str, str]) -> str:
+    """Return what a machine computes on, by which the last digits of what it trains are decided; '' if nobody knows.
+
+    Example:
+        >>> cpu_kind({"processor": "AMD EPYC", "instructions": "AVX512"}), cpu_kind({"processor": "AMD EPYC"})
+        ('AMD EPYC (AVX512)', 'AMD EPYC')
+    """
+    instructions = hardware.get("instructions", "")
+    return hardware.get("processor", "") + (f" ({instructions})" if instructions else "")

@@ -63,7 +63,7 @@ def trials_table(plan: Plan, statuses: Mapping[str, Status], to_memorize: int) -
         table,
         *map(Text, readings_of(plan.trials)),
         Text(f"Each point is measured by: {evaluators}."),
-        *(Text(sentence, style="yellow") for sentence in one_step_epochs(plan)),
+        *(Text(sentence, style="yellow") for sentence in (*one_step_epochs(plan), *plan.shared_texts)),
         Text(
             f"{amount(len(plan.trials), 'trial')}: {states or 'none'}. At most {amount(points, 'point')} to be "
             f"reached, {amount(measurements, 'measurement')} to be made, and {amount(to_memorize, 'memorized model')}"

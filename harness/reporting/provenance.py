@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from harness.analysis.caveats.readings import readings_of
 from harness.analysis.cells import NOTHING
-from harness.records.record import DIRTY, time_of
+from harness.records.record import DIRTY, cpu_kind, time_of
 from harness.records.results import Results, TrialResults
 
 NOT_RECORDED = "not recorded"
@@ -119,11 +119,12 @@ def machine_text(hardware: Mapping[str, str]) -> str:
     """Return a machine as a person would call it.
 
     Example:
-        >>> machine_text({"processor": "EPYC", "cores": "1", "memory": "16 GiB", "gpu": "H200, 140 GiB"})
-        'EPYC, 1 core, 16 GiB; GPU: H200, 140 GiB'
+        >>> hardware = {"processor": "EPYC", "instructions": "AVX512", "cores": "1", "memory": "16 GiB"}
+        >>> machine_text({**hardware, "gpu": "H200, 140 GiB"})
+        'EPYC (AVX512), 1 core, 16 GiB; GPU: H200, 140 GiB'
     """
     cores = hardware.get("cores", "")
-    parts = [hardware.get("processor", ""), cores and f"{cores} core{'' if cores == '1' else 's'}"]
+    parts = [cpu_kind(hardware), cores and f"{cores} core{'' if cores == '1' else 's'}"]
     machine = ", ".join(filter(None, [*parts, hardware.get("memory", "")]))
     return f"{machine}; GPU: {hardware['gpu']}" if hardware.get("gpu") else machine
 

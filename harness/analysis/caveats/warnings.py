@@ -44,6 +44,7 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
         said.append(f"{len(failed) - UNFINISHED} more trials failed: `--plan` names all of them.")
     if missing := list(results.statuses.values()).count("missing"):
         said.append(f"{missing} of {len(results.trials)} trials are not finished.")
+    said += results.plan.shared_texts
     said += _few_texts(results.measured, table.ranked.info)
     said += judge_warnings(readings)
     if results.plan.erases:

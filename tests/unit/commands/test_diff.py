@@ -8,6 +8,7 @@ import pytest
 
 from harness.cli import main as lethe
 from harness.contracts import Checkpoint, Training
+from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Started
 from harness.specs import EvaluatorSpec, Source
@@ -19,12 +20,14 @@ NUMBERS = {"memorization": {"ma": 0.5}, "generation": {"perplexity": 20.0, "mauv
 def make(tmp_path, make_row, make_plan, make_measurement):
     """Return a maker of results folders: an original and EMSO at two strengths, with the changes asked for."""
 
-    def made(name, change=lambda spec: spec, numbers=None, versions=None, definition="exact", **of_plan):
+    def made(name, change=lambda spec: spec, numbers=None, versions=None, definition="exact", cpu="", **of_plan):
         rows = [change(make_row("original")), change(make_row("emso", (1, 2)))]
         journal = Journal(tmp_path / name / "journal")
         journal.write_plan(make_plan(*rows, **of_plan))
         for spec in rows:
-            journal.append(Started(trial_id=spec.trial_id, spec=spec.to_json(), versions=versions or {}))
+            hardware = {"processor": "CPU", "instructions": cpu} if cpu else {}
+            started = Started(trial_id=spec.trial_id, spec=spec.to_json(), versions=versions or {}, hardware=hardware)
+            journal.append(started)
             for strength in spec.points():
                 for evaluator, values in NUMBERS.items():
                     changed = {**values, **((numbers or {}).get(strength, {}) if evaluator == "generation" else {})}
@@ -73,6 +76,37 @@ def test_numbers_are_told_apart_by_the_noise_of_their_metric(make, diff):
     assert "0 settings and 0 versions differ" in printed
     assert "emso at 1 on miniature-m, seed 0 perplexity 20 30 +10 differs" in printed
     assert printed.index("+10 differs") < printed.index("within noise"), "what matters comes first"
+
+
+@pytest.mark.parametrize(("drift", "verdict"), [(0.3, "within noise"), (-0.3, "within noise"), (3.0, "differs")])
+def test_numbers_with_items_are_told_apart_by_the_paired_test_over_them(
+    tmp_path, diff, make_row, make_plan, make_measurement, drift, verdict
+):
+    """MA 0.5 against 0.5 + drift standard errors of the difference, each of which is 0.1."""
+    ids = tuple(f"i{number}" for number in range(64))
+    noise = np.random.default_rng(0).standard_normal(64)
+    noise = 0.8 * (noise - noise.mean()) / noise.std(ddof=1)
+    spec = make_row("emso", (1,))
+    for name, change in (("one", np.zeros(64)), ("two", noise + 0.1 * drift)):
+        values = 0.5 + change
+        journal = Journal(tmp_path / name / "journal")
+        journal.write_plan(make_plan(spec))
+        journal.append(Started(trial_id=spec.trial_id, spec=spec.to_json()))
+        measurement = make_measurement(spec, 1, "memorization", {"ma": float(values.mean())})
+        journal.append_measurement(measurement, {"ma": MetricItems(ids, ids, values, np.ones(64))})
+    _, printed, rows = diff(tmp_path / "one", tmp_path / "two")
+    assert rows.query("what == 'ma'").verdict.tolist() == [verdict]
+    assert ("paired over the same items, holds zero" in printed) == (verdict == "within noise")
+
+
+def test_two_kinds_of_cpu_are_named_and_one_kind_is_no_difference(make, diff):
+    one, other = make("one", cpu="AVX512"), make("two", cpu="AVX2", numbers={1: {"perplexity": 30.0}})
+    _, printed, _ = diff(one, other)
+    assert f"A: {one} (on CPU (AVX512)) B: {other} (on CPU (AVX2)) The CPUs are of different kinds" in printed
+    code, printed, _ = diff(one, make("three", cpu="AVX512"))
+    assert (code, "different kinds" in printed) == (0, False)
+    code, printed, _ = diff(one, make("old"))
+    assert (code, "different kinds" in printed) == (0, False), "of an older journal nobody knows"
 
 
 def test_settings_and_versions_are_told_once_with_their_points(make, diff):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.data.sequences import distinct_continuations, half_of, load_forget
+from harness.data.sequences import half_of, inseparable_groups, load_forget
 from harness.errors import DataError
 from harness.execution.trial.inputs import forget_set, measured_set
 from harness.models.loading import load_tokenizer, vocabulary
@@ -34,7 +34,7 @@ def test_repeats_of_a_continuation_stay_together_and_nothing_is_lost(repeating):
     halves = [half_of(repeating, half) for half in ("selection", "report")]
     assert continuations(halves[0]).isdisjoint(continuations(halves[1]))
     assert sorted([*rows(halves[0]), *rows(halves[1])]) == sorted(rows(repeating))
-    assert sorted(map(distinct_continuations, halves)) == [2, 3]
+    assert sorted(len(set(inseparable_groups(half))) for half in halves) == [2, 3]
     for half in halves:
         assert rows(half) == [row for row in rows(repeating) if row in set(rows(half))], "in the order of the whole"
         assert half.tokens_NT.shape[1] == int(half.lengths_N.max())
@@ -50,7 +50,7 @@ def test_the_order_of_a_file_has_no_say_in_which_half_a_continuation_is(repeatin
 
 def test_prefixes_alone_do_not_tell_sequences_apart(make_sequences):
     same = make_sequences([[1, 9], [2, 9], [3, 9]])
-    assert distinct_continuations(same) == 1
+    assert inseparable_groups(same) == [0, 0, 0]
     assert len(half_of(same, "selection")) == 3
     assert len(half_of(same, "report")) == 0
 

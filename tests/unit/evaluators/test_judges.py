@@ -31,7 +31,7 @@ OWN = "{perplexity: original, features: original, similarity: OTHER, coherence: 
 @pytest.fixture
 def foreign(tmp_path):
     """A `data` block whose utility texts are not the embedded corpus."""
-    texts = [json.dumps({"text": f"Passage {number} " + "of many words " * 30}) for number in range(8)]
+    texts = [json.dumps({"text": " ".join(map(str, range(number, 40_000, 401)))}) for number in range(8)]
     (tmp_path / "texts.jsonl").write_text("\n".join(texts))
     own = f"{{source: jsonl, path: {tmp_path}/texts.jsonl, prompts: 4}}"
     return f"{{forget: {{source: miniature, sequences: 4}}, retain: {{source: miniature}}, utility: {own}}}"

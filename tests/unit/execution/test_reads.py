@@ -7,6 +7,8 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from string import ascii_lowercase
 
 import pytest
 
@@ -39,7 +41,7 @@ evaluators: {memorization: , loss_attack: }
 judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: MODEL}
 """
 HOLDOUT = "data.holdout={source: jsonl, path: FOLDER/letters.jsonl, start: 6}"
-RETAINED = "data.retain={source: jsonl, path: FOLDER/passages.jsonl, sequences: 4}"
+RETAINED = "data.retain={source: jsonl, path: FOLDER/passages.jsonl, start: 8, sequences: 4}"
 
 
 def module_of(path):
@@ -62,9 +64,10 @@ def attack():
 
 @pytest.fixture
 def planned(world, tmp_path, attack):
-    """Return a planner of FILE with changes, beside ten letters and eight passages of 60 bytes."""
+    """Return a planner of FILE with changes, beside sixteen letters and passages of 60 bytes."""
     for name in ("letters", "passages"):
-        lines = [json.dumps({"text": f"{name} {number} ".ljust(60, "x")}) for number in range(10)]
+        noise = ["".join(Random(f"{name} {number}").choices(ascii_lowercase, k=50)) for number in range(16)]
+        lines = [json.dumps({"text": f"{name} {number:02} {letters}"}) for number, letters in enumerate(noise)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
 
     def run(*changes):
@@ -101,7 +104,7 @@ def test_a_changed_holdout_is_measured_anew_by_what_reads_it_and_by_nothing_else
     trial, before = keys(planned(HOLDOUT))
     assert keys(planned(HOLDOUT)) == (trial, before)
     letters = (tmp_path / "letters.jsonl").read_text()
-    (tmp_path / "others.jsonl").write_text(letters.replace("letters 7", "letters X"))
+    (tmp_path / "others.jsonl").write_text(letters.replace("letters 07", "letters X"))
     after = keys(planned(HOLDOUT.replace("letters", "others")))
     assert after[0] == trial
     assert after[1]["memorization"] == before["memorization"]

@@ -307,7 +307,7 @@ def test_a_model_named_by_a_word_can_be_given_settings(planned):
 
 
 def test_paths_are_absolute_and_retain_texts_as_many_as_forget_sequences(planned, tmp_path, monkeypatch):
-    lines = [json.dumps({"text": f"{number} " + "x" * 300}) for number in range(40)]
+    lines = [json.dumps({"text": " ".join(map(str, range(number, 40_000, 401)))}) for number in range(40)]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
     found = planned(
@@ -318,7 +318,7 @@ def test_paths_are_absolute_and_retain_texts_as_many_as_forget_sequences(planned
     kl = found.trials[-1]
     assert kl.forget.path == str(tmp_path / "texts.jsonl")
     assert (kl.retain.sequences, kl.retain.sequence_tokens) == (7, 50)
-    assert (kl.validation.path, kl.validation.start, kl.validation.sequences) == (kl.utility.path, 10, 5)
+    assert (kl.validation.path, kl.validation.start, kl.validation.sequences) == (kl.utility.path, 15, 5)
 
 
 def test_the_description_shows_every_trial_with_its_state(planned):
@@ -413,7 +413,7 @@ def twin(world, tmp_path):
 
 @pytest.fixture
 def given_ids(tmp_path):
-    ids = np.random.default_rng(0).integers(33, 120, (8, 160))
+    ids = np.random.default_rng(0).integers(33, 120, (12, 160))
     np.save(tmp_path / "ids.npy", ids)
     utility = f"{{source: npy, path: {tmp_path}/ids.npy, prompts: 4, prompt_tokens: 8, reference_tokens: 8, start: 4}}"
     return f"data={{forget: {{source: npy, path: {tmp_path}/ids.npy, sequences: 4}}, utility: {utility}}}"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -88,7 +89,9 @@ def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
 def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_path):
     ids = np.random.default_rng(0).integers(256, size=(600, 200), dtype=np.uint16)
     np.save(tmp_path / "joined.npy", ids)
-    passages = [json.dumps({"text": f"Passage {number} " + "of many words " * 30}) for number in range(500)]
+    passages = [
+        json.dumps({"text": " ".join(map(str, Random(number).choices(range(999), k=99)))}) for number in range(500)
+    ]
     (tmp_path / "passages.jsonl").write_text("\n".join(passages))
     paths = [f"data.{role}.path={tmp_path}/passages.jsonl" for role in ("retain", "utility", "validation")]
     file = SWEEPS / "extraction_challenge.yaml"

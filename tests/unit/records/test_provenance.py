@@ -131,7 +131,7 @@ def test_lines_of_older_versions_are_read_and_no_time_but_ours_is(at, is_read, t
 
 def test_the_machine_is_told_and_its_gpu_only_to_a_trial_that_has_one():
     told = hardware(has_gpu=False)
-    assert told.keys() == {"processor", "cores", "memory"}
+    assert told.keys() == {"processor", "instructions", "cores", "memory"}
     assert all(told.values())
     assert int(told["cores"]) >= 1
     assert re.fullmatch(r"\d+ GiB", told["memory"])
