@@ -17,7 +17,7 @@ from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.record import Measurement, cpu_kind
 from harness.records.results import PointResults, Results
-from harness.statistics.significance import paired_p
+from harness.statistics.contrasts import paired_p
 
 Verdict = Literal["identical", "within noise", "differs", "only in A", "only in B", "not comparable"]
 

@@ -14,7 +14,7 @@ from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import Aims
 from harness.contracts import CloserTo, Metric
 from harness.statistics.bootstrap import CONFIDENCE
-from harness.statistics.contrasts import paired_contrast
+from harness.statistics.contrasts import paired_p
 from harness.statistics.item_values import ItemValues, Match
 from harness.statistics.significance import groups, holm
 
@@ -79,13 +79,11 @@ def p_of_pair(
         matches: How uncertain it is where each meets the limit at which they are compared.
     """
     if not isinstance(metric.better, CloserTo) or sides[0] * sides[1] > 0:
-        contrast = paired_contrast(one, other, *matches)
-        return math.nan if contrast is None else contrast.p
+        return paired_p(one, other, *matches)
     aim = metric.better.aim
     if isinstance(aim, str) or metric.aggregate != "mean":
         return math.nan
-    contrast = paired_contrast(one, replace(other, values_RN=2 * aim - other.values_RN))
-    return math.nan if contrast is None else contrast.p
+    return paired_p(one, replace(other, values_RN=2 * aim - other.values_RN))
 
 
 def letters_of(

@@ -190,6 +190,12 @@ def _matched_influences(a: Match | None, b: Match | None, models_R: Integers | N
     return total_C, clusters
 
 
+def paired_p(a: ItemValues, b: ItemValues, match_a: Match | None = None, match_b: Match | None = None) -> float:
+    """Return the two-sided p-value of the `paired_contrast`; NaN where that is not known."""
+    contrast = paired_contrast(a, b, match_a, match_b)
+    return math.nan if contrast is None else contrast.p
+
+
 def _refuse_unpaired(a: ItemValues, b: ItemValues) -> None:
     """Raise if two do not have the same items and replicates in the same places."""
     faults = {

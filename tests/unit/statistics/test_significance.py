@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness.statistics.bootstrap import draws, interval
-from harness.statistics.contrasts import paired_contrast
+from harness.statistics.contrasts import paired_p
 from harness.statistics.item_values import ItemValues
 from harness.statistics.significance import groups, holm, two_part_p
 
@@ -20,11 +20,6 @@ FALSE_POSITIVES = 0.05 + 2 * math.sqrt(0.05 * 0.95 / SIMULATIONS)
 """Two standard errors of such a share above 5 %: 0.0638."""
 QUADS = np.repeat(np.arange(N // 4), 4)
 MODELS = np.repeat(np.arange(4), 2)
-
-
-def paired_p(a, b):
-    contrast = paired_contrast(a, b)
-    return math.nan if contrast is None else contrast.p
 
 
 def item_values(values, weights=None, clusters=None, **others):
