@@ -107,7 +107,8 @@ def test_what_is_searched_is_what_is_declared_and_not_fixed(planned):
 
 
 def test_the_file_replaces_what_is_declared_and_adds_to_it(planned):
-    space = "{k: [3], epochs: {low: 2, high: 5}, loss: [nll, em], selection: [all], training: {learning_rate: {low: 1, high: 2}}}"
+    choices, rate = "k: [3], loss: [nll, em], selection: [all]", "training: {learning_rate: {low: 1, high: 2}}"
+    space = f"{{{choices}, epochs: {{low: 2, high: 5}}, {rate}}}"
     emso = studies(planned(f"tune.space={{emso: {space}}}"))["emso"]
     assert emso.space == {
         "epochs": LogUniform(low=2, high=5),
@@ -117,7 +118,9 @@ def test_the_file_replaces_what_is_declared_and_adds_to_it(planned):
         RATE: LogUniform(low=1.0, high=2.0),
     }
     assert type(emso.space[RATE].low) is float, "a setting's own type: ids are made of it"
-    assert emso.defaults == {"epochs": 5, "k": 3, "loss": "em", "selection": "all", RATE: 1.0}, "the nearest that may be tried"
+    assert emso.defaults == {"epochs": 5, "k": 3, "loss": "em", "selection": "all", RATE: 1.0}, (
+        "the nearest that may be tried"
+    )
 
 
 def test_a_strength_that_the_row_fixes_is_the_only_one(planned):
@@ -150,6 +153,12 @@ def test_a_plan_with_studies_survives_json(planned):
     found = planned()
     again = Plan.from_json(json.loads(json.dumps(found.to_json())))
     assert again == found
+    written = found.to_json()
+    for study in written["studies"]:
+        del study["seed"], study["published"], study["widest"]
+    old = Plan.from_json(written).studies[0]
+    assert (old.seed, old.published, old.widest) == (0, None, {}), "as it was searched before there were these"
+    assert old.study_id == found.studies[0].study_id, "an id is kept as it was written"
 
 
 SAME = [
@@ -216,7 +225,7 @@ def test_a_range_may_be_widened_as_far_as_its_setting_allows(planned):
     widest = studies(planned(f"tune.space={{emso: {space}}}", "training.early_stop=1.5"))["emso"].widest
     assert widest["epochs"] == LogUniform(low=1, high=27), "a trajectory begins at its first step"
     assert widest[RATE] == LogUniform(low=1e-7, high=1e-2)
-    assert widest["training.early_stop"] == LogUniform(low=1.01, high=6.3286), "it must be above 1"
+    assert widest["training.early_stop"] == LogUniform(low=1.01, high=6.32858), "it must be above 1"
     assert "k" not in widest
     longest = studies(planned("tune.space={emso: {epochs: {low: 1, high: 9000}}}"))["emso"].widest
     assert longest["epochs"] == LogUniform(low=1, high=tuning.MOST_STEPS)

@@ -41,7 +41,9 @@ def tried(number, value, cost, *, name=RATE, at=3, ma=0.4):
 
 def judges(best, at=3):
     """Six candidates, of which the third is the cheapest."""
-    return [tried(number, best if number == 2 else 1e-3, 5.0 if number == 2 else 6.0, at=at) for number in range(JUDGED)]
+    return [
+        tried(number, best if number == 2 else 1e-3, 5.0 if number == 2 else 6.0, at=at) for number in range(JUDGED)
+    ]
 
 
 @pytest.mark.parametrize(
