@@ -99,14 +99,19 @@ def dimensions_tried(study: StudySpec) -> dict[str, Dimension]:
 
 
 def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
-    """Return the settings that are left where there are finitely many; None where there are not."""
+    """Return the settings that are left where there are finitely many; None where there are not.
+
+    How far a cumulative strength goes makes no difference between two.
+    """
     searched = dimensions_tried(study)
     choices = [dimension.values for dimension in searched.values() if isinstance(dimension, Choice)]
     if len(choices) < len(searched):
         return None
+    alike = []
+    for settings in tried:
+        alike.append(tuple(settings[name] for name in searched))
     untried: list[dict[str, Json]] = []
     for values in product(*choices):
-        settings = {**study.defaults, **dict(zip(searched, values, strict=True))}
-        if settings not in tried:
-            untried.append(settings)
+        if values not in alike:
+            untried.append({**study.defaults, **dict(zip(searched, values, strict=True))})
     return untried

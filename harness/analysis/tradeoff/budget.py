@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.execution.search.sampling import outcome, setting_importances
+from harness.execution.search.sampling import objective, setting_importances
 from harness.records.ranges import edges_reached, widened_ranges
 from harness.records.results import StudyResults
 from harness.records.tuned import dimensions_tried
@@ -87,7 +87,7 @@ def _add_curves(panel: BudgetPanel, study: StudyResults, place: int) -> None:
     """Add a study's curves to its target's panel; none where no candidate reaches the target."""
     values, seconds = [], []
     for candidate in study.candidates:
-        result = outcome(study.spec, study.targets[place].target, candidate)
+        result = objective(study.spec, study.targets[place].target, candidate)
         # Where it is not reached the cost is infinite; where nothing is known, too.
         values.append(result.cost - math.log(candidate.original[study.spec.utility]) if result else math.inf)
         seconds.append(candidate.seconds)

@@ -49,8 +49,9 @@ class OpenStudy:
             return None
         if any(running < results_awaited(self.study, number) for running in self._running):
             return None
-        over = {candidate.number for candidate in self._known}
-        others = {other: settings for other, settings in self._started.items() if other not in over}
+        others = dict(self._started)
+        for candidate in self._known:
+            others.pop(candidate.number, None)
         settings = next_settings(self.study, number, self._known, others)
         if settings is None:
             self.is_closed = not self._running

@@ -17,7 +17,7 @@ from harness.records.bisection import is_bisected
 from harness.records.ranges import JUDGED, WIDENED_FROM, space_at
 from harness.records.record import Candidate
 from harness.records.tuned import bisected_settings, dimensions_tried, untried_settings
-from harness.search_space import LogUniform, end_of
+from harness.search_space import end_of
 
 AT_ONCE = 2
 """Candidates of a study that may run at once while it learns from them. More would make it wait less and know less;
@@ -55,7 +55,10 @@ def next_settings(
     """
     if number == 0:
         return dict(study.defaults)
-    unseen = {other: settings for other, settings in (others or {}).items() if other < number}
+    unseen: dict[int, Settings] = {}
+    for other, of_other in (others or {}).items():
+        if other < number:
+            unseen[other] = of_other
     if is_bisected(study):
         settings = bisected_settings(study, known)
         return None if settings in unseen.values() else settings
@@ -71,16 +74,18 @@ def next_settings(
     if untried == []:
         return None
     space, seed = space_at(study, number, seen), int(digest_of([study.study_id, number])[:8], 16)
-    settings = dict(study.defaults)
-    strength = study.trial.strength_name
-    if study.is_cumulative and strength in space and isinstance(space[strength], LogUniform):
-        settings[strength] = end_of(space[strength])
-    settings |= sampled_settings(
+    searched = dimensions_tried(study)
+    sampled = sampled_settings(
         study,
-        {name: space[name] for name in dimensions_tried(study)},
+        {name: space[name] for name in searched},
         target=study.targets[number % len(study.targets)],
         seen=seen,
         unseen=[unseen[other] for other in sorted(unseen)],
         seed=seed,
     )
-    return settings if untried is None or settings in untried else untried[seed % len(untried)]
+    settings = {**study.defaults, **sampled}
+    if untried is not None and settings not in untried:
+        settings = untried[seed % len(untried)]
+    for name in space.keys() - searched:  # A cumulative strength, of which each candidate goes to the end.
+        settings[name] = end_of(space[name])
+    return settings

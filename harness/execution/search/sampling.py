@@ -26,7 +26,7 @@ STARTUP = 4
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Objective:
     """What a candidate is to the search for one target."""
 
     violation: float
@@ -35,7 +35,7 @@ class Outcome:
     """The log of the least utility (a perplexity) among the probes that reach the target; infinite where none does."""
 
 
-def outcome(study: StudySpec, target: Target, candidate: Candidate) -> Outcome | None:
+def objective(study: StudySpec, target: Target, candidate: Candidate) -> Objective | None:
     """Return what a candidate is to the search for a target; None if it failed before anything was known.
 
     A probe below the lower bound of utility writes the same word for ever: it is nothing to aim at, and is not seen.
@@ -51,7 +51,7 @@ def outcome(study: StudySpec, target: Target, candidate: Candidate) -> Outcome |
         nearest = min(nearest, reached)
         if reached <= asked:
             cost = min(cost, math.log(utility))
-    return Outcome(nearest - asked, cost)
+    return Objective(nearest - asked, cost)
 
 
 def sampled_settings(
@@ -83,7 +83,7 @@ def sampled_settings(
         else:
             sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=True)
             asked = _study(sampler)
-        distributions = {name: _distribution(dimension) for name, dimension in space.items()}
+        distributions = _distributions(space)
         _tell(asked, study, distributions, target, seen)
         for settings in unseen:
             params = {name: settings[name] for name in space}
@@ -110,7 +110,7 @@ def _tell(
 
     for candidate in sorted(seen, key=lambda candidate: candidate.number):
         params = {name: candidate.settings[name] for name in distributions}
-        result = outcome(study, target, candidate)
+        result = objective(study, target, candidate)
         told: dict[str, Any] = {"state": TrialState.FAIL}
         if result is not None:
             told = {"value": min(result.cost, _NO_COST), "constraints": {str(target): result.violation}}
@@ -121,14 +121,17 @@ _NO_COST = 1e9
 """In place of an infinite cost, which Optuna's estimates cannot hold; what is infeasible is not compared by it."""
 
 
-def _distribution(dimension: Dimension) -> BaseDistribution:
-    from optuna import distributions
+def _distributions(space: Mapping[str, Dimension]) -> dict[str, BaseDistribution]:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    if isinstance(dimension, Choice):
-        return distributions.CategoricalDistribution(dimension.values)
-    of_kind: Any = distributions.IntDistribution if isinstance(dimension.low, int) else distributions.FloatDistribution
-    distribution: BaseDistribution = of_kind(dimension.low, dimension.high, log=True)
-    return distribution
+    distributions: dict[str, BaseDistribution] = {}
+    for name, dimension in space.items():
+        if isinstance(dimension, Choice):
+            distributions[name] = CategoricalDistribution(dimension.values)
+        else:
+            of_kind: Any = IntDistribution if isinstance(dimension.low, int) else FloatDistribution
+            distributions[name] = of_kind(dimension.low, dimension.high, log=True)
+    return distributions
 
 
 def setting_importances(study: StudySpec, target: Target, candidates: Sequence[Candidate]) -> dict[str, float]:
@@ -144,8 +147,8 @@ def setting_importances(study: StudySpec, target: Target, candidates: Sequence[C
     for name, wider in study.widest.items():
         if name in space:
             space[name] = wider
-    outcomes = [(candidate, outcome(study, target, candidate)) for candidate in candidates]
-    dearest = max((result.cost for _, result in outcomes if result and result.cost < math.inf), default=0.0)
+    objectives = [(candidate, objective(study, target, candidate)) for candidate in candidates]
+    dearest = max((result.cost for _, result in objectives if result and result.cost < math.inf), default=0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -153,8 +156,8 @@ def setting_importances(study: StudySpec, target: Target, candidates: Sequence[C
         from optuna.trial import create_trial
 
         told = _study(RandomSampler(seed=0))
-        distributions = {name: _distribution(dimension) for name, dimension in space.items()}
-        for candidate, result in outcomes:
+        distributions = _distributions(space)
+        for candidate, result in objectives:
             if result is not None:
                 value = result.cost if result.cost < math.inf else dearest + 1 + max(0.0, result.violation)
                 params = {name: candidate.settings[name] for name in space}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.execution.search.proposals import next_settings, results_awaited
-from harness.execution.search.sampling import STARTUP, outcome
+from harness.execution.search.sampling import STARTUP, objective
 from harness.plans import StudySpec, Target
 from harness.records.bisection import NARROW, is_bisected, next_strength
 from harness.records.ranges import JUDGED, WIDENED_FROM
@@ -203,6 +203,20 @@ def test_a_finite_space_is_tried_once_each_and_then_is_over(make_study):
     )
 
 
+def test_a_longer_walk_is_no_other_setting_of_a_finite_space(make_study):
+    space = {"epochs": LogUniform(low=1, high=6), "k": Choice(values=tuple(range(1, 10)))}
+    fields = {"space": space, "defaults": {"epochs": 6, "k": 1}, "widest": {"epochs": LogUniform(low=1, high=11)}}
+    study = make_study(**fields, search="random")
+
+    def answer(study, number, settings):
+        return candidate(study, number, settings, [(settings["epochs"], 0.2, 5.0)])
+
+    known = explored(study, answer)
+    assert [c.settings["epochs"] for c in known] == [6] * WIDENED_FROM + [11, 11]
+    assert len({c.settings["k"] for c in known}) == 9
+    assert is_over(study, known)
+
+
 def test_what_is_being_tried_is_not_tried_beside_it(make_study):
     study = make_study("dial")
     known = explored(study, answer_dial, most=3)
@@ -211,12 +225,12 @@ def test_what_is_being_tried_is_not_tried_beside_it(make_study):
     assert next_settings(study, 4, known, {3: {"gamma": 99.0}}) == middle
 
 
-def test_the_outcome_by_hand(make_study):
+def test_the_objective_by_hand(make_study):
     study = make_study()
     easy, hard, twin = TARGETS
 
     def found(target, seen):
-        result = outcome(study, target, seen)
+        result = objective(study, target, seen)
         return None if result is None else (result.violation, result.cost)
 
     seen = candidate(study, 0, {}, [(1, 0.95, 4.1), (2, 0.85, 6.0), (3, 0.8, 5.0), (4, 0.45, 30.0)])
@@ -227,7 +241,7 @@ def test_the_outcome_by_hand(make_study):
     assert found(hard, nothing) == (0.5, math.inf), "as far as the original is"
     stuck = candidate(study, 0, {}, [(1, 0.1, 1.0), (2, math.nan, math.nan)], end=COLLAPSED)
     assert found(easy, stuck) == (pytest.approx(0.1), math.inf), "one word for ever is no aim"
-    assert outcome(study, easy, candidate(study, 0, {}, [], original={}, end="ModelError: x")) is None
+    assert objective(study, easy, candidate(study, 0, {}, [], original={}, end="ModelError: x")) is None
 
 
 def test_a_cheap_candidate_that_misses_is_no_model_and_a_dear_one_that_reaches_is(make_study):
