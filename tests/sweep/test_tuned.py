@@ -112,6 +112,19 @@ def test_what_was_chosen_is_measured_on_the_other_half_and_ranked_by_its_first_t
         assert measured is None or (measured.half, measured.rows) == ("report", 4)
 
 
+def test_the_report_says_what_the_search_was_worth(undisturbed):
+    report = (undisturbed / "tuned" / "report.html").read_text()
+    assert "Price against budget" in report
+    assert "Chosen at an edge" in report
+    assert (undisturbed / "tuned" / "budget.png").exists()
+
+
+def test_no_candidate_has_a_seed_that_is_reported(undisturbed):
+    results = load_results(undisturbed / "tuned").results
+    assert {study.spec.trial.seed for study in results.studies} == {1_000_000}
+    assert {trial.spec.seed for trial in results.trials} == {0}
+
+
 def test_a_chosen_trial_is_the_trial_of_an_untuned_sweep_with_its_settings(undisturbed, sweep_file):
     tuned = [trial.spec for trial in load_results(undisturbed / "tuned").results.trials]
     emso = next(spec for spec in tuned if spec.method == "emso")

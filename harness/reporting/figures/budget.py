@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
 from harness.analysis.tradeoff.budget import BudgetCurve, BudgetPanel
 from harness.reporting.figures import style
@@ -32,7 +32,7 @@ def budget_figure(panels: Sequence[BudgetPanel], of_variant: style.Styles) -> Fi
             _draw(ax, curves, of_variant)
         left.xaxis.set_major_locator(MaxNLocator(integer=True))
         left.set_ylabel("perplexity / original's", fontsize=9, color=style.INK)
-        right.set_xscale("log")
+        style.use_log_scale(right)
         style.panel_title(left, f"{panel.model}: {panel.target}", fontsize=9)
         for curve in panel.by_candidates:
             handles[curve.variant] = style.variant_handle(curve.label, *_style_of(curve, of_variant))
@@ -49,6 +49,7 @@ def _draw(ax: Axes, curves: Sequence[BudgetCurve], of_variant: style.Styles) -> 
         budgets, prices = [curve.budgets[index] for index in known], [curve.prices[index] for index in known]
         ax.plot(budgets, prices, color=colour, marker=marker, markersize=3.5, linewidth=1.3)
     ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0), numticks=8))
     ax.yaxis.set_major_formatter(ScalarFormatter())
     ax.yaxis.set_minor_formatter(NullFormatter())
     style.dress(ax)
