@@ -141,6 +141,9 @@ class Method(ABC):
     strength: ClassVar[Strength]
     searched_training: ClassVar[tuple[str, ...]] = ("learning_rate",)
     """What of `training` a search varies besides the method's own settings; () where nothing is trained."""
+    published: ClassVar[Mapping[str, Json]] = {}
+    """What its publication used where that is not the default, by setting (`training.learning_rate`): a search tries it
+    beside the defaults."""
 
     @abstractmethod
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from harness.base.digests import digest_of
@@ -16,6 +16,11 @@ PROBED_ERASURE = "ma"
 PROBED_UTILITY = "perplexity"
 """The metrics that a search is steered by: a probe of two forward passes has both. One that had to generate would cost
 as much as the table."""
+
+SEARCH_VERSION = 2
+"""Raised when a study would propose other candidates from the same records; part of its identity."""
+FIRST_SEARCH_SEED = 1_000_000
+"""The training seed of candidates is `tune.seed` plus this: far from what anyone reports."""
 
 SELECTABLE: Mapping[str, Callable[[TrialSpec], set[str]]] = {
     "method": lambda spec: {spec.method},
@@ -67,7 +72,7 @@ class StudySpec(PlainData):
     """What every candidate shares: its settings are those that are not searched, and it has no strengths unless its
     one strength is not searched either."""
     seeds: tuple[int, ...]
-    """The chosen settings are run with each; candidates have the first."""
+    """The chosen settings are run with each; candidates have the trial's own, which is none of them."""
     space: Mapping[str, Dimension]
     """By setting; one of the training's is written `training.learning_rate`, the strength under its field's name."""
     defaults: Mapping[str, Json]
@@ -88,10 +93,21 @@ class StudySpec(PlainData):
     """The half of the forget set that probes look at; what is reported is measured on the other."""
     retrained: Checkpoint | None
     """The model that never saw the forget set, where a target asks for what it has."""
+    seed: int = 0
+    """`tune.seed`: of the proposals, and of the candidates' training."""
+    published: Mapping[str, Json] | None = None
+    """The second candidate's: what the method was published with, as far as it is searched; None where that is the
+    first's."""
+    widest: Mapping[str, Dimension] = field(default_factory=dict)
+    """How far each range may be widened, once; {} in what was planned before ranges were."""
 
     def identified(self, default_id: str) -> StudySpec:
         """Return the study under its id; the trial of the defaults stands for all that every candidate shares."""
         identity = {
+            "search_version": SEARCH_VERSION,
+            "seed": self.seed,
+            "published": dict(self.published) if self.published else None,
+            "widest": {name: asdict(dimension) for name, dimension in self.widest.items()},
             "default": default_id,
             "space": {name: asdict(dimension) for name, dimension in self.space.items()},
             "defaults": dict(self.defaults),
@@ -115,7 +131,7 @@ class StudySpec(PlainData):
         if not self.is_cumulative:
             return (settings[name],)
         if isinstance(dimension, LogUniform):
-            return tuple(range(1, int(dimension.high) + 1))
+            return tuple(range(1, int(settings[name]) + 1))
         return tuple(sorted(dimension.values))
 
     def trial_with(self, settings: Mapping[str, Json], strengths: tuple[Number, ...]) -> TrialSpec:
@@ -175,8 +191,8 @@ def selected(
 ) -> tuple[list[TrialSpec], list[StudySpec]]:
     """Return the trials and studies that have, of each key of `SELECTABLE` in `wanted`, one of its words.
 
-    The settings that a study chooses are run with the seeds that are wanted; its candidates have the first of the
-    sweep all the same.
+    The settings that a study chooses are run with the seeds that are wanted; its candidates have their own seed all
+    the same.
     """
     of_studies = {key: words for key, words in wanted.items() if key != "seed"}
     seeds = wanted.get("seed")

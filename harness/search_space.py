@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,7 @@ class Choice:
 
 
 Dimension = LogUniform | Choice
+_AT_EDGE = 0.02
 OF_TRAINING = "training."
 """What the name of a dimension begins with that is a setting of the training: `training.learning_rate`."""
 
@@ -41,6 +43,35 @@ def end_of(dimension: Dimension) -> Any:
         return dimension.high
     are_numbers = all(type(value) in (int, float) for value in dimension.values)
     return max(dimension.values) if are_numbers else dimension.values[-1]
+
+
+def edge_of(dimension: LogUniform, value: float) -> Literal["low", "high"] | None:
+    """Return the end of a range that a value lies at: within 2 % of its length, in logarithms, or beyond.
+
+    Example:
+        >>> dimension = LogUniform(low=1e-6, high=1e-3)
+        >>> edge_of(dimension, 1.1e-6), edge_of(dimension, 1e-5), edge_of(dimension, 5e-3)
+        ('low', None, 'high')
+    """
+    place = math.log(value / dimension.low) / math.log(dimension.high / dimension.low)
+    if place <= _AT_EDGE:
+        return "low"
+    return "high" if place >= 1 - _AT_EDGE else None
+
+
+def widened(dimension: LogUniform) -> LogUniform:
+    """Return a range that is longer by a third of its length, in logarithms, at both ends; whole numbers stay whole.
+
+    Example:
+        >>> widened(LogUniform(low=0.001, high=1.0)), widened(LogUniform(low=1, high=8))
+        (LogUniform(low=0.0001, high=10.0), LogUniform(low=1, high=16))
+    """
+    factor = (dimension.high / dimension.low) ** (1 / 3)
+    low, high = dimension.low / factor, dimension.high * factor
+    if isinstance(dimension.low, int):
+        return LogUniform(low=max(1, math.floor(low)), high=round(high))
+    # Rounded, so that what a study is named by is the same on every machine.
+    return LogUniform(low=float(f"{low:.6g}"), high=float(f"{high:.6g}"))
 
 
 def nearest(dimension: Dimension, value: Any) -> Any:

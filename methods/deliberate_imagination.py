@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 
-from harness.contracts import ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, PositiveCount, Strength
+from harness.contracts import (
+    ErasedModel,
+    ErasureTask,
+    Json,
+    LogUniform,
+    Method,
+    Model,
+    NonNegative,
+    PositiveCount,
+    Strength,
+)
 from harness.toolkit import Batch, token_distillation, train
 
 
@@ -19,7 +29,8 @@ class DeliberateImagination(Method):
     For a token of probability p the target is p e^−γ / (p e^−γ + 1 − p): γ = 3 moves the argmax
     only where p < 0.953.
 
-    Source: Dong et al., arXiv:2402.10052, equation 3; EMSO paper, appendix D.
+    Source: Dong et al., arXiv:2402.10052, equation 3; EMSO paper, appendix D. What it was published with (1e-6, ten
+    epochs, γ 3) is its repository's, dong-river/LLM_unlearning.
     """
 
     label = "DI"
@@ -27,10 +38,11 @@ class DeliberateImagination(Method):
     reference = "none"
     version = 2
     strength = Strength("gamma", cumulative=False, off=0.0)
+    published: ClassVar[Mapping[str, Json]] = {"epochs": 10, "training.learning_rate": 1e-6}
 
     gamma: Annotated[NonNegative, LogUniform(low=0.5, high=30.0)] = 3.0
     """What is added to every logit but the true token's."""
-    epochs: PositiveCount = 7
+    epochs: Annotated[PositiveCount, LogUniform(low=1, high=12)] = 7
     """Passes over the forget set at most; the early stop may end them sooner."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:

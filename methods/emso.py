@@ -50,9 +50,12 @@ class EMSO(Method):
     """Passes over the forget set, with a new choice of blocks before each."""
     k: Annotated[PositiveCount, Choice(values=(1, 2, 4, 8))] = 2
     """Blocks trained in an epoch."""
-    loss: Literal["em", "nll"] = "em"
+    loss: Annotated[Literal["em", "nll"], Choice(values=("em", "nll"))] = "em"
     """`em`: entropy maximisation; `nll`: gradient ascent on the same blocks."""
-    selection: Literal["contrastive", "saliency", "random", "all"] = "contrastive"
+    selection: Annotated[
+        Literal["contrastive", "saliency", "random", "all"],
+        Choice(values=("contrastive", "saliency", "random", "all")),
+    ] = "contrastive"
     """`saliency`: |g_EM|_1 / √D without its direction; `all`: the whole model, embeddings and biases too."""
     reselect: Literal["epoch", "once"] = "epoch"
     """How often blocks are chosen."""

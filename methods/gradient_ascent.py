@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 
-from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, Strength
+from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Method, Model, Strength
 from harness.toolkit import Batch, token_nll, train_and_yield
 
 
@@ -16,7 +16,7 @@ from harness.toolkit import Batch, token_nll, train_and_yield
 class GradientAscent(Method):
     """Minimises −L_NLL on the forget set; nothing holds it back.
 
-    Source: Jang et al., arXiv:2210.01504, section 3.1.
+    Source: Jang et al., arXiv:2210.01504, section 3.1; its rate is its repository's, joeljang/knowledge-unlearning.
     """
 
     label = "GA"
@@ -24,6 +24,7 @@ class GradientAscent(Method):
     reference = "none"
     version = 2
     strength = Strength("epochs", cumulative=True, off=0)
+    published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 5e-5}
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Passes over the forget set."""

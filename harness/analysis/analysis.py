@@ -23,6 +23,7 @@ from harness.analysis.reasoning import Answers, answers
 from harness.analysis.sequences.exact_match import ModelAgreement, Survivors, agreements, survivors
 from harness.analysis.shown import POINTS, ShownTable, sampled_points, shown_results, shown_table
 from harness.analysis.table import table
+from harness.analysis.tradeoff.budget import SearchWorth, search_worth
 from harness.analysis.tradeoff.standing import StandingTable, standing_tables
 from harness.records.results import PointResults, Results
 
@@ -133,6 +134,11 @@ class Analysis:
     def standings(self) -> list[StandingTable]:
         """Where each method stands as a whole, against the retrained model."""
         return standing_tables(self.results.plan, self.shown_table.ranked) if self.results.plan.erases else []
+
+    @cached_property
+    def search_worth(self) -> SearchWorth:
+        """What each search would have found with a smaller budget, and what of its settings mattered."""
+        return search_worth(self.results.studies)
 
     @cached_property
     def onsets(self) -> list[OnsetTable]:

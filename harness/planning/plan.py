@@ -186,7 +186,8 @@ def _only_chosen(
             example = "Say method=, model=, variant= or seed=, for instance --only method=emso."
             yield Fault(f"--only {choice}", f"does not say which trials to run. {example}")
             continue
-        known = set().union(*(SELECTABLE[key](spec) for spec in (*trials, *searched)))
+        # The seed of candidates is nobody's to choose.
+        known = set().union(*(SELECTABLE[key](spec) for spec in (*trials, *(searched if key != "seed" else ()))))
         if value not in known:
             yield Fault(f"--only {choice}", unknown(f"{key} of this sweep", value, known))
         wanted.setdefault(key, set()).add(value)

@@ -16,7 +16,7 @@ from harness.base.settings import Place, Strict, quoted
 from harness.contracts import NonNegative, Positive, PositiveCount, Training
 from harness.data.sections import Data
 from harness.errors import unknown
-from harness.plans import PROBED_UTILITY, Compare
+from harness.plans import FIRST_SEARCH_SEED, PROBED_UTILITY, Compare
 from harness.specs import RETRAINED, CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -244,7 +244,9 @@ class Tune(Strict):
     utility: str = PROBED_UTILITY
     """What to keep low meanwhile."""
     search: Literal["optuna", "random"] = "optuna"
-    """How candidates are proposed."""
+    """How candidates are proposed; `random` is the control."""
+    seed: Annotated[int, Ge(0), Lt(FIRST_SEARCH_SEED)] = 0
+    """Of the search: another one proposes other candidates, and trains them in another order."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """By row: what is searched in addition to, or instead of, what its method declares."""
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import MISSING, asdict, fields, replace
 from typing import Any
 
 from pydantic import create_model
 
 from harness.base.plain_data import repeated
 from harness.base.settings import Strict, allowed, fields_of, quoted
-from harness.contracts import Evaluator, Method, Training
+from harness.contracts import Evaluator, Json, Method, Training
 from harness.errors import Fault, unknown
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import ResolvedModel
 from harness.planning.schema import RowLimits, Sweep, Tune
 from harness.planning.texts import Texts
 from harness.planning.trials import erasure
-from harness.planning.validation import Checking, validated
-from harness.plans import PROBED_ERASURE, PROBED_UTILITY, Compare, StudySpec, Target
+from harness.planning.validation import Checking, collected, validated
+from harness.plans import FIRST_SEARCH_SEED, PROBED_ERASURE, PROBED_UTILITY, Compare, StudySpec, Target
 from harness.plugins import declared_space
-from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of, nearest
+from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of, nearest, widened
 from harness.specs import RETRAINED, TrialSpec
 
 MOST_STEPS = 10_000
@@ -102,6 +102,10 @@ def tuning_faults(sweep: Sweep, tune: Tune, evaluators: Mapping[str, Evaluator])
     for name in sweep.ranking.at:
         reason = "names a strength, and a tuned sweep ranks what was chosen for its first target: remove it."
         yield Fault(f"ranking.at.{name}", reason)
+    for index, seed in enumerate(sweep.seeds):
+        if seed == FIRST_SEARCH_SEED + tune.seed:
+            reason = f"{seed} is the seed of the candidates ({FIRST_SEARCH_SEED:,} + tune.seed), and what is reported "
+            yield Fault(f"seeds.{index}", f"{reason}must not be what was searched with: choose another.")
 
 
 def retrained_faults(tune: Tune, models: Sequence[ResolvedModel]) -> Iterator[Fault]:
@@ -140,14 +144,18 @@ def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:
 def study_of(
     sweep: Sweep, tune: Tune, template: TrialTemplate, model: ResolvedModel, sources: Texts, original: TrialSpec
 ) -> StudySpec:
-    """Return the study of a template on a model, with the texts and the seed of the model's reference row."""
+    """Return the study of a template on a model, with the texts of the model's reference row.
+
+    Its candidates have a seed of their own, which does not depend on the seeds that are reported.
+    """
     targets = tuple(Target(metric=name, at_most=at) for name, ats in tune.erasure.items() for at in ats)
-    default = erasure(original, model, sources, template)
     strength, space = template.plugin.strength, template.space
+    default = erasure(original, model, sources, template)
+    default = replace(default, seed=FIRST_SEARCH_SEED + tune.seed).identified(is_cumulative=strength.cumulative)
     settings = {**default.settings, strength.field: template.strengths[0]}
-    if strength.cumulative and strength.field in space:
-        settings[strength.field] = end_of(space[strength.field])
     settings |= {f"{OF_TRAINING}{name}": value for name, value in asdict(default.training).items()}
+    defaults = _within(space, settings, template.plugin)
+    recipe = _within(space, {**settings, **published_recipe(template.plugin)}, template.plugin)
     study = StudySpec(
         study_id="",
         trial=replace(
@@ -158,7 +166,7 @@ def study_of(
         ),
         seeds=tuple(sweep.seeds),
         space=space,
-        defaults={name: nearest(dimension, settings[name]) for name, dimension in space.items()},
+        defaults=defaults,
         is_cumulative=strength.cumulative,
         is_trained=bool(template.plugin.searched_training),
         search=tune.search,
@@ -168,8 +176,51 @@ def study_of(
         utility_bounds=sweep.collapse.perplexity,
         selection=sources["selection"],
         retrained=model.retrained if any(target.at_most == RETRAINED for target in targets) else None,
+        seed=tune.seed,
+        published=recipe if recipe != defaults else None,
+        widest=_widest(space, template.plugin),
     )
     return study.identified(default.trial_id)
+
+
+def published_recipe(plugin: type[Method]) -> dict[str, Json]:
+    """Return what a method was published with, by dimension: what it declares so, and else its and training's defaults.
+
+    The defaults are those of the EMSO paper, whose appendix C trains every method with them.
+    """
+    recipe: dict[str, Json] = {}
+    for field in fields(plugin):
+        if field.default is not MISSING:
+            recipe[field.name] = field.default
+    for name in plugin.searched_training:
+        recipe[f"{OF_TRAINING}{name}"] = asdict(Training())[name]
+    return {**recipe, **plugin.published}
+
+
+def _within(space: Mapping[str, Dimension], settings: Mapping[str, Json], plugin: type[Method]) -> dict[str, Json]:
+    """Return the nearest value of each dimension; of a cumulative strength its end, to which each candidate goes."""
+    values = {name: nearest(dimension, settings[name]) for name, dimension in space.items()}
+    strength = plugin.strength
+    if strength.cumulative and strength.field in space:
+        values[strength.field] = end_of(space[strength.field])
+    return values
+
+
+def _widest(space: Mapping[str, Dimension], plugin: type[Method]) -> dict[str, Dimension]:
+    """Return how far each range may be widened: an end beyond which the setting allows nothing stays where it is."""
+    hints = searchable(plugin)
+    widest: dict[str, Dimension] = {}
+    for name, dimension in space.items():
+        if not isinstance(dimension, LogUniform):
+            continue
+        wider, ends = widened(dimension), asdict(dimension)
+        if name == plugin.strength.field and plugin.strength.cumulative:  # A trajectory begins at its first step.
+            wider = LogUniform(low=dimension.low, high=min(wider.high, MOST_STEPS))
+        for end, value in asdict(wider).items():
+            _, faults = collected(validated(hints[name], value, name))
+            ends[end] = ends[end] if faults else value
+        widest[name] = LogUniform(**ends)
+    return widest
 
 
 def declared_faults(plugin: type[Method]) -> Checking[None]:
@@ -181,6 +232,11 @@ def declared_faults(plugin: type[Method]) -> Checking[None]:
     for name, dimension in declared_space(plugin).items():
         given = list(dimension.values) if isinstance(dimension, Choice) else asdict(dimension)
         yield from _dimension(given, hints[name], name)
+    for name, value in plugin.published.items():
+        if name not in hints:
+            yield Fault(f"published.{name}", unknown("setting", name, hints))
+        else:
+            yield from validated(hints[name], value, f"published.{name}")
 
 
 def searchable(plugin: type[Method]) -> dict[str, Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
 from harness.contracts import Json, Number
 from harness.plans import Plan, StudySpec
+from harness.records.bisection import bisected_strength, is_bisected
 from harness.records.journal import Journal
+from harness.records.ranges import space_at
 from harness.records.record import Candidate
-from harness.records.results import Results, StudyResults, reaching_probes, read_results, read_studies
+from harness.records.results import Results, StudyResults, read_results, read_studies
 from harness.search_space import Choice, Dimension, LogUniform, end_of
 from harness.specs import TrialSpec
 
@@ -23,7 +24,7 @@ def unfinished_studies(results: Results) -> list[StudyResults]:
 
 def largest_candidate(study: StudySpec) -> TrialSpec:
     """Return a study's trial at the end of each of its ranges, which needs most: what is sized for all of them."""
-    settings = {name: end_of(dimension) for name, dimension in study.space.items()}
+    settings = {name: end_of(dimension) for name, dimension in {**study.space, **study.widest}.items()}
     return study.trial_with(settings, study.strengths(settings))
 
 
@@ -111,26 +112,12 @@ def is_over(study: StudySpec, known: Sequence[Candidate]) -> bool:
     return untried_settings(study, [candidate.settings for candidate in known]) == []
 
 
-def is_bisected(study: StudySpec) -> bool:
-    """Return whether a study searches a strength alone, each value of which is an erasure of its own."""
-    return (
-        not study.is_cumulative
-        and list(study.space) == [study.trial.strength_name]
-        and isinstance(study.space[study.trial.strength_name], LogUniform)
-    )
-
-
 def bisected_settings(study: StudySpec, known: Sequence[Candidate]) -> dict[str, Json] | None:
     """Return the strength that a bisected study tries next; None if nothing is left to learn."""
-    [(name, dimension)] = study.space.items()
+    name = study.trial.strength_name
+    dimension = space_at(study, len(known), known)[name]
     assert isinstance(dimension, LogUniform)
-    reached: dict[Number, list[bool]] = {}
-    for candidate in known:
-        # One that failed has gone too far, whatever it would have reached.
-        has_failed = candidate.error is not None
-        reaches = [has_failed or bool(reaching_probes(study, target, candidate)) for target in study.targets]
-        reached[candidate.settings[name]] = reaches
-    strength = next_strength(dimension, study.defaults[name], reached)
+    strength = bisected_strength(study, dimension, known)
     return None if strength is None else {name: strength}
 
 
@@ -143,56 +130,19 @@ def dimensions_tried(study: StudySpec) -> dict[str, Dimension]:
 
 
 def untried_settings(study: StudySpec, tried: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]] | None:
-    """Return the settings that are left where there are finitely many; None where there are not."""
+    """Return the settings that are left where there are finitely many; None where there are not.
+
+    How far a cumulative strength goes makes no difference between two.
+    """
     searched = dimensions_tried(study)
     choices = [dimension.values for dimension in searched.values() if isinstance(dimension, Choice)]
     if len(choices) < len(searched):
         return None
+    alike = []
+    for settings in tried:
+        alike.append(tuple(settings[name] for name in searched))
     untried: list[dict[str, Json]] = []
     for values in product(*choices):
-        settings = {**study.defaults, **dict(zip(searched, values, strict=True))}
-        if settings not in tried:
-            untried.append(settings)
+        if values not in alike:
+            untried.append({**study.defaults, **dict(zip(searched, values, strict=True))})
     return untried
-
-
-NARROW = 1.02
-"""A bracket whose ends differ by less than 2 % is not halved any more."""
-
-
-def next_strength(dimension: LogUniform, default: Number, reached: Mapping[Number, Sequence[bool]]) -> Number | None:
-    """Return the strength to try next: default, both ends, then the widest bracket's geometric middle.
-
-    A target's bracket lies between the least strength that reached it and the greatest below that did not. A target
-    that no strength reaches, up to the upper end, has none, and neither has one that the lower end reaches.
-
-    Args:
-        dimension: Where to search.
-        default: The method's own strength, which is tried first.
-        reached: Of each strength tried, whether it reached each of the targets.
-
-    Returns:
-        A strength that was not tried; None if there is nothing left to learn.
-
-    Example:
-        >>> next_strength(LogUniform(low=1.0, high=16.0), 2.0, {2.0: [False], 16.0: [True], 1.0: [False]})
-        5.656854249492381
-    """
-    for strength in (default, dimension.high, dimension.low):
-        if strength not in reached:
-            return strength
-    brackets = []
-    rising = sorted(reached)
-    for target in range(len(reached[default])):
-        upper = next((strength for strength in rising if reached[strength][target]), None)
-        if upper is not None and upper > rising[0]:
-            lower = rising[rising.index(upper) - 1]
-            if upper / lower > NARROW:
-                brackets.append((upper / lower, lower, upper))
-    for _, lower, upper in sorted(brackets, reverse=True):
-        middle = math.sqrt(lower * upper)
-        if isinstance(dimension.low, int):
-            middle = round(middle)
-        if middle not in reached:
-            return middle
-    return None

@@ -33,11 +33,14 @@ tune:
   erasure: {ma: [0.8, retrained, 0]}
   space: {emso: {epochs: {low: 1, high: 2}, training: {learning_rate: {low: 1.0e-4, high: 1.0e-2}}}}
 methods:
-  emso:
+  emso: {loss: em, selection: contrastive}
   task_arithmetic:
 evaluators:
   memorization: {el_sequences: 2, el_prefixes: 2}
 """
+
+
+EMSO = "methods={emso: {loss: em, selection: contrastive}}"
 
 
 @pytest.fixture
@@ -109,6 +112,19 @@ def test_what_was_chosen_is_measured_on_the_other_half_and_ranked_by_its_first_t
         assert measured is None or (measured.half, measured.rows) == ("report", 4)
 
 
+def test_the_report_says_what_the_search_was_worth(undisturbed):
+    report = (undisturbed / "tuned" / "report.html").read_text()
+    assert "Price against budget" in report
+    assert "Chosen at an edge" in report
+    assert (undisturbed / "tuned" / "budget.png").exists()
+
+
+def test_no_candidate_has_a_seed_that_is_reported(undisturbed):
+    results = load_results(undisturbed / "tuned").results
+    assert {study.spec.trial.seed for study in results.studies} == {1_000_000}
+    assert {trial.spec.seed for trial in results.trials} == {0}
+
+
 def test_a_chosen_trial_is_the_trial_of_an_untuned_sweep_with_its_settings(undisturbed, sweep_file):
     tuned = [trial.spec for trial in load_results(undisturbed / "tuned").results.trials]
     emso = next(spec for spec in tuned if spec.method == "emso")
@@ -174,7 +190,7 @@ def test_a_candidate_that_fails_counts_and_the_study_goes_on(sweep_file, tmp_pat
         yield from erase(self, task)
 
     monkeypatch.setattr(emso, "erase", failing)
-    assert run(sweep_file, tmp_path, "methods={emso: }", "tune.trials=3") == 0
+    assert run(sweep_file, tmp_path, EMSO, "tune.trials=3") == 0
     found = tried(tmp_path)
     assert [candidate.error is None for candidate in found] == [True, False, True]
     assert re.fullmatch(
@@ -188,7 +204,7 @@ def test_a_candidate_that_fails_counts_and_the_study_goes_on(sweep_file, tmp_pat
 
 def test_a_method_that_reaches_nothing_is_a_result(sweep_file, tmp_path):
     slow = "tune.space={emso: {epochs: {low: 1, high: 1.0}, training: {learning_rate: [1.0e-9]}, k: [1]}}"
-    changes = ["methods={emso: }", "tune.erasure={ma: 0.3}", slow.replace("{low: 1, high: 1.0}", "[1]")]
+    changes = [EMSO, "tune.erasure={ma: 0.3}", slow.replace("{low: 1, high: 1.0}", "[1]")]
     assert run(sweep_file, tmp_path, *changes) == 0
     [study] = load_results(tmp_path / "tuned").results.studies
     assert len(study.candidates) == 1, "there is nothing else to try"
@@ -197,7 +213,7 @@ def test_a_method_that_reaches_nothing_is_a_result(sweep_file, tmp_path):
 
 
 def test_a_study_whose_process_died_is_unfinished_and_chooses_nothing(sweep_file, tmp_path, monkeypatch, capsys):
-    run_job, changes = inline.run_job, ("methods={emso: }", "tune.trials=2")
+    run_job, changes = inline.run_job, (EMSO, "tune.trials=2")
     with monkeypatch.context() as patch:
         patch.setattr(
             inline, "run_job", lambda job, *others: None if job.name.startswith("emso-") else run_job(job, *others)

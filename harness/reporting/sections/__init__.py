@@ -2,6 +2,7 @@
 
 from harness.reporting.section import Section
 from harness.reporting.sections.blocks import SelectedBlocks
+from harness.reporting.sections.budget import Budget
 from harness.reporting.sections.collapse_onset import Onsets
 from harness.reporting.sections.exact_match import ExactMatch
 from harness.reporting.sections.glossary import Words
@@ -25,6 +26,7 @@ SECTIONS: tuple[type[Section], ...] = (
     MainTable,
     Published,
     Standings,
+    Budget,
     Onsets,
     SurvivingSequences,
     ExactMatch,

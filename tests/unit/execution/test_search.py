@@ -1,19 +1,19 @@
-"""What a study tries next: bisection, Ray's search told what is known, and the numbers that it is told."""
+"""What a study tries next: bisection, Optuna told what is known, and the numbers that it is told."""
 
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
-from harness.execution.search.proposals import STARTUP, next_settings, objectives
+from harness.execution.search.proposals import next_settings, results_awaited
+from harness.execution.search.sampling import STARTUP, objective
 from harness.plans import StudySpec, Target
+from harness.records.bisection import NARROW, is_bisected, next_strength
+from harness.records.ranges import JUDGED, WIDENED_FROM
 from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
 from harness.records.results import study_results
-from harness.records.tuned import NARROW, is_bisected, is_over, next_strength
+from harness.records.tuned import is_over
 from harness.search_space import Choice, LogUniform
 from harness.specs import Source
 
@@ -103,13 +103,13 @@ def test_bisection_finds_each_target_of_a_monotone_dial(make_study):
 def test_bisection_tries_the_widest_bracket_first_and_settles_what_no_strength_reaches():
     dimension = LogUniform(low=1.0, high=16.0)
     tried = {2.0: [False, False], 16.0: [True, False], 1.0: [False, False]}
-    assert next_strength(dimension, 2.0, tried) == math.sqrt(2 * 16)
+    assert next_strength(dimension, [2.0], tried) == math.sqrt(2 * 16)
     both = {2.0: [True, False], 16.0: [True, True], 1.0: [False, False]}
-    assert next_strength(dimension, 2.0, both) == math.sqrt(2 * 16), "8 times is wider than twice"
+    assert next_strength(dimension, [2.0], both) == math.sqrt(2 * 16), "8 times is wider than twice"
     never = {2.0: [False], 16.0: [False], 1.0: [False]}
-    assert next_strength(dimension, 2.0, never) is None
+    assert next_strength(dimension, [2.0], never) is None
     at_once = {2.0: [True], 16.0: [True], 1.0: [True]}
-    assert next_strength(dimension, 2.0, at_once) is None
+    assert next_strength(dimension, [2.0], at_once) is None
 
 
 def test_a_dial_of_whole_numbers_is_tried_at_whole_numbers(make_study):
@@ -196,36 +196,119 @@ def test_a_finite_space_is_tried_once_each_and_then_is_over(make_study):
     assert len({(c.settings["k"], c.settings["loss"]) for c in known}) == 4
     assert is_over(study, known)
     assert not is_over(study, known[:3])
-    running = [known[3].settings]
-    assert next_settings(study, 3, known[:3], running) is None, "the last one is being tried"
+    running = {3: known[3].settings}
+    assert next_settings(study, 4, known[:3], running) is None, "the last one is being tried"
     assert (
         explored(make_study("walk alone"), lambda s, n, settings: candidate(s, n, settings, [(1, 0.8, 5.0)]))[1:] == []
     )
+
+
+def test_a_longer_walk_is_no_other_setting_of_a_finite_space(make_study):
+    space = {"epochs": LogUniform(low=1, high=6), "k": Choice(values=tuple(range(1, 10)))}
+    fields = {"space": space, "defaults": {"epochs": 6, "k": 1}, "widest": {"epochs": LogUniform(low=1, high=11)}}
+    study = make_study(**fields, search="random")
+
+    def answer(study, number, settings):
+        return candidate(study, number, settings, [(settings["epochs"], 0.2, 5.0)])
+
+    known = explored(study, answer)
+    assert [c.settings["epochs"] for c in known] == [6] * WIDENED_FROM + [11, 11]
+    assert len({c.settings["k"] for c in known}) == 9
+    assert is_over(study, known)
 
 
 def test_what_is_being_tried_is_not_tried_beside_it(make_study):
     study = make_study("dial")
     known = explored(study, answer_dial, most=3)
     middle = next_settings(study, 3, known)
-    assert next_settings(study, 4, known, [middle]) is None
-    assert next_settings(study, 4, known, [{"gamma": 99.0}]) == middle
+    assert next_settings(study, 4, known, {3: middle}) is None
+    assert next_settings(study, 4, known, {3: {"gamma": 99.0}}) == middle
 
 
-def test_the_objectives_by_hand(make_study):
+def test_the_objective_by_hand(make_study):
     study = make_study()
+    easy, hard, twin = TARGETS
+
+    def found(target, seen):
+        result = objective(study, target, seen)
+        return None if result is None else (result.violation, result.cost)
+
     seen = candidate(study, 0, {}, [(1, 0.95, 4.1), (2, 0.85, 6.0), (3, 0.8, 5.0), (4, 0.45, 30.0)])
-    assert objectives(study, seen) == pytest.approx(
-        {
-            "ma <= 0.9": math.log(5.0),
-            "ma <= 0.5": math.log(30.0),
-            "ma <= retrained": math.log(20.0) + 0.15,
-        }
-    )
+    assert found(easy, seen) == pytest.approx((0.45 - 0.9, math.log(5.0)))
+    assert found(hard, seen) == pytest.approx((0.45 - 0.5, math.log(30.0)))
+    assert found(twin, seen) == pytest.approx((0.15, math.inf)), "not reached, so it costs nothing that compares"
     nothing = candidate(study, 0, {}, [], end="TrialError: x")
-    assert objectives(study, nothing)["ma <= 0.5"] == pytest.approx(math.log(20.0) + 0.5), "as far as the original is"
+    assert found(hard, nothing) == (0.5, math.inf), "as far as the original is"
     stuck = candidate(study, 0, {}, [(1, 0.1, 1.0), (2, math.nan, math.nan)], end=COLLAPSED)
-    assert objectives(study, stuck)["ma <= 0.9"] == pytest.approx(math.log(20.0)), "one word for ever is no aim"
-    assert objectives(study, candidate(study, 0, {}, [], original={}, end="ModelError: x")) is None
+    assert found(easy, stuck) == (pytest.approx(0.1), math.inf), "one word for ever is no aim"
+    assert objective(study, easy, candidate(study, 0, {}, [], original={}, end="ModelError: x")) is None
+
+
+def test_a_cheap_candidate_that_misses_is_no_model_and_a_dear_one_that_reaches_is(make_study):
+    """The constraint is not a price: near the only candidate that reaches, however dear, is where it looks."""
+
+    def answer(reaching):
+        def of(study, number, settings):
+            reaches = (settings["k"] == 8) == reaching
+            return candidate(study, number, settings, [(1, 0.4, 19.0) if reaches else (1, 0.95, 4.0)])
+
+        return of
+
+    at_eight = {True: 0, False: 0}
+    for name in "abc":
+        study = make_study(study_id=name, targets=TARGETS[1:2], trials=30)
+        for reaching in at_eight:
+            known = explored(study, answer(reaching), most=30)
+            at_eight[reaching] += sum(c.settings["k"] == 8 for c in known[15:])
+    assert at_eight[True] > 2 * at_eight[False]
+
+
+def in_any_order(study, answer, pick, most=12):
+    """Run a study as an executor with two places would; `pick` says which of the running ones ends next."""
+    known, running = [], {}
+    while len(known) < most:
+        number = len(known) + len(running)
+        is_awaited = any(other < results_awaited(study, number) for other in running)
+        if number < most and len(running) < 2 and not is_awaited:
+            running[number] = next_settings(study, number, known, running)
+        else:
+            over = pick(sorted(running))
+            known.append(answer(study, over, running.pop(over)))
+    return sorted(known, key=lambda c: c.number)
+
+
+@pytest.mark.parametrize("search", ["optuna", "random"])
+def test_who_runs_beside_whom_and_who_ends_first_decides_nothing(make_study, search):
+    study = make_study(search=search)
+    alone = explored(study, on_the_walk)
+    assert in_any_order(study, on_the_walk, min) == alone
+    assert in_any_order(study, on_the_walk, max) == alone
+
+
+def test_what_runs_beside_it_is_seen_by_its_settings_alone(make_study):
+    study, number = make_study(), 8
+    known = explored(study, on_the_walk, most=number)
+    last = known[-1]
+    proposed = next_settings(study, number, known)
+    assert next_settings(study, number, known[:-1], {last.number: last.settings}) == proposed
+    assert next_settings(study, number, [*known[:-1], replace(last, probes=())]) == proposed
+    assert next_settings(study, number, known[:-1], {last.number: proposed}) != proposed, "it looks elsewhere"
+    assert results_awaited(study, number) == last.number
+
+
+def test_the_judges_of_a_range_are_over_before_the_first_that_they_judge(make_study):
+    for search in ("optuna", "random"):
+        awaited = [results_awaited(make_study(search=search), number) for number in range(WIDENED_FROM, 40)]
+        assert min(awaited) >= JUDGED
+
+
+def test_the_published_recipe_is_tried_after_the_defaults(make_study):
+    published = {"epochs": 6, "k": 8, RATE: 1e-5}
+    known = explored(make_study(published=published), on_the_walk, most=3)
+    assert [c.settings for c in known[:2]] == [DEFAULTS["walk"], published]
+    assert known[2].settings not in (DEFAULTS["walk"], published)
+    dial = explored(make_study("dial", published={"gamma": 0.5}, trials=100), answer_dial, most=4)
+    assert [c.settings["gamma"] for c in dial] == [0.1, 0.5, 10.0, 0.01]
 
 
 def test_a_candidate_that_failed_is_known_and_the_search_goes_on(make_study):
@@ -258,24 +341,3 @@ def test_the_chosen_point_is_the_cheapest_that_reaches_and_has_not_collapsed(mak
     assert [math.isnan(result.best) for result in of_nothing.targets] == [True] * 3
     twice = [known[0], replace(known[0], settings={"k": 8})]
     assert study_results(study, twice).candidates == (known[0],), "the first of a number counts"
-
-
-def test_a_search_leaves_ray_as_a_sweep_on_it_needs_it():
-    """Ray reads some of its settings while it is imported, and a search imports it first."""
-    code = (
-        "import os, sys, harness.execution.search.proposals;"
-        "from harness.execution.ray_settings import set_ray_environment;"
-        "assert 'ray' not in sys.modules, 'planning would wait for it'; set_ray_environment();"
-        "print(os.environ['RAY_CHDIR_TO_TRIAL_DIR'], os.environ['RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER'])"
-    )
-    left = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
-    told = subprocess.run([sys.executable, "-c", code], env=left, capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["0", "0"]
-
-
-def test_asking_for_a_candidate_sets_them_first(make_study, monkeypatch):
-    order = []
-    monkeypatch.setattr("harness.execution.search.proposals.set_ray_environment", lambda: order.append("set"))
-    study = make_study("walk")
-    next_settings(study, 1, [candidate(study, 0, DEFAULTS["walk"], [(1, 0.8, 5.0)])])
-    assert order == ["set"]

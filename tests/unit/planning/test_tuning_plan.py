@@ -71,7 +71,7 @@ def test_a_tuned_sweep_is_its_references_and_a_study_for_each_variant(planned):
     for study in found.studies:
         assert (study.trials, study.search, study.utility) == (5, "optuna", "perplexity")
         assert study.targets == (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most="retrained"))
-        assert (study.trial.seed, study.seeds, study.trial.trial_id) == (3, (3, 1), study.study_id)
+        assert (study.trial.seed, study.seeds, study.trial.trial_id) == (1_000_000, (3, 1), study.study_id)
         assert study.utility_bounds == (0.5, 5.0)
         assert study.trial.training.early_stop is None
         assert study.retrained is not None
@@ -84,10 +84,14 @@ def test_what_is_searched_is_what_is_declared_and_not_fixed(planned):
     assert emso.space == {
         "epochs": LogUniform(low=1, high=12),
         "k": Choice(values=(1, 2, 4, 8)),
+        "loss": Choice(values=("em", "nll")),
+        "selection": Choice(values=("contrastive", "saliency", "random", "all")),
         RATE: LogUniform(low=1e-6, high=1e-3),
     }
-    assert emso.defaults == {"epochs": 12, "k": 2, RATE: 4e-5}, "a walk goes to the end of its range"
-    assert emso.trial.settings["loss"] == "em"
+    as_declared = {"k": 2, "loss": "em", "selection": "contrastive"}
+    assert emso.defaults == {"epochs": 12, **as_declared, RATE: 4e-5}, "a walk goes to the end of its range"
+    assert emso.published == {**emso.defaults, RATE: 1e-5}
+    assert emso.trial.settings["norm"] == "l1"
     assert "k" not in emso.trial.settings
     assert (emso.is_cumulative, emso.is_trained, emso.trial.strengths) == (True, True, ())
     shrink = found["task_arithmetic(formula=shrink)"]
@@ -103,16 +107,20 @@ def test_what_is_searched_is_what_is_declared_and_not_fixed(planned):
 
 
 def test_the_file_replaces_what_is_declared_and_adds_to_it(planned):
-    space = "{k: [3], epochs: {low: 2, high: 5}, loss: [nll, em], training: {learning_rate: {low: 1, high: 2}}}"
+    choices, rate = "k: [3], loss: [nll, em], selection: [all]", "training: {learning_rate: {low: 1, high: 2}}"
+    space = f"{{{choices}, epochs: {{low: 2, high: 5}}, {rate}}}"
     emso = studies(planned(f"tune.space={{emso: {space}}}"))["emso"]
     assert emso.space == {
         "epochs": LogUniform(low=2, high=5),
         "k": Choice(values=(3,)),
         "loss": Choice(values=("nll", "em")),
+        "selection": Choice(values=("all",)),
         RATE: LogUniform(low=1.0, high=2.0),
     }
     assert type(emso.space[RATE].low) is float, "a setting's own type: ids are made of it"
-    assert emso.defaults == {"epochs": 5, "k": 3, "loss": "em", RATE: 1.0}, "the nearest that may be tried"
+    assert emso.defaults == {"epochs": 5, "k": 3, "loss": "em", "selection": "all", RATE: 1.0}, (
+        "the nearest that may be tried"
+    )
 
 
 def test_a_strength_that_the_row_fixes_is_the_only_one(planned):
@@ -120,7 +128,7 @@ def test_a_strength_that_the_row_fixes_is_the_only_one(planned):
     assert found["emso"].trial.strengths == (4,)
     assert "epochs" not in found["emso"].space
     assert found["deliberate_imagination"].trial.strengths == (3.0,)
-    assert list(found["deliberate_imagination"].space) == [RATE]
+    assert list(found["deliberate_imagination"].space) == ["epochs", RATE]
 
 
 def test_a_tuned_sweep_is_measured_on_the_half_that_its_search_never_sees(planned):
@@ -145,6 +153,12 @@ def test_a_plan_with_studies_survives_json(planned):
     found = planned()
     again = Plan.from_json(json.loads(json.dumps(found.to_json())))
     assert again == found
+    written = found.to_json()
+    for study in written["studies"]:
+        del study["seed"], study["published"], study["widest"]
+    old = Plan.from_json(written).studies[0]
+    assert (old.seed, old.published, old.widest) == (0, None, {}), "as it was searched before there were these"
+    assert old.study_id == found.studies[0].study_id, "an id is kept as it was written"
 
 
 SAME = [
@@ -152,13 +166,14 @@ SAME = [
     "name=other",
     "training.micro_batch=1",
     "seeds=[3]",
+    "seeds=[1, 3]",
     "data.utility.prompts=5",
     "keep_erased=all",
     "evaluators={memorization: {n: 5}}",
     "collapse={mauve: 0.3}",
 ]
 OTHER = [
-    "seeds=[1, 3]",
+    "tune.seed=1",
     "tune.search=random",
     "tune.erasure={ma: 0.9}",
     "tune.space={emso: {k: [1, 2]}}",
@@ -184,8 +199,36 @@ def test_only_chooses_studies_as_it_chooses_trials(planned):
     chosen = planned(only=["seed=1", "variant=task_arithmetic"])
     assert len(chosen.studies) == 2
     for study in chosen.studies:
-        assert (study.seeds, study.trial.seed) == ((1,), 3), "tuned with the first seed all the same"
+        assert (study.seeds, study.trial.seed) == ((1,), 1_000_000), "tuned with a seed of its own"
     assert planned(only=["method=original"]).studies == ()
+
+
+def test_the_seed_of_candidates_is_nobodys_to_choose(planned):
+    with pytest.raises(ConfigError, match="no seed of this sweep is called '1000000'"):
+        planned(only=["seed=1000000"])
+    other = planned("tune.seed=7", "seeds=[1000000]")
+    assert {study.trial.seed for study in other.studies} == {1_000_007}
+
+
+def test_a_published_recipe_is_what_is_declared_so_and_the_papers_training(planned):
+    found = studies(planned("methods={gradient_ascent: , deliberate_imagination: , task_arithmetic: }"))
+    assert found["gradient_ascent"].published == {"epochs": 12, RATE: 5e-5}
+    assert found["deliberate_imagination"].published == {"gamma": 3.0, "epochs": 10, RATE: 1e-6}
+    assert found["task_arithmetic"].published is None, "its defaults are what was published"
+    narrow = "tune.space={gradient_ascent: {epochs: [2], training: {learning_rate: {low: 6e-5, high: 1e-3}}}}"
+    ascent = studies(planned("methods={gradient_ascent: }", narrow, "training.learning_rate=1e-4"))["gradient_ascent"]
+    assert ascent.published == {"epochs": 2, RATE: 6e-5}, "the nearest that may be tried"
+
+
+def test_a_range_may_be_widened_as_far_as_its_setting_allows(planned):
+    space = "{training: {learning_rate: {low: 1e-6, high: 1e-3}, early_stop: {low: 1.01, high: 4.0}}}"
+    widest = studies(planned(f"tune.space={{emso: {space}}}", "training.early_stop=1.5"))["emso"].widest
+    assert widest["epochs"] == LogUniform(low=1, high=27), "a trajectory begins at its first step"
+    assert widest[RATE] == LogUniform(low=1e-7, high=1e-2)
+    assert widest["training.early_stop"] == LogUniform(low=1.01, high=6.32858), "it must be above 1"
+    assert "k" not in widest
+    longest = studies(planned("tune.space={emso: {epochs: {low: 1, high: 9000}}}"))["emso"].widest
+    assert longest["epochs"] == LogUniform(low=1, high=tuning.MOST_STEPS)
 
 
 def test_axes_of_the_comparison(planned):
@@ -231,11 +274,13 @@ def tuned(sound):
         ),
         (["tune.utility=mauve"], "tune.utility", "Steer the search by perplexity; the table has 'mauve' all the same."),
         (["tune.utility=perplexty"], "tune.utility", "Did you mean 'perplexity'?"),
+        (["tune.seed=-1"], "tune.seed", "must be a whole number of at least 0"),
+        (["seeds=[3, 1000000]"], "seeds.1", "1000000 is the seed of the candidates (1,000,000 + tune.seed)"),
         (["tune.search=grid"], "tune.search", "must be optuna or random; got the text 'grid'."),
         (
             ["tune.budget=3"],
             "tune.budget",
-            "no setting is called 'budget'. Known: erasure, search, space, trials, utility.",
+            "no setting is called 'budget'. Known: erasure, search, seed, space, trials, utility.",
         ),
         (
             ["tune.space={emsi: {k: [1]}}"],
@@ -381,6 +426,9 @@ def test_declarations_that_a_setting_does_not_allow_are_found(monkeypatch):
     }
     monkeypatch.setattr("harness.planning.tuning.declared_space", lambda plugin: broken)
     assert {fault.path for fault in declared_faults(plugin)} == {"k.1", "epochs", "loss.1"}
+    monkeypatch.setattr(plugin, "published", {"k": 0, "rate": 1e-5, "selection": "all"})
+    assert {f.path for f in declared_faults(plugin)} >= {"published.k", "published.rate"}
+    assert "published.selection" not in {f.path for f in declared_faults(plugin)}
     monkeypatch.setattr(plugin, "searched_training", ("rate",))
     assert "searched_training" in {fault.path for fault in declared_faults(plugin)}
     assert "rate" not in {field.name for field in dataclasses.fields(Training)}
@@ -389,8 +437,8 @@ def test_declarations_that_a_setting_does_not_allow_are_found(monkeypatch):
 def test_candidates_are_sized_at_the_ends_of_their_ranges(planned):
     study = studies(planned("tune.space={emso: {k: [8, 64], selection: [contrastive, all]}}"))["emso"]
     largest = largest_candidate(study)
-    assert (largest.settings["k"], largest.settings["selection"], largest.strengths) == (64, "all", tuple(range(1, 13)))
-    assert largest.training.learning_rate == 1e-3
+    assert (largest.settings["k"], largest.settings["selection"], largest.strengths) == (64, "all", tuple(range(1, 28)))
+    assert largest.training.learning_rate == 1e-2, "as wide as it may become"
     assert largest.trial_id == study.study_id
     need = estimate_memory(largest).most.total
     erasing = [
