@@ -15,7 +15,9 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # Each core has a worker; NumPy's threads would only wait for theirs.
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # Each core has a worker; NumPy's threads would only wait for theirs.
 
 import pytest
 import torch
@@ -44,18 +46,20 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
-LONG_FILES = frozenset(
+LONG_FILES = tuple(
     f"test_{name}.py"
     for name in (
-        *("end_to_end", "hub_models", "prefetch", "ray_tune", "tuned", "workers"),
-        *("damage", "deepspeed", "engines", "every_evaluator", "every_method", "reasoning", "sizing"),
+        *("end_to_end", "sizing", "tuned", "every_evaluator", "bootstrap", "doors", "ray_tune", "sizing_shapes"),
+        *("hub_models", "report", "golden", "prefetch", "tracking", "terminal", "workers", "guard", "deepspeed"),
+        *("every_method", "your_own_model", "miniature", "engines", "interruption", "reasoning", "recitation"),
     )
 )
-"""Begun first: a worker that began one last would run it alone while the others wait."""
+"""Begun first, the longest before the others: a worker that began one last would run it alone while the others wait."""
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+    places = {name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 def pytest_runtest_setup(item):
