@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 NUMERIC := contract/test_golden.py unit/toolkit/test_finetune.py unit/methods/test_emso.py unit/models/test_lora.py unit/toolkit/test_decoding_families.py
 
-.PHONY: sweep paper test check soak dashboard setup clean
+.PHONY: sweep paper test check lint types doctests numbers soak dashboard setup clean
 
 sweep: $(READY)
 	$(BIN)/python -m harness.sweep sweeps/tradeoff.yaml
@@ -17,13 +17,22 @@ paper: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest tests -m "not soak" --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-check: $(READY)
+# make --jobs=2 check does two at a time.
+check: lint types doctests numbers
+
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vulture
+
+types: $(READY)
+	$(BIN)/mypy
+
+doctests: $(READY)
 	$(BIN)/python -m pytest harness methods evaluators --doctest-modules
+
+numbers: $(READY)
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest $(addprefix tests/,$(NUMERIC)) \
 	-m "not soak" -k "not memorization and not generation and not reasoning"
 

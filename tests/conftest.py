@@ -8,12 +8,16 @@ import logging
 import os
 import re
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # Each core has a worker; NumPy's threads would only wait for theirs.
 
 import pytest
 import torch
@@ -42,29 +46,33 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
-LONG_FILES = frozenset(
+LONG_FILES = tuple(
     f"test_{name}.py"
     for name in (
-        *("end_to_end", "hub_models", "prefetch", "ray_tune", "tuned", "workers"),
-        *("damage", "deepspeed", "engines", "every_evaluator", "every_method", "reasoning", "sizing"),
+        *("end_to_end", "sizing", "tuned", "every_evaluator", "bootstrap", "doors", "ray_tune", "sizing_shapes"),
+        *("hub_models", "report", "golden", "prefetch", "tracking", "terminal", "workers", "guard", "deepspeed"),
+        *("every_method", "your_own_model", "miniature", "engines", "interruption", "reasoning", "recitation"),
     )
 )
-"""Begun first: a worker that began one last would run it alone while the others wait."""
+"""Begun first, the longest before the others: a worker that began one last would run it alone while the others wait."""
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+    places = {name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 def pytest_runtest_setup(item):
     """Keep what was imported so far from being looked through whenever a trial ends, which would take a second."""
-    if item.path not in _BEGUN_FILES:
-        _BEGUN_FILES.add(item.path)
+    now = [item.path, len(sys.modules)]
+    if now != _AT_LAST_FREEZE:
+        _AT_LAST_FREEZE[:] = now
         gc.collect()
         gc.freeze()
 
 
-_BEGUN_FILES: set[Path] = set()
+_AT_LAST_FREEZE = [None, 0]
+"""The file whose test was to begin, and how many modules were imported."""
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,6 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         contents.append((anchor, title))
         return Markup('<h2 id="{}">{}</h2>').format(anchor, title)
 
-    templates.globals["section_heading"] = section_heading
     has_points = analysis.results.plan.erases and len(analysis.points) > 0
     shown, choosable = [], None
     for section in sections or [section(analysis) for section in SECTIONS]:
@@ -47,7 +46,9 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
             svg = rendered(figure, "svg")
             pictures[name] = b64encode(svg if section.has_many_figures else with_dark_colours(svg)).decode()
         template = templates.get_template(section.template())
-        filled = template.render(analysis=analysis, pictures=pictures, **section.context())
+        filled = template.render(
+            analysis=analysis, pictures=pictures, section_heading=section_heading, **section.context()
+        )
         if filled.strip():
             shown.append(Markup(filled))  # The template has escaped its texts.
             choosable = section.script_data or choosable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -54,8 +55,9 @@ def content_policy(*, styles: Sequence[str], scripts: Sequence[str] = (), images
     return f"{policy}; img-src {images}; base-uri 'none'; form-action 'none'"
 
 
+@cache
 def html_templates() -> Environment:
-    """Return the templates of pages; they escape what they are filled with."""
+    """Return the templates of pages, each compiled once in a process; they escape what they are filled with."""
     environment = _template_environment(autoescape=True)
     environment.globals["content_policy"] = content_policy
     return environment
@@ -63,8 +65,12 @@ def html_templates() -> Environment:
 
 def text_file(template: str, **context: Any) -> str:
     """Return a file of Markdown or LaTeX; its template escapes each text with the filter of that name."""
-    marks = _LATEX_MARKS if template.endswith(".tex.j2") else {}
-    return _template_environment(keep_trailing_newline=True, **marks).get_template(template).render(context)
+    return _text_templates(is_latex=template.endswith(".tex.j2")).get_template(template).render(context)
+
+
+@cache
+def _text_templates(*, is_latex: bool) -> Environment:
+    return _template_environment(keep_trailing_newline=True, **(_LATEX_MARKS if is_latex else {}))
 
 
 def _template_environment(**options: Any) -> Environment:

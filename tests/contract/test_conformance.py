@@ -87,14 +87,14 @@ def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypa
 def test_an_evaluator_that_harms_what_it_shares_does_not_conform(tmp_path, harm):
     with pytest.raises((AssertionError, TrialError)):
         EvaluatorConformance().test_it_leaves_everything_as_it_was(
-            EVALUATORS.configure("harmful_evaluator", {"harm": harm}), Artifacts(tmp_path)
+            EVALUATORS.configure("harmful_evaluator", {"harm": harm}), Artifacts(tmp_path), {}
         )
 
 
 @pytest.mark.parametrize("harm", ["none", "tokenizer", "an array"])
 def test_an_evaluator_with_good_manners_conforms(tmp_path, harm):
     EvaluatorConformance().test_it_leaves_everything_as_it_was(
-        EVALUATORS.configure("harmful_evaluator", {"harm": harm}), Artifacts(tmp_path)
+        EVALUATORS.configure("harmful_evaluator", {"harm": harm}), Artifacts(tmp_path), {}
     )
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -167,24 +168,33 @@ def test_running_it_again_runs_nothing(sweep_file, undisturbed):
     assert len(records(undisturbed, Started)) == started
 
 
+OTHER_STRENGTHS_AND_A_VARIANT = (
+    "methods.emso.epochs=[1,2,3]",
+    "methods.task_arithmetic.gamma=[0.05,0.1]",
+    "methods.emso_one={method: emso, k: 1, epochs: [1]}",
+    "ranking.at={task_arithmetic: 0.05}",
+)
+
+
 @pytest.mark.parametrize(
-    ("change", "trials", "measurements"),
+    ("changes", "expected"),
     [
-        ("methods.emso.epochs=[1,2,3]", 1, 1),
-        ("methods.task_arithmetic.gamma=[0.05,0.1]", 1, 1),
-        ("methods.emso_one={method: emso, k: 1, epochs: [1]}", 1, 1),
-        ("seeds=[0,1]", 5, 6),
-        ("evaluators.generation={}", 5, 6),
+        (OTHER_STRENGTHS_AND_A_VARIANT, {"emso": 1, "task_arithmetic": 1, "emso_one": 1}),
+        (["seeds=[0,1]"], {"emso": 2, "task_arithmetic": 1, "gradient_ascent": 1, "original": 1, "retrained": 1}),
     ],
 )
-def test_an_addition_runs_only_that(change, trials, measurements, sweep_file, undisturbed, tmp_path):
+def test_an_addition_runs_only_that(changes, expected, sweep_file, undisturbed, tmp_path):
     results = tmp_path / "copy"
     shutil.copytree(undisturbed, results)
     before = len(records(results, Started)), len(records(results, Measurement))
-    at = ["--set", "ranking.at={task_arithmetic: 0.05}"] if "gamma" in change else []
-    assert run(sweep_file, results, "--set", change, *at) == 0
-    assert len(records(results, Started)) - before[0] == trials
-    assert len(records(results, Measurement)) - before[1] == measurements
+    assert run(sweep_file, results, *(part for change in changes for part in ("--set", change))) == 0
+    started, new = records(results, Started), records(results, Measurement)
+    variants = {record.trial_id: record.spec["variant"] for record in started}
+    assert len(started) - before[0] == len(expected)
+    assert len(new) - before[1] == sum(expected.values())
+    earlier = {(record.point_id, record.key) for record in records(undisturbed, Measurement)}
+    added = [variants[record.trial_id] for record in new if (record.point_id, record.key) not in earlier]
+    assert Counter(added) == expected
 
 
 def test_the_page_on_the_library_runs_as_it_is_written(undisturbed, tmp_path, monkeypatch, capsys):
@@ -240,12 +250,16 @@ def test_a_plan_counts_the_memorised_models_that_are_missing(sweep_file, undistu
         assert said in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_new_evaluator_uses_the_kept_patch_and_not_another_erasure(sweep_file, undisturbed, tmp_path, monkeypatch):
+def test_a_new_evaluator_runs_alone_and_uses_the_kept_patch_and_not_another_erasure(
+    sweep_file, undisturbed, tmp_path, monkeypatch
+):
     results = tmp_path / "copy"
     shutil.copytree(undisturbed, results)
+    before = len(records(results, Started)), len(records(results, Measurement))
     monkeypatch.setattr("methods.emso.EMSO.erase", lambda self, task: pytest.fail("erased again"))
-    added = ["--set", "evaluators.generation={}", "--only", "method=emso"]
-    assert run(sweep_file, results, *added) == 0
+    assert run(sweep_file, results, "--set", "evaluators.generation={}") == 0
+    assert len(records(results, Started)) - before[0] == 5
+    assert len(records(results, Measurement)) - before[1] == 6
     emso = pd.read_csv(results / "tiny" / "table.csv").query("variant == 'emso'")
     assert emso.perplexity.notna().all()
 

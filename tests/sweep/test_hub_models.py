@@ -80,7 +80,10 @@ def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, 
     assert ascents[0] != ascents[1], "bf16 rounds otherwise than fp32"
 
 
-@pytest.mark.parametrize("variant", ["gradient_ascent", "emso", pytest.param("ascent_in_bf16", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "variant",
+    ["gradient_ascent", *(pytest.param(name, marks=pytest.mark.soak) for name in ("emso", "ascent_in_bf16"))],
+)
 def test_its_need_is_told_to_within_a_seventh(sweep_file, measured, run_whole, variant):
     [spec] = [spec for spec in plan(sweep_file).trials if spec.variant == variant]
     need = estimate_memory(spec)

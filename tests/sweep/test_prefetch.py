@@ -105,14 +105,14 @@ def run(tmp_path, *command, endpoint=None):
     settings = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": endpoint} if endpoint else {"HF_HUB_OFFLINE": "1"}
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1", **settings}
     return subprocess.run(
-        [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
 def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_path):
     file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP)
-    fetched = run(tmp_path, "harness.cli", "prefetch", str(file), endpoint=endpoint)
+    fetched = run(tmp_path, "-m", "harness.cli", "prefetch", str(file), endpoint=endpoint)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
     assert fetched.stdout.splitlines() == [
         "here     models.0               owner/model: fetched",
@@ -124,9 +124,9 @@ def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_pa
     assert any(name.endswith("plain/train.jsonl") for name in hub.asked)
     assert not any(name.endswith(("other/train.jsonl", "flax_model.msgpack")) for name in hub.asked)
 
-    assert run(tmp_path, "harness.cli", "prefetch", str(file), "--check").returncode == 0
-    results = ["--results", str(tmp_path / "results")]
-    done = run(tmp_path, "harness.sweep", str(file), "--executor", "inline", *results)
+    check = ["prefetch", str(file), "--check"]
+    sweep = ["sweep", str(file), "--executor", "inline", "--results", str(tmp_path / "results")]
+    done = run(tmp_path, "-c", f"from harness.cli import main; raise SystemExit(main({check}) or main({sweep}))")
     assert done.returncode == 0, done.stdout + done.stderr
     plan = json.loads((tmp_path / "results" / "fetched" / "journal" / "plan.json").read_text())
     assert {trial["model"]["digest"] for trial in plan["trials"]} == {COMMIT}
@@ -135,7 +135,7 @@ def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_pa
 def test_what_the_hub_has_not_is_said(hub, tmp_path):
     file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP.replace("owner/news", "owner/nothing"))
-    fetched = run(tmp_path, "harness.cli", "prefetch", str(file), endpoint=endpoint)
+    fetched = run(tmp_path, "-m", "harness.cli", "prefetch", str(file), endpoint=endpoint)
     assert fetched.returncode == 1
     told = "the hub has no data set 'owner/nothing' (or it is private), nor is it a folder here."
     assert f"missing  data.retain            owner/nothing (plain): {told}" in fetched.stdout
@@ -145,7 +145,7 @@ def test_what_the_hub_has_not_is_said(hub, tmp_path):
 def test_without_prefetching_a_sweep_fetches_what_it_needs_but_converts_nothing(hub, tmp_path):
     file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP)
-    command = ["harness.sweep", str(file), "--executor", "inline", "--results", str(tmp_path / "results")]
+    command = ["-m", "harness.sweep", str(file), "--executor", "inline", "--results", str(tmp_path / "results")]
     refused = run(tmp_path, *command, endpoint=endpoint)
     assert refused.returncode == 2
     assert "the model 'owner/pickled' has its weights only as a pickle" in refused.stderr

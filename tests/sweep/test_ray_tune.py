@@ -322,6 +322,7 @@ def test_an_event_is_plain_data():
     assert Event(**event.to_json()) == event
 
 
+@pytest.mark.soak
 def test_when_memory_runs_short_again_the_job_fails_and_the_sweep_goes_on(tmp_path, short_folder, make_job):
     (tmp_path / "our_work.py").write_text(WORK)
     jobs = [make_job(name, settings={"seconds": 60}) for name in ("one", "two")]

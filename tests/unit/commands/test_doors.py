@@ -136,7 +136,7 @@ def test_plan_shows_and_does_nothing(run, tmp_path, capsys):
     assert not (tmp_path / "results").exists()
 
 
-def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
+def test_a_sweep_is_run_reported_and_not_run_again_but_for_what_is_added(run, tmp_path, capsys):
     assert run() == 0
     printed = capsys.readouterr().out
     assert "EMSO" in printed
@@ -156,10 +156,7 @@ def test_a_sweep_is_run_reported_and_not_run_again(run, tmp_path, capsys):
     assert run("--plan") == 0
     assert "3 trials: 3 done." in capsys.readouterr().out
 
-
-def test_only_what_is_added_runs(run):
-    assert run() == 0
-    seen = []
+    seen = []  # Only what is added runs.
 
     def watch_jobs(jobs, folders, watch, studies=()):
         seen.extend((job.spec.variant, job.spec.strengths) for job in jobs)
@@ -244,24 +241,19 @@ def test_any_other_error_and_a_signal_that_no_verb_handles_are_raised():
         Raising(ZeroDivisionError(), "Nothing is measured.")([])
 
 
-def test_neither_a_plan_nor_a_fault_imports_ray_optuna_or_mlflow(file, tmp_path):
+def test_importing_lethe_imports_nothing_and_neither_a_plan_nor_a_fault_ray_optuna_or_mlflow(file, tmp_path):
     script = (
-        "import sys; from harness.sweep import main; "
+        "import sys, harness; "
+        "print(sorted({'pandas', 'torch', 'harness.library'} & set(sys.modules)), hasattr(harness, 'nothing')); "
+        "from harness.sweep import main; "
         f"codes = [main([{str(file)!r}, '--plan', '--results', {str(tmp_path)!r}]), main(['none.yaml'])]; "
         "late = {'ray', 'optuna', 'mlflow', 'pandas', 'datasets', 'sentence_transformers'}; "
-        "print(codes, sorted(late & set(sys.modules)))"
+        "print(codes, sorted(late & set(sys.modules))); "
+        "print(harness.load_results.__module__)"
     )
     ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ran.stdout.splitlines()[-1] == "[0, 2] []"
-
-
-def test_importing_lethe_imports_nothing_until_it_is_asked_for():
-    script = (
-        "import sys, harness; before = set(sys.modules); harness.load_results; "
-        "print(sorted({'pandas', 'torch', 'harness.library'} & before), hasattr(harness, 'nothing'))"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["[]", "False"]
+    lines = ran.stdout.splitlines()
+    assert (lines[0], lines[-2], lines[-1]) == ("[] False", "[0, 2] []", "harness.library")
 
 
 def test_a_python_without_lethes_packages_is_told_how_to_get_them():

@@ -299,7 +299,7 @@ def test_numbers_equal_lm_evals_command_line(tmp_path, monkeypatch):
     """The same model and rows, from the terminal; a task has another name there, since lm-eval knows ours already."""
     checkpoint = resolve_model("miniature-s")
     for name in TITLES:
-        rows = [json.dumps(row) for row in reasoning.local_data_set(name, "miniature")["rows"].to_list()[:20]]
+        rows = [json.dumps(row) for row in reasoning.local_data_set(name, "miniature")["rows"].to_list()[:8]]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
         config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
         for key in ("dataset_name", "validation_split"):
@@ -316,7 +316,7 @@ def test_numbers_equal_lm_evals_command_line(tmp_path, monkeypatch):
     [written] = tmp_path.glob("out*.json")
     theirs = json.loads(written.read_text())["results"]
     asked = SimpleNamespace(tokenizer=load_tokenizer(checkpoint))
-    ours = Reasoning(limit=20).evaluate(load_model(checkpoint), asked).numbers
+    ours = Reasoning(limit=8).evaluate(load_model(checkpoint), asked).numbers
     for name in TITLES:
         for end, key in (("", "acc"), ("_stderr", "acc_stderr"), ("_norm", "acc_norm")):
             if f"{name}{end}" in ours:

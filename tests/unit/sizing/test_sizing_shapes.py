@@ -197,7 +197,7 @@ def test_where_nothing_can_be_written_sizes_are_told_all_the_same(tmp_path):
         ("gradient_ascent", (1, 2), 8, 100),
         ("gradient_ascent", (1, 2), 1, 5000),
         ("deliberate_imagination", (3.0,), 1, 100),
-        ("emso", (1,), 8, 100),
+        pytest.param("emso", (1,), 8, 100, marks=pytest.mark.soak),
         ("emso", (1,), 1, 5000),
         ("contrastive_decoding", (0.3,), 8, 100),
     ],
@@ -207,7 +207,7 @@ def test_a_deep_models_memory_is_told_from_shallow_ones(
 ):
     """Activations outweigh weights in one case, in the other the vocabulary's logits and weights all else."""
     training = Training(global_batch=16, micro_batch=micro_batch, precision="bf16")
-    shape = make_shape(layers=8, hidden=48, vocabulary=vocabulary)
+    shape = make_shape(layers=6, hidden=48, vocabulary=vocabulary)
     trial = make_trial(method, strengths, shape, training=training, gpus=1.0)
     shallow, whole = run_shallow(dry_run, trial), dry_run(trial)
     assert shallow.peak.total == pytest.approx(whole.peak.total, rel=0.01)
