@@ -20,7 +20,7 @@ from harness.statistics.contrasts import LEVEL, POWER, Contrast, power, replicat
 MOST_REPLICATES = 1000
 _MOST_ITEMS = 10_000_000
 _QUANTILES = 16
-"""Of the estimated variance, over which power is averaged: it is then off by less than .01."""
+"""Of the estimated variance, over which power is averaged: it is then off by about .01 at most."""
 
 
 def contrast_power(difference: float, contrast: Contrast, replicates: int, tests: int = 1) -> float:
@@ -54,8 +54,8 @@ def contrast_power(difference: float, contrast: Contrast, replicates: int, tests
     error = math.sqrt(contrast.items_variance + variance)
     if error == 0:
         return float(difference != 0)
-    freedom = replicates - 1
-    estimated_Q = variance * chdtri(freedom, (np.arange(_QUANTILES) + 0.5) / _QUANTILES) / freedom
+    freedom, quantiles = replicates - 1, min(_QUANTILES, 3 + 100 // replicates)  # Of many it is nearly known.
+    estimated_Q = variance * chdtri(freedom, (np.arange(quantiles) + 0.5) / quantiles) / freedom
     shares = []
     for estimated in estimated_Q if variance else estimated_Q[:1]:
         drawn = replace(contrast, difference=0.0, replicates_variance=float(estimated), replicates=replicates)

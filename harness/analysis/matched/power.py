@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from harness.analysis.matched.comparison import MatchedRow
-from harness.analysis.matched.verdicts import Judged, VerdictTable
+from harness.analysis.matched.verdicts import VerdictTable
 from harness.contracts import Metric
 from harness.statistics.contrasts import Contrast, paired_contrast
 from harness.statistics.power import contrast_power, items_to_find, replicates_to_find
@@ -74,11 +74,12 @@ def power_tables(
     """
     of_limits = []
     for table in tables:
-        pairs = [
-            _pair_power(judged, judged.contrast, table, tests, margin, difference)
-            for judged in table.rows
-            if judged.contrast is not None
-        ]
+        pairs, not_compared = [], []
+        for judged in table.rows:
+            if judged.contrast is None:
+                not_compared.append(judged.row)
+            else:
+                pairs.append(_pair_power(judged.row, judged.contrast, table, tests, margin, difference))
         price = table.reference.prices.get(table.metric.name)
         models = 1 if price is None else len(np.unique(price.models_R))
         of_limits.append(
@@ -87,23 +88,23 @@ def power_tables(
                 limit=table.matched.limit.text,
                 metric=table.metric,
                 reference=table.reference,
-                replicates=max((pair.contrast.replicates for pair in pairs), default=0),
+                replicates=pairs[0].contrast.replicates if pairs else 0,
                 replicates_are="models" if models > 1 else "seeds",
                 pairs=tuple(pairs),
-                not_compared=tuple(judged.row for judged in table.rows if judged.contrast is None),
+                not_compared=tuple(not_compared),
             )
         )
     return of_limits
 
 
 def _pair_power(
-    judged: Judged, contrast: Contrast, table: VerdictTable, tests: int, margin: float, difference: float | None
+    row: MatchedRow, contrast: Contrast, table: VerdictTable, tests: int, margin: float, difference: float | None
 ) -> PairPower:
     looked_for = contrast.difference if difference is None else math.log1p(difference)
-    prompts = _prompts(judged.row, table)
+    prompts = _prompts(row, table)
     of_margin = math.log1p(margin)
     return PairPower(
-        row=judged.row,
+        row=row,
         contrast=contrast,
         ratio=math.exp(looked_for),
         deviation=(
