@@ -320,7 +320,7 @@ def simulate_sweep(make_row, make_plan):
         ),
     )  # fmt: skip
 
-    def make(folder, costs, *, seeds=5, deviation=0.05, seed=0, prompts=64, sequences=48, reference=None):
+    def make(folder, costs, *, seeds=5, deviation=0.05, seed=0, prompts=64, sequences=48, noise=1.0):
         generator = np.random.default_rng(seed)
         hard_S, hard_N = generator.normal(0, 0.1, sequences), generator.normal(0, 0.5, prompts)
         journal, specs = Journal(folder / "journal"), []
@@ -329,7 +329,7 @@ def simulate_sweep(make_row, make_plan):
             items, numbers = {}, {}
             for metric, hard, spread in zip(metrics, (hard_S, hard_N), (0.1, 0.3), strict=True):
                 ids = tuple(f"{metric.items} {place}" for place in range(len(hard)))
-                values = levels[metric.name] + hard + generator.normal(0, spread, len(hard))
+                values = levels[metric.name] + hard + generator.normal(0, noise * spread, len(hard))
                 items[metric.name] = MetricItems(ids, ids, values, np.ones(len(hard)))
                 numbers[metric.name] = aggregated(values, np.ones(len(hard)), metric.aggregate)
             of_point = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
@@ -351,7 +351,7 @@ def simulate_sweep(make_row, make_plan):
                 for strength, level in zip(spec.strengths, (0.97, 0.82, 0.62), strict=True):
                     append(spec, strength, {"ma": level, "perplexity": 2.0 + cost * (0.99 - level) / 0.24 + aside})
                 specs.append(spec)
-        compare = Compare(utility=("perplexity",), erasure=("ma",), reference=reference)
+        compare = Compare(utility=("perplexity",), erasure=("ma",))
         journal.write_plan(make_plan(*specs, compare=compare))
         return folder
 

@@ -61,7 +61,7 @@ def simulated(simulate_sweep, folder, deviation, seeds=5, repetitions=REPETITION
     costs = {"ga": 1.0, "ga_again": 1.0, "gd": 0.7, "gd_again": 0.7}
     for repetition in range(repetitions):
         path = folder / str(repetition)
-        simulate_sweep(path, costs, seeds=seeds, deviation=deviation, seed=[seeds, repetition], prompts=48)
+        simulate_sweep(path, costs, seeds=seeds, deviation=deviation, seed=[seeds, repetition], prompts=48, noise=0.2)
         yield from pages_against_themselves(read_folder(path))
 
 
@@ -90,7 +90,7 @@ def test_a_method_that_costs_30_percent_more_is_told_from_itself(simulate_sweep,
     costs, told = {"ga": 1.0, "ga_again": 1.0 + math.log(1.3)}, 0
     for repetition in range(10):
         path = tmp_path / str(repetition)
-        simulate_sweep(path, costs, deviation=0.02, seed=repetition, prompts=256, sequences=256)
+        simulate_sweep(path, costs, deviation=0.02, seed=repetition, noise=0.2)
         [_, at_75] = Analysis(read_folder(path)).verdicts
         told += at_75.rows[0].verdict == "worse"
     assert told >= 8
