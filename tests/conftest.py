@@ -19,6 +19,7 @@ os.environ.setdefault(
     "OPENBLAS_NUM_THREADS", "1"
 )  # Each core has a worker; NumPy's threads would only wait for theirs.
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -28,7 +29,7 @@ from transformers import BertConfig, BertModel, GPTNeoConfig, GPTNeoForCausalLM,
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.table import table
-from harness.contracts import Checkpoint, Sequences, Training
+from harness.contracts import Checkpoint, Metric, Sequences, Training
 from harness.errors import ConfigError
 from harness.execution.guard.process_state import ProcessState
 from harness.execution.job import Folders, Job
@@ -36,8 +37,10 @@ from harness.execution.trial import judges, memorized, tasks
 from harness.execution.trial import run as trial
 from harness.models.loading import load_model
 from harness.planning.plan import plan
-from harness.plans import Plan
+from harness.plans import Compare, Plan
 from harness.plugins import EVALUATORS, METHODS
+from harness.records.items import MetricItems, aggregated
+from harness.records.journal import Journal
 from harness.records.record import Measurement, Point
 from harness.records.results import Results, trial_results
 from harness.specs import CollapseBounds, Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
@@ -306,6 +309,59 @@ def make_measurement(declared):
         if "metrics" not in changes:
             fields["metrics"] = tuple(asdict(metric) for metric in declared(*numbers))
         return Measurement(**fields | {"samples": (), "notes": {}, "seconds": 2.0} | changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def simulate_sweep(make_row, make_plan):
+    """Return a maker of a sweep's folder: rows that cost what they are told, with noise of seeds and of items.
+
+    `costs` is by row what erasing down to an MA of .75 costs, as a logarithm; it deviates from seed to seed.
+    """
+    about = {"unit": "", "low": 0.0, "source": "", "better": "lower"}
+    metrics = (
+        Metric(name="ma", title="MA", group="erasure", high=1.0, items="sequence", **about),
+        Metric(
+            name="perplexity", title="Perplexity", group="generation", high=float("inf"), items="prompt",
+            aggregate="exp_mean", collapse="perplexity", **about,
+        ),
+    )  # fmt: skip
+
+    def make(folder, costs, *, seeds=5, deviation=0.05, seed=0, prompts=64, sequences=48, noise=1.0):
+        generator = np.random.default_rng(seed)
+        hard_S, hard_N = generator.normal(0, 0.1, sequences), generator.normal(0, 0.5, prompts)
+        journal, specs = Journal(folder / "journal"), []
+
+        def append(spec, strength, levels):
+            items, numbers = {}, {}
+            for metric, hard, spread in zip(metrics, (hard_S, hard_N), (0.1, 0.3), strict=True):
+                ids = tuple(f"{metric.items} {place}" for place in range(len(hard)))
+                values = levels[metric.name] + hard + generator.normal(0, noise * spread, len(hard))
+                items[metric.name] = MetricItems(ids, ids, values, np.ones(len(hard)))
+                numbers[metric.name] = aggregated(values, np.ones(len(hard)), metric.aggregate)
+            of_point = {"trial_id": spec.trial_id, "point_id": spec.point_id(strength), "strength": strength}
+            journal.append(Point(**of_point, erase_seconds=60.0 * (strength or 0), peak_memory_bytes=None, notes={}))
+            measurement = Measurement(
+                **of_point, evaluator="generation", key="generation-key", definition="exact", numbers=numbers,
+                metrics=tuple(map(asdict, metrics)), samples=(), notes={}, seconds=10.0,
+            )  # fmt: skip
+            journal.append_measurement(measurement, items)
+
+        for number in range(seeds):
+            original = make_row("original", evaluators={"generation": "generation-key"}, seed=number)
+            append(original, None, {"ma": 0.99, "perplexity": 2.0})
+            specs.append(original)
+        for row, cost in costs.items():
+            for number in range(seeds):
+                spec = make_row(row, (1, 2, 3), evaluators={"generation": "generation-key"}, seed=number)
+                aside = generator.normal(0, deviation)
+                for strength, level in zip(spec.strengths, (0.97, 0.82, 0.62), strict=True):
+                    append(spec, strength, {"ma": level, "perplexity": 2.0 + cost * (0.99 - level) / 0.24 + aside})
+                specs.append(spec)
+        compare = Compare(utility=("perplexity",), erasure=("ma",))
+        journal.write_plan(make_plan(*specs, compare=compare))
+        return folder
 
     return make
 
