@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ def read_rows(
     cut = cut or source.sequence_tokens
     if source.source in TOKEN_SOURCES:
         rows = _from_array(source, vocabulary, least, cut)
+    elif source.source == "miniature":
+        rows = list(_embedded(source, role, tokenizer, vocabulary, least, cut))
     else:
         rows = _from_texts(source, role, tokenizer, vocabulary, least, cut)
     wanted = source.sequences or 1
@@ -166,6 +169,17 @@ def _from_texts(
     if bad:
         raise _refused_rows(source, role, bad, least)
     return usable
+
+
+@lru_cache(maxsize=64)
+def _embedded(
+    source: Source, role: Role, tokenizer: PreTrainedTokenizerBase, vocabulary: int, least: int, cut: int
+) -> tuple[np.ndarray, ...]:
+    """Return what `_from_texts` does, read once in a process: these texts are a part of Lethe and do not change."""
+    rows = _from_texts(source, role, tokenizer, vocabulary, least, cut)
+    for row in rows:
+        row.setflags(write=False)
+    return tuple(rows)
 
 
 def _tokenized(
