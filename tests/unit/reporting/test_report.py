@@ -36,6 +36,8 @@ FILES = {
     "matched.md",
     "matched.png",
     "matched.pdf",
+    "price.png",
+    "price.pdf",
     "ranking.csv",
     "table.md",
     "table.tex",
@@ -161,7 +163,7 @@ def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
         {},
         {},
     ]
-    assert [attributes["src"][:26] for tag, attributes in tags if tag == "img"] == ["data:image/svg+xml;base64,"] * 3
+    assert [attributes["src"][:26] for tag, attributes in tags if tag == "img"] == ["data:image/svg+xml;base64,"] * 4
 
 
 def test_whatever_a_model_writes_is_only_text(make_plan, original, emso, ascent, records, usual):
