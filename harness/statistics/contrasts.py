@@ -154,8 +154,8 @@ def paired_contrast(
     if not (math.isfinite(difference) and np.isfinite(influences_C).all() and clusters > 1):
         return None
     items_variance = float((influences_C**2).sum()) * clusters / (clusters - 1)
-    moved_C, matched_clusters = _matched_influences(match_a, match_b, models_R)
-    if matched_clusters:
+    if match_a or match_b:
+        moved_C, matched_clusters = _matched_influences(match_a, match_b, models_R)
         if matched_clusters < 2 or not np.isfinite(moved_C).all():
             return None
         items_variance += float((moved_C**2).sum()) * matched_clusters / (matched_clusters - 1)
@@ -175,19 +175,17 @@ def _matched_influences(a: Match | None, b: Match | None, models_R: Integers | N
     Raises:
         ValueError: The matched metrics are of other items.
     """
-    total_C, clusters = np.zeros(1), 0
+    moved, clusters = [], []
     for match, sign in ((a, 1.0), (b, -1.0)):
         if match is not None:
-            moved_C = -sign * by_model(match.by.influences().T * match.slopes_R, models_R).mean(axis=1)
-            if clusters and len(moved_C) != len(total_C):
-                raise ValueError(
-                    f"the matched metric has {len(total_C)} clusters of items in one and {len(moved_C)} in the other; "
-                    "compare what was measured on the same texts"
-                )
-            total_C = total_C + moved_C
-            known = match.by.known_clusters()
-            clusters = min(clusters, known) if clusters else known
-    return total_C, clusters
+            moved.append(-sign * by_model(match.by.influences().T * match.slopes_R, models_R).mean(axis=1))
+            clusters.append(match.by.known_clusters())
+    if len(moved[0]) != len(moved[-1]):
+        raise ValueError(
+            f"the matched metric has {len(moved[0])} clusters of items in one and {len(moved[-1])} in the other; "
+            "compare what was measured on the same texts"
+        )
+    return np.sum(moved, axis=0), min(clusters)
 
 
 def paired_p(a: ItemValues, b: ItemValues, match_a: Match | None = None, match_b: Match | None = None) -> float:
@@ -220,7 +218,8 @@ def verdicts(contrasts: Sequence[Contrast], margin: float) -> list[Verdict]:
     """Return what may be said of each planned contrast, of costs: lower is better.
 
     `equivalent` where both one-sided tests place it within the margin; else `better` or `worse` where the difference is
-    significant after Holm over all of them; else `undecided`.
+    significant; else `undecided`. Both kinds of p-values are Holm's over all contrasts: without it, six methods that
+    are 10 % apart would be called equivalent on 8 to 18 % of pages.
 
     Args:
         contrasts: All that a page plans, before any number is seen.
@@ -235,8 +234,10 @@ def verdicts(contrasts: Sequence[Contrast], margin: float) -> list[Verdict]:
         ['better', 'equivalent', 'undecided']
     """
     said: list[Verdict] = []
-    for contrast, p in zip(contrasts, holm([contrast.p for contrast in contrasts]), strict=True):
-        if contrast.equivalence_p(margin) < LEVEL:
+    of_difference = holm([contrast.p for contrast in contrasts])
+    of_equivalence = holm([contrast.equivalence_p(margin) for contrast in contrasts])
+    for contrast, p, equivalence_p in zip(contrasts, of_difference, of_equivalence, strict=True):
+        if equivalence_p < LEVEL:
             said.append("equivalent")
         elif p < LEVEL:
             said.append("better" if contrast.difference < 0 else "worse")
