@@ -83,7 +83,7 @@ def mix(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence, limit: 
         limit: What they meet; None: the limit's own metric, which is at the limit by construction.
     """
     numbers_R = np.array([mixed_number(mixture, metric) for mixture in mixtures])
-    shares = tuple(mixture.weights for mixture in mixtures)
+    shares = tuple(_shares(mixture, metric) for mixture in mixtures)
     items = _items([mixture.rows for mixture in mixtures], shares, metric, evidence)
     match = _match(mixtures, metric, evidence, limit) if limit and items else None
     return Mixed(metric, numbers_R, items, match, _replicates(mixtures), _models(mixtures))
@@ -125,9 +125,10 @@ def _match(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence, limi
     slopes, shares = [], []
     for mixture in mixtures:
         by_P, scale_P = matching_scale(mixture.rows[limit.metric.name], limit.metric)
-        of_P = mixing_scale(mixture.rows[metric.name], metric)
-        is_between = len(mixture.weights) == 2
-        slopes.append(float((of_P[1] - of_P[0]) / (by_P[1] - by_P[0])) if is_between else 0.0)
+        of_P, of_scale_P = matching_scale(mixture.rows[metric.name], metric)
+        slope = float((of_P[1] - of_P[0]) / (by_P[1] - by_P[0])) if len(mixture.weights) == 2 else 0.0
+        # Of a mean of items the draws are no logarithms.
+        slopes.append(slope * mixed_number(mixture, metric) if (of_scale_P != 1).any() else slope)
         shares.append(tuple(np.asarray(mixture.weights) * scale_P))
     if not any(slopes):
         return None
@@ -150,7 +151,9 @@ def is_at_limit(mixtures: Sequence[Mixture]) -> bool:
 
 
 def mixed_number(mixture: Mixture, metric: Metric) -> float:
-    """Return the number between a mixture's rows: on a straight line, and of an `exp_mean` on that of the logarithms.
+    """Return the number between a mixture's rows: on a straight line, or on that of the logarithms.
+
+    It is the latter of an `exp_mean` and of what falls by factors.
 
     Example:
         >>> about = dict(name="p", better="lower", unit="", low=1.0, high=9e9, group="", source="", title="")
@@ -158,14 +161,30 @@ def mixed_number(mixture: Mixture, metric: Metric) -> float:
         >>> [round(mixed_number(halfway, Metric(**about, aggregate=how)), 6) for how in ("mean", "exp_mean")]
         [6.5, 6.0]
     """
-    mixed = float(np.dot(mixture.weights, mixing_scale(mixture.rows[metric.name], metric)))
-    return math.exp(mixed) if metric.aggregate == "exp_mean" else mixed
-
-
-def mixing_scale(values: Floats, metric: Metric) -> Floats:
-    """Return values on the scale on which they are mixed: of an `exp_mean` the logarithm."""
+    values_P = mixture.rows[metric.name]
+    if not has_log_scale(values_P, metric):
+        return float(np.dot(mixture.weights, values_P))
     with np.errstate(divide="ignore"):
-        return np.log(values) if metric.aggregate == "exp_mean" else values
+        return math.exp(float(np.dot(mixture.weights, np.log(values_P))))
+
+
+def has_log_scale(values_P: Floats, metric: Metric) -> bool:
+    """Return whether what lies between values is computed from their logarithms.
+
+    What falls by factors may have nothing left at a point: there the logarithm is not known, and it is not.
+    """
+    return metric.aggregate == "exp_mean" or (metric.log_scale and bool((values_P > 0).all()))
+
+
+def _shares(mixture: Mixture, metric: Metric) -> tuple[float, ...]:
+    """Return what of each row's mean of items makes the mixture's number, and moves with it as the number does.
+
+    Between two means that fall by factors that is their weight, times the number over the mean.
+    """
+    values_P = mixture.rows[metric.name]
+    if metric.aggregate == "exp_mean" or not has_log_scale(values_P, metric):
+        return mixture.weights
+    return tuple(mixed_number(mixture, metric) * np.asarray(mixture.weights) / values_P)
 
 
 def matching_scale(values_P: Floats, metric: Metric) -> tuple[Floats, Floats]:
@@ -179,11 +198,10 @@ def matching_scale(values_P: Floats, metric: Metric) -> tuple[Floats, Floats]:
         >>> [scale.round(3).tolist() for scale in matching_scale(np.array([0.5, 0.1]), Metric(**about, log_scale=True))]
         [[-0.693, -2.303], [2.0, 10.0]]
     """
-    if metric.aggregate == "exp_mean":
-        return mixing_scale(values_P, metric), np.ones_like(values_P)
-    if metric.log_scale and (values_P > 0).all():
-        return np.log(values_P), 1 / values_P
-    return values_P, np.ones_like(values_P)
+    if not has_log_scale(values_P, metric):
+        return values_P, np.ones_like(values_P)
+    with np.errstate(divide="ignore"):
+        return np.log(values_P), np.ones_like(values_P) if metric.aggregate == "exp_mean" else 1 / values_P
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,18 @@ class Matched(Section):
     def context(self) -> dict[str, Any]:
         """Return the tables with their verdicts, and the notes on them."""
         margin = self.analysis.results.plan.compare.margin
-        return _context(self.analysis.matched, self.analysis.verdicts, margin) | {"letters_mean": LETTERS}
+        return _context(self.analysis.matched, self.analysis.verdicts, margin)
 
 
 def _context(tables: Sequence[MatchedTable], verdicts: Sequence[VerdictTable], margin: float) -> dict[str, Any]:
     """Return what both templates are filled with."""
     has_verdicts = any(not table.has_one_replicate and table.rows for table in verdicts)
+    has_letters = False
+    for table in tables:
+        for row in table.rows:
+            has_letters |= any(cell.letters for cell in row.cells)
     return {
+        "letters_mean": LETTERS if has_letters else "",
         "tables": _with_verdicts(tables, verdicts),
         "interpolated": INTERPOLATED,
         "ratio_text": ratio_text,
@@ -151,4 +156,4 @@ def matched_markdown(
 ) -> str:
     """Return the matched comparison of every model, under the sweep's question."""
     context = _context(tables, verdicts, margin)
-    return text_file("matched.md.j2", question=question, letters=LETTERS, steerings=steerings, **context)
+    return text_file("matched.md.j2", question=question, steerings=steerings, **context)

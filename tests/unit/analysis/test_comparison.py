@@ -358,7 +358,11 @@ def test_el_is_crossed_on_the_scale_on_which_it_falls(compared, trial):
         declared = [replace(one, log_scale=is_log) if one.name == "ma" else one for one in DECLARED]
         specs = [(trial("emso", (1, 2), trial_id=f"emso-{is_log}"), points)]
         rows = by_text(compared(*trials, *specs, declared=declared, with_items=False))
-        assert rows["MA at most the retrained model's (0.200)"]["emso"].numbers[1][0] == pytest.approx(price)
+        emso = rows["MA at most the retrained model's (0.200)"]["emso"]
+        assert (emso.numbers[0][0], emso.numbers[1][0]) == (pytest.approx(0.2), pytest.approx(price))
+        with_items = by_text(compared(*trials, *specs, declared=declared))
+        level, low, high = with_items["MA at most the retrained model's (0.200)"]["emso"].numbers[0]
+        assert low < level < high
 
 
 @pytest.mark.parametrize(("costs", "expected"), [((5.0, 6.0, 7.0, 8.0), 1.0), ((8.0, 7.0, 6.0, 5.0), -1.0)])

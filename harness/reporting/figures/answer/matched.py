@@ -35,13 +35,14 @@ def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_varia
         of_variant: The colour and marker of each variant that has a point; a tuned one may have none.
     """
     drawn: list[MatchedTable] = []
-    has_numbers = has_collapsed = False
+    has_numbers = has_collapsed = has_letters = False
     for matched in tables:
         if matched.limit.is_erasure and (not drawn or matched.limit.metric.name == drawn[0].limit.metric.name):
             drawn.append(matched)
             for row in matched.rows:
                 has_numbers |= bool(row.numbers)
                 has_collapsed |= row.collapsed
+                has_letters |= any(cell.letters for cell in row.cells)
     if not has_numbers:
         return None
     figure, columns = panel_grid(drawn, partial(_draw_level, table=table, of_variant=of_variant), share_x=True)
@@ -53,6 +54,7 @@ def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_varia
     if has_collapsed:
         handles.append(style.collapsed_handle())
     note = "Bars: 95 % interval. Methods that share a letter do not differ significantly."
+    note = note if has_letters else "Bars: 95 % interval over items; nothing is tested."
     style.legend_below(figure, handles, fill(note, columns * _LEGEND_CHARACTERS), columns=3, fontsize=8.5)
     return figure
 
