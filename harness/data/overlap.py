@@ -18,6 +18,8 @@ NGRAM = 10
 """Tokens. Of the miniature's texts, which one grammar wrote, no two of different roles share 0.8 of their 10-grams (at
 most 0.78; of their 8-grams 0.802). In the Extraction Challenge 8,312 of 15,000 rows have a near-duplicate, with 8-grams
 8,542 and with 13-grams 8,048."""
+FEWEST_TOKENS = 2 * NGRAM
+"""Of a text to be anything's near-duplicate: a shorter one has so few n-grams that a common phrase is 0.8 of them."""
 SHARE = 0.8
 """The share that PaLM and Lee et al. (2022) use: in 200 tokens it bears three changed ones, far from each other."""
 FIRST_TEXTS = 64
@@ -41,7 +43,7 @@ class _Ngrams:
 def near_duplicates(rows: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> list[int]:
     """Return the numbers of the texts, rising, that have a near-duplicate among others.
 
-    A text of fewer than `NGRAM` tokens has none.
+    A text of fewer than `FEWEST_TOKENS` tokens has none.
 
     Args:
         rows: The token ids of each text.
@@ -107,10 +109,12 @@ def _joined(groups_N: Numbers, one_P: Numbers, other_P: Numbers) -> Numbers:
 
 
 def _ngrams_of(rows: Sequence[Sequence[int]]) -> _Ngrams:
-    text_T = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    lengths_N = np.array([len(row) for row in rows])
+    text_T = np.repeat(np.arange(len(rows)), lengths_N)
     hash_W = _window_hashes(np.concatenate([np.asarray(row, dtype=np.uint64) for row in rows]))
     text_W = text_T[: len(hash_W)]
     is_within_W = text_W == text_T[len(text_T) - len(hash_W) :]  # Not of two texts.
+    is_within_W &= lengths_N[text_W] >= FEWEST_TOKENS
     _, ngram_W = np.unique(hash_W[is_within_W], return_inverse=True)
     all_NG = _incidence(text_W[is_within_W], ngram_W, (len(rows), int(ngram_W.max(initial=0)) + 1))
     counts_N = np.diff(all_NG.indptr).astype(np.int64)

@@ -19,9 +19,9 @@ SWEEP = """# Does what was fetched run without the hub?
 name: fetched
 models: [owner/model]
 data:
-  forget: {source: miniature, sequences: 4, prefix_tokens: 4, sequence_tokens: 16}
+  forget: {source: miniature, sequences: 4, prefix_tokens: 4, sequence_tokens: 64}
   retain: {source: hub, path: owner/news, name: plain}
-  utility: {source: miniature, prompts: 4, prompt_tokens: 4, reference_tokens: 8}
+  utility: {source: miniature, prompts: 4, prompt_tokens: 16, reference_tokens: 48}
 methods: {gradient_difference: }
 evaluators: {memorization: {}, generation: {}}
 judges: {perplexity: owner/pickled}
