@@ -15,7 +15,7 @@ from harness.analysis.layout import ModelTable
 from harness.analysis.matched.comparison import MatchedTable, matched_tables
 from harness.analysis.matched.price_curves import PriceCurve, price_curves
 from harness.analysis.matched.steering import Steering, steerings
-from harness.analysis.matched.verdicts import VerdictTable, verdict_tables
+from harness.analysis.matched.verdicts import VerdictTable, reference_variant, verdict_tables
 from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published.comparison import ComparedTable, compared_tables
 from harness.analysis.ranking import RankedTable, rank
@@ -111,9 +111,8 @@ class Analysis:
     @cached_property
     def verdicts(self) -> list[VerdictTable]:
         """Which methods pay less than the reference where all erase equally much, and which pay as much."""
-        first = next((spec.variant for spec in self.results.plan.trials if not spec.is_reference), "")
-        first = next((study.trial.variant for study in self.results.plan.studies), first)
-        return verdict_tables(self.matched, self.results.plan.compare, first.partition("(")[0])
+        plan = self.results.plan
+        return verdict_tables(self.matched, reference_variant(plan, plan.compare.reference), plan.compare.margin)
 
     @cached_property
     def steerings(self) -> list[Steering]:

@@ -65,3 +65,18 @@ def strength_text(name: str, value: float) -> str:
         ('gamma 0.05', '')
     """
     return f"{name} {strengths([value])}".strip()
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return a time that a person can read at a glance.
+
+    Example:
+        >>> duration_text(3.52), duration_text(130), duration_text(3700), duration_text(None)
+        ('3.5 s', '2 min 10 s', '1 h 1 min', '–')
+    """
+    if seconds is None:
+        return NOTHING
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = round(seconds) // 60, round(seconds) // 3600
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {round(seconds) % 60} s"

@@ -136,10 +136,11 @@ def in_sentence(metric: Metric) -> str:
 
     Example:
         >>> about = dict(better="lower", unit="", low=0.0, high=1.0, group="generation", source="")
-        >>> [in_sentence(Metric(name="", title=title, **about)) for title in ("Perplexity", "MAUVE", "Rep_2")]
-        ['perplexity', 'MAUVE', 'Rep_2']
+        >>> [in_sentence(Metric(name="", title=title, **about)) for title in ("Own perplexity", "MAUVE", "Rep_2")]
+        ['own perplexity', 'MAUVE', 'Rep_2']
     """
-    return metric.title.lower() if metric.title.istitle() and metric.title.isalpha() else metric.title
+    is_words = metric.title.replace(" ", "").isalpha() and metric.title == metric.title.capitalize()
+    return metric.title.lower() if is_words else metric.title
 
 
 def declarations(info: MetricInfo) -> str:

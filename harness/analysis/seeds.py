@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from harness.errors import DataError
+from harness.records.results import PointResults
 from harness.specs import UNSEEN_ROWS
 from harness.statistics.bootstrap import CONFIDENCE
 
@@ -86,6 +87,30 @@ def ranked_rows(table: pd.DataFrame) -> pd.DataFrame:
             "of its settings a name of its own in the sweep file, or mark one row as 'ranked' in the table."
         )
     return rows
+
+
+def work_seconds(points: Sequence[PointResults]) -> float:
+    """Return how long points took to erase and to measure, without what was done again; what is not recorded as 0."""
+    erasing: dict[str, float] = {}
+    measuring = 0.0
+    for point in points:
+        if point.made:  # Counted from the start of its trial.
+            trial_id = point.spec.trial_id
+            erasing[trial_id] = max(point.made.erase_seconds, erasing.get(trial_id, 0.0))
+        for measurement in point.measurements:
+            measuring += measurement.seconds
+    return math.fsum(erasing.values()) + measuring
+
+
+def seconds_per_seed(points: Sequence[PointResults]) -> float:
+    """Return how long another training seed would take by what the measured ones did; NaN where that is not known.
+
+    Unseen texts are measured once for all seeds. What a trial did not record leaves it unknown.
+    """
+    of_seeds = [point for point in points if not point.spec.is_of_unseen]
+    seeds = {point.spec.seed for point in of_seeds}
+    is_known = all(point.made or point.spec.is_reference for point in of_seeds)
+    return work_seconds(of_seeds) / len(seeds) if is_known and seeds else math.nan
 
 
 def seed_count(table: pd.DataFrame) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.cells import NOTHING, number
+from harness.analysis.cells import NOTHING, duration_text, number
 from harness.analysis.matched.power import PairPower, PowerTable, planned_contrasts, power_tables
-from harness.analysis.matched.verdicts import VerdictTable, verdict_tables
+from harness.analysis.matched.verdicts import VerdictTable, reference_variant, verdict_tables
+from harness.analysis.seeds import seconds_per_seed
 from harness.base.messages import printable
 from harness.base.paths import folder_argument
 from harness.base.terminal import tell
@@ -29,7 +29,6 @@ from harness.commands.command import Command
 from harness.errors import DataError, did_you_mean
 from harness.library import read_folder, refuse_without_results
 from harness.records.results import Results
-from harness.reporting.provenance import duration_text, work_seconds
 from harness.reporting.text_tables import result_table, table_console
 from harness.statistics.contrasts import POWER
 from harness.statistics.power import MOST_REPLICATES
@@ -103,9 +102,8 @@ def _contrasts_of_pair(analysis: Analysis, name: str, reference: str) -> list[Ve
         if row not in known:
             hint = did_you_mean(row, known)
             raise DataError(f"no row of this sweep is called '{row}'.{hint} It compares {', '.join(variants)}.")
-    compare = replace(analysis.results.plan.compare, reference=reference)
-    tables = []
-    for table in verdict_tables(analysis.matched, compare, reference):
+    plan, tables = analysis.results.plan, []
+    for table in verdict_tables(analysis.matched, reference_variant(plan, reference), plan.compare.margin):
         rows = [judged for judged in table.rows if name in (judged.row.variant, judged.row.variant.partition("(")[0])]
         tables.append(replace(table, rows=tuple(rows)))
     if not any(table.rows for table in tables):
@@ -160,16 +158,14 @@ def _count(needed: int | None, otherwise: str) -> str:
 
 def _seeds_missing(model: str, results: Results) -> str:
     """Return what a single seed leaves unsaid, and what two more take."""
-    seconds: dict[int, float] = defaultdict(float)
-    for trial in results.trials:
-        if trial.spec.table_model == model and not trial.spec.is_of_unseen:
-            seconds[trial.spec.seed] += work_seconds(trial)
-    more = _MORE_SEEDS * sum(seconds.values()) / len(seconds)
-    used = sorted(seconds)
-    seeds = [*used, *range(used[-1] + 1, used[-1] + 1 + _MORE_SEEDS)]
+    points = [point for point in results.measured if point.spec.table_model == model]
+    more = _MORE_SEEDS * seconds_per_seed(points)
+    used = max(point.spec.seed for point in points)
+    seeds = sorted({point.spec.seed for point in points} | {used + 1, used + _MORE_SEEDS})
+    takes = f" take about {duration_text(more)} of work on such a machine" if more > 0 else ""
     return (
         f"{model} has one seed, so how far another training run would be from it is not known, and neither is how many "
-        f"seeds would do. Two more take about {duration_text(more)} of work on such a machine: lethe sweep FILE --set "
+        f"seeds would do. Two more{takes}: lethe sweep FILE --set "
         f"'seeds={seeds}'"
     )
 

@@ -89,7 +89,8 @@ def neighbours(study: StudySpec, strength: Number) -> tuple[Number, ...]:
     strength, the listed values next to it, or what lies a fifth away within the range; below the first of them lies the
     original. None of a strength that the sweep fixes.
     """
-    dimension = study.space.get(study.trial.strength_name)
+    name = study.trial.strength_name
+    dimension = study.widest.get(name, study.space.get(name))
     if dimension is None:
         return ()
     if isinstance(dimension, Choice):

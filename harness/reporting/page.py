@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.cells import NOTHING
+from harness.analysis.cells import NOTHING, duration_text
 from harness.reporting.figures.colours import with_dark_colours
 from harness.reporting.figures.style import rendered
-from harness.reporting.provenance import duration_text, provenance
+from harness.reporting.provenance import provenance
 from harness.reporting.section import Section
 from harness.reporting.sections import SECTIONS
 from harness.reporting.template import html_templates

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis.caveats.readings import readings_of
-from harness.analysis.cells import NOTHING
+from harness.analysis.cells import NOTHING, duration_text
+from harness.analysis.seeds import work_seconds
 from harness.records.record import DIRTY, cpu_kind, time_of
 from harness.records.results import Results, TrialResults
 
@@ -53,19 +54,13 @@ def provenance(results: Results) -> Provenance:
                 versions.append(f"{attempt.versions['lethe']}{commit}")
     return Provenance(
         measured=_period(results),
-        work=duration_text(sum(work_seconds(trial) for trial in results.trials) or None),
+        work=duration_text(work_seconds(results.measured) or None),
         machines=_machines(results),
         readings=readings_of(trial.spec for trial in results.trials),
         lethe=", ".join(dict.fromkeys(versions)) or NOT_RECORDED,
         sweep_command=command,
         collate_command=f"lethe collate results/{plan.sweep}",
     )
-
-
-def work_seconds(trial: TrialResults) -> float:
-    """Return how long a trial's erasing and measuring took, without what was done again."""
-    erased = max((point.made.erase_seconds for point in trial.measured if point.made), default=0.0)
-    return erased + sum(measurement.seconds for point in trial.measured for measurement in point.measurements)
 
 
 def _period(results: Results) -> str:
@@ -127,18 +122,3 @@ def machine_text(hardware: Mapping[str, str]) -> str:
     parts = [cpu_kind(hardware), cores and f"{cores} core{'' if cores == '1' else 's'}"]
     machine = ", ".join(filter(None, [*parts, hardware.get("memory", "")]))
     return f"{machine}; GPU: {hardware['gpu']}" if hardware.get("gpu") else machine
-
-
-def duration_text(seconds: float | None) -> str:
-    """Return a time that a person can read at a glance.
-
-    Example:
-        >>> duration_text(3.52), duration_text(130), duration_text(3700), duration_text(None)
-        ('3.5 s', '2 min 10 s', '1 h 1 min', '–')
-    """
-    if seconds is None:
-        return NOTHING
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours = round(seconds) // 60, round(seconds) // 3600
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {round(seconds) % 60} s"

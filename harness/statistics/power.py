@@ -26,7 +26,7 @@ _QUANTILES = 16
 def contrast_power(difference: float, contrast: Contrast, replicates: int, tests: int = 1) -> float:
     """Return how often a true difference is found with so many replicates, on the same items as the contrast.
 
-    That the replicates' variance is estimated anew each time is part of it; that of the items counts as known.
+    The replicates' variance is estimated each time, which is part of it; that of the items counts as known.
 
     Args:
         difference: That is there, of logarithms.

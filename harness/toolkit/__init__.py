@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
 from harness.models.tokenizing import token_lists, true_continuations
-from harness.toolkit.batches import room_after
+from harness.toolkit.batches import room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, train, train_and_yield
@@ -47,6 +47,7 @@ __all__ = [
     "nll_loss",
     "retokenized",
     "room_after",
+    "rows_at_once",
     "sample",
     "texts_key",
     "token_distillation",

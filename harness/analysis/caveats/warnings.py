@@ -12,12 +12,12 @@ import pandas as pd
 
 from harness.analysis.caveats.judges import HumanReading, judge_warnings
 from harness.analysis.caveats.readings import large_batches
-from harness.analysis.cells import number, strength_text
+from harness.analysis.cells import duration_text, number, strength_text
 from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
 from harness.analysis.erasure.recitation import NAME_A_HOLDOUT
 from harness.analysis.metrics import MetricInfo, in_sentence, is_aimless, is_within_noise, table_metrics
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import mean_and_interval, ranked_rows, strengths
+from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_seed, strengths
 from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
 from harness.records.results import PointResults, Results
@@ -88,22 +88,8 @@ def _one_seed(points: Sequence[PointResults]) -> str:
         "One training seed: intervals are over items (what other texts would have given, not other training runs), so "
         "no letter compares methods and none is marked as the best. What is missing: two more seeds"
     )
-    erasing: dict[str, float] = {}
-    measuring = 0.0
-    for point in points:
-        if not point.spec.is_reference:
-            trial = point.spec.trial_id
-            own = point.made.erase_seconds if point.made else math.nan  # From the start of its trial.
-            erasing[trial] = max(own, erasing.get(trial, own))
-            for measurement in point.measurements:
-                measuring += measurement.seconds
-    seconds = 2 * (math.fsum(erasing.values()) + measuring)
-    if math.isnan(seconds) or not seconds:
-        return f"{said}."
-    time = (
-        f"{seconds / 60:.0f} min" if 90 <= seconds < 7200 else f"{seconds / 3600:.1f} h" if seconds > 90 else "a minute"
-    )
-    return f"{said}, about {time} by what this one took."
+    seconds = 2 * seconds_per_seed(points)
+    return f"{said}, about {duration_text(seconds)} by what this one took." if seconds > 0 else f"{said}."
 
 
 def _few_texts(points: Sequence[PointResults], info: MetricInfo) -> Iterator[str]:

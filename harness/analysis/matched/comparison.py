@@ -80,11 +80,6 @@ class MatchedTable:
     limit: Limit
     rows: tuple[MatchedRow, ...]
 
-    @property
-    def matched(self) -> MatchedTable:
-        """Return the table itself, as who shows limits asks for it."""
-        return self
-
 
 def matched_tables(results: Results, ranked: RankedTable) -> list[MatchedTable]:
     """Return the matched tables of every model: utility at equal erasure first, then erasure at equal utility.

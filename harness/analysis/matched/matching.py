@@ -111,13 +111,9 @@ def price(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence, limit
 def _items(
     rows: Sequence[Columns], shares: tuple[tuple[float, ...], ...], metric: Metric, evidence: Evidence
 ) -> ItemValues | None:
-    point_ids: list[str] = []
-    models = []
-    for columns in rows:
-        point_ids += map(str, columns["point_id"])
-        models.append(columns[REPLICATE][0])
-    models_R = pd.factorize(np.array(models, dtype=object))[0]
-    return evidence.of_points(point_ids, metric, models_R, shares)
+    point_ids = np.concatenate([columns["point_id"] for columns in rows])
+    models_R = pd.factorize(np.array([columns[REPLICATE][0] for columns in rows], dtype=object))[0]
+    return evidence.of_points(list(map(str, point_ids)), metric, models_R, shares)
 
 
 def _match(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence, limit: Limit) -> Match | None:
@@ -264,20 +260,20 @@ def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], 
     return best
 
 
-def _at_target(rows: Columns, place: int, variant: Variant, limit: Limit) -> Mixture:
+def _at_target(rows: Columns, chosen: int, variant: Variant, limit: Limit) -> Mixture:
     """Return a replicate's point at a target: the chosen one moved along its own trajectory to where the target is met.
 
     Tuning chose on the selection half, at a dial's steps: on the report half the point has erased more or less than the
     target. Its neighbours on the dial were measured too; where they do not lie on both sides, the point stays as it is.
     """
     strengths_P = rows["strength"]
-    near = neighbours(variant.studies[0].spec, strengths_P[place])
+    near = neighbours(variant.studies[0].spec, strengths_P[chosen])
     kept = [0] if 0 in near else []
-    kept += [point for point in range(1, len(strengths_P)) if strengths_P[point] in (strengths_P[place], *near)]
+    kept += [point for point in range(1, len(strengths_P)) if strengths_P[point] in (strengths_P[chosen], *near)]
     local = _at(rows, kept)
     mixture = _crossing(local, limit, np.arange(float(len(kept))))
     if mixture is None or not mixture.is_at_limit:
-        return Mixture(_at(rows, [place]), (1.0,), _at(rows, [0]), is_at_limit=False)
+        return Mixture(_at(rows, [chosen]), (1.0,), _at(rows, [0]), is_at_limit=False)
     return replace(mixture, original=_at(rows, [0]))
 
 

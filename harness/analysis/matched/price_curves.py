@@ -14,7 +14,7 @@ from harness.analysis.matched.limit import Limit, absolute_limit
 from harness.analysis.matched.matching import Mixed, mixtures_at, price
 from harness.analysis.metrics import first_axes
 from harness.analysis.ranking import RankedTable
-from harness.contracts import Metric
+from harness.contracts import CloserTo, Metric
 from harness.records.results import Results
 from harness.specs import ORIGINAL, RETRAINED
 from harness.statistics.contrasts import paired_contrast
@@ -57,6 +57,8 @@ def price_curves(results: Results, ranked: RankedTable, tables: Sequence[Matched
     """
     erasure, utility = first_axes(ranked.info, results.plan.compare)
     if erasure is None or utility is None or utility.aggregate != "exp_mean" or not tables:
+        return []
+    if isinstance(erasure.better, CloserTo):  # Levels are of what falls, not of what comes close to something.
         return []
     if results.plan.studies:
         return _of_targets(tables, erasure, utility)

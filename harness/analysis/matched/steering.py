@@ -53,9 +53,8 @@ def _probed_and_reported(
     model: str, rows: pd.DataFrame, metric: Metric, results: Results
 ) -> tuple[list[float], list[float]]:
     """Return what the probe saw of each chosen point, and its mean over seeds in the table, each point once."""
-    values: dict[
-        tuple[str, float], float
-    ] = {}  # By study and what its probe saw: a point is chosen for several targets.
+    # By study and what its probe saw, since a point may be chosen for several targets.
+    values: dict[tuple[str, float], float] = {}
     for study in results.studies:
         if study.spec.trial.table_model != model:
             continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.analysis.matched.comparison import MatchedRow, MatchedTable
 from harness.contracts import Metric
-from harness.plans import Compare
+from harness.plans import Plan
 from harness.statistics.contrasts import Contrast, Verdict, paired_contrast, verdicts
 
 VERDICT_MEANINGS: Mapping[Verdict, str] = {
@@ -57,7 +57,25 @@ class VerdictTable:
         return [judged.row.label for judged in self.rows if judged.verdict == verdict]
 
 
-def verdict_tables(tables: Sequence[MatchedTable], compare: Compare, first_variant: str) -> list[VerdictTable]:
+def reference_variant(plan: Plan, row: str | None) -> str:
+    """Return the variant that the others are compared with: the first that the file has of a row.
+
+    The order is the file's, so that no number has a say in it. Without a row it is the first that is no control.
+
+    Args:
+        plan: Of the sweep.
+        row: A row of the sweep file, or a variant of it.
+    """
+    trials = [study.trial for study in plan.studies] + [spec for spec in plan.trials if not spec.is_reference]
+    variants = dict.fromkeys(spec.variant for spec in trials)
+    for variant in variants:
+        is_named = row in (variant, variant.partition("(")[0])
+        if is_named or (row is None and variant not in plan.controls):
+            return variant
+    return row or ""
+
+
+def verdict_tables(tables: Sequence[MatchedTable], reference_name: str, margin: float) -> list[VerdictTable]:
     """Return each erasure limit's contrasts against the reference, cheapest first.
 
     The reference and the margin are named in the sweep file, before any number is seen. All contrasts that come from
@@ -65,12 +83,12 @@ def verdict_tables(tables: Sequence[MatchedTable], compare: Compare, first_varia
 
     Args:
         tables: The matched comparison.
-        compare: The reference's row, and the margin.
-        first_variant: The reference where the file names none.
+        reference_name: The variant that the others are compared with.
+        margin: Methods whose prices differ by less than this share are equivalent.
     """
     compared, planned = [], []
     for table in tables:
-        reference = _reference(table, compare.reference or first_variant)
+        reference = next((row for row in table.rows if row.variant == reference_name), None)
         for metric in table.limit.reported if table.limit.is_erasure else ():
             if reference is None or metric.aggregate != "exp_mean":
                 continue
@@ -80,18 +98,12 @@ def verdict_tables(tables: Sequence[MatchedTable], compare: Compare, first_varia
                     contrasts.append((row, _contrast(row, reference, metric)))
             compared.append((table, metric, reference, contrasts))
             planned += [contrast for _, contrast in contrasts if contrast and contrast.replicates > 1]
-    said = dict(zip(map(id, planned), verdicts(planned, math.log1p(compare.margin)), strict=True))
+    said = dict(zip(map(id, planned), verdicts(planned, math.log1p(margin)), strict=True))
     judged_tables = []
     for table, metric, reference, contrasts in compared:
         rows = [Judged(row, _ratio(contrast), contrast, said.get(id(contrast))) for row, contrast in contrasts]
         judged_tables.append(VerdictTable(table, metric, reference, tuple(rows)))
     return judged_tables
-
-
-def _reference(table: MatchedTable, name: str) -> MatchedRow | None:
-    """Return the reference's row: of a grid's variants the first."""
-    named = [row for row in table.rows if row.variant.partition("(")[0] == name or row.variant == name]
-    return named[0] if named else None
 
 
 def _contrast(row: MatchedRow, reference: MatchedRow, metric: Metric) -> Contrast | None:

@@ -77,7 +77,7 @@ class DrawnRanks:
         """Return the letters of rows, best first: two share one if they cannot be told apart by their average rank.
 
         They can where the mean of the two group ranks of the same one is strictly better in 97.5 % of the draws. These
-        are letters for all pairs, not groups that begin anew where a row is told apart from the first one: such a
+        are letters for all pairs, not groups that begin again where a row differs from the first one: such a
         border would lie between two rows that nothing tells apart.
 
         Args:

@@ -1,8 +1,8 @@
 """What a study tries next: worked out from its candidates of lower numbers, and from nothing else.
 
-A candidate is told the results of all candidates but the one before it, and of that one only its settings. So two can
+A candidate knows the results of all candidates but the one before it, and of that one only its settings. So two can
 run at once, and what is proposed is the same whether they do: on any executor, and after a sweep was killed.
-Optuna's sampler is told all of it anew for each proposal; a study that searches a strength alone bisects it.
+Optuna's sampler gets all of it again for each proposal; a study that searches a strength alone bisects it.
 """
 
 from __future__ import annotations

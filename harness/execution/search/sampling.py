@@ -69,7 +69,7 @@ def sampled_settings(
         study: The search.
         space: Where to look: wide enough for all that was tried.
         target: What the candidate is to reach at the least cost.
-        seen: The candidates whose results the sampler is told.
+        seen: The candidates whose results the sampler gets.
         unseen: The settings of the others, near which it is not to look.
         seed: Of the sampler.
     """

@@ -28,7 +28,7 @@ INTERPOLATED = (
 )
 VERDICTS_MEAN = (
     "Verdicts compare with the reference, over all limits of the page at once (Holm): better or worse where the ratio "
-    "is told from 1, equivalent where it is told to lie within {margin}, else undecided."
+    "differs significantly from 1, equivalent where it lies within {margin} significantly, else undecided."
 )
 ONE_RUN = (
     "One training seed: nothing is called better or worse. The intervals are over items: they say what other texts "
@@ -77,8 +77,12 @@ class Matched(Section):
 
 def _context(tables: Sequence[MatchedTable], verdicts: Sequence[VerdictTable], margin: float) -> dict[str, Any]:
     """Return what both templates are filled with."""
-    has_verdicts = any(not table.has_one_replicate and table.rows for table in verdicts)
-    has_letters = False
+    has_verdicts = has_letters = False
+    for of_metric in verdicts:
+        has_verdicts |= any(judged.verdict for judged in of_metric.rows)
+    said = ONE_RUN if any(of_metric.has_one_replicate for of_metric in verdicts) else ""
+    if has_verdicts:
+        said = VERDICTS_MEAN.format(margin=f"{margin:.0%}")
     for table in tables:
         for row in table.rows:
             has_letters |= any(cell.letters for cell in row.cells)
@@ -87,7 +91,7 @@ def _context(tables: Sequence[MatchedTable], verdicts: Sequence[VerdictTable], m
         "tables": _with_verdicts(tables, verdicts),
         "interpolated": INTERPOLATED,
         "ratio_text": ratio_text,
-        "verdicts_mean": VERDICTS_MEAN.format(margin=f"{margin:.0%}") if has_verdicts else ONE_RUN if verdicts else "",
+        "verdicts_mean": said,
     }
 
 

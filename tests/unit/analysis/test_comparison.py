@@ -14,8 +14,9 @@ from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.layout import model_tables
 from harness.analysis.matched.comparison import MatchedRow, matched_tables
 from harness.analysis.matched.matching import Mixture, mix
+from harness.analysis.matched.price_curves import price_curves
 from harness.analysis.matched.steering import steerings
-from harness.analysis.matched.verdicts import verdict_sentence, verdict_tables
+from harness.analysis.matched.verdicts import reference_variant, verdict_sentence, verdict_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.sequences.exact_match import survivors
@@ -406,8 +407,7 @@ CLOSE = {1: (0.8, 8.1, 0.8), 2: (0.5, 16.2, 0.5)}
 
 
 def judged(tables, reference=None, margin=0.1, first="emso"):
-    compare = Compare(utility=("perplexity",), erasure=("ma",), reference=reference, margin=margin)
-    return {table.matched.limit.text: table for table in verdict_tables(tables, compare, first)}
+    return {table.matched.limit.text: table for table in verdict_tables(tables, reference or first, margin)}
 
 
 def test_verdicts_are_against_the_reference_and_equal_prices_are_equivalent(compared, trial):
@@ -422,6 +422,29 @@ def test_verdicts_are_against_the_reference_and_equal_prices_are_equivalent(comp
     turned = judged(compared(*seeded(trial, rows)), reference="ga", margin=0.01)["MA at most 0.9"]
     assert {one.row.variant: one.verdict for one in turned.rows} == {"close": "worse", "emso": "worse"}
     assert verdict_sentence(turned, 0.01) == "MA at most 0.9, Perplexity: pays more than GA: EMSO, CLOSE."
+
+
+def test_the_reference_is_the_first_of_its_row_in_the_file_whatever_it_costs(make_plan, trial):
+    specs = [trial(name, (1, 2)) for name in ("original", "shrink", "emso(k=8)", "emso(k=2)", "ga")]
+    plan = make_plan(*specs, controls=("shrink",))
+    named = {row: reference_variant(plan, row) for row in (None, "emso", "emso(k=2)", "ga", "shrink")}
+    assert named == {None: "emso(k=8)", "emso": "emso(k=8)", "emso(k=2)": "emso(k=2)", "ga": "ga", "shrink": "shrink"}
+
+
+def test_the_price_at_every_level_is_that_between_its_neighbours(measured, trial):
+    """Perplexity doubles from MA 1 to .8, and again to .5, where it ends; the retrained model's level is .4."""
+    trials = (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED), (trial("emso", (1, 2)), STRONG)
+    results, ranked = measured(*trials)
+    [curve] = price_curves(results, ranked, matched_tables(results, ranked))
+    assert (curve.variant, curve.is_whole, len(curve.points)) == ("emso", True, 6)  # .4 and .475 are not reached.
+    for point in curve.points:
+        doublings = (1 - point.level) / 0.2 if point.level >= 0.8 else 1 + (0.8 - point.level) / 0.3
+        assert point.ratio == pytest.approx(2**doublings)
+        assert point.low < point.ratio < point.high
+    close = {
+        name: replace(metric, better=CloserTo(0.4)) if name == "ma" else metric for name, metric in ranked.info.items()
+    }
+    assert price_curves(results, replace(ranked, info=close), matched_tables(results, ranked)) == []
 
 
 def test_seeds_that_differ_leave_a_difference_undecided(compared, trial):
@@ -450,8 +473,7 @@ def test_what_does_not_get_there_is_compared_with_nothing(compared, trial):
 
 def test_the_outcome_speaks_from_verdicts_and_never_from_the_order(compared, trial):
     tables = compared(*seeded(trial, {"emso": STRONG, "twin": STRONG, "ga": WEAK}, noise=0.5))
-    compare = Compare(utility=("perplexity",), erasure=("ma",))
-    first, second, third = matched_sentences(verdict_tables(tables, compare, "emso"), "miniature-m", compare.margin)
+    first, second, third = matched_sentences(verdict_tables(tables, "emso", 0.1), "miniature-m", 0.1)
     assert first == "MA at most 0.9, Perplexity: undecided: TWIN, GA."
     assert second.startswith("MA at most 0.75, Perplexity: undecided: TWIN; not compared there: GA")
     assert third == "MA at most the retrained model's (0.400): no method gets there without collapsing."
@@ -460,7 +482,7 @@ def test_the_outcome_speaks_from_verdicts_and_never_from_the_order(compared, tri
 
 def test_as_csv_and_markdown(compared, trial):
     tables = compared((trial("original"), ORIGINAL), (trial("emso", (1, 2)), STRONG), (trial("ga", (1, 2)), WEAK))
-    verdicts = verdict_tables(tables, Compare(utility=("perplexity",), erasure=("ma",)), "emso")
+    verdicts = verdict_tables(tables, "emso", 0.1)
     frame = matched_frame(tables, verdicts)
     missing = frame[frame["how"] == "not reached"]
     assert set(missing["variant"]) == {"ga"}

@@ -74,7 +74,7 @@ def test_a_sweep_of_three_seeds_and_rates_of_their_own_has_no_limits(said):
 def test_seeds(said):
     assert about(said(APART), ONE_SEED) == [
         "One training seed: intervals are over items (what other texts would have given, not other training runs), so "
-        "no letter compares methods and none is marked as the best. What is missing: two more seeds, about a minute by "
+        "no letter compares methods and none is marked as the best. What is missing: two more seeds, about 26.0 s by "
         "what this one took."
     ]
     assert about(said(APART, seeds=(0, 1)), "seeds: intervals") == [

@@ -44,7 +44,7 @@ def pages_against_themselves(results):
     """
     analysis = Analysis(results)
     for name, again in TWICE.items():
-        tables = verdict_tables(analysis.matched, replace(results.plan.compare, reference=name), name)
+        tables = verdict_tables(analysis.matched, name, results.plan.compare.margin)
         if name == analysis.verdicts[0].reference.variant:  # The page that a report has.
             assert [table.rows for table in tables] == [table.rows for table in analysis.verdicts]
         judged = [one for table in tables for one in table.rows if one.row.variant == again and one.contrast]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from evaluators.language_modelling import LanguageModelling, continuation_nll
+from harness.toolkit import PairModel
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,14 @@ def test_each_continuation_has_the_mean_of_its_own_tokens(model):
     assert counts == [len(seen) for seen in expected] == [2, 4, 2, 1, 0]
     for mean, seen in zip(means, expected, strict=True):
         assert mean == pytest.approx(sum(seen) / len(seen) if seen else math.nan, rel=1e-5, nan_ok=True)
+
+
+def test_two_models_that_answer_as_one_are_scored_as_one(make_model, model):
+    pair = PairModel(model, make_model(seed=6), lambda first, second: 1.5 * first - 0.5 * second)
+    means, _ = continuation_nll(pair, PROMPTS[:1], CONTINUATIONS[:1])
+    expected = nll_one_by_one(pair, PROMPTS[0], CONTINUATIONS[0])
+    assert means == [pytest.approx(sum(expected) / len(expected), rel=1e-5)]
+    assert means[0] != pytest.approx(continuation_nll(model, PROMPTS[:1], CONTINUATIONS[:1])[0][0], rel=1e-3)
 
 
 def task(tokenizer, prompts, references):

@@ -45,7 +45,8 @@ def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_varia
                 has_letters |= any(cell.letters for cell in row.cells)
     if not has_numbers:
         return None
-    figure, columns = panel_grid(drawn, partial(_draw_level, table=table, of_variant=of_variant), share_x=True)
+    draws = [partial(_draw_level, matched=matched, table=table, of_variant=of_variant) for matched in drawn]
+    figure, columns = panel_grid(drawn, draws, share_x=True)
     handles = []
     for name in (ORIGINAL, RETRAINED):
         if (table["method"] == name).any():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from textwrap import fill
-from typing import Protocol, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,41 +19,30 @@ _ROW_INCHES = 0.27
 _TITLE_CHARACTERS = 34
 
 
-class Shown(Protocol):
-    """What a panel shows: rows of a matched table."""
-
-    @property
-    def matched(self) -> MatchedTable:
-        """The limit, and its rows."""
-
-
-T = TypeVar("T", bound=Shown)
-
-
-def panel_grid(shown: Sequence[T], draw: Callable[[Axes, T], None], *, share_x: bool) -> tuple[Figure, int]:
+def panel_grid(
+    tables: Sequence[MatchedTable], draws: Sequence[Callable[[Axes], None]], *, share_x: bool
+) -> tuple[Figure, int]:
     """Return a figure with all panels drawn, and how many columns it has.
 
     Args:
-        shown: What each panel shows.
-        draw: Draws one into its axes.
+        tables: The limit of each panel, and its lines.
+        draws: What draws each into its axes.
         share_x: Whether the panels of a model have one scale.
     """
-    by_model: dict[str, list[T]] = {}
+    by_model: dict[str, list[tuple[MatchedTable, Callable[[Axes], None]]]] = {}
     most = 0
-    for one in shown:
-        by_model.setdefault(one.matched.model, []).append(one)
-        most = max(most, len(one.matched.rows))
+    for table, draw in zip(tables, draws, strict=True):
+        by_model.setdefault(table.model, []).append((table, draw))
+        most = max(most, len(table.rows))
     columns = max(map(len, by_model.values()))
     size = (PANEL_INCHES * columns + 0.4, len(by_model) * (_ROW_INCHES * most + 1.05) + 0.55)
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(len(by_model), columns, squeeze=False, sharex="row" if share_x else False)
     for row_of_axes, (model, of_model) in zip(axes, by_model.items(), strict=True):
-        for ax, one in zip(row_of_axes, of_model, strict=False):
-            draw(ax, one)
-            text = one.matched.limit.text
-            style.panel_title(
-                ax, fill(f"{model}: {text}" if len(by_model) > 1 else text, _TITLE_CHARACTERS), fontsize=9
-            )
+        for ax, (table, draw) in zip(row_of_axes, of_model, strict=False):
+            draw(ax)
+            text = f"{model}: {table.limit.text}" if len(by_model) > 1 else table.limit.text
+            style.panel_title(ax, fill(text, _TITLE_CHARACTERS), fontsize=9)
         for ax in row_of_axes[len(of_model) :]:
             ax.set_axis_off()
     return figure, columns

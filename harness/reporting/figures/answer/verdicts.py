@@ -26,14 +26,15 @@ def verdict_figure(tables: Sequence[VerdictTable], margin: float, of_variant: st
         margin: Ratios nearer to 1 than this share are equivalent: a band.
         of_variant: The colour and marker of each variant that has a point.
     """
-    drawn = []
+    drawn, draws = [], []
     for table in tables:
         is_first = (table.matched.limit.metric, table.metric) == (tables[0].matched.limit.metric, tables[0].metric)
         if is_first and any(judged.contrast for judged in table.rows):
             drawn.append(table)
+            draws.append(partial(_draw_limit, table=table, margin=margin, of_variant=of_variant))
     if not drawn:
         return None
-    figure, columns = panel_grid(drawn, partial(_draw_limit, margin=margin, of_variant=of_variant), share_x=False)
+    figure, columns = panel_grid([table.matched for table in drawn], draws, share_x=False)
     runs = "items of one training run" if drawn[0].has_one_replicate else "items and training runs"
     note = f"Bars: 95 % interval over {runs}. Band: within {margin:.0%} of the reference, {drawn[0].reference.label}."
     style.legend_below(figure, [], fill(note, columns * _NOTE_CHARACTERS), columns=1)
