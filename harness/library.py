@@ -84,7 +84,7 @@ class SweepResults:
             DataError: No such model or metric was measured.
         """
         self._refuse_unmeasured(model, x, y)
-        return curves(as_measured(self.ranked.table), model, x, y)
+        return curves(as_measured(self.ranked.table), model, self.metrics[x], self.metrics[y])
 
     def plot_tradeoff(self, ax: Axes, *, x: str, y: str, model: str | None = None) -> None:
         """Draw the report's trade-off figure of two metrics on your own axes: curves, labels, legend.

@@ -19,8 +19,9 @@ as much as the table."""
 
 SEARCH_VERSION = 2
 """Raised when a study would propose other candidates from the same records; part of its identity."""
-FIRST_SEARCH_SEED = 1_000_000
-"""The training seed of candidates is `tune.seed` plus this: far from what anyone reports."""
+SEARCH_SEEDS = 1_000_000
+"""How many values `tune.seed` has. The candidates of the first search train with as many more than it, those of the
+second with twice as many more: far from what anyone reports."""
 
 SELECTABLE: Mapping[str, Callable[[TrialSpec], set[str]]] = {
     "method": lambda spec: {spec.method},
@@ -62,6 +63,14 @@ class Target:
         return f"{self.metric} <= {self.at_most if isinstance(self.at_most, str) else format(self.at_most, 'g')}"
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What all candidates of a study may cost together."""
+
+    unit: Literal["seconds", "flops"]
+    most: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudySpec(PlainData):
     """A search for the settings with which one method, on one model, reaches its targets at the least cost."""
@@ -73,6 +82,8 @@ class StudySpec(PlainData):
     one strength is not searched either."""
     seeds: tuple[int, ...]
     """The chosen settings are run with each; candidates have the trial's own, which is none of them."""
+    per: Literal["seed", "model"] = "model"
+    """Whether another seed is searched for anew."""
     space: Mapping[str, Dimension]
     """By setting; one of the training's is written `training.learning_rate`, the strength under its field's name."""
     defaults: Mapping[str, Json]
@@ -83,7 +94,9 @@ class StudySpec(PlainData):
     """Whether erasing takes optimiser steps."""
     search: Literal["optuna", "random"]
     trials: int
-    """Candidates, the method's defaults among them."""
+    """Candidates at most, the method's defaults among them."""
+    cost: Cost | None = None
+    """What they may cost; None: only their number is limited."""
     targets: tuple[Target, ...]
     utility: str
     """What is to be least among the points that reach a target: `perplexity`, the model's own on validation texts."""
@@ -100,6 +113,11 @@ class StudySpec(PlainData):
     first's."""
     widest: Mapping[str, Dimension] = field(default_factory=dict)
     """How far each range may be widened, once; {} in what was planned before ranges were."""
+
+    @property
+    def seeds_text(self) -> str:
+        """Return which seeds it is for, in words: `seed 0`, `seeds 0, 1, 2`."""
+        return f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
 
     def identified(self, default_id: str) -> StudySpec:
         """Return the study under its id; the trial of the defaults stands for all that every candidate shares."""
@@ -119,6 +137,8 @@ class StudySpec(PlainData):
             "selection": self.selection.digest,
             "validation": self.trial.validation.digest,
         }
+        if self.cost is not None and self.cost.unit == "flops":  # Other searches do not count them.
+            identity["counts"] = self.cost.unit
         study_id = digest_of(identity)
         return replace(self, study_id=study_id, trial=replace(self.trial, trial_id=study_id))
 
@@ -165,6 +185,8 @@ class Plan(PlainData):
     """Variants that are shown as the others are and not ranked, since they are no method but a check on one."""
     studies: tuple[StudySpec, ...] = ()
     """What is tuned before anything is measured; the trials that follow from it are among `trials` once it is."""
+    control_studies: tuple[StudySpec, ...] = ()
+    """The same searches at random, from which nothing follows: what proposing them with care is worth."""
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
     sample_count: int = 4
@@ -192,7 +214,7 @@ def selected(
     """Return the trials and studies that have, of each key of `SELECTABLE` in `wanted`, one of its words.
 
     The settings that a study chooses are run with the seeds that are wanted; its candidates have their own seed all
-    the same.
+    the same. A study of other seeds alone is left out.
     """
     of_studies = {key: words for key, words in wanted.items() if key != "seed"}
     seeds = wanted.get("seed")
@@ -200,7 +222,8 @@ def selected(
     for study in studies:
         if _is_selected(study.trial, of_studies):
             wanted_seeds = tuple(seed for seed in study.seeds if seeds is None or str(seed) in seeds)
-            selected_studies.append(replace(study, seeds=wanted_seeds))
+            if wanted_seeds:
+                selected_studies.append(replace(study, seeds=wanted_seeds))
     return [spec for spec in trials if _is_selected(spec, wanted)], selected_studies
 
 

@@ -116,7 +116,7 @@ class _Run:
         if searched:  # Their choices are measured like other trials; what failed is not run again.
             self.journal.write_plan(measured.plan)
             new = tuple(trial for trial in measured.trials if trial.spec.trial_id not in before.statuses)
-            measured = self._execute(replace(measured, trials=new, studies=()), ())
+            measured = self._execute(replace(measured, trials=new, studies=(), control_studies=()), ())
         return measured
 
     def _execute(self, results: Results, studies: Sequence[StudySpec]) -> Results:

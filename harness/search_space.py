@@ -77,10 +77,14 @@ def widened(dimension: LogUniform) -> LogUniform:
 def nearest(dimension: Dimension, value: Any) -> Any:
     """Return the value that may be tried for this one: itself, the nearest end of a range, the first of other choices.
 
+    Null, which is no number and means no limit, becomes the upper end.
+
     Example:
         >>> nearest(LogUniform(low=1, high=12), 20), nearest(Choice(values=(8, 2)), 3)
         (12, 8)
     """
+    if isinstance(dimension, LogUniform) and value is None:
+        return dimension.high
     if isinstance(dimension, Choice):
         return value if value in dimension.values else dimension.values[0]
     return min(max(value, dimension.low), dimension.high)

@@ -137,7 +137,7 @@ class Analysis:
     @cached_property
     def search_worth(self) -> SearchWorth:
         """What each search would have found with a smaller budget, and what of its settings mattered."""
-        return search_worth(self.results.studies)
+        return search_worth(self.results.searches)
 
     @cached_property
     def onsets(self) -> list[OnsetTable]:

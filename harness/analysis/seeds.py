@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from harness.errors import DataError
-from harness.records.results import PointResults
+from harness.records.results import PointResults, StudyResults
 from harness.specs import UNSEEN_ROWS
 from harness.statistics.bootstrap import CONFIDENCE
 
@@ -102,15 +102,20 @@ def work_seconds(points: Sequence[PointResults]) -> float:
     return math.fsum(erasing.values()) + measuring
 
 
-def seconds_per_seed(points: Sequence[PointResults]) -> float:
+def seconds_per_seed(points: Sequence[PointResults], studies: Sequence[StudyResults] = ()) -> float:
     """Return how long another training seed would take by what the measured ones did; NaN where that is not known.
 
-    Unseen texts are measured once for all seeds. What a trial did not record leaves it unknown.
+    Unseen texts are measured once for all seeds; where each seed has a search of its own, that is counted too. What a
+    trial did not record leaves it unknown.
     """
     of_seeds = [point for point in points if not point.spec.is_of_unseen]
     seeds = {point.spec.seed for point in of_seeds}
     is_known = all(point.made or point.spec.is_reference for point in of_seeds)
-    return work_seconds(of_seeds) / len(seeds) if is_known and seeds else math.nan
+    searching = 0.0
+    for study in studies:
+        if study.spec.per == "seed":
+            searching += math.fsum(candidate.seconds for candidate in study.candidates)
+    return (work_seconds(of_seeds) + searching) / len(seeds) if is_known and seeds else math.nan
 
 
 def seed_count(table: pd.DataFrame) -> int:

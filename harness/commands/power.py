@@ -159,7 +159,8 @@ def _count(needed: int | None, otherwise: str) -> str:
 def _seeds_missing(model: str, results: Results) -> str:
     """Return what a single seed leaves unsaid, and what two more take."""
     points = [point for point in results.measured if point.spec.table_model == model]
-    more = _MORE_SEEDS * seconds_per_seed(points)
+    studies = [study for study in results.studies if study.spec.trial.table_model == model]
+    more = _MORE_SEEDS * seconds_per_seed(points, studies)
     used = max(point.spec.seed for point in points)
     seeds = sorted({point.spec.seed for point in points} | {used + 1, used + _MORE_SEEDS})
     takes = f" take about {duration_text(more)} of work on such a machine" if more > 0 else ""

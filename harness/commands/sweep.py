@@ -52,6 +52,7 @@ class SweepCommand(Command):
         if arguments.plan:
             _show_plan(arguments.file, planned, arguments.results)
             return 0
+        from harness.records.spending import share_spent
         from harness.running import run_planned  # It takes seconds: mistakes in the file are reported first.
 
         try:
@@ -65,8 +66,10 @@ class SweepCommand(Command):
             tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
         for study in outcome.unfinished_studies:
             spec, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
-            name = f"{spec.variant} on {spec.model.id}"
-            tell(f"missing: {name}: {tried}, and none is chosen until all are ({spec.trial_id})")
+            if study.spec.cost is not None:
+                tried = f"{len(study.candidates)} candidates took {share_spent(study.spec.cost, study.candidates)}"
+            name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
+            tell(f"missing: {name}: {tried}, and none is chosen until the search is over ({spec.trial_id})")
         tell(f"The report: {outcome.report}")
         return 1 if outcome.unfinished or outcome.unfinished_studies else 0
 
@@ -86,9 +89,9 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     to_memorize = sum(job.kind == "memorize" for job in jobs_for(measured, folders))
     terminal = console(width=120)
     terminal.print(trials_table(measured.plan, measured.statuses, to_memorize))
-    if measured.studies:
+    if measured.searches:
         terminal.print()
-        terminal.print(studies_table(measured.studies))
+        terminal.print(studies_table(measured.searches))
     machine, known = this_machine(), SizeCache(cache_folder())
     trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
     fit = check_fit(trials, machine, known, left=specs_left(measured))

@@ -26,7 +26,15 @@ from harness.planning.schema import Sweep
 from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import ResolvedTexts, TextUse, resolve_texts
 from harness.planning.trials import repeated_trials, trials_of
-from harness.planning.tuning import compared, retrained_faults, study_of, study_templates, tuning_faults
+from harness.planning.tuning import (
+    at_random,
+    compared,
+    searches,
+    study_of,
+    study_templates,
+    tuning_faults,
+    unsearchable_faults,
+)
 from harness.planning.validation import Checking, collected, validated
 from harness.plans import SELECTABLE, Compare, Plan, StudySpec, selected
 from harness.records.published import published_conditions
@@ -76,7 +84,9 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
         originals = [spec for spec in trials if spec.method == ORIGINAL and spec.seed == sweep.seeds[0]]
         for model, original in zip(models, originals, strict=True):
             for searched in checked.studies:
-                studies.append(study_of(sweep, tune, searched, model, texts.by_model[model.path], original))
+                for number in range(len(searches(sweep, tune))):
+                    sources = texts.by_model[model.path]
+                    studies.append(study_of(sweep, tune, searched, model, sources, original, number))
     trials, studies = _or_refuse(file, _only_chosen(trials, studies, only))
     return Plan(
         sweep=name,
@@ -87,6 +97,7 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
         ranked_at=ranked_at,
         controls=controls,
         studies=tuple(studies),
+        control_studies=tuple(map(at_random, studies)) if tune and tune.control else (),
         collapse=CollapseBounds(**sweep.collapse.model_dump()),
         samples=sweep.report.samples,
         sample_count=sweep.report.sample_count,
@@ -153,7 +164,7 @@ def _substance(
     controls = yield from control_variants(sweep.ranking.controls, templates)
     models = yield from resolve_models(sweep)
     if sweep.tune:
-        yield from retrained_faults(sweep.tune, models)
+        yield from unsearchable_faults(sweep.tune, models)
     yield from method_faults(models, templates, has_retain=sweep.data.retain is not None)
     judges = yield from resolve_judges(sweep, evaluators)
     texts = yield from resolve_texts(sweep.data, models, _text_use(sweep, templates, models))

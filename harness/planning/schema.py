@@ -10,13 +10,13 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
-from pydantic import BeforeValidator, Field, StringConstraints, create_model
+from pydantic import BeforeValidator, Field, StringConstraints, create_model, model_validator
 
 from harness.base.settings import Place, Strict, quoted
 from harness.contracts import NonNegative, Positive, PositiveCount, Training
 from harness.data.sections import Data
 from harness.errors import unknown
-from harness.plans import FIRST_SEARCH_SEED, PROBED_UTILITY, Compare
+from harness.plans import PROBED_UTILITY, SEARCH_SEEDS, Compare
 from harness.specs import RETRAINED, CollapseBounds
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -232,11 +232,27 @@ Targets = Annotated[tuple[float | Literal["retrained"], ...], BeforeValidator(_t
 Names = Annotated[list[str], MinLen(1), BeforeValidator(_as_list), doc("a metric's name, or a list of names")]
 
 
+class SearchBudget(Strict):
+    """What the search of each method may spend: one of these, the same for all."""
+
+    trials: Annotated[int, Ge(1), Le(10_000)] | None = None
+    """Candidates."""
+    seconds: Positive | None = None
+    """Seconds of its candidates, and of the memorised model if it needs one. Another machine tries another number."""
+    flops: Positive | None = None
+    """Floating-point operations of the same: equal on every machine; counting slows small models down."""
+
+    @model_validator(mode="after")
+    def _has_one(self) -> SearchBudget:
+        if len(self.model_fields_set) != 1 or None in (getattr(self, name) for name in self.model_fields_set):
+            raise ValueError("must have one of trials, seconds and flops, for instance {trials: 12}.")
+        return self
+
+
 class Tune(Strict):
     """How the settings of each method are searched, instead of given."""
 
-    trials: Annotated[int, Ge(1), Le(10_000)]
-    """Candidates for each method, the same number for all."""
+    budget: SearchBudget = Field(description="how long to search?", examples=["budget: {trials: 12}"])
     erasure: Annotated[dict[str, Targets], MinLen(1), doc("a mapping of a metric to what it is to reach")] = Field(
         description="how far to erase?", examples=["erasure: {ma: [0.9, 0.75, retrained]}"]
     )
@@ -244,9 +260,14 @@ class Tune(Strict):
     utility: str = PROBED_UTILITY
     """What to keep low meanwhile."""
     search: Literal["optuna", "random"] = "optuna"
-    """How candidates are proposed; `random` is the control."""
-    seed: Annotated[int, Ge(0), Lt(FIRST_SEARCH_SEED)] = 0
+    """How candidates are proposed."""
+    control: bool = False
+    """Whether to search at random too, within the same budget: another curve of price against budget, and no row."""
+    seed: Annotated[int, Ge(0), Lt(SEARCH_SEEDS)] = 0
     """Of the search: another one proposes other candidates, and trains them in another order."""
+    per: Literal["seed", "model"] = "seed"
+    """What has a search of its own: each `seed`, so that intervals hold the luck of the search, or each `model` for all
+    of its seeds."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """By row: what is searched in addition to, or instead of, what its method declares."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import create_model
 
+from harness.base.digests import digest_of
 from harness.base.plain_data import repeated
 from harness.base.settings import Strict, allowed, fields_of, quoted
 from harness.contracts import Evaluator, Json, Method, Training
@@ -18,8 +19,9 @@ from harness.planning.schema import RowLimits, Sweep, Tune
 from harness.planning.texts import Texts
 from harness.planning.trials import erasure
 from harness.planning.validation import Checking, collected, validated
-from harness.plans import FIRST_SEARCH_SEED, PROBED_ERASURE, PROBED_UTILITY, Compare, StudySpec, Target
+from harness.plans import PROBED_ERASURE, PROBED_UTILITY, SEARCH_SEEDS, Compare, Cost, StudySpec, Target
 from harness.plugins import declared_space
+from harness.records.spending import MOST_CANDIDATES
 from harness.search_space import OF_TRAINING, Choice, Dimension, LogUniform, end_of, nearest, widened
 from harness.specs import RETRAINED, TrialSpec
 
@@ -99,17 +101,43 @@ def tuning_faults(sweep: Sweep, tune: Tune, evaluators: Mapping[str, Evaluator])
             yield Fault(path, f"{reason}Steer the search by {probed}; the table has '{name}' all the same.")
         elif name != probed:
             yield Fault(path, unknown("metric that a search can be steered by", name, [probed]))
+    if tune.control and tune.search == "random":
+        yield Fault("tune.control", "asks for a search at random beside one at random: remove one of the two.")
     for name in sweep.ranking.at:
         reason = "names a strength, and a tuned sweep ranks what was chosen for its first target: remove it."
         yield Fault(f"ranking.at.{name}", reason)
+    searched_with = {search_seed(tune.seed, number) for number in range(len(searches(sweep, tune)))}
     for index, seed in enumerate(sweep.seeds):
-        if seed == FIRST_SEARCH_SEED + tune.seed:
-            reason = f"{seed} is the seed of the candidates ({FIRST_SEARCH_SEED:,} + tune.seed), and what is reported "
-            yield Fault(f"seeds.{index}", f"{reason}must not be what was searched with: choose another.")
+        if seed in searched_with:
+            reason = f"{seed} is a seed of candidates (tune.seed + a multiple of {SEARCH_SEEDS:,}), and what is "
+            yield Fault(f"seeds.{index}", f"{reason}reported must not be what was searched with: choose another.")
 
 
-def retrained_faults(tune: Tune, models: Sequence[ResolvedModel]) -> Iterator[Fault]:
-    """Yield every model that has no retrained twin where a target asks for what that has."""
+def searches(sweep: Sweep, tune: Tune) -> list[tuple[int, ...]]:
+    """Return the seeds that each search of a method on a model is for."""
+    return [tuple(sweep.seeds)] if tune.per == "model" else [(seed,) for seed in sweep.seeds]
+
+
+def search_seed(seed: int, number: int) -> int:
+    """Return the training seed of the candidates of a model's search `number`, from `tune.seed`.
+
+    Example:
+        >>> search_seed(7, 0), search_seed(7, 2)
+        (1000007, 3000007)
+    """
+    return SEARCH_SEEDS * (number + 1) + seed
+
+
+def unsearchable_faults(tune: Tune, models: Sequence[ResolvedModel]) -> Iterator[Fault]:
+    """Yield every model that cannot be searched on.
+
+    One has no retrained twin, where a target asks for what that has; or erases in several processes, where operations
+    are to be counted, and are so in one.
+    """
+    for model in models if tune.budget.flops else ():
+        if model.engine.workers > 1:
+            reason = f"counts what one process computes, and {model.path} erases with {model.engine.workers} workers: "
+            yield Fault("tune.budget.flops", f"{reason}give seconds or trials.")
     asking = [name for name, targets in tune.erasure.items() if RETRAINED in targets]
     for model in models if asking else ():
         if model.retrained is None:
@@ -142,16 +170,31 @@ def metric_groups(evaluators: Mapping[str, Evaluator]) -> dict[str, str]:
 
 
 def study_of(
-    sweep: Sweep, tune: Tune, template: TrialTemplate, model: ResolvedModel, sources: Texts, original: TrialSpec
+    sweep: Sweep,
+    tune: Tune,
+    template: TrialTemplate,
+    model: ResolvedModel,
+    sources: Texts,
+    original: TrialSpec,
+    number: int = 0,
 ) -> StudySpec:
-    """Return the study of a template on a model, with the texts of the model's reference row.
+    """Return a study of a template on a model, with the texts of the model's reference row.
 
     Its candidates have a seed of their own, which does not depend on the seeds that are reported.
+
+    Args:
+        sweep: What the file says.
+        tune: Its block of that name.
+        template: The row, with its space.
+        model: What is erased from.
+        sources: Its texts.
+        original: Its reference row.
+        number: Which of the model's `searches` it is.
     """
     targets = tuple(Target(metric=name, at_most=at) for name, ats in tune.erasure.items() for at in ats)
     strength, space = template.plugin.strength, template.space
     default = erasure(original, model, sources, template)
-    default = replace(default, seed=FIRST_SEARCH_SEED + tune.seed).identified(is_cumulative=strength.cumulative)
+    default = replace(default, seed=search_seed(tune.seed, number)).identified(is_cumulative=strength.cumulative)
     settings = {**default.settings, strength.field: template.strengths[0]}
     settings |= {f"{OF_TRAINING}{name}": value for name, value in asdict(default.training).items()}
     defaults = _within(space, settings, template.plugin)
@@ -164,13 +207,15 @@ def study_of(
             settings={name: value for name, value in default.settings.items() if name not in space},
             strengths=() if strength.field in space else template.strengths,
         ),
-        seeds=tuple(sweep.seeds),
+        seeds=searches(sweep, tune)[number],
+        per=tune.per,
         space=space,
         defaults=defaults,
         is_cumulative=strength.cumulative,
         is_trained=bool(template.plugin.searched_training),
         search=tune.search,
-        trials=tune.trials,
+        trials=tune.budget.trials or MOST_CANDIDATES,
+        cost=_cost(tune),
         targets=targets,
         utility=tune.utility,
         utility_bounds=sweep.collapse.perplexity,
@@ -181,6 +226,18 @@ def study_of(
         widest=_widest(space, template.plugin),
     )
     return study.identified(default.trial_id)
+
+
+def at_random(study: StudySpec) -> StudySpec:
+    """Return the same search at random."""
+    id = digest_of([study.study_id, "random"])
+    return replace(study, search="random", study_id=id, trial=replace(study.trial, trial_id=id))
+
+
+def _cost(tune: Tune) -> Cost | None:
+    if tune.budget.seconds is not None:
+        return Cost("seconds", tune.budget.seconds)
+    return Cost("flops", tune.budget.flops) if tune.budget.flops is not None else None
 
 
 def published_recipe(plugin: type[Method]) -> dict[str, Json]:

@@ -35,8 +35,8 @@ ABOUT = "about.json"
 """In every artifact's folder: its kind, the parts of its key, when it was made, and the digest of each file."""
 MEMORIZED = "memorized"
 """The kind of artifact that a memorised model is."""
-MEMORIZED_VERSION = 2
-"""Raised when the numbers of memorised models change; part of their key."""
+MEMORIZED_VERSION = 3
+"""Raised when the numbers of memorised models change, or what is noted of them; part of their key."""
 _ARRAYS = "arrays.safetensors"
 _BUILDING = ".building-"
 

@@ -97,6 +97,11 @@ class Candidate(Journaled):
     end: str
     """Why the trajectory ended, one of `ENDS`; or the error of one that failed."""
     seconds: float
+    """Of erasing and probing, without what candidates share."""
+    flops: float = 0.0
+    """Floating-point operations of the same; 0 where the budget does not count them."""
+    memorized: Mapping[str, float] = field(default_factory=dict)
+    """What the memorised model that it needs took, in `seconds` and `flops`: a study pays for it once."""
 
     @property
     def error(self) -> str | None:

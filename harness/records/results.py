@@ -12,6 +12,7 @@ from harness.plans import Plan, StudySpec, Target
 from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed, Measurement, Point, Record, Started, Stopped
+from harness.records.spending import is_paid
 from harness.specs import EvaluatorSpec, TrialSpec
 
 Probe = Mapping[str, Json]
@@ -68,9 +69,10 @@ def study_results(spec: StudySpec, records: Sequence[Record]) -> StudyResults:
     """
     by_number: dict[int, Candidate] = {}
     for record in records:
-        if isinstance(record, Candidate) and record.number < spec.trials:
+        if isinstance(record, Candidate):
             by_number.setdefault(record.number, record)
-    candidates = tuple(by_number[number] for number in sorted(by_number))
+    known = [by_number[number] for number in sorted(by_number)]
+    candidates = tuple(candidate for candidate in known if is_paid(spec, candidate.number, known))
     return StudyResults(spec, candidates, tuple(_target_result(spec, target, candidates) for target in spec.targets))
 
 
@@ -159,8 +161,14 @@ class Results:
     plan: Plan
     trials: tuple[TrialResults, ...]
     studies: tuple[StudyResults, ...] = ()
+    control_studies: tuple[StudyResults, ...] = ()
     items_of: Callable[[Measurement], Mapping[str, MetricItems]] = lambda measurement: {}
     """What each item has of a measurement's metrics: nothing where the results are not read from a folder."""
+
+    @property
+    def searches(self) -> tuple[StudyResults, ...]:
+        """Return every study, those of the control too."""
+        return self.studies + self.control_studies
 
     @property
     def measured(self) -> list[PointResults]:
@@ -194,14 +202,15 @@ def read_results(plan: Plan, journal: Journal) -> Results:
     return Results(
         plan,
         tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
-        read_studies(plan, journal),
+        read_studies(plan.studies, journal),
+        read_studies(plan.control_studies, journal),
         journal.items,
     )
 
 
-def read_studies(plan: Plan, journal: Journal) -> tuple[StudyResults, ...]:
-    """Return what the journal says of every study of a plan."""
-    return tuple(study_results(spec, journal.read(spec.study_id)) for spec in plan.studies)
+def read_studies(studies: Sequence[StudySpec], journal: Journal) -> tuple[StudyResults, ...]:
+    """Return what the journal says of studies."""
+    return tuple(study_results(spec, journal.read(spec.study_id)) for spec in studies)
 
 
 def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:

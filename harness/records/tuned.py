@@ -13,13 +13,14 @@ from harness.records.journal import Journal
 from harness.records.ranges import space_at
 from harness.records.record import Candidate
 from harness.records.results import Results, StudyResults, read_results, read_studies
+from harness.records.spending import is_paid
 from harness.search_space import Choice, Dimension, LogUniform, end_of
 from harness.specs import TrialSpec
 
 
 def unfinished_studies(results: Results) -> list[StudyResults]:
     """Return the studies that have candidates left to try."""
-    return [study for study in results.studies if not is_over(study.spec, study.candidates)]
+    return [study for study in results.searches if not is_over(study.spec, study.candidates)]
 
 
 def largest_candidate(study: StudySpec) -> TrialSpec:
@@ -38,7 +39,7 @@ def specs_left(results: Results) -> list[TrialSpec]:
 
 def read_tuned(plan: Plan, journal: Journal) -> Results:
     """Return what the journal says of a plan, and of the trials of what its finished studies chose."""
-    studies = read_studies(plan, journal)
+    studies = read_studies(plan.studies, journal)
     chosen = chosen_trials([study for study in studies if is_over(study.spec, study.candidates)])
     return read_results(replace(plan, trials=(*plan.trials, *chosen)), journal)
 
@@ -106,7 +107,9 @@ def neighbours(study: StudySpec, strength: Number) -> tuple[Number, ...]:
 
 def is_over(study: StudySpec, known: Sequence[Candidate]) -> bool:
     """Return whether a study has tried what it was to try, or has nothing left to learn."""
-    if len(known) >= study.trials or not known:
+    numbers = {candidate.number for candidate in known}
+    following = min({*range(study.trials)} - numbers, default=study.trials)
+    if not known or not is_paid(study, following, known):
         return bool(known)
     if is_bisected(study):
         return bisected_settings(study, known) is None

@@ -19,6 +19,8 @@ from harness.errors import ConfigError, Fault
 from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.results import Status, StudyResults
+from harness.records.spending import share_spent
+from harness.records.tuned import is_over
 from harness.sizing.estimate import UnknownEstimate
 from harness.sizing.fit_check import FitCheck, check_fit, gigabytes, large
 from harness.sizing.memory_tracker import Bytes
@@ -103,16 +105,22 @@ def _strengths_text(plan: Plan, spec: TrialSpec) -> str:
 
 def studies_table(studies: Sequence[StudyResults]) -> Group:
     """Return a tuned sweep's searches for a terminal: how many candidates each has tried, and how far they got."""
-    table = _empty_table(("Tuned", "Model", "Candidates", "Searched", "So far", "Study"), unfolded=("Tuned", "Study"))
+    table = _empty_table(("Tuned", "Model", "Candidates", "Searched", "So far", "Study"), ("Tuned", "Study"))
+    kinds, seeds = {study.spec.search for study in studies}, {study.spec.seeds for study in studies}
     for study in studies:
         spec, done = study.spec, len(study.candidates)
-        left = spec.trials - done
         so_far = "; ".join(f"{result.target}: {result}" for result in study.targets) if done else ""
         candidates = Text(f"{done} done", "green")
-        if left:
-            candidates = Text(f"{done} done, at most {left} to do", "yellow")
-        row, model = Text(spec.trial.variant), Text(spec.trial.model.short_name)
-        table.add_row(row, model, candidates, Text(", ".join(spec.space)), Text(so_far), Text(spec.study_id))
+        if not is_over(spec, study.candidates):
+            left = (
+                f"at most {spec.trials - done} to do" if spec.cost is None else share_spent(spec.cost, study.candidates)
+            )
+            candidates = Text(f"{done} done, {left}", "yellow")
+        row, model = spec.trial.variant, Text(spec.trial.model.short_name)
+        row += f", {spec.seeds_text}" if len(seeds) > 1 else ""
+        row += f", {spec.search}" if len(kinds) > 1 else ""
+        searched = Text(", ".join(spec.space))
+        table.add_row(Text(row), model, candidates, searched, Text(so_far), Text(spec.study_id))
     note = "Trials of what a study chooses follow from it, and are listed once it is over."
     return Group(table, Text(note))
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.statistics.item_values import Floats
+
 PERMUTATIONS = 1000
 
 
@@ -18,6 +20,10 @@ class BestAtBudget:
     """The mean of the best over the draws in which one reaches it; NaN where none does."""
     chance: tuple[float, ...]
     """That one reaches it."""
+
+    def known(self) -> Floats:
+        """Return the best at each budget; infinite where fewer than half of all draws reach the aim."""
+        return np.where(np.array(self.chance) >= 0.5, self.best, np.inf)
 
 
 def expected_best(values: Sequence[float]) -> BestAtBudget:
@@ -50,7 +56,11 @@ def expected_best(values: Sequence[float]) -> BestAtBudget:
 
 
 def expected_best_at_cost(
-    values: Sequence[float], costs: Sequence[float], budgets: Sequence[float], permutations: int = PERMUTATIONS
+    values: Sequence[float],
+    costs: Sequence[float],
+    budgets: Sequence[float],
+    shared: float = 0.0,
+    permutations: int = PERMUTATIONS,
 ) -> BestAtBudget:
     """Return the expected least of the values that a budget pays for, over random orders of the candidates.
 
@@ -60,6 +70,7 @@ def expected_best_at_cost(
         values: Of each candidate, least is best; infinite where it does not reach its aim.
         costs: Of each candidate, in any unit.
         budgets: In the same unit.
+        shared: What is paid once, before any of them.
         permutations: How many orders are averaged.
 
     Example:
@@ -67,13 +78,15 @@ def expected_best_at_cost(
 
             >>> expected_best_at_cost([1.0, 1.0, 0.0], [1.0, 1.0, 10.0], [0.5, 2.0, 12.0]).best
             (nan, 1.0, 0.0)
+            >>> expected_best_at_cost([1.0, 2.0], [1.0, 1.0], [2.0, 4.0], shared=2.0).chance
+            (0.0, 1.0)
     """
     generator = np.random.default_rng(0)
     value_of, cost_of = np.asarray(values, float), np.asarray(costs, float)
     sums, counts = np.zeros(len(budgets)), np.zeros(len(budgets))
     for _ in range(permutations):
         order = generator.permutation(len(value_of))
-        paid = np.searchsorted(np.cumsum(cost_of[order]), np.asarray(budgets), side="right")
+        paid = np.searchsorted(shared + np.cumsum(cost_of[order]), np.asarray(budgets), side="right")
         least = np.concatenate([[np.inf], np.minimum.accumulate(value_of[order])])[paid]
         is_reached = np.isfinite(least)
         sums[is_reached] += least[is_reached]

@@ -14,7 +14,7 @@ models: [{id: MODEL, retrained: OTHER}]
 data: {forget: {source: miniature, sequences: 8}, utility: {source: miniature, prompts: 4}}
 methods: {emso: {k: 4}, gradient_ascent: }
 evaluators: {memorization: {el_sequences: 4}}
-tune: {trials: 4, erasure: {ma: [0.9, retrained]}, search: random, space: {emso: {epochs: {low: 1, high: 8}}}}
+tune: {budget: {trials: 4}, erasure: {ma: [0.9, retrained]}, search: random, space: {emso: {epochs: {low: 1, high: 8}}}}
 compare: {erasure: ma}
 """
 LINES = """

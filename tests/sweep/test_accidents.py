@@ -78,7 +78,7 @@ data:
   validation: {source: miniature, sequences: 8}
 training: {learning_rate: 1.0e-3, global_batch: 4}
 tune:
-  trials: 2
+  budget: {trials: 2}
   erasure: {ma: [0.8]}
   space: {harmful_method: {epochs: {low: 1, high: 2}, harm: [none, hangs]}}
 methods:

@@ -29,7 +29,7 @@ data:
 training: {learning_rate: 1.0e-3, global_batch: 4}
 memorized_model: {epochs: 2, gate: 0.1}
 tune:
-  trials: 4
+  budget: {trials: 4}
   erasure: {ma: [0.8, retrained, 0]}
   space: {emso: {epochs: {low: 1, high: 2}, training: {learning_rate: {low: 1.0e-4, high: 1.0e-2}}}}
 methods:
@@ -56,10 +56,10 @@ def run(file, results, *changes):
 
 
 def tried(results):
-    """What the journal holds of candidates, in the order of its files, without how long they took."""
+    """What the journal holds of candidates, in the order of its files, without how long anything took."""
     journal = Journal(results / "tuned" / "journal")
     records = [record for file in sorted(journal.folder.glob("*.jsonl")) for record in journal.read(file.stem)]
-    return [replace(record, seconds=0.0) for record in records if isinstance(record, Candidate)]
+    return [replace(record, seconds=0.0, memorized={}) for record in records if isinstance(record, Candidate)]
 
 
 def numbers(results):
@@ -167,14 +167,14 @@ def test_more_trials_run_the_further_ones_alone_and_fewer_leave_them_out(undistu
     for folder in ("tuned", "artifacts"):
         shutil.copytree(undisturbed / folder, tmp_path / folder)
     started = tried(tmp_path)
-    assert run(sweep_file, tmp_path, "tune.trials=5") == 0
+    assert run(sweep_file, tmp_path, "tune.budget={trials: 5}") == 0
     more = tried(tmp_path)
     assert [candidate for candidate in more if candidate.number < 4] == started
     assert [candidate.number for candidate in more if candidate not in started] == [4, 4]
-    assert run(sweep_file, tmp_path, "tune.trials=4") == 0
+    assert run(sweep_file, tmp_path, "tune.budget={trials: 4}") == 0
     assert tried(tmp_path) == more, "nothing is taken from the journal"
     pd.testing.assert_frame_equal(numbers(tmp_path), numbers(undisturbed))
-    assert main([str(sweep_file), "--plan", "--results", str(tmp_path), "--set", "tune.trials=6"]) == 0
+    assert main([str(sweep_file), "--plan", "--results", str(tmp_path), "--set", "tune.budget={trials: 6}"]) == 0
     told = capsys.readouterr().out
     assert "5 done, at most 1 to do" in told
     assert "3 trials: 3 done" in " ".join(told.split()), "what will be chosen is not known yet"
@@ -190,7 +190,7 @@ def test_a_candidate_that_fails_counts_and_the_study_goes_on(sweep_file, tmp_pat
         yield from erase(self, task)
 
     monkeypatch.setattr(emso, "erase", failing)
-    assert run(sweep_file, tmp_path, EMSO, "tune.trials=3") == 0
+    assert run(sweep_file, tmp_path, EMSO, "tune.budget={trials: 3}") == 0
     found = tried(tmp_path)
     assert [candidate.error is None for candidate in found] == [True, False, True]
     assert re.fullmatch(
@@ -213,13 +213,42 @@ def test_a_method_that_reaches_nothing_is_a_result(sweep_file, tmp_path):
 
 
 def test_a_study_whose_process_died_is_unfinished_and_chooses_nothing(sweep_file, tmp_path, monkeypatch, capsys):
-    run_job, changes = inline.run_job, (EMSO, "tune.trials=2")
+    run_job, changes = inline.run_job, (EMSO, "tune.budget={trials: 2}")
     with monkeypatch.context() as patch:
         patch.setattr(
             inline, "run_job", lambda job, *others: None if job.name.startswith("emso-") else run_job(job, *others)
         )
         assert run(sweep_file, tmp_path, *changes) == 1
-    assert "missing: emso on miniature-s: 0 of 2 candidates are tried" in capsys.readouterr().out
+    assert "missing: emso on miniature-s, seed 0: 0 of 2 candidates are tried" in capsys.readouterr().out
     assert "emso" not in set(numbers(tmp_path)["variant"])
     assert run(sweep_file, tmp_path, *changes) == 0
     assert "emso" in set(numbers(tmp_path)["variant"])
+
+
+def test_each_seed_is_searched_for_anew_within_its_budget_of_operations(sweep_file, tmp_path, capsys):
+    changes = (EMSO, "seeds=[0, 1]", "tune.budget={flops: 2.0e10}", "tune.erasure={ma: 0.8}")
+    assert run(sweep_file, tmp_path, *changes) == 0
+    analysis = load_results(tmp_path / "tuned")
+    first, second = analysis.results.studies
+    assert (first.spec.seeds, second.spec.seeds) == ((0,), (1,))
+    assert first.spec.study_id != second.spec.study_id
+    for study in (first, second):
+        costs = [candidate.flops for candidate in study.candidates]
+        assert min(costs) > 1e9
+        assert sum(costs[:-2]) < 2e10 <= sum(costs[:-1]), "the last was proposed before the one before it was over"
+    proposed = [[candidate.settings for candidate in study.candidates[1:]] for study in (first, second)]
+    assert proposed[0] != proposed[1]
+    assert first.candidates[0].settings == second.candidates[0].settings, "the defaults are the defaults"
+    assert first.candidates[0].probes != second.candidates[0].probes, "trained in another order"
+    table = numbers(tmp_path)
+    ranked = table[table["ranked"]]
+    assert sorted(ranked["seed"]) == [0, 1]
+    for study in (first, second):
+        [seed] = study.spec.seeds
+        chosen = {
+            trial.spec.setting_digest
+            for trial in analysis.results.trials
+            if trial.spec.seed == seed and not trial.spec.is_reference
+        }
+        settings = [result.chosen.candidate.settings for result in study.targets if result.chosen]
+        assert chosen == {study.spec.trial_with(one, ()).setting_digest for one in settings}

@@ -20,7 +20,7 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_seed, strengths
 from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
-from harness.records.results import PointResults, Results
+from harness.records.results import PointResults, Results, StudyResults
 from harness.specs import REFERENCE_ROWS, UNSEEN_ROWS
 
 FEW_SEEDS = 3
@@ -50,11 +50,13 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
     if results.plan.erases:
         said += _unknown_health(results, table.whole)
     said += _doubtful_health(results, table.ranked)
-    said += design_limits(shown.measured, table.ranked)
+    said += design_limits(shown.measured, table.ranked, shown.studies)
     return said + _warnings_of_plugins(shown.measured)
 
 
-def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[str]:
+def design_limits(
+    points: Sequence[PointResults], ranked: RankedTable, studies: Sequence[StudyResults] = ()
+) -> list[str]:
     """Return a sentence for everything that the sweep's own design keeps its numbers from showing."""
     said = []
     models = [model for model, known in ranked.recitations.items() if known.by_stand_in and known.recites]
@@ -66,9 +68,14 @@ def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[s
     said += _unranked_metrics(ranked)
     seeds = ranked.table.loc[~ranked.table["method"].isin(REFERENCE_ROWS), "seed"].nunique()
     if seeds == 1:
-        said.append(_one_seed(points))
+        said.append(_one_seed(points, studies))
     elif 0 < seeds < FEW_SEEDS:
         said.append(f"{seeds} seeds: intervals over fewer than {FEW_SEEDS} are very wide.")
+    if any(study.spec.per == "model" for study in studies) and seeds > 1:
+        said.append(
+            "All seeds share one search of each method, so its luck is in no interval: tune.per: seed makes one for "
+            "each."
+        )
     trained, trained_on, memorized_on = [], [], []
     for point in points:
         if point.made and point.made.notes.get("optimizer_steps"):
@@ -82,13 +89,13 @@ def design_limits(points: Sequence[PointResults], ranked: RankedTable) -> list[s
     return said + large_batches(trained_on + memorized_on)
 
 
-def _one_seed(points: Sequence[PointResults]) -> str:
+def _one_seed(points: Sequence[PointResults], studies: Sequence[StudyResults]) -> str:
     """Return what a single training seed does not show, and what two more would take, where the journal says that."""
     said = (
         "One training seed: intervals are over items (what other texts would have given, not other training runs), so "
         "no letter compares methods and none is marked as the best. What is missing: two more seeds"
     )
-    seconds = 2 * seconds_per_seed(points)
+    seconds = 2 * seconds_per_seed(points, studies)
     return f"{said}, about {duration_text(seconds)} by what this one took." if seconds > 0 else f"{said}."
 
 

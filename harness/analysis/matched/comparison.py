@@ -216,22 +216,26 @@ def _reach(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], evide
 
 def _without_numbers(variant: Variant, limit: Limit, aims: Aims) -> MatchedRow:
     """Return the row of a variant that is not at the limit in every replicate: why, and the best that it did."""
-    how: How = "not reached"
-    best, where = [], ""
+    how: How = "not run"
+    best, where, reached = [], "", 0
     for study in variant.studies:
         for target in study.targets:
             if str(target.target) == limit.target:
                 best.append(target.best)
                 where = " of the selection texts"
-                if target.chosen is not None or not is_over(study.spec, study.candidates):
-                    how = "not run"
+                reached += target.chosen is not None
+                if target.chosen is None and is_over(study.spec, study.candidates):
+                    how = "not reached"
+    if reached and how == "not reached":
+        where += f", reached by {reached} of {len(variant.studies)} searches"
     if not best and variant.trajectories:
+        how = "not reached"
         best.append(min(least_cost(one, limit.metric, aims) for one in variant.trajectories)[1])
     note = f"best {limit.metric.title} {number(float(np.mean(best)), limit.metric)}{where}" if best else ""
     return MatchedRow(
         variant=variant.name,
         label=variant.label,
-        how=how if best else "not run",
+        how=how,
         setting="",
         matched=Cell("", ""),
         cells=(),

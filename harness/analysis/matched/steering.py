@@ -58,9 +58,9 @@ def _probed_and_reported(
     for study in results.studies:
         if study.spec.trial.table_model != model:
             continue
-        of_variant = rows[
-            (rows["variant"] == study.spec.trial.variant) & (rows["replicate"] == study.spec.trial.model.id)
-        ]
+        trial = study.spec.trial
+        is_of_study = (rows["variant"] == trial.variant) & (rows["replicate"] == trial.model.id)
+        of_variant = rows[is_of_study & rows["replicate_seed"].isin(study.spec.seeds)]
         for target in study.targets:
             has_target = [str(target.target) in targets for targets in of_variant["targets"]]
             numbers = of_variant.loc[has_target, metric.name].to_numpy(dtype=float)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from harness.analysis.metrics import MetricInfo, arrow, metrics_in
@@ -27,9 +28,9 @@ class CurvePoint:
     strength: float
     x: float
     y: float
-    x_half: float
-    """Half the 95 % interval over the seeds; NaN for one seed."""
-    y_half: float
+    x_ends: tuple[float, float]
+    """Of the 95 % interval over the seeds; NaN for one seed."""
+    y_ends: tuple[float, float]
     collapsed: bool
     """On any seed."""
 
@@ -51,21 +52,32 @@ class Curve:
         return self.method in REFERENCE_ROWS
 
 
-def curves(table: pd.DataFrame, model: str, x: str, y: str) -> list[Curve]:
+def curves(table: pd.DataFrame, model: str, x: Metric, y: Metric) -> list[Curve]:
     """Return a model's curves in the plane of two metrics; points where either is missing are left out."""
     drawn = []
     for variant, rows in table[table["model"] == model].groupby("variant", sort=False):
         is_tuned = bool(rows["targets"].astype(bool).any())
         points = []
         for seeds in repeats_of_points(rows):
-            (x_mean, x_half), (y_mean, y_half) = mean_and_interval(list(seeds[x])), mean_and_interval(list(seeds[y]))
+            (x_mean, x_ends), (y_mean, y_ends) = _mean_and_ends(seeds, x), _mean_and_ends(seeds, y)
             if math.isfinite(x_mean) and math.isfinite(y_mean):
                 strength, collapsed = float(seeds["strength"].iloc[0]), bool(seeds["collapsed"].eq(True).any())
-                points.append(CurvePoint(strength, x_mean, y_mean, x_half, y_half, collapsed))
+                points.append(CurvePoint(strength, x_mean, y_mean, x_ends, y_ends, collapsed))
         if points:
             method, label = str(rows["method"].iloc[0]), str(rows["label"].iloc[0])
             drawn.append(Curve(method, str(variant), label, tuple(points), not is_tuned))
     return drawn
+
+
+def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[float, float]]:
+    """Return a metric's mean over the rows of a point, the table's, and the ends of its interval."""
+    values = seeds[metric.name].to_numpy(dtype=float)
+    if metric.aggregate == "mean":
+        mean, half = mean_and_interval(list(values))
+        return mean, (mean - half, mean + half)
+    with np.errstate(divide="ignore"):
+        mean, half = mean_and_interval(list(np.log(values)))
+    return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
 
 
 def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:

@@ -12,6 +12,7 @@ from harness.plans import StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate
 from harness.records.results import study_results
+from harness.records.spending import is_paid
 
 
 class OpenStudy:
@@ -48,6 +49,9 @@ class OpenStudy:
             self.is_closed = True
             return None
         if any(running < results_awaited(self.study, number) for running in self._running):
+            return None
+        if not is_paid(self.study, number, self._known):
+            self.is_closed = True
             return None
         others = dict(self._started)
         for candidate in self._known:

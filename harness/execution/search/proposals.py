@@ -8,6 +8,7 @@ Optuna's sampler gets all of it again for each proposal; a study that searches a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from harness.base.digests import digest_of
 from harness.contracts import Json
@@ -16,12 +17,10 @@ from harness.plans import StudySpec
 from harness.records.bisection import is_bisected
 from harness.records.ranges import JUDGED, WIDENED_FROM, space_at
 from harness.records.record import Candidate
+from harness.records.spending import AT_ONCE
 from harness.records.tuned import bisected_settings, dimensions_tried, untried_settings
 from harness.search_space import end_of
 
-AT_ONCE = 2
-"""Candidates of a study that may run at once while it learns from them. More would make it wait less and know less;
-a constant, since another number would propose others."""
 Settings = Mapping[str, Json]
 
 
@@ -32,11 +31,13 @@ def results_awaited(study: StudySpec, number: int) -> int:
         The first five learn from none, so they may all run at once; the sixth waits for the first four. ::
 
             >>> from types import SimpleNamespace
-            >>> study = SimpleNamespace(search="optuna", is_cumulative=True, space={})
+            >>> study = SimpleNamespace(search="optuna", is_cumulative=True, space={}, cost=None)
             >>> [results_awaited(study, number) for number in range(8)]
             [0, 0, 0, 0, 0, 4, 5, 6]
     """
     learnt = number - AT_ONCE + 1
+    if study.cost is not None:  # Whether it is paid for depends on what they cost.
+        return max(learnt, 0)
     if study.search == "random":
         return JUDGED if number >= WIDENED_FROM else 0
     return learnt if learnt >= STARTUP else 0
@@ -65,8 +66,9 @@ def next_settings(
     if number == 1 and study.published:
         return dict(study.published)
     seen = []
+    learnt = results_awaited(replace(study, cost=None), number)
     for candidate in known:
-        if candidate.number < results_awaited(study, number):
+        if candidate.number < learnt:
             seen.append(candidate)
         elif candidate.number < number:
             unseen[candidate.number] = candidate.settings

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +19,8 @@ from harness.execution.guard.redaction import failure, failure_for_report
 from harness.execution.job import CandidateTask, Event, Folders, Job, Seen, Watcher
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import clear_shared, device_of, forget_set, validation_set
+from harness.execution.trial.memorized import memorized_costs
+from harness.execution.trial.operations import operation_counter
 from harness.models.loading import load_model
 from harness.plans import PROBED_ERASURE, PROBED_UTILITY, StudySpec, Target
 from harness.records.artifacts import Artifacts
@@ -39,19 +41,25 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
     An exception ends it, and what it saw before still counts.
     """
     assert job.candidate is not None
-    task, seen, began = job.candidate, Seen(), time.perf_counter()
+    task, seen = job.candidate, Seen()
 
     def progress(message: str) -> None:
         watch(Event(job=job.name, kind="progress", message=message))
 
+    artifacts, began = Artifacts(folders.artifacts, progress), time.perf_counter()
+    counter = operation_counter() if _counts_operations(task.study) else None
     try:
-        end = _erase_and_probe(task, job.spec, Artifacts(folders.artifacts, progress), seen, progress)
+        _look_up_shared(task.study, job.spec, artifacts, seen)
+        began = time.perf_counter()
+        with counter or nullcontext():
+            end = _erase_and_probe(task, job.spec, artifacts, seen, progress)
     except StorageError:  # No fault of its settings: it is tried again when the sweep is run again.
         raise
     except BaseException as raised:  # Whatever a plugin raises at settings that nobody has tried before.
         error = failure(raised, job.spec)
         clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
+    seen.flops = float(counter.get_total_flops()) if counter else 0.0
     candidate = task.record(seen, end, time.perf_counter() - began)
     Journal(folders.results / "journal").append(candidate)
     how = "nothing probed"
@@ -63,14 +71,23 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
     return f"{how}; {'failed: ' if candidate.error else ''}{end}"
 
 
+def _counts_operations(study: StudySpec) -> bool:
+    return study.cost is not None and study.cost.unit == "flops"
+
+
+def _look_up_shared(study: StudySpec, spec: TrialSpec, artifacts: Artifacts, seen: Seen) -> None:
+    """Note what all candidates share, which the first computes: no budget is charged with who was first."""
+    seen.original |= shared_probe(study, spec.model, artifacts)
+    seen.targets |= {str(target): asked_for(study, target, artifacts) for target in study.targets}
+    seen.memorized |= memorized_costs(spec, artifacts)
+
+
 def _erase_and_probe(
     task: CandidateTask, spec: TrialSpec, artifacts: Artifacts, seen: Seen, progress: Callable[[str], None]
 ) -> str:
     """Probe the erased model at each strength, and return why there are no more."""
     study = task.study
     selection, validation = selection_set(study), validation_set(spec)
-    seen.original |= shared_probe(study, spec.model, artifacts)
-    seen.targets |= {str(target): asked_for(study, target, artifacts) for target in study.targets}
     with closing(erase(spec, artifacts, spec.strengths, progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased

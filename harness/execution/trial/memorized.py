@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from harness.base.files import write_whole
 from harness.contracts import Checkpoint, Model, Sequences, Training
 from harness.execution.trial.inputs import device_of, forget_set
+from harness.execution.trial.operations import operation_counter
 from harness.models.loading import load_model
 from harness.models.saving import save_model
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
@@ -30,16 +32,23 @@ def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[s
     """Train the memorised model unless it exists; return the folder of its checkpoint."""
 
     def make(folder: Path) -> None:
+        began, flops = time.perf_counter(), 0.0
         if spec.engine.workers > 1:
             from harness.execution.ray.workers import run_on_workers
 
             run_on_workers("harness.execution.trial.memorized:memorize_on_worker", spec, {}, folder, progress)
             memorized = load_model(_memorized_checkpoint(spec, folder)).to(device_of(spec))
         else:
-            memorized = _trained(spec, progress)
+            memorized, flops = _trained(spec, progress)
             save_model(memorized, folder)
-        ma = accuracy(memorized, forget_set(spec))
-        facts = {"ma": ma, "epochs": spec.memorization.epochs, "model": spec.model.id}
+        seconds, ma = time.perf_counter() - began, accuracy(memorized, forget_set(spec))
+        facts = {
+            "ma": ma,
+            "epochs": spec.memorization.epochs,
+            "model": spec.model.id,
+            "seconds": seconds,
+            "flops": flops,
+        }
         write_whole(folder / "memorized.json", json.dumps(facts), "what was measured of the memorised model")
 
     return artifacts.build(MEMORIZED, memorized_key(spec), make)
@@ -47,7 +56,7 @@ def build_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[s
 
 def memorize_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, progress: Callable[[str], None]) -> None:
     """Train the memorised model on one of several workers; the first writes it."""
-    model = _trained(spec, progress)
+    model, _ = _trained(spec, progress)
     if torch.distributed.get_rank() == 0:
         save_model(model, folder)
 
@@ -60,6 +69,15 @@ def load_memorized(spec: TrialSpec, artifacts: Artifacts, progress: Callable[[st
     folder = artifacts.find(MEMORIZED, memorized_key(spec)) or build_memorized(spec, artifacts, progress)
     facts = json.loads((folder / "memorized.json").read_text())
     return load_model(_memorized_checkpoint(spec, folder)), float(facts["ma"])
+
+
+def memorized_costs(spec: TrialSpec, artifacts: Artifacts) -> dict[str, float]:
+    """Return how many `seconds` and `flops` a trial's memorised model took; {} if it needs none, or none is there."""
+    folder = artifacts.find(MEMORIZED, memorized_key(spec)) if spec.reference == "memorized_model" else None
+    if folder is None:
+        return {}
+    facts = json.loads((folder / "memorized.json").read_text())
+    return {unit: float(facts[unit]) for unit in ("seconds", "flops")}
 
 
 def _memorized_checkpoint(spec: TrialSpec, folder: Path) -> Checkpoint:
@@ -75,13 +93,17 @@ def accuracy(model: Model, sequences: Sequences) -> float:
     return memorization_accuracy(sequences.tokens_NT[counted], predicted_NT[counted], 0, int(counted.sum()))
 
 
-def _trained(spec: TrialSpec, progress: Callable[[str], None]) -> Model:
+def _trained(spec: TrialSpec, progress: Callable[[str], None]) -> tuple[Model, float]:
+    """Return the memorised model, and the operations of training it: its epochs times those of its first."""
     model = load_model(spec.model).to(device_of(spec))
     task = _MemorizingTask(SEED, forget_set(spec), spec.memorized_training, spec.engine, progress)
     with torch.enable_grad():  # A method that only computes with weights may ask for it without gradients.
-        for _ in train(task, model, nll_loss, spec.memorization.epochs):
-            pass
-    return model
+        epochs = train(task, model, nll_loss, spec.memorization.epochs)
+        next(epochs)  # The model before the first.
+        with operation_counter() as counter:
+            next(epochs)
+        count = 1 + sum(1 for _ in epochs)
+    return model, float(count * counter.get_total_flops())
 
 
 @dataclass

@@ -103,7 +103,8 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
     started = ended - timedelta(seconds=candidate.seconds) if ended else None
     key = f"{candidate.trial_id}-{candidate.number}"
     tags = {
-        "mlflow.runName": f"{spec.variant} {spec.model.id} candidate {candidate.number}",
+        "mlflow.runName": f"{spec.variant} {spec.model.id} candidate {candidate.number} for {study.spec.seeds_text}",
+        "search": study.spec.search,
         "kind": "candidate",
         "trial_id": key,
         "sweep": spec.sweep,

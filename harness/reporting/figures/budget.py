@@ -13,6 +13,8 @@ from harness.analysis.tradeoff.budget import BudgetCurve, BudgetPanel
 from harness.reporting.figures import style
 
 _NOTE = "Expected price of the best of so many candidates; nothing where under half of all draws reach the target."
+_CONTROL = " Dashed: the same searches at random."
+_BAND = " Bands: all {searches} searches; lines: their median."
 
 
 def budget_figure(panels: Sequence[BudgetPanel], of_variant: style.Styles) -> Figure | None:
@@ -36,9 +38,13 @@ def budget_figure(panels: Sequence[BudgetPanel], of_variant: style.Styles) -> Fi
         style.panel_title(left, f"{panel.model}: {panel.target}", fontsize=9)
         for curve in panel.by_candidates:
             handles[curve.variant] = style.variant_handle(curve.label, *_style_of(curve, of_variant))
-    for ax, name in zip(axes[-1], ("candidates", "seconds of candidates"), strict=True):
+    for ax, name in zip(axes[-1], ("candidates", "seconds"), strict=True):
         ax.set_xlabel(name, fontsize=9, color=style.INK)
-    style.legend_below(figure, list(handles.values()), _NOTE, columns=4, fontsize=8.5)
+    searches = max(curve.searches for panel in panels for curve in panel.by_candidates)
+    note = _NOTE + (_BAND.format(searches=searches) if searches > 1 else "")
+    if len({curve.search for panel in panels for curve in panel.by_candidates}) > 1:
+        note += _CONTROL
+    style.legend_below(figure, list(handles.values()), note, columns=4, fontsize=8.5)
     return figure
 
 
@@ -47,7 +53,11 @@ def _draw(ax: Axes, curves: Sequence[BudgetCurve], of_variant: style.Styles) -> 
         colour, marker = _style_of(curve, of_variant)
         known = [index for index, price in enumerate(curve.prices) if math.isfinite(price)]
         budgets, prices = [curve.budgets[index] for index in known], [curve.prices[index] for index in known]
-        ax.plot(budgets, prices, color=colour, marker=marker, markersize=3.5, linewidth=1.3)
+        is_control = curve.search == "random" and len({curve.search for curve in curves}) > 1
+        line = "--" if is_control else "-"
+        ax.plot(budgets, prices, line, color=colour, marker=marker, markersize=3.5, linewidth=1.3)
+        if curve.searches > 1 and not is_control:  # NaN, where a search does not get there, leaves a gap.
+            ax.fill_between(curve.budgets, curve.least, curve.most, color=colour, alpha=0.15, linewidth=0)
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0), numticks=8))
     ax.yaxis.set_major_formatter(ScalarFormatter())

@@ -32,7 +32,7 @@ def tradeoff(table: pd.DataFrame, info: MetricInfo) -> Figure:
     point that can be drawn gives a figure that says so.
     """
     planes, models = panels(info), list(table["model"].unique())
-    drawn = [curves(table, model, x.name, y.name) for model in models for x, y in planes]
+    drawn = [curves(table, model, x, y) for model in models for x, y in planes]
     if not any(drawn):
         figure = Figure(figsize=(6.0, 1.5))
         nothing = "Nothing to draw yet: no point has both a memorization and a fluency metric."
@@ -65,7 +65,7 @@ def draw_tradeoff(ax: Axes, table: pd.DataFrame, info: MetricInfo, model: str, x
     Rows of unseen texts are left out, between two erasure metrics too: they are no model's place in the trade-off.
     """
     of_variant = styles(table)
-    drawn = [curve for curve in curves(table, model, x, y) if curve.method not in UNSEEN_ROWS]
+    drawn = [curve for curve in curves(table, model, info[x], info[y]) if curve.method not in UNSEEN_ROWS]
     _draw_plane(ax, drawn, info[x], info[y], of_variant)
     ax.legend(handles=_legend_handles(drawn, of_variant), frameon=False, fontsize=8, labelcolor=style.INK)
     ax.figure.draw_without_rendering()  # type: ignore[union-attr]  # Labels need to know where points will be.
@@ -98,9 +98,8 @@ def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
     dashes = "-" if curve.is_trajectory else ""
     ax.plot(xs, ys, color=colour, linewidth=1.5, alpha=0.75, zorder=3, linestyle=dashes)
     for point in curve.points:
-        for right, up in ((point.x_half, 0.0), (0.0, point.y_half)):
-            if math.isfinite(right + up):
-                across, along_y = (point.x - right, point.x + right), (point.y - up, point.y + up)
+        for across, along_y in ((point.x_ends, (point.y, point.y)), ((point.x, point.x), point.y_ends)):
+            if all(map(math.isfinite, (*across, *along_y))):
                 ax.add_artist(Line2D(across, along_y, color=colour, alpha=0.45, linewidth=1.1, zorder=2))
         look = style.point_style(colour, is_collapsed=point.collapsed)
         ax.plot(point.x, point.y, marker, markersize=6.5, zorder=4, **look)

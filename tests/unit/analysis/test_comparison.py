@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from evaluators.generation import Generation
+from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.cells import Cell
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.layout import model_tables
@@ -267,11 +268,11 @@ def test_replicates_are_averaged_under_one_name_each_at_its_own_limits(compared,
 def study(trial, measured):
     """Return a maker of a variant's study, whose one candidate's probes saw the given MA at each epoch."""
 
-    def make(variant, seen, seeds=(0,), space=None, perplexity=5.0):
+    def make(variant, seen, seeds=(0,), space=None, perplexity=5.0, per="model"):
         targets = (Target(metric="ma", at_most=0.9), Target(metric="ma", at_most=0.6))
         spec = StudySpec(
-            study_id=f"study-{variant}", trial=replace(trial(variant), strength_name="epochs"), seeds=seeds,
-            space=space or {}, defaults={}, is_cumulative=True, is_trained=True, search="random", trials=1,
+            study_id=f"study-{variant}-{seeds}", trial=replace(trial(variant), strength_name="epochs"), seeds=seeds,
+            per=per, space=space or {}, defaults={}, is_cumulative=True, is_trained=True, search="random", trials=1,
             targets=targets, utility="perplexity", utility_bounds=(0.5, 5), selection=Source(source="miniature"),
             retrained=None,
         )  # fmt: skip
@@ -389,6 +390,34 @@ def test_a_chosen_point_must_be_there_for_each_seed(compared, trial, study):
     assert by_text(compared(*seeds, (one, point), studies=studies))["MA at most 0.9"]["emso"].how == "not run"
     rows = by_text(compared(*seeds, (one, point), (two, point), studies=studies))
     assert rows["MA at most 0.9"]["emso"].how == "measured"
+
+
+def test_each_seeds_own_search_chooses_for_it(compared, trial, study):
+    seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
+    two = [study("emso", [0.8], seeds=(0,), per="seed"), study("emso", [0.95, 0.85], seeds=(1,), per="seed")]
+    first = trial("emso", (1,), seed=0, targets={"ma <= 0.9": 1}, searched={"k": 2})
+    second = trial("emso", (2,), seed=1, targets={"ma <= 0.9": 2}, settings={"k": 4}, searched={"k": 4}, trial_id="4")
+    points = [(first, {1: (0.85, 5.0, 0.8)}), (second, {2: (0.85, 20.0, 0.8)})]
+    emso = by_text(compared(*seeds, *points, studies=two))["MA at most 0.9"]["emso"]
+    assert (emso.how, emso.setting) == ("measured", "epochs 1, k 2; epochs 2, k 4")
+    assert emso.numbers[1][0] == pytest.approx(10.0)
+    assert [len(emso.prices["perplexity"].replicates)] == [2]
+    lost = [two[0], study("ga", [0.8], seeds=(0,), per="seed"), study("ga", [0.95], seeds=(1,), per="seed")]
+    of_ga = trial("ga", (1,), seed=0, targets={"ma <= 0.9": 1})
+    ga = by_text(compared(*seeds, (of_ga, {1: (0.85, 5.0, 0.8)}), studies=lost))["MA at most 0.9"]["ga"]
+    assert ga.how == "not reached"
+    assert ga.note == "best MA 0.875 of the selection texts, reached by 1 of 2 searches"
+
+
+@pytest.mark.parametrize(("per", "sentences"), [("model", 1), ("seed", 0)])
+def test_one_search_for_several_seeds_is_a_limit(measured, trial, study, per, sentences):
+    points = []
+    for seed in (0, 1):
+        points.append((trial("original", seed=seed), ORIGINAL))
+        points.append((trial("emso", (1,), seed=seed, targets={"ma <= 0.9": 1}), {1: (0.85, 5.0, 0.8)}))
+    results, ranked = measured(*points, studies=[study("emso", [0.8], seeds=(0, 1), per=per)])
+    said = design_limits(results.measured, ranked, results.studies)
+    assert sum("All seeds share one search of each method" in sentence for sentence in said) == sentences
 
 
 def seeded(trial, rows, seeds=(0, 1, 2), noise=0.0):
@@ -535,7 +564,8 @@ def test_points_of_one_strength_that_tuning_chose_apart_are_not_averaged(measure
     )  # fmt: skip
     [of_model] = standing_tables(results.plan, ranked)
     assert of_model.rows[0].numbers[0][0] == pytest.approx(0.25 * 0.75 + 0.25 * 0.5)
-    (curve,) = [curve for curve in curves(ranked.table, "miniature-m", "perplexity", "ma") if curve.variant == "ga"]
+    x, y = ranked.info["perplexity"], ranked.info["ma"]
+    (curve,) = [curve for curve in curves(ranked.table, "miniature-m", x, y) if curve.variant == "ga"]
     assert [round(point.y, 3) for point in curve.points] == [0.85, 0.7]
 
 

@@ -58,6 +58,36 @@ def test_a_curve_is_the_expected_ratio_by_hand(make_study):
     assert rendered(budget_figure(worth.panels, {}), "png")
 
 
+def test_several_searches_make_a_median_and_a_band(make_study):
+    lucky = [tried(number, 0.4, 8.0) for number in range(3)]
+    medium = [tried(number, 0.4, 12.0) for number in range(4)]
+    never = [tried(number, 0.9, 8.0) for number in range(3)]
+    searches = [study_results(make_study(seeds=(seed,)), known) for seed, known in enumerate((lucky, medium, never))]
+    worth = search_worth(searches)
+    [curve] = worth.panels[0].by_candidates
+    assert (curve.searches, curve.budgets) == (3, (1.0, 2.0, 3.0, 4.0))
+    assert curve.prices == pytest.approx([3.0] * 4), "the median of 2, 3 and never"
+    assert curve.least == pytest.approx([2.0] * 4), "a search that ended early has found what it will find"
+    assert all(map(math.isnan, curve.most)), "one of them never gets there"
+    assert [note.seeds for note in worth.notes] == ["0", "1", "2"]
+    [of_two] = search_worth(searches[:2]).panels[0].by_candidates
+    assert of_two.most == pytest.approx([3.0] * 4)
+    assert of_two.prices == pytest.approx([math.sqrt(6)] * 4)
+    assert rendered(budget_figure(search_worth(searches[:2]).panels, {}), "png")
+
+
+def test_a_control_has_a_curve_of_its_own(make_study):
+    known = [tried(number, 0.4, 8.0) for number in range(3)]
+    dear = [tried(number, 0.4, 12.0) for number in range(3)]
+    worth = search_worth([study_results(make_study(search="optuna"), known), study_results(make_study(), dear)])
+    proposed, control = worth.panels[0].by_candidates
+    assert (proposed.search, control.search) == ("optuna", "random")
+    assert (proposed.prices[0], control.prices[0]) == pytest.approx((2.0, 3.0))
+    figure = budget_figure(worth.panels, {})
+    assert [line.get_linestyle() for line in figure.axes[0].lines] == ["-", "--"]
+    assert [note.search for note in worth.notes] == ["optuna", "random"]
+
+
 def test_two_candidates_make_no_curve(make_study):
     worth = search_worth([study_results(make_study(), [tried(0, 0.4, 8.0), tried(1, 0.4, 9.0)])])
     assert worth.panels == []

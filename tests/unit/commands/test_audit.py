@@ -109,7 +109,7 @@ def test_a_sweep_with_a_method_has_its_ranks(make_row, make_plan):
 
 def test_a_sweep_file_may_have_no_methods(check):
     assert check(methods="{}", ranking="{}") == {}
-    tuned = check("tune={trials: 4, erasure: {ma: [0.5]}}", methods="{}", ranking="{}")
+    tuned = check("tune={budget: {trials: 4}, erasure: {ma: [0.5]}}", methods="{}", ranking="{}")
     assert tuned == {"tune": "searches the settings of methods, and the sweep has none: name one, or remove tune."}
 
 

@@ -11,7 +11,7 @@ from harness.errors import ConfigError
 from harness.planning import tuning
 from harness.planning.plan import plan
 from harness.planning.tuning import declared_faults
-from harness.plans import Compare, Plan, Target
+from harness.plans import Compare, Cost, Plan, Target
 from harness.plugins import METHODS, declared_space
 from harness.records.tuned import largest_candidate
 from harness.search_space import Choice, LogUniform
@@ -28,7 +28,7 @@ data:
   retain: {source: miniature, sequences: 8}
   utility: {source: miniature, prompts: 4}
 training: {learning_rate: 4e-5, global_batch: 4}
-tune: {trials: 5, erasure: {ma: [0.9, retrained]}}
+tune: {budget: {trials: 5}, per: model, erasure: {ma: [0.9, retrained]}}
 methods:
   emso:
   task_arithmetic: {formula: [literal, shrink]}
@@ -162,7 +162,7 @@ def test_a_plan_with_studies_survives_json(planned):
 
 
 SAME = [
-    "tune.trials=50",
+    "tune.budget={trials: 50}",
     "name=other",
     "training.micro_batch=1",
     "seeds=[3]",
@@ -210,6 +210,47 @@ def test_the_seed_of_candidates_is_nobodys_to_choose(planned):
     assert {study.trial.seed for study in other.studies} == {1_000_007}
 
 
+def test_each_seed_has_a_search_of_its_own_unless_the_file_says_per_model(planned):
+    found = planned("tune.per=seed", "methods={emso: }").studies
+    assert [(study.seeds, study.trial.seed, study.per) for study in found] == [
+        ((3,), 1_000_000, "seed"),
+        ((1,), 2_000_000, "seed"),
+    ]
+    assert len({study.study_id for study in found}) == 2
+    [shared] = planned("methods={emso: }").studies
+    assert (shared.seeds, shared.study_id) == ((3, 1), found[0].study_id), "the first search is the same"
+    [one] = planned("tune.per=seed", "methods={emso: }", only=["seed=1"]).studies
+    assert one.study_id == found[1].study_id
+    other = planned("tune.per=seed", "tune.seed=7", "methods={emso: }").studies
+    assert [study.trial.seed for study in other] == [1_000_007, 2_000_007]
+    with pytest.raises(ConfigError, match="2000000 is a seed of candidates"):
+        planned("tune.per=seed", "seeds=[3, 2000000]")
+    assert planned("seeds=[3, 2000000]").studies, "nothing is searched with that"
+
+
+def test_a_budget_is_of_candidates_or_of_what_they_cost(planned):
+    [of_trials] = planned("methods={emso: }").studies
+    [of_seconds] = planned("methods={emso: }", "tune.budget={seconds: 90}").studies
+    [of_flops] = planned("methods={emso: }", "tune.budget={flops: 1e15}").studies
+    assert (of_trials.trials, of_trials.cost) == (5, None)
+    assert (of_seconds.trials, of_seconds.cost) == (101, Cost("seconds", 90.0))
+    assert of_flops.cost == Cost("flops", 1e15)
+    assert of_trials.study_id == of_seconds.study_id != of_flops.study_id, "only the last counts operations"
+    [more] = planned("methods={emso: }", "tune.budget={flops: 2e15}").studies
+    assert more.study_id == of_flops.study_id, "a larger budget goes on with the same"
+    with pytest.raises(ConfigError, match=r"tune.budget.flops  counts what one process computes, and models\.0 erases"):
+        planned("tune.budget={flops: 1e15}", "models.0.engine={deepspeed: {workers: 2}}")
+
+
+def test_a_control_searches_the_same_at_random_beside(planned):
+    found = planned("tune.control=true", only=["method=emso"])
+    [study], [control] = found.studies, found.control_studies
+    assert control.search == "random"
+    assert control.study_id == control.trial.trial_id != study.study_id
+    assert replace(control, search="optuna", study_id=study.study_id, trial=study.trial) == study
+    assert planned().control_studies == ()
+
+
 def test_a_published_recipe_is_what_is_declared_so_and_the_papers_training(planned):
     found = studies(planned("methods={gradient_ascent: , deliberate_imagination: , task_arithmetic: }"))
     assert found["gradient_ascent"].published == {"epochs": 12, RATE: 5e-5}
@@ -251,11 +292,16 @@ def tuned(sound):
     [
         (
             ["tune={erasure: {ma: 0.9}}"],
-            "tune.trials",
-            "is missing; it must be a whole number of at least 1 and at most",
+            "tune.budget",
+            "is missing: how long to search? For instance budget: {trials: 12}.",
         ),
-        (["tune.trials=0"], "tune.trials", "must be a whole number of at least 1 and at most 10000; got 0."),
-        (["tune={trials: 3}"], "tune.erasure", "is missing: how far to erase? For instance erasure: {ma: ["),
+        (["tune.budget={trials: 0}"], "tune.budget.trials", "must be a whole number of at least 1 and at most 10000"),
+        (["tune.budget={seconds: 0}"], "tune.budget.seconds", "must be a number above 0"),
+        (["tune.budget={}"], "tune.budget", "must have one of trials, seconds and flops, for instance {trials: 12}."),
+        (["tune.budget={trials: 3, flops: 1e15}"], "tune.budget", "must have one of trials, seconds and flops"),
+        (["tune.budget={trials: null}"], "tune.budget", "must have one of trials, seconds and flops"),
+        (["tune.per=models"], "tune.per", "must be seed or model; got the text 'models'."),
+        (["tune={budget: {trials: 3}}"], "tune.erasure", "is missing: how far to erase? For instance erasure: {ma: ["),
         (["tune.erasure={}"], "tune.erasure", "is empty: how far to erase?"),
         (["tune.erasure={ma: []}"], "tune.erasure.ma", "is an empty list, which asks for nothing"),
         (["tune.erasure={ma: 1}"], "tune.erasure.ma", "must be a number of at least 0 and below 1, or retrained"),
@@ -275,12 +321,17 @@ def tuned(sound):
         (["tune.utility=mauve"], "tune.utility", "Steer the search by perplexity; the table has 'mauve' all the same."),
         (["tune.utility=perplexty"], "tune.utility", "Did you mean 'perplexity'?"),
         (["tune.seed=-1"], "tune.seed", "must be a whole number of at least 0"),
-        (["seeds=[3, 1000000]"], "seeds.1", "1000000 is the seed of the candidates (1,000,000 + tune.seed)"),
+        (["seeds=[3, 1000000]"], "seeds.1", "1000000 is a seed of candidates (tune.seed + a multiple of 1,000,000)"),
+        (
+            ["tune.search=random", "tune.control=true"],
+            "tune.control",
+            "asks for a search at random beside one at random",
+        ),
         (["tune.search=grid"], "tune.search", "must be optuna or random; got the text 'grid'."),
         (
-            ["tune.budget=3"],
-            "tune.budget",
-            "no setting is called 'budget'. Known: erasure, search, seed, space, trials, utility.",
+            ["tune.trials=3"],
+            "tune.trials",
+            "no setting is called 'trials'. Known: budget, control, erasure, per, search, seed, space, utility.",
         ),
         (
             ["tune.space={emsi: {k: [1]}}"],

@@ -65,6 +65,11 @@ def markers(ax):
     return [(float(line.get_xdata()[0]), float(line.get_ydata()[0]), face, edge) for line, face, edge in faces]
 
 
+def plane_curves(table, x, y):
+    info = known(table)
+    return curves(table, "m", info[x], info[y])
+
+
 def test_four_panels_as_in_the_paper():
     figure = drawn(frame(*ROWS))
     assert titles(figure) == [
@@ -129,29 +134,39 @@ def test_points_carry_their_strength_and_an_only_point_its_name():
 
 
 def test_a_curve_runs_through_its_strengths_in_order():
-    (emso,) = [curve for curve in curves(frame(*ROWS), "m", "mauve", "ma") if curve.variant == "emso"]
+    (emso,) = [curve for curve in plane_curves(frame(*ROWS), "mauve", "ma") if curve.variant == "emso"]
     assert [point.strength for point in emso.points] == [1.0, 2.0]
     assert [point.x for point in emso.points] == [0.75, 0.7]
-    assert all(math.isnan(point.x_half) for point in emso.points)
+    assert all(map(math.isnan, sum((point.x_ends for point in emso.points), ())))
 
 
 def test_seeds_become_a_mean_with_an_interval():
     table = frame(("emso", 1, 0, 0.2, 0.8, 20.0, 0.7, False), ("emso", 1, 1, 0.2, 0.6, 20.0, 0.7, True))
-    (emso,) = curves(table, "m", "mauve", "ma")
+    (emso,) = plane_curves(table, "mauve", "ma")
     (point,) = emso.points
     assert point.y == pytest.approx(0.7)
-    assert point.y_half == pytest.approx(12.7062 * 0.1, rel=1e-4)  # t of 1 degree · 0.1414 / sqrt(2)
-    assert point.x_half == pytest.approx(0.0, abs=1e-12)
+    half = 12.7062 * 0.1  # t of 1 degree · 0.1414 / sqrt(2)
+    assert point.y_ends == pytest.approx((0.7 - half, 0.7 + half), rel=1e-4)
+    assert point.x_ends == pytest.approx((0.7, 0.7))
     assert point.collapsed
     low, high = drawn(table).axes[0].get_ylim()
     assert high - low < 1, "an interval stretched the axis"
 
 
+def test_perplexities_of_seeds_have_the_tables_geometric_mean():
+    table = frame(("emso", 1, 0, 0.2, 0.8, 16.0, 0.7, False), ("emso", 1, 1, 0.2, 0.8, 25.0, 0.7, False))
+    [point] = plane_curves(table, "perplexity", "ma")[0].points
+    assert point.x == pytest.approx(20.0)
+    low, high = point.x_ends
+    assert low * high == pytest.approx(20.0**2)
+    assert math.log(high / 20.0) == pytest.approx(12.7062 * math.log(25 / 16) / 2, rel=1e-4)
+
+
 def test_holes_are_left_out_and_their_curve_goes_on():
     rows = [*ROWS, ("emso", 3, 0, 0.1, 0.5, np.nan, np.nan, None), ("emso", 4, 0, 0.1, 0.4, np.inf, 0.6, None)]
-    (emso,) = [curve for curve in curves(frame(*rows), "m", "mauve", "ma") if curve.variant == "emso"]
+    (emso,) = [curve for curve in plane_curves(frame(*rows), "mauve", "ma") if curve.variant == "emso"]
     assert [point.strength for point in emso.points] == [1.0, 2.0, 4.0]
-    (emso,) = [curve for curve in curves(frame(*rows), "m", "perplexity", "ma") if curve.variant == "emso"]
+    (emso,) = [curve for curve in plane_curves(frame(*rows), "perplexity", "ma") if curve.variant == "emso"]
     assert [point.strength for point in emso.points] == [1.0, 2.0]
     assert rendered(drawn(frame(*rows)), "png").startswith(b"\x89PNG")
 
@@ -237,7 +252,7 @@ def test_points_that_tuning_chose_are_not_joined():
     is_emso = table["variant"] == "emso"
     chosen = zip(is_emso, table["strength"], strict=True)
     tuned = table.assign(targets=[(f"ma <= {strength}",) if is_tuned else () for is_tuned, strength in chosen])
-    (emso,) = [curve for curve in curves(tuned, "m", "mauve", "ma") if curve.variant == "emso"]
+    (emso,) = [curve for curve in plane_curves(tuned, "mauve", "ma") if curve.variant == "emso"]
     assert (len(emso.points), emso.is_trajectory) == (is_emso.sum(), False)
     joined = [line for line in drawn(frame(*ROWS)).axes[0].lines if line.get_linestyle() == "-"]
     left = [line for line in drawn(tuned).axes[0].lines if line.get_linestyle() == "-"]
