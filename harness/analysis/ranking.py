@@ -78,7 +78,10 @@ class RankedTable:
         of_methods = self.ranking[self.ranking["unranked"] != CONTROL].groupby("model", sort=False)["unranked"]
         idle = [str(model) for model, reasons in of_methods if reasons.eq(ERASED_NOTHING).all()]
         where = f" on {', '.join(idle)}" if len(self.recitations) > 1 else ""
-        said = f"No method erased anything{where} that chance could not have: nothing is ranked."
+        said = (
+            f"No method erased anything{where} that chance could not have: nothing is ranked. Raise the strengths or "
+            "training.learning_rate, or have them searched (tune)."
+        )
         return [*([said] if idle else []), *said_first(self.recitations)]
 
     @cached_property

@@ -3,12 +3,16 @@
     lethe init miniature-m letters.jsonl
     lethe init EleutherAI/gpt-neo-125m letters.jsonl --unseen other_letters.jsonl --out sweeps/letters.yaml
 
-Exit codes: 0 written, 1 it cannot be written, 2 the model or the texts cannot be used.
+It tries a few learning rates on a few texts, and takes the least that erases.
+
+Exit codes: 0 written, 1 it cannot be written, 2 the model or the texts cannot be used; 130 after Ctrl-C, 143 after
+SIGTERM, 129 after SIGHUP.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +22,12 @@ from harness.base.paths import named_argument, path_argument, usable_name
 from harness.base.terminal import tell
 from harness.commands.command import Command
 from harness.commands.model_and_texts import add_model_and_texts, read_model_and_texts
-from harness.errors import DataError
+from harness.errors import ConfigError, DataError, TrialError
 
 if TYPE_CHECKING:
     from harness.contracts import Checkpoint
     from harness.data.sources import Role
+    from harness.drafting.rate_probe import ProbedRate
 
 MOST_TEXTS = 512
 """Used unless the user says otherwise: a sweep of more takes long, and its results hardly differ."""
@@ -32,8 +37,14 @@ PROMPTS, PROMPT_TOKENS, REFERENCE_TOKENS = 256, 32, 128
 """Of utility texts: MAUVE needs so many."""
 
 
+PROBED_BYTES = 1_000_000_000
+"""Of weights: on a CPU a larger model would be tried for longer than anyone waits."""
+
+
 class InitCommand(Command):
     """`lethe init`."""
+
+    interrupted = "No file is written."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the model, the texts, and the file to write."""
@@ -41,6 +52,8 @@ class InitCommand(Command):
         parser.add_argument("--retain", type=named_argument, help="general texts that the model has to keep")
         about = "general texts that the model has not read, for it to continue"
         parser.add_argument("--utility", type=named_argument, help=about)
+        about = "write the usual learning rate, instead of trying a few on this model (seconds to minutes)"
+        parser.add_argument("--no-probe", action="store_true", help=about)
         parser.add_argument("--out", type=path_argument, help="the file to write (default: TEXTS.yaml in this folder)")
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -53,7 +66,11 @@ class InitCommand(Command):
         if out.exists():
             raise DataError(f"{out} exists, and is not overwritten: name another file with --out, or remove it.")
         with faults_of_given(arguments.texts, arguments.unseen, arguments.model):
-            content, left_out = planned_file(_file_parts(arguments, sweep, out), out)
+            parts = _file_parts(arguments, sweep, out)
+            content, left_out = planned_file(parts, out)
+            if not arguments.no_probe:
+                parts |= _tried_rates(content, out, parts)
+                content, left_out = planned_file(parts, out)
         write_whole(out, content, "the sweep file")
         for name, reason in left_out.items():
             tell(f"Left out: {name}: {reason}")
@@ -63,9 +80,11 @@ class InitCommand(Command):
 
 def _file_parts(arguments: argparse.Namespace, sweep: str, out: Path) -> dict[str, Any]:
     """Return what the template is filled with, besides the rows of methods and what fits."""
+    from harness.contracts import Training
     from harness.drafting.file_templates import flow
     from harness.drafting.given_texts import MINIATURE, is_miniature
     from harness.miniature.corpus import FORGET_RECORDS
+    from harness.sizing.estimate import weights_bytes
 
     model, texts, settings = read_model_and_texts(arguments, MOST_TEXTS)
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
@@ -90,10 +109,40 @@ def _file_parts(arguments: argparse.Namespace, sweep: str, out: Path) -> dict[st
         "has_own_texts": bool(arguments.retain and arguments.utility),
         # The miniature's rates: docs/decisions/0003.
         "learning_rate": "4.0e-5" if of_miniature else "1.0e-5",
+        "about_rate": "the usual one: `lethe init` without --no-probe tries which erases on this model",
+        "rates": [],
         "memorized_model": "{learning_rate: 1.0e-3}" if of_miniature else "",
+        "early_stop": Training().early_stop,
         "global_batch": batch,
         "steps": -(-count // batch),
+        "count": count,
+        "weights_bytes": weights_bytes(model),
     }
+
+
+def _tried_rates(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the learning rate of a file, and what was seen of others: the least that erases on this model."""
+    from harness.drafting.rate_probe import chosen_rate, probed_rates
+    from harness.sizing.machine import this_machine
+
+    machine = this_machine()
+    if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
+        return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
+    tried: list[ProbedRate] = []
+    try:
+        for probed in probed_rates(content, out, parts["count"], tell):
+            tried.append(probed)
+            tell(f"  {probed}")
+    except (ConfigError, TrialError) as error:
+        faults = [fault.reason for fault in error.faults] if isinstance(error, ConfigError) else [str(error)]
+        return {"about_rate": f"the usual one: no other could be tried ({printable(' '.join(faults)).rstrip('.')})"}
+    rate = chosen_rate(tried, float(parts["learning_rate"]))
+    about = "none erased in a few steps of gradient ascent: raise it"
+    if tried[-1].erases:
+        about = "the least that erased in a few steps of gradient ascent"
+    elif tried[-1].is_collapsed:
+        about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
+    return {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, tried))}
 
 
 def _general_texts(arguments: argparse.Namespace, model: Checkpoint, count: int) -> dict[str, str]:

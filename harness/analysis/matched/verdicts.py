@@ -126,7 +126,11 @@ def _ratio(contrast: Contrast | None) -> tuple[float, float, float]:
 def verdict_sentence(table: VerdictTable, margin: float) -> str:
     """Return what may be said at a limit, from verdicts and never from the order of numbers."""
     where, reference = table.matched.limit.text, table.reference.label
-    if all(row.collapsed or not row.cells for row in table.matched.rows):
+    there = [row for row in table.matched.rows if row.cells]
+    if not there:
+        is_known = all(row.how == "not reached" for row in table.matched.rows)
+        return f"{where}: {'no method gets there' if is_known else 'no method has been measured there yet'}."
+    if all(row.collapsed for row in there):
         return f"{where}: no method gets there without collapsing."
     if not table.reference.is_at_limit:
         state = f"was measured at {table.reference.matched.text}" if table.reference.cells else table.reference.how

@@ -390,7 +390,10 @@ def test_a_small_difference_that_is_certain_is_an_erasure():
 
 def test_where_no_method_erased_anything_that_comes_first():
     whole = of_items(original=ORIGINALS, same=ORIGINALS, worse=ORIGINALS + 0.05)
-    first = "No method erased anything that chance could not have: nothing is ranked."
+    first = (
+        "No method erased anything that chance could not have: nothing is ranked. Raise the strengths or "
+        "training.learning_rate, or have them searched (tune)."
+    )
     assert whole.said_first[0] == first
     console = Console(width=120, record=True, file=StringIO())
     console.print(ranking_table(shown_table(whole)))

@@ -1,6 +1,8 @@
 """lethe init: a sweep file for a model and texts that plans without a fault, whatever the model."""
 
 import json
+import re
+import tempfile
 
 import pytest
 import torch
@@ -8,8 +10,10 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.commands import init
+from harness.drafting import rate_probe
 from harness.drafting.first_file import strength_grid
 from harness.drafting.given_texts import TextLengths, chosen_prefix, named_source
+from harness.drafting.rate_probe import RATES, ProbedRate
 from harness.models.families import FAMILIES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
@@ -44,7 +48,7 @@ def letters(tmp_path):
 def test_a_method_that_refuses_a_model_is_left_out(llama, letters, tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(FAMILIES, "llama")
     out = tmp_path / "new.yaml"
-    assert init.main([str(llama), letters(60, 300, 150), "--out", str(out)]) == 0
+    assert init.main([str(llama), letters(60, 300, 150), "--no-probe", "--out", str(out)]) == 0
     text = out.read_text()
     assert yaml.safe_load(text)["methods"].keys() == set(METHODS.names()) - {"emso"}
     [line] = [line for line in text.splitlines() if "# emso:" in line]
@@ -54,7 +58,7 @@ def test_a_method_that_refuses_a_model_is_left_out(llama, letters, tmp_path, cap
 
 def test_a_llama_gets_every_method(llama, letters, tmp_path, capsys):
     out = tmp_path / "new.yaml"
-    assert init.main([str(llama), letters(60, 300, 150), "--out", str(out)]) == 0
+    assert init.main([str(llama), letters(60, 300, 150), "--no-probe", "--out", str(out)]) == 0
     sweep = yaml.safe_load(out.read_text())
     assert sweep["methods"].keys() == set(METHODS.names())
     assert "Left out" not in capsys.readouterr().out
@@ -73,7 +77,7 @@ def test_a_llama_gets_every_method(llama, letters, tmp_path, capsys):
 def test_a_file_is_never_overwritten(llama, letters, tmp_path, capsys):
     out = tmp_path / "mine.yaml"
     out.write_text("mine")
-    assert init.main([str(llama), letters(60), "--out", str(out)]) == 2
+    assert init.main([str(llama), letters(60), "--no-probe", "--out", str(out)]) == 2
     assert out.read_text() == "mine"
     assert f"{out} exists, and is not overwritten: name another file with --out" in capsys.readouterr().err
 
@@ -81,7 +85,7 @@ def test_a_file_is_never_overwritten(llama, letters, tmp_path, capsys):
 def test_a_miniature_is_judged_by_its_own_judges(letters, tmp_path):
     out = tmp_path / "new.yaml"
     texts, others = letters(*[900] * 40), letters(*[1001] * 5, name="others.jsonl", to="Mr Ost")
-    assert init.main(["miniature-s", texts, "--unseen", others, "--out", str(out)]) == 0
+    assert init.main(["miniature-s", texts, "--unseen", others, "--no-probe", "--out", str(out)]) == 0
     sweep = yaml.safe_load(out.read_text())
     assert "judges" not in sweep
     assert sweep["methods"].keys() == {*METHODS.names()}
@@ -91,6 +95,53 @@ def test_a_miniature_is_judged_by_its_own_judges(letters, tmp_path):
     planned = plan(out)
     assert {"original", "retrained", "holdout"} < {spec.method for spec in planned.trials}
     assert planned.ranked_at["task_arithmetic"] == 0.05
+
+
+def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monkeypatch, capsys):
+    out, scratch = tmp_path / "new.yaml", tmp_path / "tmp"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    assert init.main(["miniature-s", "miniature", "--out", str(out)]) == 0
+    text, seen = out.read_text(), []
+    for rate, before, after in re.findall(
+        r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps$", text, re.M
+    ):
+        assert f"  {rate}: MA {before} to {after}, " in capsys.readouterr().out or seen, "they are shown as they come"
+        seen.append((float(rate), float(after) / float(before)))
+    rates, left = zip(*seen, strict=True)
+    assert list(rates) == list(RATES[: len(rates)])
+    assert left[-1] <= 0.9 < min(left[:-1])
+    assert yaml.safe_load(text)["training"]["learning_rate"] == rates[-1]
+    assert "the least that erased in a few steps of gradient ascent" in text
+    assert list(scratch.iterdir()) == []
+    plan(out)
+
+
+@pytest.mark.parametrize(
+    ("tried", "rate", "about"),
+    [
+        ([(1e-5, 0.99, False), (3e-5, 0.95, False)], 3e-5, "none erased in a few steps of gradient ascent: raise it"),
+        ([(1e-5, 0.99, False), (3e-5, 0.1, True)], 1e-5, "at none a few steps of gradient ascent erased and left a"),
+        ([(1e-5, 0.1, True)], 4e-5, "at none a few steps of gradient ascent erased and left a model"),
+    ],
+)
+def test_where_no_rate_erases_the_file_says_so(tried, rate, about, monkeypatch, tmp_path):
+    def probed(*arguments):
+        for of_rate, ma, is_collapsed in tried:
+            yield ProbedRate(of_rate, 16, ma, 1.0, 9.0, 8.0, is_collapsed)
+
+    monkeypatch.setattr(rate_probe, "probed_rates", probed)
+    assert init.main(["miniature-s", "miniature", "--out", str(tmp_path / "new.yaml")]) == 0
+    text = (tmp_path / "new.yaml").read_text()
+    assert yaml.safe_load(text)["training"]["learning_rate"] == rate
+    assert about in text
+
+
+def test_texts_that_are_too_few_to_try_a_rate_on_leave_the_usual_one(llama, letters, tmp_path):
+    out = tmp_path / "new.yaml"
+    assert init.main([str(llama), letters(60), "--out", str(out)]) == 0
+    assert yaml.safe_load(out.read_text())["training"]["learning_rate"] == 1e-5
+    assert "the usual one: no other could be tried (" in out.read_text()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +174,7 @@ def test_texts_are_cut_by_the_shortest():
 )
 def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, llama, letters, tmp_path, capsys):
     out = tmp_path / "new.yaml"
-    assert init.main([str(llama), letters(*lengths), "--out", str(out), *arguments]) == 2
+    assert init.main([str(llama), letters(*lengths), "--no-probe", "--out", str(out), *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not out.exists()
 

@@ -1,0 +1,153 @@
+"""The learning rate of a new sweep file: the least of a few at which some steps of gradient ascent erase on this model.
+
+A rate that erases on one model leaves another as it was, or ruins it. So a few are tried on a few of the texts, as
+candidates of a search are: MA on half of them, and the model's own perplexity on validation texts, before and after.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.base.storage import writing
+from harness.drafting.file_templates import flow
+from harness.errors import TrialError
+from harness.execution.job import Event, Folders
+from harness.execution.jobs import candidate_job
+from harness.execution.trial.run import run_job
+from harness.planning.plan import plan_of
+from harness.planning.sweep_file import sweep_file_of
+from harness.plans import PROBED_ERASURE, PROBED_UTILITY, Plan, StudySpec
+from harness.records.journal import Journal
+from harness.records.record import Candidate
+from harness.records.results import is_outside
+
+RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
+"""Tried from the least on, until one erases."""
+TEXTS, BATCH = 8, 4
+PASSES = (2, 4, 8)
+"""Over these texts, after which it is looked: 16 steps at most, as many as an epoch of the sweep has."""
+VALIDATION_TEXTS = 16
+"""Enough to see a model collapse."""
+ERASED = 0.9
+"""Of the original's MA: at most this much is left where a rate erases."""
+METHOD, RATE = "gradient_ascent", "training.learning_rate"
+
+
+@dataclass(frozen=True)
+class ProbedRate:
+    """What a few steps at one learning rate do."""
+
+    rate: float
+    steps: int
+    ma: float
+    """Afterwards, on texts that the steps ascended on."""
+    ma_before: float
+    perplexity: float
+    """The model's own, on validation texts."""
+    perplexity_before: float
+    is_collapsed: bool
+    """Whether perplexity left the sweep's bounds."""
+
+    @property
+    def erases(self) -> bool:
+        """Return whether it erases, and leaves a model."""
+        return self.ma_before > 0 and self.ma <= ERASED * self.ma_before and not self.is_collapsed
+
+    def __str__(self) -> str:
+        """Return it in words: `1e-05: MA 1.00 to 0.99, perplexity 12.1 to 12.3 in 16 steps`."""
+        collapsed = ", collapsed" if self.is_collapsed else ""
+        return (
+            f"{self.rate:.0e}: MA {self.ma_before:.2f} to {self.ma:.2f}, perplexity {self.perplexity_before:.1f} to "
+            f"{self.perplexity:.1f} in {self.steps} steps{collapsed}"
+        )
+
+
+def probed_rates(content: str, out: Path, texts: int, progress: Callable[[str], None]) -> Iterator[ProbedRate]:
+    """Yield what steps at rising rates do to the model of a sweep file, up to the first that erases, or collapses.
+
+    Args:
+        content: The file, which plans.
+        out: Where it will be: what it names is found from there.
+        texts: How many it has to erase; at most 8 are used.
+        progress: Called with a sentence as each rate is tried.
+
+    Raises:
+        ConfigError: The texts are too few to be tried.
+        StorageError: There is no room for what is tried.
+        TrialError: A step failed.
+    """
+    planned = _planned_probe(content, out, min(texts, TEXTS))
+    with writing(Path(tempfile.gettempdir()), "a temporary folder; TMPDIR names another place"):
+        folder = tempfile.TemporaryDirectory(prefix="lethe-init-")
+    with folder as root:
+        folders = Folders.of_sweep(root, planned.sweep)
+        study = _cheaper(planned.studies[0])
+        for number, rate in enumerate(RATES):
+            progress(f"Trying the learning rate {rate:.0e} on {planned.studies[0].trial.forget.rows} texts.")
+            run_job(candidate_job(study, number, {study.trial.strength_name: PASSES[-1], RATE: rate}), folders, _ignore)
+            [*_, record] = Journal(folders.results / "journal").read(study.study_id)
+            assert isinstance(record, Candidate)
+            if not record.probes:
+                raise TrialError(record.end)
+            probed = _probed(record, rate, is_outside(study, record.original, record.probes[-1]))
+            yield probed
+            if probed.erases or probed.is_collapsed:
+                return
+
+
+def _ignore(event: Event) -> None:
+    """Show nothing of a candidate: it takes seconds."""
+
+
+def _probed(candidate: Candidate, rate: float, is_collapsed: bool) -> ProbedRate:
+    last, before = candidate.probes[-1], candidate.original
+    return ProbedRate(
+        rate=rate,
+        steps=int(last["optimiser_steps"]),
+        ma=float(last[PROBED_ERASURE]),
+        ma_before=before[PROBED_ERASURE],
+        perplexity=float(last[PROBED_UTILITY]),
+        perplexity_before=before[PROBED_UTILITY],
+        is_collapsed=is_collapsed,
+    )
+
+
+def _planned_probe(content: str, out: Path, texts: int) -> Plan:
+    space = {METHOD: {"epochs": list(PASSES), "training": {"learning_rate": list(RATES)}}}
+    tune = {"budget": {"trials": len(RATES)}, "erasure": {PROBED_ERASURE: 0.0}, "space": space}
+    changes = {
+        "methods": {METHOD: {}},
+        "evaluators": {"memorization": {}},
+        "tune": tune,
+        "training.global_batch": BATCH,
+        "data.forget.sequences": texts,
+        "data.forget.sample_seed": 0,
+    }
+    return plan_of(sweep_file_of(content, out, [f"{path}={flow(value)}" for path, value in changes.items()]))
+
+
+def _cheaper(study: StudySpec) -> StudySpec:
+    """Return the study with fewer validation texts, and with all of the machine's cores."""
+    validation = study.trial.validation
+    fewer = min(VALIDATION_TEXTS, validation.rows)
+    validation = replace(validation, sequences=fewer, rows=fewer, digest="")  # That of the others is no longer theirs.
+    return replace(study, trial=replace(study.trial, validation=validation, cpus=os.cpu_count() or 1))
+
+
+def chosen_rate(probed: Sequence[ProbedRate], otherwise: float) -> float:
+    """Return the least rate that erases; where none does, the highest that leaves a model, or the given one.
+
+    Example:
+        >>> about = {"steps": 16, "ma_before": 1.0, "perplexity": 9.0, "perplexity_before": 8.0}
+        >>> weak = ProbedRate(rate=1e-5, ma=0.99, is_collapsed=False, **about)
+        >>> strong = ProbedRate(rate=3e-5, ma=0.7, is_collapsed=False, **about)
+        >>> ruin = ProbedRate(rate=1e-4, ma=0.1, is_collapsed=True, **about)
+        >>> chosen_rate([weak, strong], 1e-5), chosen_rate([weak, ruin], 1e-3), chosen_rate([ruin], 2e-5)
+        (3e-05, 1e-05, 2e-05)
+    """
+    left_a_model = [one.rate for one in probed if not one.is_collapsed]
+    return left_a_model[-1] if left_a_model else otherwise
