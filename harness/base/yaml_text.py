@@ -119,7 +119,7 @@ def parse(text: str, path: str = "", origins: dict[str, str] | None = None) -> t
             ]
         return json.loads(json.dumps(loader.construct_document(node))), []
     except yaml.YAMLError as error:
-        return None, [_syntax_fault(error, path)]
+        return None, [_syntax_fault(error, text, path)]
     except ValueError as error:
         return None, [Fault(path or WHOLE_FILE, f"holds a value that cannot be read: {error}.")]
     except RecursionError:
@@ -149,9 +149,12 @@ def _written_out(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[in
     return known[id(node)]
 
 
-def _syntax_fault(error: yaml.YAMLError, path: str) -> Fault:
+def _syntax_fault(error: yaml.YAMLError, text: str, path: str) -> Fault:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else path or WHOLE_FILE
+    before = "\n".join(text.split("\n")[mark.line : mark.line + 1])[: mark.column + 1] if mark else ""
+    if "\t" in before and not before.strip():
+        return Fault(path or where, "is indented with a tab, which YAML does not take: use spaces.")
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read"
     context = getattr(error, "context", None)
     return Fault(path or where, f"is not valid YAML: {f'{context}, ' if context else ''}{problem}.")

@@ -28,6 +28,12 @@ DEFAULT_JUDGES = {
     "coherence": "minilm",
 }
 """Role to the judge that is embedded: what a sweep file uses unless it names another."""
+KNOWN_ON_HUB = (
+    *("EleutherAI/gpt-neo-125m", "EleutherAI/gpt-neo-1.3B", "EleutherAI/gpt-neo-2.7B", "EleutherAI/gpt-j-6b"),
+    *("openai-community/gpt2", "openai-community/gpt2-medium", "openai-community/gpt2-large"),
+    *("openai-community/gpt2-xl", "distilbert/distilgpt2", "sentence-transformers/all-MiniLM-L6-v2"),
+)
+"""Models that people name without their owner."""
 CAUSAL_ROLES = ("perplexity", "features")
 """Judges that are causal LMs; the others are encoders of sentences."""
 
@@ -53,8 +59,10 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
         home = path_of(tokenizer, ModelError) if tokenizer else folder
         return _pin_local(id, folder.resolve(), home.resolve())
     if id.startswith((".", "/", "~")) or id.count("/") != 1:
+        near = [full for full in KNOWN_ON_HUB if full.partition("/")[2].lower() == id.lower()]
+        hint = f" Did you mean '{near[0]}'?" if near else ""
         raise ModelError(
-            f"'{id}' is not a folder, nor a hub id (owner/name), nor one of {', '.join(miniature.names())}."
+            f"'{id}' is not a folder, nor a hub id (owner/name), nor one of {', '.join(miniature.names())}.{hint}"
         )
     commit = hub.commit(Repository(id, "model", revision))
     _refuse_pickles_only(Repository(id, "model", commit))

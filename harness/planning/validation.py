@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from functools import reduce
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
 
@@ -21,6 +21,11 @@ Location = tuple[int | str, ...]
 Checking: TypeAlias = Generator[Fault, None, T]
 """Yields all that is wrong, and returns what is sound: `value = yield from check(...)`."""
 
+_OTHER_NAMES = {
+    **{"text_column": "field", "text_field": "field", "column": "field", "subset": "name", "config": "name"},
+    **{"lr": "learning_rate", "batch_size": "global_batch", "max_length": "sequence_tokens"},
+}
+"""What other tools call a setting."""
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -73,7 +78,7 @@ def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Loca
     kind, given = finding["type"], finding["input"]
     hint, parent = type_at(settings_type, location), bare(type_at(settings_type, location[:-1]))
     if kind in _UNKNOWN:
-        return unknown("setting", str(location[-1]), fields_of(parent) if is_settings(parent) else ())
+        return _unknown_setting(str(location[-1]), fields_of(parent) if is_settings(parent) else {}, settings_type)
     asked = ""
     if location and inspect.isclass(parent) and issubclass(parent, BaseModel):
         field = parent.model_fields.get(str(location[-1]))
@@ -92,6 +97,25 @@ def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Loca
     is_choice = get_origin(hint) is Literal and isinstance(given, str)
     near = did_you_mean(given, [str(name) for name in get_args(hint)]) if is_choice else ""
     return f"must be {allowed(hint)}; got {quoted(given)}.{near}"
+
+
+def _unknown_setting(name: str, known: Mapping[str, Any], settings_type: Any) -> str:
+    """Return the sentence for a setting that is not there: with its name here, or with where it is instead."""
+    meant = _OTHER_NAMES.get(name, "")
+    if meant not in known:
+        meant = next(_paths_to(name, settings_type), "")
+    if not meant or did_you_mean(name, list(known)):
+        return unknown("setting", name, known)
+    return f"no setting is called '{name}' here. Did you mean '{meant}'? Known: {', '.join(sorted(known))}."
+
+
+def _paths_to(name: str, settings_type: Any, path: str = "") -> Iterator[str]:
+    """Yield where a sweep file has settings of this name, in mappings of fixed names."""
+    for field, hint in fields_of(settings_type).items() if is_settings(settings_type) else ():
+        if field == name and path:
+            yield join(path, field)
+        if is_settings(bare(hint)):
+            yield from _paths_to(name, bare(hint), join(path, field))
 
 
 def _whole_sentence(text: str) -> str:

@@ -38,6 +38,7 @@ import pytest
         ({"models": "[{id: MODEL, retrained: NONE}]"}, "models.0.retrained", "'NONE' is not a folder, nor a hub id"),
         ({"models": "[MODEL, MODEL]"}, "models.1", "'MODEL' is models.0, so its trials would be the same: remove one."),
         ({"models": "[miniatur-m]"}, "models.0", "Did you mean 'miniature-m'?"),
+        ({"models": "[gpt2]"}, "models.0", "Did you mean 'openai-community/gpt2'?"),
         (
             {"methods": "", "ranking": "{}"},
             "methods",

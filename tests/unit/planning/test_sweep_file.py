@@ -121,7 +121,8 @@ def test_a_fault_inside_a_setting_has_the_line_of_what_is_written(check, tmp_pat
             "line 2, column 1",
             "is not valid YAML: while parsing a flow sequence, did not find expected ',' or",
         ),
-        ("a: 1\n\tb: 2", "line 2, column 1", "is not valid YAML: while scanning a plain scalar, found a tab"),
+        ("a: 1\n\tb: 2", "line 2, column 1", "is indented with a tab, which YAML does not take: use spaces."),
+        ("a:\n \tb: 2", "line 2, column 2", "is indented with a tab, which YAML does not take: use spaces."),
         ("a: &x [*x]", "a.0", "refers to itself."),
         ("a: !!python/object:os.system x", "line 1, column 4", "is not valid YAML: could not determine a constructor"),
         ("a: !!binary aGk=", "line 1, column 4", "is not valid YAML: could not determine a constructor"),
@@ -220,6 +221,16 @@ def test_a_file_that_cannot_be_read(tmp_path):
         ("name=[", "--set name", "is not valid YAML: while parsing a flow node"),
         ("data.forget.sequencess=3", "data.forget.sequencess", "no setting is called 'sequencess'. Did you mean"),
         ("nmae=x", "nmae", "no setting is called 'nmae'. Did you mean 'name'?"),
+        (
+            "learning_rate=1",
+            "learning_rate",
+            "no setting is called 'learning_rate' here. Did you mean 'training.learning_rate'?",
+        ),
+        (
+            "data.forget.text_column=body",
+            "data.forget.text_column",
+            "no setting is called 'text_column' here. Did you mean 'field'?",
+        ),
         ("methods.emso.epochs.1=-2", "methods.emso.epochs.1", "must be a whole number of at least 0; got -2."),
     ],
 )

@@ -331,7 +331,7 @@ def tuned(sound):
         (
             ["tune.trials=3"],
             "tune.trials",
-            "no setting is called 'trials'. Known: budget, control, erasure, per, search, seed, space, utility.",
+            "no setting is called 'trials' here. Did you mean 'tune.budget.trials'? Known: budget, control, ",
         ),
         (
             ["tune.space={emsi: {k: [1]}}"],
