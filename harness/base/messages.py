@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness import errors
+
 MOST_CHARACTERS = 10_000
 _ACTING = (
     *(code for code in range(0x20) if chr(code) not in "\t\n"),
@@ -49,6 +51,17 @@ def printable(text: str) -> str:
 def shown(text: str, most: int = 2000) -> str:
     """Return as much of a message as fits a terminal, printable; journal and report have more of it."""
     return printable(storable(text, most))
+
+
+def reason(error: str) -> str:
+    """Return a recorded error for people: without its type where that is one of Lethe's own, whose message says it all.
+
+    Example:
+        >>> reason("TrialError: the loss is NaN."), reason("KeyError: 'epoch'")
+        ('the loss is NaN.', "KeyError: 'epoch'")
+    """
+    kind, colon, message = error.partition(": ")
+    return message if colon and hasattr(errors, kind) else error
 
 
 def amount(number: int, what: str) -> str:

@@ -67,7 +67,7 @@ class AuditCommand(Command):
                     root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lethe-audit-")))
             results = _measure_in(root.resolve(), planned)
             for trial in results.unfinished:
-                reason = f": {shown(trial.failure.error)}" if trial.failure else ""
+                reason = f": {shown(trial.failure.reason)}" if trial.failure else ""
                 tell(f"{trial.status}: {trial.spec.label}{reason}", is_error=True)
             if results.unfinished:
                 return 1

@@ -62,7 +62,7 @@ class SweepCommand(Command):
             raise
         print_ranking(outcome.analysis)
         for trial in outcome.unfinished:
-            spec, reason = trial.spec, f": {shown(trial.failure.error)}" if trial.failure else ""
+            spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
             tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
         for study in outcome.unfinished_studies:
             spec, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal
 
-from harness.base.messages import storable
+from harness.base.messages import reason, storable
 from harness.base.plain_data import PlainData
 from harness.contracts import Json
 from harness.execution.environment import NodeInputs
@@ -138,7 +138,7 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
     if job.kind == "trial":
         failed = Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log))
         Journal(folders.results / "journal").append(failed)
-    watch(Event(job=job.name, kind="failed", message=error))
+    watch(Event(job=job.name, kind="failed", message=reason(error)))
 
 
 def record_exceeded(job: Job, folders: Folders) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from harness.base.messages import reason
 from harness.contracts import Json, Number
 
 AT_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -127,6 +128,11 @@ class Failed(Journaled):
     """The exception's type and message, without any text of the forget set."""
     log: tuple[str, ...]
     """The last lines of the traceback."""
+
+    @property
+    def reason(self) -> str:
+        """Return the error for people."""
+        return reason(self.error)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
     said = []
     failed = [trial for trial in results.trials if trial.failure]
     for trial in failed[:UNFINISHED]:
-        error = trial.failure.error if trial.failure else ""
+        error = trial.failure.reason if trial.failure else ""
         said.append(f"{trial.spec.label} on {trial.spec.model.id}, seed {trial.spec.seed}, failed: {error}")
     if len(failed) > UNFINISHED:
         said.append(f"{len(failed) - UNFINISHED} more trials failed: `--plan` names all of them.")

@@ -51,7 +51,7 @@ def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[Poi
             if trial.status == "missing":
                 state = "is not finished"
             if trial.failure:
-                state = f"failed: {trial.failure.error}"
+                state = f"failed: {trial.failure.reason}"
             return [], f"'{trial.spec.variant}', seed {trial.spec.seed}, {state}"
         points.append(within[-1])
     return points, ""

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from harness.base.messages import reason
 from harness.contracts import Checkpoint, ErasedModel, Model, Sequences
 from harness.errors import StorageError
 from harness.execution.guard.redaction import failure, failure_for_report
@@ -68,7 +69,7 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
         names = dict.fromkeys([*(target.metric for target in task.study.targets), task.study.utility])
         numbers = ", ".join(f"{name} {last[name]:.4g}" for name in names)
         how = f"{numbers} at {job.spec.strength_name} {last['strength']:g}"
-    return f"{how}; {'failed: ' if candidate.error else ''}{end}"
+    return f"{how}; {'failed: ' if candidate.error else ''}{reason(end)}"
 
 
 def _counts_operations(study: StudySpec) -> bool:

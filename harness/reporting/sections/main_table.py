@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from harness.base.csv_text import csv_text
 from harness.reporting.figures.rank_probabilities import rank_probabilities
 from harness.reporting.section import Section
-from harness.reporting.summary import caption
+from harness.reporting.summary import caption, outcome
 from harness.reporting.text_tables import about_evidence, about_groups
 
 
@@ -33,7 +33,10 @@ class MainTable(Section):
         return {"rank_probabilities.csv": csv_text(shares)} if len(shares) else {}
 
     def context(self) -> dict[str, Any]:
-        """Return what stands above the tables."""
-        tables = self.analysis.tables
+        """Return what stands above the tables; the ranks in words where they are not the report's first sentences."""
+        tables, said = self.analysis.tables, []
+        compared = {verdicts.matched.model for verdicts in self.analysis.verdicts}
+        for model, sentences in outcome(self.analysis.shown_table.ranked):
+            said += [(model, sentences)] if model in compared else []
         about = {"evidence": about_evidence(tables), "rank_groups": about_groups(tables)}
-        return {"caption": caption(self.analysis.points), **about}
+        return {"caption": caption(self.analysis.points), "said": said, **about}

@@ -1,4 +1,4 @@
-"""What is read first: whether there was anything to erase, who ranks where, and what limits the numbers."""
+"""What is read first: whether there was anything to erase, what erasing it costs, and what limits the numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.reporting.text_tables import recitation_tables
 
 
 class Outcome(Section):
-    """Where nothing was erased it says what is recited instead."""
+    """Where nothing is compared at equal erasure it has the ranks, and where nothing was erased what is recited."""
 
     def context(self) -> dict[str, Any]:
         """Return sentences, and the table of what is recited."""
@@ -19,6 +19,6 @@ class Outcome(Section):
         sentences = []
         for model, of_ranks in outcome(analysis.shown_table.ranked):
             margin = analysis.results.plan.compare.margin
-            sentences.append((model, matched_sentences(analysis.verdicts, model, margin) + of_ranks))
+            sentences.append((model, matched_sentences(analysis.verdicts, model, margin) or of_ranks))
         recited = [] if analysis.results.plan.erases else recitation_tables(analysis.ranked)
         return {"recited": recited, "outcome": sentences, "caption": caption(analysis.points)}

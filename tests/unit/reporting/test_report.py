@@ -263,7 +263,7 @@ def test_a_sweep_without_a_finished_trial_has_its_files_too(tmp_path, make_plan,
     of_answer = {"matched.csv", "matched.md", "matched.png", "matched.pdf", "price.png", "price.pdf"}
     assert {path.name for path in tmp_path.iterdir()} == FILES - of_answer
     assert "No point that can be ranked has been measured yet." in words
-    assert "EMSO on miniature-m, seed 0, failed: TrialError: the loss is NaN" in words
+    assert "EMSO on miniature-m, seed 0, failed: the loss is NaN" in words
     assert "NaN at step 3" in words
     assert "1 of 2 trials are not finished." in words
     assert "No point has been measured yet." in (tmp_path / "table.md").read_text()
