@@ -113,9 +113,13 @@ class _Run:
         self.journal.write_plan(before.plan)
         self.tracking.start()
         measured = self._execute(before, searched)
-        if searched:  # Their choices are measured like other trials; what failed is not run again.
+        tried = {trial.spec.trial_id: trial.spec.strengths for trial in before.trials}
+        while new := tuple(
+            trial for trial in measured.trials if tried.get(trial.spec.trial_id) != trial.spec.strengths
+        ):
+            # Choices are measured like other trials, and what follows from them; what failed is not run again.
+            tried |= {trial.spec.trial_id: trial.spec.strengths for trial in new}
             self.journal.write_plan(measured.plan)
-            new = tuple(trial for trial in measured.trials if trial.spec.trial_id not in before.statuses)
             measured = self._execute(replace(measured, trials=new, studies=(), control_studies=()), ())
         return measured
 

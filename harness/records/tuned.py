@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import product
 
@@ -12,10 +13,10 @@ from harness.records.bisection import bisected_strength, is_bisected
 from harness.records.journal import Journal
 from harness.records.ranges import space_at
 from harness.records.record import Candidate
-from harness.records.results import Results, StudyResults, read_results, read_studies
+from harness.records.results import PointResults, Results, StudyResults, read_results, read_studies
 from harness.records.spending import is_paid
 from harness.search_space import Choice, Dimension, LogUniform, end_of
-from harness.specs import TrialSpec
+from harness.specs import RETRAINED, TrialSpec
 
 
 def unfinished_studies(results: Results) -> list[StudyResults]:
@@ -38,21 +39,56 @@ def specs_left(results: Results) -> list[TrialSpec]:
 
 
 def read_tuned(plan: Plan, journal: Journal) -> Results:
-    """Return what the journal says of a plan, and of the trials of what its finished studies chose."""
-    studies = read_studies(plan.studies, journal)
-    chosen = chosen_trials([study for study in studies if is_over(study.spec, study.candidates)])
-    return read_results(replace(plan, trials=(*plan.trials, *chosen)), journal)
+    """Return what the journal says of a plan, and of the trials of what its finished studies chose.
+
+    A choice that misses its target on the reported texts has one strength more, once that is known.
+    """
+    studies = [study for study in read_studies(plan.studies, journal) if is_over(study.spec, study.candidates)]
+    results = read_results(replace(plan, trials=(*plan.trials, *chosen_trials(studies))), journal)
+    missed = _points_that_missed(results)
+    if not missed:
+        return results
+    return read_results(replace(plan, trials=(*plan.trials, *chosen_trials(studies, missed))), journal)
 
 
-def chosen_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
+def _points_that_missed(results: Results) -> set[str]:
+    """Return the ids of chosen points that have more of a target's metric than it asks for, on the reported texts."""
+    targets = {str(target): target for study in results.studies for target in study.spec.targets}
+    of_retrained: dict[tuple[str, int, str], float] = {}
+    for point in results.measured if targets else ():
+        if point.spec.method == RETRAINED:
+            for target in targets.values():
+                of_retrained[point.spec.model.id, point.spec.seed, target.metric] = _number(point, target.metric)
+    missed = set()
+    for point in results.measured if targets else ():
+        for name in point.spec.targets_at(point.strength):
+            metric, asked = targets[name].metric, targets[name].at_most
+            if isinstance(asked, str):
+                asked = of_retrained.get((point.spec.model.id, point.spec.seed, metric), math.nan)
+            if _number(point, metric) > asked:
+                missed.add(point.spec.point_id(point.strength))
+    return missed
+
+
+def _number(point: PointResults, metric: str) -> float:
+    """Return a point's number; NaN where it is not measured."""
+    return next((one.numbers[metric] for one in point.measurements if metric in one.numbers), math.nan)
+
+
+def chosen_trials(studies: Sequence[StudyResults], missed: Set[str] = frozenset()) -> list[TrialSpec]:
     """Return a trial for each seed and each chosen setting, seeds outermost; targets that share one share its trial.
 
     A trial's id is that of an untuned sweep's trial with the same settings. A target that was not reached has none.
+
+    Args:
+        studies: Those that are over.
+        missed: The ids of chosen points that miss their target on the reported texts: there a strength above them is
+            measured too.
     """
     merged: dict[str, TrialSpec] = {}
     for seed in dict.fromkeys(seed for study in studies for seed in study.spec.seeds):
         for study in studies:
-            for spec in _of_targets(study, seed) if seed in study.spec.seeds else ():
+            for spec in _of_targets(study, seed, missed) if seed in study.spec.seeds else ():
                 same = merged.get(spec.trial_id, spec)
                 strengths = tuple(sorted({*same.strengths, *spec.strengths}))
                 targets = {**same.targets, **spec.targets}
@@ -60,21 +96,26 @@ def chosen_trials(studies: Sequence[StudyResults]) -> list[TrialSpec]:
     return list(merged.values())
 
 
-def _of_targets(study: StudyResults, seed: int) -> list[TrialSpec]:
+def _of_targets(study: StudyResults, seed: int, missed: Set[str]) -> list[TrialSpec]:
     trials = []
     for result in study.targets:
         if result.chosen is None:
             continue
         settings = result.chosen.candidate.settings
         strength = result.chosen.probe["strength"]
-        near = [one for one in neighbours(study.spec, strength) if one > 0]
-        measured = tuple(sorted((strength, *near)))
+        near = neighbours(study.spec, strength)
         searched = {name: value for name, value in settings.items() if name != study.spec.trial.strength_name}
-        for strengths in (measured,) if study.spec.is_cumulative else [(one,) for one in measured]:
-            spec = replace(study.spec.trial_with(settings, strengths), seed=seed, searched=searched)
-            if strength in strengths:
-                spec = replace(spec, targets={str(result.target): strength})
-            trials.append(spec.identified(is_cumulative=study.spec.is_cumulative))
+        chosen = replace(study.spec.trial_with(settings, (strength,)), seed=seed, searched=searched)
+        chosen = replace(chosen, targets={str(result.target): strength})
+        chosen = chosen.identified(is_cumulative=study.spec.is_cumulative)
+        is_missed = chosen.point_id(strength) in missed
+        others = [one for one in near if 0 < one < strength or (is_missed and one > strength)]
+        if study.spec.is_cumulative:
+            trials.append(replace(chosen, strengths=tuple(sorted((strength, *others)))))
+            continue
+        trials.append(chosen)
+        for one in others:
+            trials.append(replace(chosen, strengths=(one,), targets={}).identified(is_cumulative=False))
     return trials
 
 
@@ -83,12 +124,13 @@ NEAR = 1.2
 
 
 def neighbours(study: StudySpec, strength: Number) -> tuple[Number, ...]:
-    """Return the strengths on either side of a chosen one that are measured with it, rising; 0 is the original.
+    """Return the strengths on either side of a chosen one that may be measured with it, rising; 0 is the original.
 
     What is chosen on one half of the texts, at a dial's steps, meets the target on the other half only about; between
-    measured neighbours it can be said what it costs to meet it. They are the steps before and after it of a cumulative
-    strength, the listed values next to it, or what lies a fifth away within the range; below the first of them lies the
-    original. None of a strength that the sweep fixes.
+    measured neighbours it can be said what it costs to meet it: the lower one and, where the choice misses its target,
+    the upper one. They are the steps before and after it of a cumulative strength, the listed values next to it, or
+    what lies a fifth away within the range; below the first of them lies the original. None of a strength that the
+    sweep fixes.
     """
     name = study.trial.strength_name
     dimension = study.widest.get(name, study.space.get(name))

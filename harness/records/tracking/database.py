@@ -155,6 +155,7 @@ def _connect_once(root: Path) -> tuple[MlflowClient, _Connection]:
     Its URI is unlike `database_uri`: another client in this process would get the same connection.
     """
     _import_mlflow()
+    from mlflow.environment_variables import MLFLOW_SQLALCHEMYSTORE_POOLCLASS as POOL
     from sqlalchemy import Engine, event
 
     uri = f"{database_uri(root)}?timeout={ANSWER_SECONDS}"
@@ -165,18 +166,14 @@ def _connect_once(root: Path) -> tuple[MlflowClient, _Connection]:
         _CONNECTIONS[uri] = sqlite3.connect(*arguments, **options, factory=_Connection)
         return _CONNECTIONS[uri]
 
-    pool = "MLFLOW_SQLALCHEMYSTORE_POOLCLASS"
-    chosen = os.environ.get(pool)
     event.listen(Engine, "do_connect", connected)
-    os.environ[pool] = "StaticPool"
+    # Not through the environment: a trial in another thread of this process may have that put back meanwhile.
+    POOL.get = lambda: "StaticPool"  # type: ignore[method-assign]
     try:
         return connect(uri), _CONNECTIONS[uri]
     finally:
         event.remove(Engine, "do_connect", connected)
-        if chosen is None:
-            del os.environ[pool]
-        else:
-            os.environ[pool] = chosen
+        del POOL.get
 
 
 def database_uri(root: Path) -> str:

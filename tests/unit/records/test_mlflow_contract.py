@@ -92,7 +92,20 @@ def test_mlflows_page_reads_views_in_the_form_that_is_written_for_it():
     assert [name for name in names if name not in scripts] == [], adapt
 
 
-def test_a_pool_that_the_environment_names_stays_named(root, monkeypatch):
-    monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
+@pytest.mark.parametrize("chosen", [None, "NullPool"])
+def test_the_pool_is_chosen_without_the_environment(root, monkeypatch, chosen):
+    """A trial beside it may have the environment put back at any moment."""
+    pool = environment_variables.MLFLOW_SQLALCHEMYSTORE_POOLCLASS
+    monkeypatch.delenv(pool.name, raising=False)
+    if chosen:
+        monkeypatch.setenv(pool.name, chosen)
+    before, seen, plain_connect = dict(os.environ), [], connect
+
+    def connecting(uri):
+        seen.append((dict(os.environ), pool.get()))
+        return plain_connect(uri)
+
+    monkeypatch.setattr(database, "connect", connecting)
     connect_alone(root)
-    assert os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] == "NullPool"
+    assert seen == [(before, "StaticPool")]
+    assert (dict(os.environ), pool.get()) == (before, chosen)
