@@ -137,11 +137,12 @@ def _add_curves(panel: BudgetPanel, searches: Sequence[StudyResults], place: int
 
 
 def _log_prices(study: StudyResults, place: int) -> list[float]:
-    """Return each candidate's log price at a target; infinite where it is not reached, or nothing is known."""
+    """Return each candidate's log price at a target; infinite where it only collapses, misses it, or is not known."""
     prices = []
     for candidate in study.candidates:
         result = objective(study.spec, study.targets[place].target, candidate)
-        prices.append(result.cost - math.log(candidate.original[study.spec.utility]) if result else math.inf)
+        price = result.cost - math.log(candidate.original[study.spec.utility]) if result else math.inf
+        prices.append(price if price <= math.log(study.spec.utility_bounds[1]) else math.inf)
     return prices
 
 

@@ -12,7 +12,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarForm
 from harness.analysis.tradeoff.budget import BudgetCurve, BudgetPanel
 from harness.reporting.figures import style
 
-_NOTE = "Expected price of the best of so many candidates; nothing where under half of all draws reach the target."
+_NOTE = (
+    "Expected price of the best of so many candidates; nothing where under half of all draws get there and are healthy."
+)
 _CONTROL = " Dashed: the same searches at random."
 _BAND = " Bands: all {searches} searches; lines: their median."
 
