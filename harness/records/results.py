@@ -161,9 +161,9 @@ class Results:
     plan: Plan
     trials: tuple[TrialResults, ...]
     studies: tuple[StudyResults, ...] = ()
-    control_studies: tuple[StudyResults, ...] = ()
     items_of: Callable[[Measurement], Mapping[str, MetricItems]] = lambda measurement: {}
     """What each item has of a measurement's metrics: nothing where the results are not read from a folder."""
+    control_studies: tuple[StudyResults, ...] = ()
 
     @property
     def searches(self) -> tuple[StudyResults, ...]:
@@ -203,8 +203,8 @@ def read_results(plan: Plan, journal: Journal) -> Results:
         plan,
         tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
         read_studies(plan.studies, journal),
-        read_studies(plan.control_studies, journal),
         journal.items,
+        read_studies(plan.control_studies, journal),
     )
 
 

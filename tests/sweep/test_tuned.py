@@ -219,7 +219,7 @@ def test_a_study_whose_process_died_is_unfinished_and_chooses_nothing(sweep_file
             inline, "run_job", lambda job, *others: None if job.name.startswith("emso-") else run_job(job, *others)
         )
         assert run(sweep_file, tmp_path, *changes) == 1
-    assert "missing: emso on miniature-s, seed 0: 0 of 2 candidates are tried" in capsys.readouterr().out
+    assert "missing: emso on miniature-s, seed 0, optuna search: 0 of 2 candidates are tried" in capsys.readouterr().out
     assert "emso" not in set(numbers(tmp_path)["variant"])
     assert run(sweep_file, tmp_path, *changes) == 0
     assert "emso" in set(numbers(tmp_path)["variant"])

@@ -11,6 +11,7 @@ import os
 import secrets
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -112,6 +113,8 @@ class _Connection(sqlite3.Connection):
 
 _CONNECTIONS: dict[str, _Connection] = {}
 """By URI, as MLflow keeps them: one for all clients in this process."""
+_CONNECTING = threading.Lock()
+"""Held while MLflow's choice of a pool is another one for all of the process's threads."""
 
 
 def connect_alone(root: Path) -> tuple[MlflowClient, Callable[[], AbstractContextManager[None]]]:
@@ -166,14 +169,15 @@ def _connect_once(root: Path) -> tuple[MlflowClient, _Connection]:
         _CONNECTIONS[uri] = sqlite3.connect(*arguments, **options, factory=_Connection)
         return _CONNECTIONS[uri]
 
-    event.listen(Engine, "do_connect", connected)
     # Not through the environment: a trial in another thread of this process may have that put back meanwhile.
-    POOL.get = lambda: "StaticPool"  # type: ignore[method-assign]
-    try:
-        return connect(uri), _CONNECTIONS[uri]
-    finally:
-        event.remove(Engine, "do_connect", connected)
-        del POOL.get
+    with _CONNECTING:
+        event.listen(Engine, "do_connect", connected)
+        POOL.get = lambda: "StaticPool"  # type: ignore[method-assign]
+        try:
+            return connect(uri), _CONNECTIONS[uri]
+        finally:
+            event.remove(Engine, "do_connect", connected)
+            del POOL.get
 
 
 def database_uri(root: Path) -> str:
