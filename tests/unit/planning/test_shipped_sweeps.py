@@ -78,7 +78,7 @@ def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
     found = plan(SWEEPS / "tuned.yaml", [*anywhere, *other_judges])
     assert [spec.method for spec in found.trials] == ["original", "retrained", "holdout"]
     assert {study.trial.method for study in found.studies} == set(METHODS.names())
-    assert {study.trials for study in found.studies} == {10}
+    assert {study.trials for study in found.studies} == {8}
     for study in found.studies:
         assert [str(target) for target in study.targets] == ["ma <= 0.9", "ma <= 0.75", "ma <= retrained"]
         assert study.trial.training.early_stop is None
