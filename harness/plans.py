@@ -83,7 +83,7 @@ class StudySpec(PlainData):
     seeds: tuple[int, ...]
     """The chosen settings are run with each; candidates have the trial's own, which is none of them."""
     per: Literal["seed", "model"] = "model"
-    """Whether another seed is searched for anew."""
+    """Whether each seed has a search of its own."""
     space: Mapping[str, Dimension]
     """By setting; one of the training's is written `training.learning_rate`, the strength under its field's name."""
     defaults: Mapping[str, Json]

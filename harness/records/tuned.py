@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -13,7 +13,7 @@ from harness.records.bisection import bisected_strength, is_bisected
 from harness.records.journal import Journal
 from harness.records.ranges import space_at
 from harness.records.record import Candidate
-from harness.records.results import PointResults, Results, StudyResults, read_results, read_studies
+from harness.records.results import Results, StudyResults, read_results, read_studies
 from harness.records.spending import is_paid
 from harness.search_space import Choice, Dimension, LogUniform, end_of
 from harness.specs import RETRAINED, TrialSpec
@@ -41,54 +41,40 @@ def specs_left(results: Results) -> list[TrialSpec]:
 def read_tuned(plan: Plan, journal: Journal) -> Results:
     """Return what the journal says of a plan, and of the trials of what its finished studies chose.
 
-    A choice that misses its target on the reported texts has one strength more, once that is known.
+    A choice that misses its target on the reported texts, or whose neighbour below meets it too, has further strengths
+    once that is known: see `bracketing_strengths`.
     """
     studies = [study for study in read_studies(plan.studies, journal) if is_over(study.spec, study.candidates)]
-    results = read_results(replace(plan, trials=(*plan.trials, *chosen_trials(studies))), journal)
-    missed = _points_that_missed(results)
-    if not missed:
-        return results
-    return read_results(replace(plan, trials=(*plan.trials, *chosen_trials(studies, missed))), journal)
+    chosen: list[TrialSpec] = []
+    while True:
+        results = read_results(replace(plan, trials=(*plan.trials, *chosen)), journal)
+        wanted = chosen_trials(studies, results)
+        if wanted == chosen:
+            return results
+        chosen = wanted
 
 
-def _points_that_missed(results: Results) -> set[str]:
-    """Return the ids of chosen points that have more of a target's metric than it asks for, on the reported texts."""
-    targets = {str(target): target for study in results.studies for target in study.spec.targets}
-    of_retrained: dict[tuple[str, int, str], float] = {}
-    for point in results.measured if targets else ():
-        if point.spec.method == RETRAINED:
-            for target in targets.values():
-                of_retrained[point.spec.model.id, point.spec.seed, target.metric] = _number(point, target.metric)
-    missed = set()
-    for point in results.measured if targets else ():
-        for name in point.spec.targets_at(point.strength):
-            metric, asked = targets[name].metric, targets[name].at_most
-            if isinstance(asked, str):
-                asked = of_retrained.get((point.spec.model.id, point.spec.seed, metric), math.nan)
-            if _number(point, metric) > asked:
-                missed.add(point.spec.point_id(point.strength))
-    return missed
-
-
-def _number(point: PointResults, metric: str) -> float:
-    """Return a point's number; NaN where it is not measured."""
-    return next((one.numbers[metric] for one in point.measurements if metric in one.numbers), math.nan)
-
-
-def chosen_trials(studies: Sequence[StudyResults], missed: Set[str] = frozenset()) -> list[TrialSpec]:
+def chosen_trials(studies: Sequence[StudyResults], results: Results) -> list[TrialSpec]:
     """Return a trial for each seed and each chosen setting, seeds outermost; targets that share one share its trial.
 
     A trial's id is that of an untuned sweep's trial with the same settings. A target that was not reached has none.
 
     Args:
         studies: Those that are over.
-        missed: The ids of chosen points that miss their target on the reported texts: there a strength above them is
-            measured too.
+        results: What is measured so far.
     """
+    measured: dict[str, dict[str, float]] = {}
+    of_retrained: dict[tuple[str, int], dict[str, float]] = {}
+    for point in results.measured if studies else ():
+        numbers = {name: number for one in point.measurements for name, number in one.numbers.items()}
+        measured[point.spec.point_id(point.strength)] = numbers
+        if point.spec.method == RETRAINED:
+            of_retrained[point.spec.model.id, point.spec.seed] = numbers
     merged: dict[str, TrialSpec] = {}
     for seed in dict.fromkeys(seed for study in studies for seed in study.spec.seeds):
         for study in studies:
-            for spec in _of_targets(study, seed, missed) if seed in study.spec.seeds else ():
+            levels = of_retrained.get((study.spec.trial.model.id, seed), {})
+            for spec in _of_targets(study, seed, measured, levels) if seed in study.spec.seeds else ():
                 same = merged.get(spec.trial_id, spec)
                 strengths = tuple(sorted({*same.strengths, *spec.strengths}))
                 targets = {**same.targets, **spec.targets}
@@ -96,55 +82,97 @@ def chosen_trials(studies: Sequence[StudyResults], missed: Set[str] = frozenset(
     return list(merged.values())
 
 
-def _of_targets(study: StudyResults, seed: int, missed: Set[str]) -> list[TrialSpec]:
+def _of_targets(
+    study: StudyResults, seed: int, measured: Mapping[str, Mapping[str, float]], of_retrained: Mapping[str, float]
+) -> list[TrialSpec]:
+    """Return the trials of a study's choices; `measured` has the numbers of each point by its id."""
     trials = []
     for result in study.targets:
         if result.chosen is None:
             continue
         settings = result.chosen.candidate.settings
         strength = result.chosen.probe["strength"]
-        near = neighbours(study.spec, strength)
         searched = {name: value for name, value in settings.items() if name != study.spec.trial.strength_name}
         chosen = replace(study.spec.trial_with(settings, (strength,)), seed=seed, searched=searched)
         chosen = replace(chosen, targets={str(result.target): strength})
-        chosen = chosen.identified(is_cumulative=study.spec.is_cumulative)
-        is_missed = chosen.point_id(strength) in missed
-        others = [one for one in near if 0 < one < strength or (is_missed and one > strength)]
+        asked, metric = result.target.at_most, result.target.metric
+        level = of_retrained.get(metric, math.nan) if isinstance(asked, str) else asked
+
+        def at(one: Number, chosen: TrialSpec = chosen) -> TrialSpec:
+            alone = chosen if one == strength else replace(chosen, strengths=(one,), targets={})
+            return alone.identified(is_cumulative=study.spec.is_cumulative)
+
+        def number_at(one: Number, metric: str = metric) -> float:
+            return measured.get(at(one).point_id(one), {}).get(metric, math.nan)
+
+        wanted = [one for one in bracketing_strengths(study.spec, strength, level, number_at) if one > 0]
         if study.spec.is_cumulative:
-            trials.append(replace(chosen, strengths=tuple(sorted((strength, *others)))))
-            continue
-        trials.append(chosen)
-        for one in others:
-            trials.append(replace(chosen, strengths=(one,), targets={}).identified(is_cumulative=False))
+            trials.append(replace(at(strength), strengths=tuple(sorted((strength, *wanted)))))
+        else:
+            trials += [at(strength), *map(at, wanted)]
     return trials
 
 
 NEAR = 1.2
-"""How far on either side of a chosen strength, as a factor, the method is measured once more."""
+"""How far from a chosen strength, as a factor, the method is measured once more."""
+REACHES = (1, 2, 4, 8)
+"""How many such factors, or steps, from a choice its trajectory is measured until it meets the target."""
 
 
-def neighbours(study: StudySpec, strength: Number) -> tuple[Number, ...]:
-    """Return the strengths on either side of a chosen one that may be measured with it, rising; 0 is the original.
+def bracketing_strengths(
+    study: StudySpec, strength: Number, level: float, number_at: Callable[[Number], float]
+) -> list[Number]:
+    """Return the strengths beside a chosen one between which its trajectory meets the target; 0 is the original.
 
     What is chosen on one half of the texts, at a dial's steps, meets the target on the other half only about; between
-    measured neighbours it can be said what it costs to meet it: the lower one and, where the choice misses its target,
-    the upper one. They are the steps before and after it of a cumulative strength, the listed values next to it, or
-    what lies a fifth away within the range; below the first of them lies the original. None of a strength that the
-    sweep fixes.
+    measured strengths it can be said what it costs to meet it. The strength below is always among them. From the
+    choice the walk goes up where it misses the target, and down where it meets it, ever further, until the other side
+    is found: by 1, 2, 4 and 8 steps of a cumulative strength or of listed values, or factors of 1.2 within the range.
+    A strength that the sweep fixes has none.
+
+    Args:
+        study: That made the choice.
+        strength: The chosen one.
+        level: What the target allows; NaN where the retrained model is not measured yet.
+        number_at: The metric's number on the reported texts at a strength; NaN where it is not measured.
+
+    Returns:
+        In the order in which they are to be known; the last of them may be unmeasured.
     """
-    name = study.trial.strength_name
-    dimension = study.widest.get(name, study.space.get(name))
-    if dimension is None:
-        return ()
+    if _dial(study) is None:
+        return []
+    beside = [neighbour(study, strength, -REACHES[0])]
+    number = number_at(strength)
+    if math.isnan(number) or math.isnan(level):
+        return beside
+    sign = 1 if number > level else -1
+    for reach in REACHES:
+        reached = neighbour(study, strength, sign * reach)
+        if reached not in (*beside, strength):
+            beside.append(reached)
+        if reached == 0 or not (number_at(reached) > level if sign > 0 else number_at(reached) <= level):
+            break
+    return beside
+
+
+def neighbour(study: StudySpec, strength: Number, steps: int) -> Number:
+    """Return the strength that lies so many steps above, or below, another, or the last before; below all lies 0."""
+    dimension = _dial(study)
     if isinstance(dimension, Choice):
         listed = [0, *sorted(dimension.values)]
-        place = listed.index(strength)
-        return (listed[place - 1], *listed[place + 1 : place + 2])
+        return listed[min(max(listed.index(strength) + steps, 0), len(listed) - 1)]
     if study.is_cumulative:
-        return (strength - 1, strength + 1)
-    near = [max(strength / NEAR, dimension.low), min(strength * NEAR, dimension.high)]
-    below, above = map(round, near) if isinstance(dimension.low, int) else near
-    return (below if below < strength else 0, *([above] if above > strength else []))
+        return max(strength + steps, 0)
+    assert isinstance(dimension, LogUniform)
+    near = min(max(strength * NEAR**steps, dimension.low), dimension.high)
+    near = round(near) if isinstance(dimension.low, int) else near
+    return 0 if steps < 0 and near >= strength else near
+
+
+def _dial(study: StudySpec) -> Dimension | None:
+    """Return what a study's strength is searched in."""
+    name = study.trial.strength_name
+    return study.widest.get(name, study.space.get(name))
 
 
 def is_over(study: StudySpec, known: Sequence[Candidate]) -> bool:

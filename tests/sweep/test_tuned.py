@@ -225,7 +225,7 @@ def test_a_study_whose_process_died_is_unfinished_and_chooses_nothing(sweep_file
     assert "emso" in set(numbers(tmp_path)["variant"])
 
 
-def test_each_seed_is_searched_for_anew_within_its_budget_of_operations(sweep_file, tmp_path, capsys):
+def test_each_seed_has_a_search_of_its_own_within_its_budget_of_operations(sweep_file, tmp_path, capsys):
     changes = (EMSO, "seeds=[0, 1]", "tune.budget={flops: 2.0e10}", "tune.erasure={ma: 0.8}")
     assert run(sweep_file, tmp_path, *changes) == 0
     analysis = load_results(tmp_path / "tuned")

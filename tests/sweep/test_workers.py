@@ -186,9 +186,9 @@ def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_p
                 os.kill(alive[0], signal.SIGKILL)
                 killed += alive
             time.sleep(0.1)
-        _, errors = driver.communicate(timeout=400)
+        output, errors = driver.communicate(timeout=400)
     assert len(killed) == 2 * deaths, errors
-    assert driver.returncode == deaths - 1, errors
+    assert driver.returncode == deaths - 1, output + errors
     journal = Journal(tmp_path / "r" / "workers" / "journal")
     records = {spec.variant: journal.read(spec.trial_id) for spec in journal.read_plan().trials}
     failures = [record for record in records["gradient_ascent"] if isinstance(record, Failed)]
@@ -201,7 +201,7 @@ def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_p
         assert re.search(r"worker 0: .+", log), log
         assert re.search(r"worker 1: .+", log), log
     assert any(isinstance(record, Measurement) for record in records["gradient_ascent"]) == (deaths == 1)
-    assert any(isinstance(record, Measurement) for record in records["emso"])
+    assert any(isinstance(record, Measurement) for record in records["emso"]), output + errors
     assert not any(isinstance(record, Failed) for record in records["emso"])
     assert not list((tmp_path / "r" / "artifacts" / "workers").glob(".building-*"))
     assert _workers_of(tmp_path, kind=b"") == [], "no process is left, so no port either"

@@ -16,7 +16,7 @@ from harness.analysis.metrics import Aims, costs, deviations, metric_mean
 from harness.analysis.tradeoff.trajectories import Columns, Trajectory
 from harness.contracts import CloserTo, Metric
 from harness.records.results import StudyResults
-from harness.records.tuned import neighbours
+from harness.records.tuned import bracketing_strengths
 from harness.specs import TrialSpec
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.frontier import crossing
@@ -264,12 +264,15 @@ def _at_target(rows: Columns, chosen: int, variant: Variant, limit: Limit) -> Mi
     """Return a replicate's point at a target: the chosen one moved along its own trajectory to where the target is met.
 
     Tuning chose on the selection half, at a dial's steps: on the report half the point has erased more or less than the
-    target. Its neighbours on the dial were measured too; where they do not lie on both sides, the point stays as it is.
+    target. Strengths beside it were measured too; where none lies on the other side, the point stays as it is.
     """
-    strengths_P = rows["strength"]
-    near = neighbours(variant.studies[0].spec, strengths_P[chosen])
-    kept = [0] if 0 in near else []
-    kept += [point for point in range(1, len(strengths_P)) if strengths_P[point] in (strengths_P[chosen], *near)]
+    erasure = dict(zip(rows["strength"][1:], rows[limit.metric.name][1:], strict=True))
+    strength = rows["strength"][chosen]
+    beside = bracketing_strengths(
+        variant.studies[0].spec, strength, limit.of(rows), lambda one: float(erasure.get(one, math.nan))
+    )
+    kept = [0] if 0 in beside else []
+    kept += [place for place, one in enumerate(rows["strength"]) if place and one in (strength, *beside)]
     local = _at(rows, kept)
     mixture = _crossing(local, limit, np.arange(float(len(kept))))
     if mixture is None or not mixture.is_at_limit:

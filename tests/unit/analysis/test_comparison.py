@@ -351,6 +351,16 @@ def test_without_a_neighbour_on_the_other_side_a_choice_stays_where_it_was_measu
     assert (row.how, row.is_at_limit, row.numbers[1][0]) == ("measured", False, pytest.approx(6.0))
 
 
+def test_a_choice_far_beyond_its_target_is_moved_back_as_far_as_it_takes(compared, trial, study):
+    far = trial("ga", (1, 2, 3), targets={"ma <= 0.9": 3})
+    erased = {1: (0.95, 4.5, 0.8), 2: (0.85, 5.0, 0.8), 3: (0.8, 6.0, 0.8)}
+    studies = [study("ga", [0.95, 0.92, 0.89], space=EPOCHS)]
+    points = (trial("original"), ORIGINAL), (far, erased)
+    row = by_text(compared(*points, studies=studies))["MA at most 0.9"]["ga"]
+    assert (row.is_at_limit, row.setting) == (True, "epochs 1 to 2")
+    assert row.numbers[1][0] == pytest.approx(math.sqrt(4.5 * 5.0))
+
+
 def test_el_is_crossed_on_the_scale_on_which_it_falls(compared, trial):
     """From .4 to .1 the level .2 is halfway by factors, and two thirds of the way by differences."""
     points = {1: (0.4, 5.0, 0.8), 2: (0.1, 20.0, 0.8)}

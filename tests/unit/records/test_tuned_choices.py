@@ -1,4 +1,4 @@
-"""What a finished search has measured: its choice, the strength below, and the one above where the target is missed."""
+"""What a finished search has measured: its choice, the strength below, and others until the target lies between two."""
 
 import pytest
 
@@ -9,24 +9,29 @@ from harness.records.tuned import read_tuned
 from harness.search_space import Choice, LogUniform
 from harness.specs import RETRAINED, Source
 
-SPACES = {"epochs": {"epochs": LogUniform(low=1, high=9)}, "gamma": {"gamma": Choice(values=(0.1, 0.2, 0.4))}}
-CHOSEN = {"epochs": (2, 3, 4), "gamma": (0.1, 0.2, 0.4)}
+SPACES = {
+    "epochs": LogUniform(low=1, high=9),
+    "gamma": Choice(values=(0.05, 0.1, 0.2, 0.4, 0.8)),
+    "scale": LogUniform(low=0.5, high=4.0),
+    "tokens": LogUniform(low=4, high=16),
+}
+CHOSEN = {"epochs": 4, "gamma": 0.2, "scale": 1.0, "tokens": 5}
 
 
 @pytest.fixture
 def tuned(tmp_path, make_spec, make_row, make_plan, make_measurement):
-    """Return a maker of what a sweep is to measure, whose search chose the middle strength for a target.
+    """Return a maker of the strengths that a sweep measures, in their order, whose search chose one for a target.
 
-    Measured are the retrained model's MA, if given, and the choice's.
+    Measured are the retrained model's MA, if given, and that of each strength for which one is given, once it is asked
+    for.
     """
 
-    def make(strength, at_most, measured=None, retrained=None):
-        space = SPACES[strength]
+    def make(strength, at_most, erasure, retrained=None):
         study = StudySpec(
             study_id="study",
             trial=make_spec(trial_id="study", strength_name=strength, strengths=(), settings={}),
             seeds=(0,),
-            space=space,
+            space={strength: SPACES[strength]},
             defaults={},
             is_cumulative=strength == "epochs",
             is_trained=True,
@@ -39,38 +44,59 @@ def tuned(tmp_path, make_spec, make_row, make_plan, make_measurement):
             retrained=None,
         )
         journal, reference = Journal(tmp_path / "journal"), make_row(RETRAINED)
-        middle = CHOSEN[strength][1]
-        probes = [{"strength": middle, "ma": 0.4, "perplexity": 5.0, "optimiser_steps": 8}]
-        about = {"settings": {strength: middle}, "targets": {f"ma <= {at_most}": 0.5}, "end": WHOLE, "seconds": 1.0}
+        chosen = CHOSEN[strength]
+        probes = [{"strength": chosen, "ma": 0.4, "perplexity": 5.0, "optimiser_steps": 8}]
+        about = {"settings": {strength: chosen}, "targets": {f"ma <= {at_most}": 0.5}, "end": WHOLE, "seconds": 1.0}
         original = {"ma": 1.0, "perplexity": 4.0}
         journal.append(Candidate(trial_id="study", number=0, probes=tuple(probes), original=original, **about))
         if retrained is not None:
             journal.append(make_measurement(reference, numbers={"ma": retrained}))
         plan = make_plan(reference, studies=(study,))
-        if measured is not None:
-            [chosen] = [trial.spec for trial in read_tuned(plan, journal).trials if middle in trial.spec.strengths]
-            journal.append(make_measurement(chosen, middle, numbers={"ma": measured}))
-        results = read_tuned(plan, journal)
-        return sorted(one for trial in results.trials for one in trial.spec.strengths)
+        asked = []
+        while new := [
+            (trial.spec, one)
+            for trial in read_tuned(plan, journal).trials
+            for one in trial.spec.strengths
+            if trial.spec.method != RETRAINED and one not in asked
+        ]:
+            asked += sorted(one for _, one in new)
+            for spec, one in new:
+                if one in erasure:
+                    journal.append(make_measurement(spec, one, numbers={"ma": erasure[one]}))
+        return asked
 
     return make
 
 
-@pytest.mark.parametrize("strength", ["epochs", "gamma"])
 @pytest.mark.parametrize(
-    ("at_most", "measured", "retrained", "is_missed"),
+    ("strength", "erasure", "expected"),
     [
-        (0.5, None, None, False),
-        (0.5, 0.45, None, False),
-        (0.5, 0.5, None, False),
-        (0.5, 0.55, None, True),
-        ("retrained", 0.55, None, False),
-        ("retrained", 0.55, 0.6, False),
-        ("retrained", 0.55, 0.3, True),
+        ("epochs", {}, [3, 4]),
+        ("epochs", {3: 0.6, 4: 0.45}, [3, 4]),
+        ("epochs", {3: 0.6, 4: 0.5}, [3, 4]),
+        ("epochs", {3: 0.6, 4: 0.55, 5: 0.4}, [3, 4, 5]),
+        ("epochs", {3: 0.6, 4: 0.55, 5: 0.52, 6: 0.51, 8: 0.3}, [3, 4, 5, 6, 8]),
+        ("epochs", {3: 0.6, 4: 0.55, 5: 0.52, 6: 0.51, 8: 0.51, 12: 0.51}, [3, 4, 5, 6, 8, 12]),
+        ("epochs", {3: 0.6, 4: 0.55}, [3, 4, 5]),
+        ("epochs", {3: 0.4, 4: 0.45, 2: 0.6}, [3, 4, 2]),
+        ("epochs", {3: 0.4, 4: 0.45, 2: 0.3}, [3, 4, 2]),
+        ("gamma", {0.1: 0.6, 0.2: 0.45}, [0.1, 0.2]),
+        ("gamma", {0.1: 0.4, 0.2: 0.45}, [0.1, 0.2, 0.05]),
+        ("gamma", {0.1: 0.6, 0.2: 0.55, 0.4: 0.51}, [0.1, 0.2, 0.4, 0.8]),
+        ("scale", {1.2**-1: 0.45, 1.0: 0.45, 1.2**-2: 0.6}, [1.2**-1, 1.0, 1.2**-2]),
+        ("scale", {1.2**-1: 0.4, 1.0: 0.4, 1.2**-2: 0.4, 0.5: 0.4}, [1.2**-1, 1.0, 1.2**-2, 0.5]),
+        ("scale", {1.2**-1: 0.6, 1.0: 0.6, 1.2: 0.6, 1.2**2: 0.6, 1.2**4: 0.2}, [1.2**-1, 1.0, 1.2, 1.2**2, 1.2**4]),
+        ("tokens", {4: 0.4, 5: 0.45}, [4, 5]),
+        ("tokens", {4: 0.6, 5: 0.55, 6: 0.55, 7: 0.55}, [4, 5, 6, 7, 10]),
     ],
 )
-def test_a_strength_above_the_choice_is_measured_only_where_it_misses_its_target(
-    tuned, strength, at_most, measured, retrained, is_missed
-):
-    below, middle, above = CHOSEN[strength]
-    assert tuned(strength, at_most, measured, retrained) == [below, middle] + [above] * is_missed
+def test_a_trajectory_is_measured_from_the_choice_until_it_meets_the_target(tuned, strength, erasure, expected):
+    assert tuned(strength, 0.5, erasure) == [pytest.approx(one) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("retrained", "expected"), [(None, [3, 4]), (0.6, [3, 4, 2, 0]), (0.3, [3, 4, 5]), (0.57, [3, 4])]
+)
+def test_the_retrained_models_level_is_awaited(tuned, retrained, expected):
+    erasure = {3: 0.58, 4: 0.55, 2: 0.57}
+    assert tuned("epochs", "retrained", erasure, retrained) == [one for one in expected if one]
