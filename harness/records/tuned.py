@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from harness.contracts import Json, Number
@@ -90,27 +90,40 @@ def _of_targets(
     for result in study.targets:
         if result.chosen is None:
             continue
-        settings = result.chosen.candidate.settings
-        strength = result.chosen.probe["strength"]
+        settings, strength = result.chosen.candidate.settings, result.chosen.probe["strength"]
         searched = {name: value for name, value in settings.items() if name != study.spec.trial.strength_name}
         chosen = replace(study.spec.trial_with(settings, (strength,)), seed=seed, searched=searched)
         chosen = replace(chosen, targets={str(result.target): strength})
         asked, metric = result.target.at_most, result.target.metric
         level = of_retrained.get(metric, math.nan) if isinstance(asked, str) else asked
-
-        def at(one: Number, chosen: TrialSpec = chosen) -> TrialSpec:
-            alone = chosen if one == strength else replace(chosen, strengths=(one,), targets={})
-            return alone.identified(is_cumulative=study.spec.is_cumulative)
-
-        def number_at(one: Number, metric: str = metric) -> float:
-            return measured.get(at(one).point_id(one), {}).get(metric, math.nan)
-
-        wanted = [one for one in bracketing_strengths(study.spec, strength, level, number_at) if one > 0]
+        erasure = _ErasureAt(chosen, study.spec.is_cumulative, metric, measured)
+        wanted = [one for one in bracketing_strengths(study.spec, strength, level, erasure) if one > 0]
         if study.spec.is_cumulative:
-            trials.append(replace(at(strength), strengths=tuple(sorted((strength, *wanted)))))
+            trials.append(replace(erasure.trial_at(strength), strengths=tuple(sorted((strength, *wanted)))))
         else:
-            trials += [at(strength), *map(at, wanted)]
+            trials += map(erasure.trial_at, (strength, *wanted))
     return trials
+
+
+@dataclass(frozen=True)
+class _ErasureAt:
+    """A choice's metric at any of its strengths."""
+
+    chosen: TrialSpec
+    is_cumulative: bool
+    metric: str
+    measured: Mapping[str, Mapping[str, float]]
+
+    def trial_at(self, strength: Number) -> TrialSpec:
+        """Return the trial that erases to this strength alone."""
+        is_chosen = self.chosen.strengths == (strength,)
+        trial = self.chosen if is_chosen else replace(self.chosen, strengths=(strength,), targets={})
+        return trial.identified(is_cumulative=self.is_cumulative)
+
+    def __call__(self, strength: Number) -> float:
+        """Return the number on the reported texts; NaN where it is not measured."""
+        numbers = self.measured.get(self.trial_at(strength).point_id(strength), {})
+        return numbers.get(self.metric, math.nan)
 
 
 NEAR = 1.2
@@ -160,7 +173,8 @@ def neighbour(study: StudySpec, strength: Number, steps: int) -> Number:
     dimension = _dial(study)
     if isinstance(dimension, Choice):
         listed = [0, *sorted(dimension.values)]
-        return listed[min(max(listed.index(strength) + steps, 0), len(listed) - 1)]
+        nearest: Number = listed[min(max(listed.index(strength) + steps, 0), len(listed) - 1)]
+        return nearest
     if study.is_cumulative:
         return max(strength + steps, 0)
     assert isinstance(dimension, LogUniform)
