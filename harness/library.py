@@ -17,6 +17,7 @@ from harness.analysis.tradeoff.curves import Curve, curves
 from harness.base.csv_text import joined_lists
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
+from harness.records.point_names import only_point, points_called
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, read_results
 from harness.records.tuned import unfinished_studies
 from harness.specs import TrialSpec
@@ -115,47 +116,58 @@ class SweepResults:
             if name not in known:
                 raise DataError(f"this sweep measured no {kind} called '{name}'. It has {', '.join(known)}.")
 
-    def items(self, point_id: str) -> pd.DataFrame:
+    def items(self, point: str) -> pd.DataFrame:
         """Return each item's values in a point's metrics: one row for each metric and item.
 
-        Its columns are `metric`, `item` (a stable id), `cluster` (items that share a text are one), `value` and
-        `weight`. A metric that is not made of items, such as MAUVE, has no rows.
-
-        Raises:
-            DataError: No point has this id, or what it kept is damaged.
-        """
-        tables = [pd.DataFrame(columns=["metric", "item", "cluster", "value", "weight"])]
-        for name, items in self.results.items(self.point(point_id)).items():
-            values = {"cluster": items.clusters, "value": items.values_N, "weight": items.weights_N}
-            tables.append(pd.DataFrame({"metric": name, "item": items.ids, **values}))
-        return pd.concat(tables)
-
-    def point(self, point_id: str) -> PointResults:
-        """Return what the journal says of a measured point: its trial's spec, its measurements, the erasure's notes.
-
-        Raises:
-            DataError: No measured point has this id.
-        """
-        points = {point.spec.point_id(point.strength): point for point in self.results.measured}
-        if point_id not in points:
-            raise DataError(f"no measured point of this sweep is called '{point_id}': see .table['point_id'].")
-        return points[point_id]
-
-    def model(self, point_id: str, original: Checkpoint | None = None) -> Model:
-        """Return the model of a point, as `table` has its id: a reference, or an erased model that was kept.
+        Its columns are `metric`, `item` (a stable id), `cluster` (items that share a text are one), `value`, `weight`
+        and `quantity`, which says what the value is: `log` of a metric that is the exponential of a mean, such as
+        perplexity (the item's mean negative log-likelihood of a token, in nats), else `value`. A metric that is not
+        made of items, such as MAUVE, has no rows.
 
         Args:
-            point_id: As in `table`.
+            point: What `point` takes.
+
+        Raises:
+            DataError: It names no point, or what the point kept is damaged.
+        """
+        tables = [pd.DataFrame(columns=["metric", "item", "cluster", "value", "weight", "quantity"])]
+        for name, items in self.results.items(self.point(point)).items():
+            values = {"cluster": items.clusters, "value": items.values_N, "weight": items.weights_N}
+            quantity = "log" if self.metrics[name].aggregate == "exp_mean" else "value"
+            tables.append(pd.DataFrame({"metric": name, "item": items.ids, **values, "quantity": quantity}))
+        return pd.concat(tables)
+
+    def point(self, point: str) -> PointResults:
+        """Return what the journal says of a measured point: its trial's spec, its measurements, the erasure's notes.
+
+        Args:
+            point: `emso@3`, its id as in `table`, or a beginning of the id. `letters:emso@3` says the sweep too.
+
+        Raises:
+            DataError: It names no measured point of this sweep, or several.
+        """
+        sweep, _, name = point.rpartition(":")
+        if sweep not in ("", self.folder.name):
+            raise DataError(f"'{point}' names a point of the sweep '{sweep}', and these are '{self.folder.name}'.")
+        measured = self.results.measured
+        called = points_called(name, measured)
+        return called[only_point(point, [(self.folder.name, one) for one in called], measured)]
+
+    def model(self, point: str, original: Checkpoint | None = None) -> Model:
+        """Return the model of a point: a reference, or an erased model that was kept.
+
+        Args:
+            point: What `point` takes.
             original: Where the original is now, as `resolve_model` has it; None: where it was when the sweep ran.
 
         Raises:
-            DataError: No point has this id, or its erased model was not kept.
+            DataError: It names no point, or its erased model was not kept.
             ModelError: What was kept is damaged, or the original is gone or another.
         """
         from harness.models.loading import load_model
         from harness.models.patch import load_erased
 
-        spec = self.point(point_id).spec
+        spec, point_id = self._spec_and_id(point)
         if original is not None and original.digest != spec.model.digest:
             raise ModelError(
                 f"the original of point {point_id} has the digest {spec.model.digest}, and '{original.id}' has "
@@ -165,16 +177,16 @@ class SweepResults:
             return load_model(spec.retrained or original or spec.model)
         return load_erased(original or spec.model, self._kept(spec, point_id))
 
-    def adapter(self, point_id: str) -> Adapter:
+    def adapter(self, point: str) -> Adapter:
         """Return the LoRA adapter that makes a point's model of the original, without loading either.
 
         Raises:
-            DataError: No point has this id, it was not erased by LoRA alone, or its adapter was not kept.
+            DataError: It names no point, it was not erased by LoRA alone, or its adapter was not kept.
             ModelError: What was kept is damaged.
         """
         from harness.models.adapters import ADAPTER_FILE, read_adapter
 
-        spec = self.point(point_id).spec
+        spec, point_id = self._spec_and_id(point)
         if spec.is_reference or spec.training.lora is None:
             raise DataError(f"'{spec.variant}' (point {point_id}) was not trained with LoRA, so it has no adapter.")
         folder = self._kept(spec, point_id)
@@ -184,6 +196,10 @@ class SweepResults:
                 "whole model was kept: export that, without --adapter."
             )
         return read_adapter(folder, spec.model.digest)
+
+    def _spec_and_id(self, point: str) -> tuple[TrialSpec, str]:
+        named = self.point(point)
+        return named.spec, named.spec.point_id(named.strength)
 
     def _kept(self, spec: TrialSpec, point_id: str) -> Path:
         """Return the folder of an erased model that was kept, after reading all of it."""
@@ -243,3 +259,37 @@ def refuse_without_results(folder: Path) -> None:
         there = f"Below {around} there are results in {sweeps}." if sweeps else "Run the sweep first."
         state = "holds no results of a sweep" if folder.is_dir() else "is no results folder"
         raise DataError(f"{folder} {state} (no journal/plan.json). {there}")
+
+
+def find_point(name: str, results: Path) -> tuple[Path, str]:
+    """Return the sweep's folder and the id of the one measured point that a name means.
+
+    Args:
+        name: `SWEEP:VARIANT@STRENGTH`, an id, or a beginning of one; without `SWEEP:` it is looked for in all of them.
+        results: The folder of all sweeps' results, or of one sweep's.
+
+    Raises:
+        DataError: It means none, or more than one.
+    """
+    wanted_sweep, _, wanted = name.rpartition(":")
+    sweeps = [results] if (results / "journal" / "plan.json").is_file() else sweeps_in(results)
+    folders = [folder for folder in sweeps if wanted_sweep in ("", folder.name)]
+    if not folders:
+        there = ", ".join(folder.name for folder in sweeps) or "none"
+        raise DataError(f"{results} holds no results of a sweep '{wanted_sweep}': it has {there}.")
+    measured: list[PointResults] = []
+    called: list[tuple[Path, PointResults]] = []
+    unread = ""
+    for folder in folders:
+        try:
+            points = read_folder(folder).measured
+        except DataError as error:
+            unread += f" Not searched: {error}"
+            continue
+        measured += points
+        called += [(folder, point) for point in points_called(wanted, points)]
+    try:
+        folder, point = called[only_point(name, [(folder.name, point) for folder, point in called], measured)]
+    except DataError as error:
+        raise DataError(f"{error}{unread}") from error
+    return folder, point.spec.point_id(point.strength)

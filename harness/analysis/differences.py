@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -46,9 +47,10 @@ class PointName:
     """Above 0 where an earlier point of the sweep has all of this in common with it."""
 
     def __str__(self) -> str:
-        """Return what a person calls it: `emso at 3 on miniature-m, seed 0`."""
+        """Return what a person calls it: `emso@3 on miniature-m, seed 0`, or `emso at ma <= 0.9 on ...`."""
         repeat = f" ({self.repeat + 1})" if self.repeat else ""
-        return f"{self.variant}{self.at and f' at {self.at}'} on {self.model}, seed {self.seed}{repeat}"
+        is_strength = self.at and " " not in self.at
+        return f"{self.variant}{f'@{self.at}' if is_strength else self.at and f' at {self.at}'} on {self.model}, seed {self.seed}{repeat}"
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,21 @@ class Differences:
         return not any(others) and all(pair.verdict == "identical" for pair in self.numbers)
 
 
-def differences(a: Results, b: Results) -> Differences:
+def differences(a: Results, b: Results, pair: tuple[PointResults, PointResults] | None = None) -> Differences:
     """Return what differs between two sweeps; points are matched by model, variant, seed and strength, or target.
+
+    Args:
+        a: One sweep.
+        b: Another, or the same.
+        pair: One point of each, which are to be compared with each other and alone, whatever they are called.
 
     Raises:
         DataError: The metrics of one of them are not known, or a file of items is damaged.
     """
     points_a, points_b = _named_points(a), _named_points(b)
+    if pair is not None:
+        [name] = [name for name, point in points_a.items() if point is pair[0]]
+        points_a, points_b = {name: pair[0]}, {name: pair[1]}
     info = {**metric_info(b), **metric_info(a)}
     evidence = Evidence({**_of_side("A", read_evidence(a)), **_of_side("B", read_evidence(b))})
     settings: defaultdict[_Change, list[PointName]] = defaultdict(list)
@@ -249,11 +259,13 @@ def _recorded(results: Results) -> dict[str, str]:
 
 
 def _by_path(value: Any, path: str = "") -> dict[str, str]:
-    """Return each value by its path in dots, as text."""
+    """Return each value by its path in dots, as a sweep file has it; items of a list that have parts by their place."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
+    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) or is_dataclass(item) for item in value):
+        value = dict(enumerate(value))
     if not isinstance(value, Mapping):
-        return {path: str(value)}
+        return {path: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}
     texts: dict[str, str] = {}
     for name, item in value.items():
         texts |= _by_path(item, f"{path}.{name}" if path else str(name))

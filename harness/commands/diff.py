@@ -1,7 +1,10 @@
-"""Show what differs between the results of two sweeps: settings, versions, and numbers, point by point.
+"""Show what differs between the results of two sweeps, or two points: settings, versions, and numbers.
 
     lethe diff results/tradeoff other/results/tradeoff
+    lethe diff tradeoff:gradient_difference@1 tradeoff:emso@2
     lethe diff results/before results/after --csv differences.csv
+
+A point is named by its id as in table.csv (point_id), by a unique beginning of that id, or as SWEEP:VARIANT@STRENGTH.
 
 Exit codes: 0 nothing differs, to the last bit; 1 something does; 2 one of the two cannot be read.
 """
@@ -12,6 +15,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,14 +26,16 @@ from harness.analysis.differences import Differences, differences
 from harness.base.csv_text import csv_text
 from harness.base.files import write_whole
 from harness.base.messages import printable
-from harness.base.paths import folder_argument, path_argument
+from harness.base.paths import named_argument, path_argument
 from harness.base.terminal import tell
-from harness.commands.command import Command
-from harness.library import read_folder, refuse_without_results
+from harness.commands.command import Command, add_results_argument
+from harness.errors import DataError
+from harness.library import find_point, read_folder, refuse_without_results
+from harness.records.point_names import points_called
 from harness.reporting.text_tables import result_table, table_console
 
 _MOST_ROWS = 40
-_MOST_CHARACTERS = 40
+_MOST_CHARACTERS = 200
 _NOISE = (
     " Within noise: the 95 % interval of the difference, paired over the same items, holds zero, or the difference is "
     "less than what the metric's evaluator says that a single seed cannot distinguish from zero."
@@ -42,22 +48,32 @@ class DiffCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the two results, and a file for all that differs."""
-        parser.add_argument("a", type=folder_argument, help="a sweep's results: results/tradeoff")
-        parser.add_argument("b", type=folder_argument, help="results of another sweep, or of the same one elsewhere")
+        parser.add_argument("a", type=named_argument, help="a sweep's results, results/tradeoff, or a point")
+        parser.add_argument("b", type=named_argument, help="what it is compared with: results of a sweep, or a point")
+        add_results_argument(parser, or_one=True)
         parser.add_argument("--csv", type=path_argument, metavar="FILE", help="write every difference and number here")
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Print what differs between two results folders."""
-        both = []
-        for folder in (arguments.a, arguments.b):
+        """Print what differs between two results folders, or two points."""
+        names = (arguments.a, arguments.b)
+        is_point = [not Path(name).exists() and "/" not in name for name in names]
+        if is_point[0] != is_point[1]:
+            raise DataError(f"there is no folder '{names[is_point.index(True)]}'. Name two folders, or two points.")
+        points = [find_point(name, arguments.results) for name in names if is_point[0]]
+        folders = [folder for folder, _ in points] or [Path(name) for name in names]
+        for folder in folders:
             refuse_without_results(folder)
-            both.append(read_folder(folder))
-        compared = differences(*both)
+        a, b = (read_folder(folder) for folder in folders)
+        pair = None
+        if points:
+            [point_a], [point_b] = points_called(points[0][1], a.measured), points_called(points[1][1], b.measured)
+            pair = point_a, point_b
+        compared = differences(a, b, pair)
         if arguments.csv:
             write_whole(arguments.csv, csv_text(pd.DataFrame(_csv_rows(compared))), "the differences")
-        for side, folder, kinds in zip("AB", (arguments.a, arguments.b), compared.cpus, strict=True):
+        for side, name, kinds in zip("AB", names, compared.cpus, strict=True):
             ran_on = f" (on {', '.join(kinds)})" if kinds else ""
-            tell(f"{side}: {folder}{ran_on}")
+            tell(f"{side}: {name}{ran_on}")
         if len(set(compared.cpus)) > 1 and all(compared.cpus):
             tell(_CPU)
         for table in _difference_tables(compared):

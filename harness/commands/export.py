@@ -26,14 +26,12 @@ from harness.base.files import folder_whole, write_whole
 from harness.base.paths import named_argument, path_argument
 from harness.base.storage import writing
 from harness.base.terminal import tell
-from harness.commands.command import Command, add_results_argument
+from harness.commands.command import POINT_HELP, Command, add_results_argument
 from harness.errors import DataError
 
 if TYPE_CHECKING:
     from harness.contracts import Checkpoint
     from harness.library import SweepResults
-
-_MOST_NAMED = 8
 
 
 class ExportCommand(Command):
@@ -41,8 +39,7 @@ class ExportCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the point, the new folder, and where things are."""
-        about = "its id as in table.csv, a unique beginning of the id, or SWEEP:VARIANT@STRENGTH"
-        parser.add_argument("point", help=about)
+        parser.add_argument("point", help=POINT_HELP)
         parser.add_argument("--out", type=path_argument, required=True, help="a new folder for the model")
         add_results_argument(parser, or_one=True)
         about = "where the original model is now, if it was moved: a name, a folder or a hub id"
@@ -53,7 +50,7 @@ class ExportCommand(Command):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Write the model that a point names."""
-        from harness.library import load_results
+        from harness.library import find_point, load_results
         from harness.models.resolving import resolve_model
 
         _refuse_existing(arguments.out)
@@ -66,19 +63,19 @@ class ExportCommand(Command):
 
 
 def export_point(
-    outcome: SweepResults, point_id: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False
+    outcome: SweepResults, name: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False
 ) -> None:
     """Write a point's model, its tokenizer and a card to the new folder `out`: whole, or not at all.
 
     Args:
         outcome: The sweep's results.
-        point_id: As in its table.
+        name: The point: `emso@3`, or its id as in the table.
         out: The new folder.
         original: Where the model before erasure is now, if it was moved since the sweep ran.
         adapter_alone: Write only the LoRA adapter, instead of the model that it is merged into.
 
     Raises:
-        DataError: No measured point has this id, its model was not kept, it has no adapter, or `out` exists.
+        DataError: It names no measured point, its model was not kept, it has no adapter, or `out` exists.
         ModelError: What was kept is damaged, or the original that it is a patch of is gone.
         StorageError: It cannot be written.
     """
@@ -88,14 +85,14 @@ def export_point(
     from harness.reporting.model_card import model_card
 
     _refuse_existing(out)
-    point = outcome.point(point_id)
+    point = outcome.point(name)
     before = original or point.spec.model
     made_by = {"Lethe": version("lethe"), "transformers": version("transformers")}
     if adapter_alone:
         made_by["peft"] = version("peft")
-        write = partial(save_adapter, outcome.adapter(point_id), before)
+        write = partial(save_adapter, outcome.adapter(name), before)
     else:
-        write = partial(save_model, outcome.model(point_id, original))
+        write = partial(save_model, outcome.model(name, original))
     tokenizer = load_tokenizer(before)
     with folder_whole(out, "the exported model", "refuse") as folder:
         write(folder)
@@ -109,47 +106,6 @@ def export_point(
 def _refuse_existing(out: Path) -> None:
     if out.exists():
         raise DataError(f"{out} exists already; name a new folder.")
-
-
-def find_point(name: str, results: Path) -> tuple[Path, str]:
-    """Return the sweep's folder and the id of the one measured point that a name means.
-
-    Raises:
-        DataError: It means none, or more than one.
-    """
-    from harness.library import read_folder, sweeps_in
-
-    wanted_sweep, _, wanted = name.rpartition(":")
-    sweeps = [results] if (results / "journal" / "plan.json").is_file() else sweeps_in(results)
-    folders = [folder for folder in sweeps if wanted_sweep in ("", folder.name)]
-    if not folders:
-        there = ", ".join(folder.name for folder in sweeps) or "none"
-        raise DataError(f"{results} holds no results of a sweep '{wanted_sweep}': it has {there}.")
-    meant, unread = [], ""
-    for folder in folders:
-        try:
-            points = read_folder(folder).measured
-        except DataError as error:
-            unread += f" Not searched: {error}"
-            continue
-        for point in points:
-            spec, point_id = point.spec, point.spec.point_id(point.strength)
-            names = [spec.variant]  # Within its sweep.
-            if point.strength is not None:
-                names.append(f"{spec.variant}@{point.strength:g}")
-            if (wanted and point_id.startswith(wanted)) or (wanted_sweep and wanted in names):
-                line = f"  {folder.name}:{point_id}  ({names[-1]} on {spec.model.id}, seed {spec.seed})"
-                meant.append((folder, point_id, line))
-    if not meant:
-        raise DataError(
-            f"no measured point is called '{name}' in {', '.join(map(str, folders))}. table.csv has the ids "
-            f"(point_id); a name may also be SWEEP:VARIANT@STRENGTH, such as tradeoff:emso@3.{unread}"
-        )
-    if len(meant) > 1:
-        lines = [line for _, _, line in meant[:_MOST_NAMED]]
-        more = [f"  and {len(meant) - _MOST_NAMED} more"] if len(meant) > _MOST_NAMED else []
-        raise DataError("\n".join([f"'{name}' means {len(meant)} points. Name one:", *lines, *more]))
-    return meant[0][0], meant[0][1]
 
 
 main = ExportCommand()

@@ -21,7 +21,7 @@ VERBS = {
     "check": "no_such_plugin",
     "export": "point --out OUT --results NEW --model MODEL --tokenizer MODEL",
     "diff": "NEW NEW --csv OUT",
-    "items": "NEW --point point",
+    "items": "point --results NEW",
     "track": "NEW",
     "figure": "attention --model MODEL --tokenizer MODEL --block L9.W_v.H0 --text-file FILE --erased NEW --out OUT",
 }

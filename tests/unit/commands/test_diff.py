@@ -74,7 +74,7 @@ def test_numbers_are_told_apart_by_the_noise_of_their_metric(make, diff):
     }  # fmt: skip
     assert float(rows.query("at == '1' and what == 'perplexity'").difference.item()) == 10.0
     assert "0 settings and 0 versions differ" in printed
-    assert "emso at 1 on miniature-m, seed 0 perplexity 20 30 +10 differs" in printed
+    assert "emso@1 on miniature-m, seed 0 perplexity 20 30 +10 differs" in printed
     assert printed.index("+10 differs") < printed.index("within noise"), "what matters comes first"
 
 
@@ -208,3 +208,40 @@ def test_what_is_no_results_folder_is_bad_input(make, diff, tmp_path):
     plan.write_text(plan.read_text().replace("emso", "emsa"))
     code, printed, _ = diff(tmp_path / "two", tmp_path / "one")
     assert (code, "is damaged" in printed) == (2, True)
+
+
+def test_two_points_are_held_against_each_other_by_name(make, tmp_path, capsys):
+    def of_lists(spec):
+        return replace(spec, settings={"blocks": ["L0", "L1"], "k": 8 if spec.variant == "emso" else 2})
+
+    folder = make("one", change=of_lists, numbers={2: {"perplexity": 30.0}})
+    arguments = ["--results", str(tmp_path), "--csv", str(tmp_path / "out.csv")]
+    assert lethe(["diff", "one:emso@1", "one:emso@2", *arguments]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith("A: one:emso@1 B: one:emso@2")
+    rows = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
+    of_numbers = rows.query("kind == 'number'").set_index("what").verdict.to_dict()
+    assert of_numbers == {"ma": "identical", "perplexity": "differs", "mauve": "identical"}
+    assert rows.query("kind == 'setting'")[["what", "a", "b"]].to_numpy().tolist() == [["strength", "1", "2"]]
+    assert lethe(["diff", "one:original", "one:emso@2", *arguments]) == 1
+    rows = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
+    assert ["settings.k", "2", "8"] in rows[["what", "a", "b"]].to_numpy().tolist()
+    assert lethe(["diff", "one:emso@2", "one:emso@2", *arguments]) == 0
+    capsys.readouterr()
+    for names, words in (
+        (("one:emso@3", "one:emso@2"), "'one:emso@3' was not measured: emso was at 1, 2."),
+        ((str(folder), "two"), "there is no folder 'two'. Name two folders, or two points."),
+    ):
+        assert lethe(["diff", *names, *arguments]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_list_is_shown_as_a_sweep_file_has_it(make, diff):
+    def of(blocks):
+        return lambda spec: replace(spec, settings={"blocks": blocks, "is_on": True, "none": None})
+
+    long = [f"L{place}.W_v" for place in range(12)]
+    _, printed, rows = diff(make("one", change=of(["L0"])), make("two", change=of(long)))
+    [(what, a, b)] = rows.query("kind == 'setting'")[["what", "a", "b"]].drop_duplicates().to_numpy().tolist()
+    assert (what, a, b) == ("settings.blocks", '["L0"]', '["' + '", "'.join(long) + '"]')
+    assert long[-1] in printed, "what differs is not cut off"

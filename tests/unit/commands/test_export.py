@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli import main as lethe
-from harness.commands.export import find_point, main
+from harness.commands.export import main
 from harness.contracts import LoRA, Training
 from harness.errors import DataError
-from harness.library import load_results
+from harness.library import find_point, load_results
 from harness.models.adapters import LowRankAdapters, add_adapter, merged_adapter, read_adapter, save_adapter
 from harness.models.blocks import blocks
 from harness.models.loading import load_model
@@ -193,8 +193,10 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
     assert "was not kept: the sweep file says keep_erased: patch. Say keep_erased: all, remove " in kept
     assert "Two models that decode together are never kept" in kept
     assert f"{there} exists already" in refused("s:emso@2", folder=there)
-    assert "no measured point is called 's:emso@3'" in refused("s:emso@3")
-    assert "no measured point is called 'emso@2'" in refused("emso@2"), "which sweep is meant?"
+    assert "'s:emso@3' was not measured: emso was at 1, 2." in refused("s:emso@3")
+    nothing = refused("s:emsoo@3")
+    assert "no measured point is called 's:emsoo@3'" in nothing
+    assert "Measured: original, emso, gradient_ascent, contrastive_decoding, lora." in nothing
     several = refused("s:emso")
     assert "'s:emso' means 2 points" in several
     assert all(rows["emso"].point_id(strength) in several for strength in (1, 2))
@@ -245,7 +247,20 @@ def test_one_point_of_two_sweeps_is_named_with_its_sweep(results, make_plan, mak
     point = spec.point_id(2)
     with pytest.raises(DataError, match=rf"means 2 points. Name one:\n  s:{point}.*\n  t:{point}"):
         find_point(point, root)
-    assert find_point(f"t:{point[:6]}", root) == (root / "t", point)
+    for name in (f"t:{point[:6]}", "t:emso@2", "t:emso@2.0"):
+        assert find_point(name, root) == (root / "t", point)
+    with pytest.raises(DataError, match="'emso@2' means 2 points"):
+        find_point("emso@2", root)
+    assert find_point("emso@1", root) == (root / "s", rows["emso"].point_id(1)), "only one sweep has it"
+    outcome = load_results(root / "t")
+    assert outcome.point("emso@2") is outcome.point(point[:6])
+    assert outcome.point("t:emso@2").strength == 2
+    for name, words in (
+        ("s:emso@2", "a point of the sweep 's', and these are 't'"),
+        ("emso@1", "was not measured: emso was at 2"),
+    ):
+        with pytest.raises(DataError, match=words):
+            outcome.point(name)
 
 
 def test_a_figure_on_ones_own_axes_names_what_was_not_measured(results, tmp_path):

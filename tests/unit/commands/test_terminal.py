@@ -107,11 +107,14 @@ def test_items_that_are_not_printed_whole_are_no_success(tmp_path, make_plan, ma
     spec, folder = make_spec({"memorization": "k"}), tmp_path / "results" / "s"
     journal = Journal(folder / "journal")
     journal.write_plan(make_plan(spec))
-    items = {"ma": MetricItems(("i",), ("c",), np.array([0.5]), np.array([1.0]))}
-    journal.append_measurement(make_measurement(spec, 1), items)
-    arguments = ["items", str(folder), "--point", spec.point_id(1)]
+    items = {
+        name: MetricItems(("i",), ("c",), np.array([value]), np.array([1.0]))
+        for name, value in (("ma", 0.5), ("perplexity", 2.0))
+    }
+    journal.append_measurement(make_measurement(spec, 1, numbers={"ma": 0.5, "perplexity": 7.4}), items)
+    arguments = ["items", "s:emso@1", "--results", str(folder.parent)]
     assert main(arguments) == 0
-    assert capfd.readouterr() == ("item,cluster,ma\ni,c,0.5\n", "")
+    assert capfd.readouterr() == ("item,cluster,ma,perplexity_log\ni,c,0.5,2.0\n", "")
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "harness.cli", *arguments]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
