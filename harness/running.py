@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from harness.analysis.analysis import Analysis
+from harness.analysis.replaced import replaced_rows, replaced_sentence
 from harness.base.terminal import lasting_streams, tell
-from harness.errors import ExecutorError
+from harness.errors import ConfigError, ExecutorError, Fault
 from harness.execution import inline
 from harness.execution.guard.interruption import INTERRUPTION
 from harness.execution.job import Event, Executor, Folders, Job, Watcher
@@ -41,6 +42,7 @@ def run_sweep(
     only: Sequence[str] = (),
     executor: ExecutorName = "ray",
     results: str | PathLike[str] = "results",
+    replace: bool = False,
 ) -> SweepResults:
     """Run what is missing of a sweep, write its report, and return all that it has measured.
 
@@ -50,23 +52,35 @@ def run_sweep(
         only: Trials chosen, as for `--only`: `method=emso`.
         executor: `ray`, or `inline`: in this process, one trial after the other, none isolated from it.
         results: The folder of all sweeps' results.
+        replace: Show rows that were measured under this name with other settings no longer, instead of asking for
+            another name.
 
     Raises:
-        ConfigError: The sweep file is wrong, or a trial cannot run on this machine, or a cluster's node lacks what
-            it needs; it lists every fault.
+        ConfigError: The sweep file is wrong, its results have such rows, a trial cannot run on this machine, or a
+            cluster's node lacks what it needs; it lists every fault.
         DataError: Another run of this sweep is at work, or its numbers cannot be ranked together.
         ExecutorError: Ray died; what was measured before is kept, and in the report.
     """
-    return run_planned(Path(file), plan(Path(file), overrides, only), executor=executor, results=results)
+    planned = plan(Path(file), overrides, only)
+    return run_planned(Path(file), planned, executor=executor, results=results, replace_rows=replace)
 
 
 def run_planned(
-    file: Path, planned: Plan, *, executor: ExecutorName = "ray", results: str | PathLike[str] = "results"
+    file: Path,
+    planned: Plan,
+    *,
+    executor: ExecutorName = "ray",
+    results: str | PathLike[str] = "results",
+    replace_rows: bool = False,
 ) -> SweepResults:
     """Run what is missing of the plan of a sweep file; everything else is as in `run_sweep`."""
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
     with lasting_streams(), journal.held(), LiveTracking(folders.results) as tracking:
+        if not replace_rows and (
+            sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep)
+        ):
+            raise ConfigError(str(file), [Fault("name", sentence)])
         before = read_tuned(planned, journal)
         left = specs_left(before)
         refuse_unfit(file, left)

@@ -18,6 +18,7 @@ from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.record import Measurement, cpu_kind
 from harness.records.results import PointResults, Results
+from harness.specs import TrialSpec
 from harness.statistics.contrasts import paired_p
 
 Verdict = Literal["identical", "within noise", "differs", "only in A", "only in B", "not comparable"]
@@ -49,8 +50,8 @@ class PointName:
     def __str__(self) -> str:
         """Return what a person calls it: `emso@3 on miniature-m, seed 0`, or `emso at ma <= 0.9 on ...`."""
         repeat = f" ({self.repeat + 1})" if self.repeat else ""
-        is_strength = self.at and " " not in self.at
-        return f"{self.variant}{f'@{self.at}' if is_strength else self.at and f' at {self.at}'} on {self.model}, seed {self.seed}{repeat}"
+        at = self.at and (f" at {self.at}" if " " in self.at else f"@{self.at}")
+        return f"{self.variant}{at} on {self.model}, seed {self.seed}{repeat}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,10 @@ def differences(a: Results, b: Results, pair: tuple[PointResults, PointResults] 
         for change in of_versions:
             versions[change].append(name)
         shown = [f"evaluators.{what.removeprefix('evaluator ')}.identity" for what, _, _ in of_versions]
-        for change in _unequal(_flat_settings(point_a), _flat_settings(point_b)):
+        changes = setting_changes(point_a.spec, point_b.spec)
+        if point_a.strength != point_b.strength:
+            changes += _unequal(*(_by_path({"strength": point.strength}) for point in (point_a, point_b)))
+        for change in changes:
             if change[0] not in shown:
                 settings[change].append(name)
     of_plan = attrgetter(*_OF_PLAN)
@@ -147,6 +151,11 @@ def differences(a: Results, b: Results, pair: tuple[PointResults, PointResults] 
         numbers=tuple(numbers),
         cpus=(_cpus(a), _cpus(b)),
     )
+
+
+def setting_changes(a: TrialSpec, b: TrialSpec) -> list[tuple[str, str, str]]:
+    """Return what differs between two trials' settings and data: the path in dots, and both values as text."""
+    return _unequal(_flat_settings(a), _flat_settings(b))
 
 
 def number_verdict(a: float, b: float, metric: Metric, p: float = math.nan) -> Verdict:
@@ -230,12 +239,10 @@ def _by_metric(point: PointResults) -> dict[str, Measurement]:
     return by_metric
 
 
-def _flat_settings(point: PointResults) -> dict[str, str]:
-    spec = point.spec
+def _flat_settings(spec: TrialSpec) -> dict[str, str]:
     kept = dict(spec.to_json())
     for name in _NOT_COMPARED:
         kept.pop(name, None)
-    kept["strength"] = point.strength
     for evaluator in spec.evaluators:
         kept[f"evaluators.{evaluator.name}"] = {"settings": evaluator.settings, "identity": evaluator.key}
     return _by_path(kept)

@@ -40,6 +40,8 @@ class SweepCommand(Command):
         add_set_argument(parser)
         only = "run only these trials: method=, model=, variant= or seed= (repeatable)"
         parser.add_argument("--only", action="append", default=[], metavar="KEY=VALUE", help=only)
+        replace = "show rows measured under this name with other settings no longer (the journal keeps them)"
+        parser.add_argument("--replace", action="store_true", help=replace)
         executor = "inline: in this process, one after the other and not isolated from each other (docs/sweeps.md)"
         parser.add_argument("--executor", choices=["ray", "inline"], default="ray", help=executor)
         add_results_argument(parser)
@@ -56,7 +58,13 @@ class SweepCommand(Command):
         from harness.running import run_planned  # It takes seconds: mistakes in the file are reported first.
 
         try:
-            outcome = run_planned(arguments.file, planned, executor=arguments.executor, results=arguments.results)
+            outcome = run_planned(
+                arguments.file,
+                planned,
+                executor=arguments.executor,
+                results=arguments.results,
+                replace_rows=arguments.replace,
+            )
         except StorageError as error:
             error.add_note("What is measured is kept.")
             raise
@@ -75,6 +83,7 @@ class SweepCommand(Command):
 
 
 def _show_plan(file: Path, planned: Plan, results: Path) -> None:
+    from harness.analysis.replaced import replaced_rows, replaced_sentence
     from harness.execution.job import Folders
     from harness.execution.jobs import jobs_for
     from harness.records.journal import Journal
@@ -85,7 +94,8 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     from harness.sizing.size_cache import SizeCache, cache_folder
 
     folders = Folders.of_sweep(results, planned.sweep)
-    measured = read_tuned(planned, Journal(folders.results / "journal"))
+    journal = Journal(folders.results / "journal")
+    measured = read_tuned(planned, journal)
     to_memorize = sum(job.kind == "memorize" for job in jobs_for(measured, folders))
     terminal = console(width=120)
     terminal.print(trials_table(measured.plan, measured.statuses, to_memorize))
@@ -97,6 +107,8 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     fit = check_fit(trials, machine, known, left=specs_left(measured))
     terminal.print()
     terminal.print(needs_table(trials, fit.needs))
+    if sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep):
+        terminal.print(sentence, style="yellow", markup=False, highlight=False)
     if fit.warnings:
         terminal.print(needs_warning(fit.warnings), style="yellow", markup=False, highlight=False)
     if fit.faults:

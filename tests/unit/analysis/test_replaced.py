@@ -1,0 +1,93 @@
+"""Rows that another run under the same name would take out of the report: they are named, and kept unless told."""
+
+import pytest
+
+from harness.analysis.replaced import replaced_rows
+from harness.cli import main as lethe
+from harness.planning.plan import plan
+from harness.records.journal import Journal
+
+FILE = """# Which rate?
+name: rates
+models: [miniature-s]
+data:
+  forget: {source: miniature, sequences: 4}
+  retain: {source: miniature, sequences: 4}
+  utility: {source: miniature, prompts: 4}
+training: {learning_rate: 1.0e-5, global_batch: 4}
+memorized_model: {learning_rate: 1.0e-3, global_batch: 4, epochs: 10}
+methods:
+  gradient_ascent: {epochs: [1, 2]}
+  task_arithmetic: {gamma: [0.05, 0.1]}
+evaluators: {memorization: }
+"""
+
+
+@pytest.fixture
+def measured(tmp_path, make_measurement):
+    """Return the sweep file, and the journal of a run that measured some of its rows."""
+    file = tmp_path / "rates.yaml"
+    file.write_text(FILE)
+    planned = plan(file)
+    journal = Journal(tmp_path / "results" / "rates" / "journal")
+    journal.write_plan(planned)
+    for spec in planned.trials:
+        if spec.strengths != (0.1,) and spec.method != "retrained":
+            journal.append(make_measurement(spec, spec.points()[0]))
+    return file, journal
+
+
+RATE = "training.learning_rate: 1e-05 there, 3e-05 here"
+STEPS = "training.global_batch: 4 there, 2 here"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([], {}),
+        (["training.learning_rate=3e-5"], {RATE: ["gradient_ascent", "task_arithmetic"]}),
+        (["training.learning_rate=3e-5", "training.global_batch=2"], {f"{RATE}; {STEPS}": ["gradient_ascent", "task_arithmetic"]}),
+        (["methods.gradient_ascent.training={learning_rate: 3e-5}"], {RATE: ["gradient_ascent"]}),
+        (["methods.gradient_ascent.epochs=[1,4]", "methods.task_arithmetic.gamma=[0.2]"], {}),
+        (["methods={task_arithmetic: {gamma: [0.05]}}"], {}),
+        (["seeds=[1]"], {}),
+        (["evaluators={memorization: {el_prefixes: 2}}"], {}),
+        (["memorized_model.epochs=3"], {"memorization.epochs: 10 there, 3 here": ["task_arithmetic"]}),
+    ],
+)
+def test_rows_whose_settings_changed_are_named(measured, changes, expected):
+    file, journal = measured
+    assert replaced_rows(plan(file, changes), journal) == expected
+
+
+def test_nothing_is_replaced_where_nothing_was_measured(measured, tmp_path):
+    file, _ = measured
+    changed = plan(file, ["training.learning_rate=3e-5"])
+    journal = Journal(tmp_path / "empty" / "journal")
+    assert replaced_rows(changed, journal) == {}
+    journal.write_plan(plan(file))
+    assert replaced_rows(changed, journal) == {}
+
+
+def test_the_sweep_asks_for_another_name_and_changes_nothing(measured, tmp_path, capsys, monkeypatch):
+    file, journal = measured
+    before = {path: path.read_bytes() for path in journal.folder.iterdir()}
+    arguments = ["sweep", str(file), "--results", str(tmp_path / "results"), "--set", "training.learning_rate=3e-5"]
+    assert lethe([*arguments, "--executor", "inline"]) == 2
+    errors = " ".join(capsys.readouterr().err.split())
+    assert f"gradient_ascent, task_arithmetic ({RATE}). To keep both" in errors
+    assert "--set name=rates_2. To show the new ones instead, say --replace" in errors
+    assert {path: path.read_bytes() for path in journal.folder.iterdir() if path in before} == before
+    assert lethe([*arguments, "--plan"]) == 0
+    assert RATE in " ".join(capsys.readouterr().out.split())
+
+    class ReachedError(Exception):
+        pass
+
+    def reached(*arguments):
+        raise ReachedError
+
+    monkeypatch.setattr("harness.running.refuse_unfit", reached)
+    for of_run in (["--replace"], ["--set", "name=rates_2"]):
+        with pytest.raises(ReachedError):
+            lethe([*arguments, "--executor", "inline", *of_run])
