@@ -11,7 +11,6 @@ from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.specs import TrialSpec
 
-
 _IDENTITY = ("settings.", "training.", "model.", "engine.", "forget.", "retain.", "validation.")
 """What of a trial's settings changes its erased model."""
 

@@ -70,6 +70,8 @@ class InitCommand(Command):
             content, left_out = planned_file(parts, out)
             if not arguments.no_probe:
                 parts |= _tried_rates(content, out, parts)
+                content, _ = planned_file(parts, out)
+                parts |= _tried_time(content, out, parts)
                 content, left_out = planned_file(parts, out)
         write_whole(out, content, "the sweep file")
         for name, reason in left_out.items():
@@ -111,6 +113,7 @@ def _file_parts(arguments: argparse.Namespace, sweep: str, out: Path) -> dict[st
         "learning_rate": "4.0e-5" if of_miniature else "1.0e-5",
         "about_rate": "the usual one: `lethe init` without --no-probe tries which erases on this model",
         "rates": [],
+        "about_time": "",
         "memorized_model": "{learning_rate: 1.0e-3}" if of_miniature else "",
         "early_stop": Training().early_stop,
         "global_batch": batch,
@@ -120,13 +123,19 @@ def _file_parts(arguments: argparse.Namespace, sweep: str, out: Path) -> dict[st
     }
 
 
-def _tried_rates(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the learning rate of a file, and what was seen of others: the least that erases on this model."""
-    from harness.drafting.rate_probe import chosen_rate, probed_rates
+def _is_slow(parts: Mapping[str, Any]) -> bool:
+    """Return whether trying anything would take longer than anyone waits: a large model, and no GPU."""
     from harness.sizing.machine import this_machine
 
     machine = this_machine()
-    if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
+    return parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus)
+
+
+def _tried_rates(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the learning rate of a file, and what was seen of others: the least that erases on this model."""
+    from harness.drafting.rate_probe import chosen_rate, probed_rates
+
+    if _is_slow(parts):
         return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
     tried: list[ProbedRate] = []
     try:
@@ -134,8 +143,7 @@ def _tried_rates(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str,
             tried.append(probed)
             tell(f"  {probed}")
     except (ConfigError, TrialError) as error:
-        faults = [fault.reason for fault in error.faults] if isinstance(error, ConfigError) else [str(error)]
-        return {"about_rate": f"the usual one: no other could be tried ({printable(' '.join(faults)).rstrip('.')})"}
+        return {"about_rate": f"the usual one: no other could be tried ({_why(error)})"}
     rate = chosen_rate(tried, float(parts["learning_rate"]))
     about = "none erased in a few steps of gradient ascent: raise it"
     if tried[-1].erases:
@@ -143,6 +151,27 @@ def _tried_rates(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str,
     elif tried[-1].is_collapsed:
         about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
     return {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, tried))}
+
+
+def _tried_time(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str, str]:
+    """Return how long the file's sweep takes here, and tell it; nothing where that could not be tried."""
+    from harness.drafting.time_probe import probed_time
+    from harness.reporting.plan import time_sentence
+
+    if _is_slow(parts):
+        return {}
+    try:
+        about = time_sentence(*probed_time(content, out, parts["count"]), subject="The sweep")
+    except (ConfigError, TrialError) as error:
+        tell(f"How long it takes could not be tried: {_why(error)}.")
+        return {}
+    tell(about)
+    return {"about_time": about}
+
+
+def _why(error: ConfigError | TrialError) -> str:
+    faults = [fault.reason for fault in error.faults] if isinstance(error, ConfigError) else [str(error)]
+    return printable(" ".join(faults)).rstrip(".")
 
 
 def _general_texts(arguments: argparse.Namespace, model: Checkpoint, count: int) -> dict[str, str]:

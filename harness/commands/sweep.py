@@ -86,23 +86,31 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     from harness.analysis.replaced import replaced_rows, replaced_sentence
     from harness.execution.job import Folders
     from harness.execution.jobs import jobs_for
+    from harness.library import results_on_models
     from harness.records.journal import Journal
     from harness.records.tuned import largest_candidate, read_tuned, specs_left
-    from harness.reporting.plan import needs_table, needs_warning, studies_table, trials_table
+    from harness.reporting.plan import needs_table, needs_warning, studies_table, time_sentence, trials_table
     from harness.sizing.fit_check import check_fit
     from harness.sizing.machine import this_machine
     from harness.sizing.size_cache import SizeCache, cache_folder
+    from harness.sizing.speeds import expected_time, speeds_of
 
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
     measured = read_tuned(planned, journal)
-    to_memorize = sum(job.kind == "memorize" for job in jobs_for(measured, folders))
+    to_memorize = [job.spec for job in jobs_for(measured, folders) if job.kind == "memorize"]
     terminal = console(width=120)
-    terminal.print(trials_table(measured.plan, measured.statuses, to_memorize))
+    terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)))
     if measured.searches:
         terminal.print()
         terminal.print(studies_table(measured.searches))
     machine, known = this_machine(), SizeCache(cache_folder())
+    if machine is not None:
+        digests = {spec.model.digest for spec in specs_left(measured)}
+        side_by_side = max(1, machine.cpus // max((spec.cpus for spec in specs_left(measured)), default=1))
+        speeds = speeds_of(results_on_models(results, digests))
+        expected = expected_time(measured, to_memorize, speeds, side_by_side)
+        terminal.print(time_sentence(expected, side_by_side), markup=False, highlight=False)
     trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
     fit = check_fit(trials, machine, known, left=specs_left(measured))
     terminal.print()

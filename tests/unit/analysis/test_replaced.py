@@ -46,7 +46,10 @@ STEPS = "training.global_batch: 4 there, 2 here"
     [
         ([], {}),
         (["training.learning_rate=3e-5"], {RATE: ["gradient_ascent", "task_arithmetic"]}),
-        (["training.learning_rate=3e-5", "training.global_batch=2"], {f"{RATE}; {STEPS}": ["gradient_ascent", "task_arithmetic"]}),
+        (
+            ["training.learning_rate=3e-5", "training.global_batch=2"],
+            {f"{RATE}; {STEPS}": ["gradient_ascent", "task_arithmetic"]},
+        ),
         (["methods.gradient_ascent.training={learning_rate: 3e-5}"], {RATE: ["gradient_ascent"]}),
         (["methods.gradient_ascent.epochs=[1,4]", "methods.task_arithmetic.gamma=[0.2]"], {}),
         (["methods={task_arithmetic: {gamma: [0.05]}}"], {}),
