@@ -48,9 +48,12 @@ class SweepCommand(Command):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Run what is missing and print the ranking, or show the plan."""
-        from harness.planning.plan import plan
+        from harness.planning.sweep_file import read_sweep_file
 
-        planned = plan(arguments.file, arguments.set, arguments.only)
+        file = read_sweep_file(arguments.file, arguments.set)  # What is no YAML is said before torch is imported.
+        from harness.planning.plan import plan_of
+
+        planned = plan_of(file, arguments.set, arguments.only)
         if arguments.plan:
             _show_plan(arguments.file, planned, arguments.results)
             return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from harness.base.terminal import SafeConsole
 from harness.execution.job import Event, Job
 
 _FEWEST_FOR_AN_ESTIMATE = 3
+_LONGEST_SILENCE_SECONDS = 60.0
 _JOBS_SHOWN = 12
 """The most running jobs that the view shows."""
 
@@ -29,6 +31,7 @@ class _JobView:
     """What is known and shown of one job."""
 
     name: str
+    label: str
     total: int
     """Measurements to make, and one for the job itself, so that a job without any counts too."""
     state: str = "waiting"
@@ -42,7 +45,9 @@ class _JobView:
 
 
 class Progress:
-    """A watcher that shows a live view on a terminal, and elsewhere a plain line for each measurement.
+    """A watcher that shows a live view on a terminal, and elsewhere a plain line for each job that ends.
+
+    Where no job ends for a minute, a line says what was done last.
 
     Use it as a context manager; it may be called from several threads.
 
@@ -60,13 +65,14 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         candidates: int = 0,
     ) -> None:
-        self._jobs = {job.name: _JobView(job.name, _expected(job)) for job in jobs}
+        self._jobs = {job.name: _JobView(job.name, job_label(job), _expected(job)) for job in jobs}
         self._most = len(jobs) + candidates
         self._units, self._total = 0, sum(job.total for job in self._jobs.values())
         self._failed = self._finished = 0
         self._running: dict[str, _JobView] = {}
         self._console = console or SafeConsole(highlight=False)
         self._clock = clock
+        self._made = self._last_line = clock()
         self._began: float | None = None
         self._lock = threading.RLock()
         self._live: Live | None = None
@@ -88,7 +94,7 @@ class Progress:
             if self._began is None:
                 self._began = self._clock()
             if event.job not in self._jobs:
-                self._jobs[event.job] = _JobView(event.job, 1)
+                self._jobs[event.job] = _JobView(event.job, _without_id(event.job), 1)
                 self._total += 1
             job = self._jobs[event.job]
             self._take(job, event)
@@ -125,18 +131,18 @@ class Progress:
 
     def _line(self, job: _JobView, event: Event) -> str:
         """Return the line that stays on the screen; on a terminal, only failures and losses have one."""
-        if event.kind == "failed":
-            return f"{job.name}: failed: {shown(event.message)}"
-        if event.kind == "lost":
-            return f"{job.name}: {shown(event.message)}"
-        if self._live is not None or event.kind in ("started", "progress"):
-            return ""
         what = shown(event.message)
-        if event.kind == "finished":
-            what = what or "finished"
-        elif event.total:
+        if event.kind == "failed":
+            return f"{job.label}: failed: {what}"
+        if event.kind == "lost":
+            return f"{job.label}: {what}"
+        is_quiet = self._clock() - self._last_line < _LONGEST_SILENCE_SECONDS
+        if self._live is not None or (event.kind != "finished" and (is_quiet or not what)):
+            return ""
+        self._last_line = self._clock()
+        if event.total and event.kind == "measured":
             what = f"{what} ({event.done} of {event.total})"
-        return f"{job.name}: {what} · {self._summary()}"
+        return f"{job.label}: {what or 'finished'} · {self._summary()}"
 
     def _summary(self) -> str:
         over, jobs = self._failed + self._finished, max(self._most, len(self._jobs))
@@ -147,6 +153,11 @@ class Progress:
         if self._began is not None and min(_FEWEST_FOR_AN_ESTIMATE, total) <= units < total:
             parts.append(f"{rounded_up((self._clock() - self._began) / units * (total - units))} left")
         return " · ".join(parts)
+
+    def _starting(self) -> str:
+        """Return what is about to run: a cluster, or a machine that is busy, may take a minute to begin."""
+        first = next((job.label for job in self._jobs.values()), "the first candidate")
+        return f"starting {first} · 0 of {self._most} jobs · {self._clock() - self._made:.0f} s"
 
     def _counted(self) -> tuple[int, int]:
         """Return the units that are done, and the units of all jobs, known or still to come."""
@@ -159,13 +170,29 @@ class Progress:
             table = Table.grid(padding=(0, 2))
             for job in running[:_JOBS_SHOWN]:
                 count = f"{job.done}/{job.total - 1}" if job.total > 1 else ""
-                table.add_row(Text(f"  {job.name}"), Text(job.message), Text(count, style="dim"))
+                table.add_row(Text(f"  {job.label}"), Text(job.message), Text(count, style="dim"))
             if len(running) > _JOBS_SHOWN:
                 table.add_row(Text(f"  and {len(running) - _JOBS_SHOWN} more", style="dim"))
             head = Table.grid(padding=(0, 2))
             bar = ProgressBar(total=max(1, total), completed=units, width=30)
-            head.add_row(bar, Text(self._summary() if units or running else "starting"))
+            head.add_row(bar, Text(self._summary() if units or running else self._starting()))
             return Group(head, table)
+
+
+def job_label(job: Job) -> str:
+    """Return what a person calls a job: `emso@1–5 on miniature-m, seed 0`."""
+    spec = job.spec
+    if job.kind == "memorize":
+        return f"memorised model of {spec.model.short_name}"
+    if job.kind == "candidate":
+        return _without_id(job.name)
+    ends = dict.fromkeys(f"{strength:g}" for strength in (spec.strengths[:1] + spec.strengths[-1:]))
+    at = f"@{'–'.join(ends)}" if ends else ""
+    return f"{spec.variant}{at} on {spec.model.short_name}, seed {spec.seed}"
+
+
+def _without_id(name: str) -> str:
+    return re.sub(r"-[0-9a-f]{4,16}$", "", name)
 
 
 def rounded_up(seconds: float) -> str:

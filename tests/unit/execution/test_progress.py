@@ -10,6 +10,12 @@ from harness.execution.job import Event
 from harness.execution.progress import Progress, rounded_up
 
 
+@pytest.fixture
+def make_job(make_job):
+    """Return a maker of jobs whose rows have their names."""
+    return lambda name, **changes: make_job(name, variant=name, **changes)
+
+
 class Clock:
     now = 100.0
 
@@ -32,27 +38,34 @@ def event(job, kind, message="", done=0, total=0):
     return Event(job=job, kind=kind, message=message, done=done, total=total)
 
 
-def test_off_a_terminal_there_is_a_line_for_each_measurement_and_no_more(make_job):
-    console = screen(terminal=False)
-    with Progress([make_job("emso"), make_job("mem", kind="memorize")], console, Clock()) as progress:
+def test_off_a_terminal_there_is_a_line_for_each_job_that_ends_and_one_a_minute(make_job):
+    console, clock = screen(terminal=False), Clock()
+    with Progress([make_job("emso"), make_job("mem", kind="memorize")], console, clock) as progress:
         progress(event("emso", "started"))
         progress(event("emso", "progress", "epoch 1 of 2", total=4))
         progress(event("emso", "measured", "memorization at [1]", done=1, total=4))
         progress(event("emso", "lost", "its process died"))
         progress(event("mem", "finished"))
+        progress(event("cd-miniature-m-candidate-1-017b", "finished", "ma 0.5"))
+        clock.now += 61
+        progress(event("emso", "started"))
+        progress(event("emso", "measured", "memorization at [2]", done=2, total=4))
+        progress(event("emso", "measured", "generation at [2]", done=3, total=4))
         progress(event("emso", "failed", "ValueError: NaN loss"))
     assert console.file.getvalue().splitlines() == [
-        "emso: memorization at [1] (1 of 4) · 0 of 2 jobs",
-        "emso: its process died",
-        "mem: finished · 1 of 2 jobs",
-        "emso: failed: ValueError: NaN loss",
+        "emso@1–2 on miniature-m, seed 0: its process died",
+        "memorised model of miniature-m: finished · 1 of 2 jobs",
+        "cd-miniature-m-candidate-1: ma 0.5 · 2 of 3 jobs · ~10 s left",
+        "emso@1–2 on miniature-m, seed 0: memorization at [2] (2 of 4) · 2 of 3 jobs · ~50 s left",
+        "emso@1–2 on miniature-m, seed 0: failed: ValueError: NaN loss",
     ]
 
 
 def test_the_view_shows_what_is_running_and_only_that(make_job):
     clock = Clock()
     progress = Progress([make_job("emso"), make_job("ta"), make_job("cd")], screen(terminal=False), clock)
-    assert "starting" in shown(progress)
+    clock.now += 12
+    assert "starting emso@1–2 on miniature-m, seed 0 · 0 of 3 jobs · 12 s" in shown(progress)
     progress(event("emso", "progress", "epoch 2 of 7", done=1, total=4))
     progress(event("ta", "started"))
     view = shown(progress)
@@ -109,7 +122,7 @@ def test_on_a_terminal_only_failures_stay(make_job):
         progress(event("emso", "measured", "memorization", done=1, total=4))
         progress(event("emso", "failed", "E: e"))
     text = console.file.getvalue()
-    assert "emso: failed: E: e\n" in text
+    assert "emso@1–2 on miniature-m, seed 0: failed: E: e\n" in text
     assert "memorization (1 of 4)" not in text
 
 
