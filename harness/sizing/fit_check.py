@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, replace
 
 from harness.base.messages import first_names
 from harness.errors import Fault
+from harness.plugins import METHODS
 from harness.sizing.estimate import IN_THIS_PROCESS, MemoryEstimate, UnknownEstimate, estimate_memory, weights_bytes
 from harness.sizing.machine import Machine, share_of
 from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, TrialSpec
+from harness.training import LoRA
 
 LEAST = 20
 """A model whose weights fill less than a twentieth of what a trial has is small."""
@@ -117,7 +119,15 @@ def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, s
         other = estimate_memory(changed, sizes)
         if isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed):
             return f"{needs}: {setting} makes it fit."
-    return f"{needs}: no setting makes it fit this machine."
+    for changed, setting in _smaller(spec):
+        other = estimate_memory(changed, sizes)
+        if isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed):
+            return f"{needs}: {setting} makes it fit, and changes the numbers."
+    of_what = "a GPU" if spec.gpus > 0 else "each trial"
+    return (
+        f"{needs}: no setting makes it fit this machine. Use a smaller model, or a machine with "
+        f"{gigabytes(most.total)} for {of_what}."
+    )
 
 
 def _fitting_settings(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
@@ -133,6 +143,20 @@ def _fitting_settings(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -
         if 0 < spec.gpus < gpus:
             yield replace(spec, gpus=gpus), f"resources.gpus: {gpus:g}"
     yield from _other_engines(spec, machine)
+
+
+def _smaller(spec: TrialSpec) -> Iterator[tuple[TrialSpec, str]]:
+    """Yield other trials that need less: adapters in place of all weights, then shorter texts."""
+    trainings = [(replace(spec.training, micro_batch=1), "")]
+    if spec.training.lora is None and not spec.is_reference and METHODS.load(spec.method).searched_training:
+        adapted = replace(spec.training, micro_batch=1, lora=LoRA(rank=8))
+        yield replace(spec, training=adapted), "training.lora: {rank: 8} with training.micro_batch: 1"
+        trainings.append((adapted, " with training.lora: {rank: 8}"))
+    for part in (2, 4):
+        tokens = max(spec.forget.prefix_tokens + 1, spec.forget.sequence_tokens // part)
+        forget = replace(spec.forget, sequence_tokens=tokens, longest=min(tokens, spec.forget.longest))
+        for training, besides in trainings:
+            yield replace(spec, forget=forget, training=training), f"data.forget.sequence_tokens: {tokens}{besides}"
 
 
 def _other_engines(spec: TrialSpec, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:

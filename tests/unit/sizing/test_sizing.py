@@ -292,7 +292,12 @@ def test_a_trial_that_fits_is_not_refused(specs):
         (300_000_000, 24, 2, "training.micro_batch: 12 makes it fit."),
         (230_000_000, 24, 2, "training.micro_batch: 6 makes it fit."),
         (150_000_000, 6, 2, "resources.cpus: 2 makes it fit."),
-        (150_000_000, 6, 1, "no setting makes it fit this machine."),
+        (
+            150_000_000,
+            6,
+            1,
+            "no setting makes it fit this machine. Use a smaller model, or a machine with 208 MB for each trial.",
+        ),
     ],
 )
 def test_a_trial_that_cannot_fit_is_refused_with_the_setting_that_makes_it_fit(

@@ -9,12 +9,14 @@ from torch.nn import functional
 from transformers import GPTNeoConfig, Qwen2MoeConfig
 
 from harness.base.digests import digest_of
-from harness.contracts import Checkpoint, ErasedModel, Training
+from harness.contracts import Checkpoint, ErasedModel, LoRA, Training
 from harness.plugins import METHODS
 from harness.sizing import size_cache
 from harness.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
 from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing, run_shallow
 from harness.sizing.estimate import MemoryEstimate, estimate_memory
+from harness.sizing.fit_check import check_fit, gigabytes
+from harness.sizing.machine import PROCESS_BYTES, Machine
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, Source
@@ -380,3 +382,20 @@ def test_a_gpu_holds_more_in_bf16_than_a_cpu_and_as_much_in_fp32(make_trial):
 
     assert activations("fp32", 1.0) == activations("fp32", 0.0)
     assert activations("bf16", 1.0) > 1.1 * activations("bf16", 0.0)
+
+
+def test_what_no_setting_makes_fit_is_told_what_less_would(make_shape, make_trial):
+    trial = replace(make_trial(shape=make_shape(hidden=512, layers=8, vocabulary=20_000)), evaluators=())
+    adapted = replace(trial, training=replace(trial.training, micro_batch=1, lora=LoRA(rank=8)))
+    whole, less = (estimate_memory(spec, SizeCache()).most.total for spec in (trial, adapted))
+    assert less < 0.8 * whole
+
+    def refusal(share):
+        machine = Machine(cpus=1, memory=share + PROCESS_BYTES, gpus=0, gpu_memory=0, has_bf16=False)
+        [fault] = check_fit([trial], machine).faults
+        return fault.reason
+
+    words = "training.lora: {rank: 8} with training.micro_batch: 1 makes it fit, and changes the numbers."
+    assert refusal(less + 1000).endswith(words)
+    smaller = f"Use a smaller model, or a machine with {gigabytes(whole)} for each trial."
+    assert refusal(less // 2).endswith(smaller)
