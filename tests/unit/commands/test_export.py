@@ -4,6 +4,8 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -126,6 +128,16 @@ def test_a_kept_model_is_written_with_the_logits_that_it_had(results, tmp_path, 
         == AutoTokenizer.from_pretrained(spec.model.tokenizer)("ab c")["input_ids"]
     )
     assert SECRET not in "".join(path.read_text() for path in out.glob("*.json"))
+
+
+def test_the_command_prints_what_it_wrote_and_nothing_else(results, tmp_path):
+    """In a process of its own: what saving imports prints only once."""
+    root, _ = results
+    command = [sys.executable, "-m", "harness.cli", "export", "s:emso@2", "--results", str(root)]
+    out = tmp_path / "out"
+    done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(rf"The model of point \w+ is in {re.escape(str(out))}, with [^\n]*\n", done.stdout)
 
 
 def test_a_reference_is_written_too(results, tmp_path):

@@ -1,5 +1,8 @@
 """The faults of a sweep file's settings: each by its path and its exact sentence."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -326,3 +329,16 @@ def test_a_checkpoint_folder_that_lacks_a_file(check, world, tmp_path):
     assert "no tokenizer in" in check(models=f"[{tmp_path}/half]")["models.0"]
     found = check(models=f"[{{id: {tmp_path}/half, tokenizer: MODEL}}]")
     assert "half/config.json is not a model's configuration (ValueError)." in found["models.0"]
+
+
+def test_what_is_no_yaml_is_said_before_torch_is_imported(tmp_path):
+    (tmp_path / "broken.yaml").write_text("models: [miniature-s\nmethods: {}\n")
+    code = (
+        "import sys; from harness.cli import main; status = main(['sweep', 'broken.yaml']);"
+        "print(status, [name for name in ('torch', 'transformers', 'numpy', 'ray') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "2 []\n", done.stderr
+    assert "is not valid YAML" in done.stderr
