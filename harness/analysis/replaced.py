@@ -29,11 +29,9 @@ def replaced_rows(planned: Plan, journal: Journal) -> dict[str, list[str]]:
     wanted = _by_row(planned.trials)
     replaced: dict[str, list[str]] = {}
     results = read_results(journal.read_plan(), journal)
-    measured = {point.spec.trial_id for point in results.measured}
-    earlier = _by_row(trial.spec for trial in results.trials if trial.spec.trial_id in measured)
-    for row, specs in earlier.items():
-        identities = {_identity(spec) for spec in wanted.get(row, ())}
-        if not identities or identities & {_identity(spec) for spec in specs}:
+    for row, specs in _by_row(point.spec for point in results.measured).items():
+        identities = set(map(_identity, wanted.get(row, ())))
+        if not identities or identities & set(map(_identity, specs)):
             continue
         changes = []
         for what, there, here in setting_changes(specs[0], wanted[row][0]):
@@ -49,9 +47,11 @@ def replaced_sentence(replaced: dict[str, list[str]], folder: Path, name: str) -
     """Return what to say of rows whose numbers others would take the place of; '' where there are none."""
     if not replaced:
         return ""
-    rows = ". ".join(f"{', '.join(variants)} ({changes})" for changes, variants in replaced.items())
+    rows = []
+    for changes, variants in replaced.items():
+        rows.append(f"{', '.join(variants)} ({changes})")
     return (
-        f"{folder} has numbers of other settings under this name, which its report would no longer show: {rows}. To "
+        f"{folder} has numbers of other settings under this name, which its report would no longer show: {'. '.join(rows)}. To "
         f"keep both, give this sweep another name: --set name={name}_2. To show the new ones instead, say --replace "
         "(the journal keeps the old ones)."
     )
