@@ -52,8 +52,8 @@ def replaced_sentence(replaced: dict[str, list[str]], folder: Path, name: str) -
         rows.append(f"{', '.join(variants)} ({changes})")
     return (
         f"{folder} has numbers of other settings under this name, which its report would no longer show: "
-        f"{'. '.join(rows)}. To keep both, give this sweep another name: --set name={name}_2. To show the new ones instead, say --replace "
-        "(the journal keeps the old ones)."
+        f"{'. '.join(rows)}. To keep both, give this sweep another name: --set name={name}_2. To show the new ones "
+        "instead, say --replace (the journal keeps the old ones)."
     )
 
 
