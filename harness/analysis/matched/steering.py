@@ -22,31 +22,34 @@ class Steering:
     """How far the utility that a search minimises puts points in the order of the one that is reported."""
 
     model: str
-    metric: Metric
-    correlation: float
-    """Spearman's, from −1 to 1."""
     points: int
+    correlations: tuple[tuple[Metric, float], ...]
+    """Spearman's, from −1 to 1, with each reported metric of utility."""
 
     def __str__(self) -> str:
         """Return it as a sentence."""
+        known = []
+        for metric, correlation in self.correlations:
+            known.append(f"{correlation:.2f} with the reported {in_sentence(metric)}")
         return (
             f"The search on {self.model} minimises the model's own perplexity on validation texts. Over the "
-            f"{self.points} points that it chose, its rank correlation with the reported {in_sentence(self.metric)} is "
-            f"{self.correlation:.2f}."
+            f"{self.points} points that it chose, its rank correlation is {' and '.join(known)}."
         )
 
 
 def steerings(results: Results, ranked: RankedTable) -> list[Steering]:
-    """Return, for each model and metric of utility, whether the search was steered by it; none of too few points."""
+    """Return for each model whether the search was steered by each metric of utility; none of too few points."""
     _, utility = compared_metrics(ranked.info, results.plan.compare)
-    correlations = []
+    steered = []
     for model, rows in ranked.table.groupby("model", sort=False):
+        correlations: dict[int, list[tuple[Metric, float]]] = {}
         for metric in utility:
             probed, reported = _probed_and_reported(str(model), rows, metric, results)
             if len(probed) >= FEWEST_POINTS and len(set(probed)) > 1 and len(set(reported)) > 1:
                 correlation = float(spearmanr(probed, reported).statistic)
-                correlations.append(Steering(str(model), metric, correlation, len(probed)))
-    return correlations
+                correlations.setdefault(len(probed), []).append((metric, correlation))
+        steered += [Steering(str(model), points, tuple(known)) for points, known in correlations.items()]
+    return steered
 
 
 def _probed_and_reported(

@@ -123,22 +123,22 @@ def _ratio(contrast: Contrast | None) -> tuple[float, float, float]:
     return math.exp(contrast.difference), math.exp(low), math.exp(high)
 
 
-def verdict_sentence(table: VerdictTable, margin: float) -> str:
-    """Return what may be said at a limit, from verdicts and never from the order of numbers."""
-    where, reference = table.matched.limit.text, table.reference.label
+def verdict_clause(table: VerdictTable, margin: float) -> str:
+    """Return what follows the name of a limit in a sentence, made from verdicts and never from the order of numbers."""
+    reference = table.reference.label
     there = [row for row in table.matched.rows if row.cells]
     if not there:
         is_known = all(row.how == "not reached" for row in table.matched.rows)
-        return f"{where}: {'no method gets there' if is_known else 'no method has been measured there yet'}."
+        return ": no method gets there" if is_known else ": no method has been measured there yet"
     if all(row.collapsed for row in there):
-        return f"{where}: no method gets there without collapsing."
+        return ": no method gets there without collapsing"
     if not table.reference.is_at_limit:
         state = f"was measured at {table.reference.matched.text}" if table.reference.cells else table.reference.how
-        return f"{where}: {reference}, the reference, {state}, so nothing is compared with it."
+        return f": {reference}, the reference, {state}, so nothing is compared with it"
     if table.has_one_replicate:
         return (
-            f"{where}: one training seed, so no method is called better or worse than {reference}. The intervals are "
-            "over items: they say what other texts would have given, not what another training run would."
+            f": one training seed, so no method is called better or worse than {reference}. The intervals are over "
+            "items: they say what other texts would have given, not what another training run would"
         )
     clauses = []
     for verdict, meaning in VERDICT_MEANINGS.items():
@@ -146,4 +146,4 @@ def verdict_sentence(table: VerdictTable, margin: float) -> str:
             clauses.append(f"{meaning.format(reference=reference, margin=f'{margin:.0%}')}: {', '.join(labels)}")
     if missing := table.labels(None):
         clauses.append(f"not compared there: {', '.join(missing)}")
-    return f"{where}, {table.metric.title}: {'; '.join(clauses)}."
+    return f", {table.metric.title}: {'; '.join(clauses)}"

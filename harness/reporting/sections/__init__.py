@@ -3,6 +3,7 @@
 from harness.reporting.section import Section
 from harness.reporting.sections.blocks import SelectedBlocks
 from harness.reporting.sections.budget import Budget
+from harness.reporting.sections.caveats import Caveats
 from harness.reporting.sections.collapse_onset import Onsets
 from harness.reporting.sections.exact_match import ExactMatch
 from harness.reporting.sections.glossary import Words
@@ -21,6 +22,7 @@ from harness.reporting.sections.trials import Trials
 
 SECTIONS: tuple[type[Section], ...] = (
     Outcome,
+    Caveats,
     Matched,
     Tradeoff,
     MainTable,

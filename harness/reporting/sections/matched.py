@@ -1,4 +1,4 @@
-"""Who pays least: the matched comparison as a figure, as tables, and as files."""
+"""Who pays least: how sure that is, and the matched comparison as tables and as files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 
 from harness.analysis.matched.comparison import MatchedTable
 from harness.analysis.matched.steering import Steering
-from harness.analysis.matched.verdicts import VerdictTable, verdict_sentence
+from harness.analysis.matched.verdicts import VerdictTable, verdict_clause
 from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
-from harness.reporting.figures.answer.matched import matched_figure
 from harness.reporting.figures.answer.price_curves import price_figure
 from harness.reporting.figures.answer.verdicts import verdict_figure
 from harness.reporting.section import Section
@@ -47,14 +46,13 @@ class Matched(Section):
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """A panel for each level; none where nothing is compared."""
-        points = self.analysis.points
-        of_variant = styles(points)
+        """How sure the answer is, and what each level costs; none where nothing is compared."""
+        of_variant = styles(self.analysis.points)
+        margin = self.analysis.results.plan.compare.margin
         drawn = {
-            "matched": matched_figure(self.analysis.matched, points, of_variant),
-            "verdicts": verdict_figure(self.analysis.verdicts, self.analysis.results.plan.compare.margin, of_variant),
+            "verdicts": verdict_figure(self.analysis.verdicts, margin, of_variant),
+            "price": price_figure(self.analysis.price_curves, of_variant),
         }
-        drawn["price"] = price_figure(self.analysis.price_curves, of_variant)
         return {name: figure for name, figure in drawn.items() if figure}
 
     def files(self) -> dict[str, str]:
@@ -119,13 +117,13 @@ def matched_frame(tables: Sequence[MatchedTable], verdicts: Sequence[VerdictTabl
 
 
 def matched_sentences(verdicts: Sequence[VerdictTable], model: str, margin: float) -> list[str]:
-    """Return what may be said of a model's methods at each level of the first erasure metric."""
+    """Return what may be said of a model's methods at each level of the first erasure metric; the same is said once."""
     of_model = [table for table in verdicts if table.matched.model == model]
-    sentences = []
+    limits_by_clause: dict[str, list[str]] = {}
     for table in of_model:
         if (table.matched.limit.metric, table.metric) == (of_model[0].matched.limit.metric, of_model[0].metric):
-            sentences.append(verdict_sentence(table, margin))
-    return sentences
+            limits_by_clause.setdefault(verdict_clause(table, margin), []).append(table.matched.limit.text)
+    return [f"{'; '.join(limits)}{clause}." for clause, limits in limits_by_clause.items()]
 
 
 def _with_verdicts(

@@ -1,9 +1,14 @@
-"""What is read first: whether there was anything to erase, what erasing it costs, and what limits the numbers."""
+"""What is read first: whether there was anything to erase, and what erasing it costs, in words and as a picture."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
+from matplotlib.figure import Figure
+
+from harness.analysis.tradeoff.curves import styles
+from harness.reporting.figures.answer.matched import matched_figure
 from harness.reporting.section import Section
 from harness.reporting.sections.matched import matched_sentences
 from harness.reporting.summary import caption, outcome
@@ -12,6 +17,15 @@ from harness.reporting.text_tables import recitation_tables
 
 class Outcome(Section):
     """Where nothing is compared at equal erasure it has the ranks, and where nothing was erased what is recited."""
+
+    stems = ("matched",)
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """A panel for each level of erasure; none where nothing is compared."""
+        points = self.analysis.points
+        figure = matched_figure(self.analysis.matched, points, styles(points))
+        return {"matched": figure} if figure else {}
 
     def context(self) -> dict[str, Any]:
         """Return sentences, and the table of what is recited."""

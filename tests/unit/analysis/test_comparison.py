@@ -17,7 +17,7 @@ from harness.analysis.matched.comparison import MatchedRow, matched_tables
 from harness.analysis.matched.matching import Mixture, mix
 from harness.analysis.matched.price_curves import price_curves
 from harness.analysis.matched.steering import steerings
-from harness.analysis.matched.verdicts import reference_variant, verdict_sentence, verdict_tables
+from harness.analysis.matched.verdicts import reference_variant, verdict_clause, verdict_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.sequences.exact_match import survivors
@@ -386,8 +386,11 @@ def test_the_search_is_held_against_what_the_table_reports(measured, trial, stud
         points.append((trial(variant, (1,), targets={"ma <= 0.9": 1}), {1: (0.85, cost, 0.8)}))
     results, ranked = measured(*points, studies=studies)
     [steering] = steerings(results, ranked)
-    assert (steering.correlation, steering.points) == (pytest.approx(expected), 4)
-    assert "Over the 4 points that it chose, its rank correlation with the reported perplexity" in str(steering)
+    assert [(metric.name, known) for metric, known in steering.correlations][:1] == [
+        ("perplexity", pytest.approx(expected))
+    ]
+    assert steering.points == 4
+    assert f"that it chose, its rank correlation is {expected:.2f} with the reported perplexity" in str(steering)
     few, ranked = measured(*points[:3], studies=studies[:2])
     assert steerings(few, ranked) == []
 
@@ -460,7 +463,7 @@ def test_verdicts_are_against_the_reference_and_equal_prices_are_equivalent(comp
     assert {one.row.variant: one.verdict for one in narrow.rows} == {"close": "equivalent", "ga": "better"}
     turned = judged(compared(*seeded(trial, rows)), reference="ga", margin=0.01)["MA at most 0.9"]
     assert {one.row.variant: one.verdict for one in turned.rows} == {"close": "worse", "emso": "worse"}
-    assert verdict_sentence(turned, 0.01) == "MA at most 0.9, Perplexity: pays more than GA: EMSO, CLOSE."
+    assert verdict_clause(turned, 0.01) == ", Perplexity: pays more than GA: EMSO, CLOSE"
 
 
 def test_the_reference_is_the_first_of_its_row_in_the_file_whatever_it_costs(make_plan, trial):
@@ -497,16 +500,23 @@ def test_one_training_seed_gives_intervals_and_no_verdict(compared, trial):
     at_90 = judged(compared(*seeded(trial, {"emso": STRONG, "ga": WEAK}, seeds=[0])))["MA at most 0.9"]
     assert [one.verdict for one in at_90.rows] == [None]
     assert at_90.rows[0].ratio[1] < at_90.rows[0].ratio[0] < at_90.rows[0].ratio[2]
-    assert "one training seed, so no method is called better or worse than EMSO" in verdict_sentence(at_90, 0.1)
+    assert "one training seed, so no method is called better or worse than EMSO" in verdict_clause(at_90, 0.1)
+
+
+def test_what_holds_at_several_limits_is_said_once(compared, trial):
+    tables = compared(*seeded(trial, {"emso": STRONG, "ga": WEAK}, seeds=[0]))
+    first, second = matched_sentences(verdict_tables(tables, "emso", 0.1), "miniature-m", 0.1)
+    assert first.startswith("MA at most 0.9; MA at most 0.75: one training seed, so no method is called better")
+    assert second == "MA at most the retrained model's (0.400): no method gets there."
 
 
 def test_what_does_not_get_there_is_compared_with_nothing(compared, trial):
     tables = compared(*seeded(trial, {"emso": STRONG, "ga": WEAK}))
     at_75 = judged(tables)["MA at most 0.75"]
     assert [(one.row.how, one.verdict) for one in at_75.rows] == [("not reached", None)]
-    assert verdict_sentence(at_75, 0.1) == "MA at most 0.75, Perplexity: not compared there: GA."
+    assert verdict_clause(at_75, 0.1) == ", Perplexity: not compared there: GA"
     lost = judged(tables, reference="ga")["MA at most 0.75"]
-    assert "GA, the reference, not reached" in verdict_sentence(lost, 0.1)
+    assert "GA, the reference, not reached" in verdict_clause(lost, 0.1)
     assert all(one.contrast is None for one in lost.rows)
 
 
