@@ -29,7 +29,8 @@ class Cell:
 
 def interval_cell(value: float, low: float, high: float, metric: Metric, letters: str = "", mark: Mark = "") -> Cell:
     """Return a number as printed, with its interval where there is one."""
-    interval = "" if math.isnan(low) else f"{number(low, metric)}–{number(high, metric)}"
+    ends = number(low, metric), number(high, metric)
+    interval = "" if math.isnan(low) else (" to " if "−" in "".join(ends) else "–").join(ends)
     return Cell(number(value, metric), mark, interval, letters)
 
 

@@ -42,7 +42,8 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         if section.needs_points and not has_points:
             continue
         pictures = {}
-        for name, figure in section.figures.items():
+        tall = {f"{name}_tall": figure for name, figure in section.tall_figures.items()}
+        for name, figure in {**section.figures, **tall}.items():
             svg = rendered(figure, "svg")
             pictures[name] = b64encode(svg if section.has_many_figures else with_dark_colours(svg)).decode()
         template = templates.get_template(section.template())

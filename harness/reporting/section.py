@@ -35,6 +35,11 @@ class Section:
         return {}
 
     @cached_property
+    def tall_figures(self) -> Mapping[str, Figure]:
+        """What the report shows on a narrow screen instead of the figures of these names."""
+        return {}
+
+    @cached_property
     def script_data(self) -> Markup | None:
         """JSON that the page's figure script draws; None: this section needs no script."""
         return None

@@ -253,6 +253,12 @@ class Survivors:
     rows: tuple[tuple[str, tuple[float, ...]], ...]
     """The sequences of which most is left on average over the methods: id, and a value for each column."""
 
+    @property
+    def is_even(self) -> bool:
+        """Return whether nearly all of these values are on one side of the level: then marking them tells nothing."""
+        values_RM = np.array([values[1:] for _, values in self.rows])
+        return not 0.1 < float((values_RM > self.level).mean()) < 0.9
+
 
 def survivors(ranked: RankedTable) -> list[Survivors]:
     """Return for each model what is left of the sequences, by the headline metric of erasure; none without items."""

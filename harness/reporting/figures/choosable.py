@@ -16,11 +16,12 @@ from matplotlib.path import Path as Outline
 from harness.analysis.cells import number, split_title, strength_text
 from harness.analysis.collapse import verdict
 from harness.analysis.evidence import HIGH, LOW
-from harness.analysis.metrics import MetricInfo, arrow, group_title
+from harness.analysis.metrics import MetricInfo, arrow, first_axes, group_title
 from harness.analysis.seeds import seed_count
 from harness.analysis.tradeoff.curves import panels, styles
 from harness.base.digests import digest_of
 from harness.contracts import Json, Metric
+from harness.plans import Compare
 from harness.records.results import Results
 from harness.reporting.figures.axis_scale import axis_scale
 from harness.reporting.figures.style import RED, REFERENCE_STYLES
@@ -43,8 +44,8 @@ def choosable_figure(results: Results, table: pd.DataFrame, info: MetricInfo) ->
 
     Points, metrics, models and variants are lists, and name one another by the place there. A point has a number
     for each metric, to 6 digits, or None where it was not measured or is infinite. `lines` are the points that
-    differ in strength alone, by rising strength. `scales` has, for each metric, an axis for all models together
-    and then for each one, both with and without collapsed points; None where there is nothing to draw.
+    differ in strength alone, by rising strength, the original first. `scales` has, for each metric, an axis for all
+    models together and then for each one, both with and without collapsed points; None where there is nothing to draw.
     """
     metrics: dict[str, Metric] = {}
     numbers: dict[str, list[float | None]] = {}
@@ -56,7 +57,7 @@ def choosable_figure(results: Results, table: pd.DataFrame, info: MetricInfo) ->
         return None
     models = list(map(str, table["model"].unique()))
     specs = [trial.spec for trial in results.trials]
-    x, y = _first_axes(metrics, numbers)
+    x, y = _first_axes(metrics, numbers, results.plan.compare)
     scales = []
     for name, metric in metrics.items():
         scales.append([_axis_scales(table, numbers[name], metric, model) for model in (None, *models)])
@@ -121,10 +122,12 @@ def _drawn_number(value: float) -> float | None:
     return float(f"{value:.{_DIGITS}g}") if abs(value) < _LARGEST else None
 
 
-def _first_axes(metrics: MetricInfo, numbers: Numbers) -> tuple[int, int]:
-    """Return the axes of the static figure's first panel that has a point, or else of any that would have one."""
+def _first_axes(metrics: MetricInfo, numbers: Numbers, compare: Compare) -> tuple[int, int]:
+    """Return the axes that methods are compared by, else of a panel of the static figure, else any with a point."""
     names = list(metrics)
-    pairs = [(x.name, y.name) for x, y in panels(metrics)]
+    erasure, utility = first_axes(metrics, compare)
+    pairs = [(utility.name, erasure.name)] if erasure and utility else []
+    pairs += [(x.name, y.name) for x, y in panels(metrics)]
     pairs += [(x, y) for y in names for x in names if x != y]
     for x, y in pairs:
         if any(None not in point for point in zip(numbers[x], numbers[y], strict=True)):
@@ -178,6 +181,7 @@ def _point_entries(
                 "variant": variants.index(row["variant"]),
                 "is_collapsed": row["collapsed"] is True,
                 "words": _point_words(row, settings, has_seeds),
+                "strength": "" if pd.isna(row["strength"]) else f"{row['strength']:.3g}",
                 "numbers": of_point,
                 "intervals": intervals,
                 "texts": texts,
@@ -200,7 +204,7 @@ def _point_words(row: pd.Series[Any], settings: Mapping[str, str], has_seeds: bo
 
 
 def _trajectory_lines(table: pd.DataFrame, specs: Sequence[TrialSpec]) -> list[list[int]]:
-    """Return the rows of each trajectory by rising strength: of trials that differ in strength alone."""
+    """Return the rows of each trajectory by rising strength, the original first: of trials that differ in it alone."""
     trajectories = {}
     for spec in specs:
         if not spec.is_reference:
@@ -208,7 +212,16 @@ def _trajectory_lines(table: pd.DataFrame, specs: Sequence[TrialSpec]) -> list[l
     numbered = table.reset_index(drop=True)
     keys = numbered["trial_id"].map(trajectories)
     rising = numbered.sort_values("strength", kind="stable")
-    return [rows.index.tolist() for _, rows in rising.groupby(keys, sort=False) if len(rows) > 1]
+    originals = numbered[numbered["method"] == ORIGINAL]
+    lines = []
+    for _, rows in rising.groupby(keys, sort=False):
+        first = rows.iloc[0]
+        of_model = originals[(originals["model"] == first["model"]) & (originals["replicate"] == first["replicate"])]
+        of_seed = of_model[of_model["seed"] == first["seed"]]
+        line = [*(of_model if of_seed.empty else of_seed).index[:1], *rows.index]
+        if len(line) > 1:
+            lines.append(line)
+    return lines
 
 
 def _axis_scales(

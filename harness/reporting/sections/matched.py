@@ -47,13 +47,18 @@ class Matched(Section):
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """How sure the answer is, and what each level costs; none where nothing is compared."""
-        of_variant = styles(self.analysis.points)
-        margin = self.analysis.results.plan.compare.margin
-        drawn = {
-            "verdicts": verdict_figure(self.analysis.verdicts, margin, of_variant),
-            "price": price_figure(self.analysis.price_curves, of_variant),
-        }
-        return {name: figure for name, figure in drawn.items() if figure}
+        price = price_figure(self.analysis.price_curves, styles(self.analysis.points))
+        return {**self._verdicts(is_tall=False), **({"price": price} if price else {})}
+
+    @cached_property
+    def tall_figures(self) -> dict[str, Figure]:
+        """The panels of the verdicts below one another."""
+        return self._verdicts(is_tall=True)
+
+    def _verdicts(self, *, is_tall: bool) -> dict[str, Figure]:
+        margin, of_variant = self.analysis.results.plan.compare.margin, styles(self.analysis.points)
+        figure = verdict_figure(self.analysis.verdicts, margin, of_variant, is_tall=is_tall)
+        return {"verdicts": figure} if figure else {}
 
     def files(self) -> dict[str, str]:
         """Return the tables as Markdown and CSV."""

@@ -23,8 +23,16 @@ class Outcome(Section):
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """A panel for each level of erasure; none where nothing is compared."""
+        return self._matched(is_tall=False)
+
+    @cached_property
+    def tall_figures(self) -> dict[str, Figure]:
+        """The panels below one another."""
+        return self._matched(is_tall=True)
+
+    def _matched(self, *, is_tall: bool) -> dict[str, Figure]:
         points = self.analysis.points
-        figure = matched_figure(self.analysis.matched, points, styles(points))
+        figure = matched_figure(self.analysis.matched, points, styles(points), is_tall=is_tall)
         return {"matched": figure} if figure else {}
 
     def context(self) -> dict[str, Any]:

@@ -123,8 +123,10 @@
         if (!places.has(point)) return "";
         return (index && places.has(points[index - 1]) ? "L" : "M") + places.get(point).join(" ");
       });
-      const { colour } = data.variants[points[0].variant];
-      const dash = chosen.model === 0 ? DASHES[points[0].model % DASHES.length] : "";
+      const last = points[points.length - 1]; // The first is the original.
+      if (chosen.hidden.has(last.variant)) continue;
+      const { colour } = data.variants[last.variant];
+      const dash = chosen.model === 0 ? DASHES[last.model % DASHES.length] : "";
       add(svg, "path", { class: "line", d: path.join(""), colour, "stroke-dasharray": dash });
     }
   }
@@ -150,6 +152,7 @@
         class: point.is_collapsed ? "point collapsed" : "point",
         transform: `translate(${x} ${y})`,
         colour: point.is_collapsed ? data.collapsed_colour : colour,
+        tabindex: -1, // One of them all is a tab stop; the arrow keys lead from one to the next.
         "aria-label": [name(point), ...point.words, ...numbers].join(", "),
       });
       add(link, "circle", { class: "ring", r: 11 });
@@ -159,10 +162,40 @@
       link.addEventListener("blur", () => tell(null));
       return seen;
     });
+    drawn.sort((a, b) => a.x - b.x || a.y - b.y);
+    if (drawn.length) drawn[0].link.setAttribute("tabindex", 0);
+    drawStrengths(box);
     if (!places.size) {
       const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
       add(svg, "text", { x, y, "text-anchor": "middle" }, "No chosen point has both numbers.");
     }
+  }
+
+  function drawStrengths(box) {
+    const taken = drawn.map(({ x, y }) => ({ left: x - 7, right: x + 7, top: y - 7, bottom: y + 7 }));
+    const overlaps = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    for (const { point, x, y } of drawn) {
+      const width = 6.2 * point.strength.length;
+      // Where it has no room on either side a strength is told by the tooltip alone.
+      for (const left of point.strength ? [x + 9, x - 9 - width] : []) {
+        const place = { left, right: left + width, top: y - 7, bottom: y + 5 };
+        if (left < box.left || place.right > box.right + MARGIN.right || taken.some((other) => overlaps(place, other))) continue;
+        add(svg, "text", { class: "strength", x: left, y: y + 4 }, point.strength);
+        taken.push(place);
+        break;
+      }
+    }
+  }
+
+  function step(event) {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    const at = drawn.findIndex(({ link }) => link === document.activeElement);
+    if (!by || at < 0) return;
+    event.preventDefault();
+    const next = drawn[(at + by + drawn.length) % drawn.length].link;
+    drawn[at].link.setAttribute("tabindex", -1);
+    next.setAttribute("tabindex", 0);
+    next.focus();
   }
 
   function nearest(event) {
@@ -265,8 +298,9 @@
   });
   root.addEventListener("keydown", (event) => {
     if (event.key === "Escape") tell(null);
+    step(event);
   });
-  // Markers overlap, so the pointer means the nearest one; the keyboard reaches each.
+  // Markers overlap, so the pointer means the nearest one; the arrow keys reach each.
   svg.addEventListener("pointermove", (event) => tell(nearest(event)));
   svg.addEventListener("pointerleave", () => tell(null));
   svg.addEventListener("click", (event) => {

@@ -129,13 +129,20 @@ def test_a_metric_without_a_number_is_no_choice_and_without_any_there_is_no_figu
     assert figure_of(results, ranked, ranked.table.iloc[:0]) is None
 
 
-def test_the_first_axes_are_those_of_the_static_figure(usual):
+def test_the_first_axes_are_those_that_methods_are_compared_by(usual):
     results, ranked = usual
-    data, (x, y) = figure_of(results, ranked), panels(ranked.info)[0]
-    assert [data["metrics"][data[axis]]["title"] for axis in "xy"] == [x.title, y.title]
-    never_both = ranked.table.assign(mauve=[0.8, *[math.nan] * 5], ma=[math.nan, *ranked.table["ma"][1:]])
-    data = figure_of(results, ranked, never_both)
-    assert [data["metrics"][data[axis]]["title"] for axis in "xy"] == ["Perplexity", "MA"]
+
+    def titles(**columns):
+        data = figure_of(results, ranked, ranked.table.assign(**columns))
+        return [data["metrics"][data[axis]]["title"] for axis in "xy"]
+
+    assert titles() == ["Perplexity", "MA"]
+    x, y = panels(ranked.info)[0]
+    assert titles(perplexity=math.nan) == [x.title, y.title], "else those of the static figure"
+    assert titles(perplexity=math.nan, mauve=[0.8, *[math.nan] * 5], ma=[math.nan, *ranked.table["ma"][1:]]) != [
+        x.title,
+        y.title,
+    ], "no point has both"
 
 
 def test_colours_and_markers_are_those_of_the_static_figure(usual):
@@ -154,7 +161,9 @@ def test_a_marker_stays_within_its_size(marker):
 
 
 def test_lines_join_what_differs_in_strength_alone(usual, make_plan, make_ranked, trial, records):
-    assert figure_of(*usual)["lines"] == [[5, 4], [1, 2, 3]]  # The gammas as they rise, though not run so.
+    # From the original on, and the gammas as they rise, though not run so.
+    assert figure_of(*usual)["lines"] == [[0, 5, 4], [0, 1, 2, 3]]
+    assert [point["strength"] for point in figure_of(*usual)["points"]] == ["", "1", "2", "3", "0.3", "0.1"]
     seeds = [trial("emso", (1, 2), seed=seed) for seed in (0, 1)]
     rates = [
         replace(trial("ta", (gamma,)), trial_id=f"ta-{gamma}", training=Training(learning_rate=gamma))
@@ -269,7 +278,7 @@ def test_any_numbers_have_an_axis(values):
 def test_the_page_has_the_data_the_script_and_the_static_figure(usual):
     results, ranked = usual
     found = Elements(shown(results, ranked))
-    data, script, _ = found.scripts
+    data, script, *_ = found.scripts
     assert json.loads(data) == json.loads(json.dumps(figure_of(results, ranked)))
     assert script.strip() == SCRIPT.strip(), "the template language read something of it"
     assert {attributes["src"][:26] for tag, attributes in found.found if tag == "img"} == {"data:image/svg+xml;base64,"}

@@ -26,13 +26,16 @@ _LEGEND_CHARACTERS = 42
 """Of a line of the legend, for each column of panels."""
 
 
-def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_variant: style.Styles) -> Figure | None:
+def matched_figure(
+    tables: Sequence[MatchedTable], table: pd.DataFrame, of_variant: style.Styles, *, is_tall: bool = False
+) -> Figure | None:
     """Return a panel for each level of the first erasure metric, a row of them for each model; None without any.
 
     Args:
         tables: The matched comparison.
         table: The sweep's table, for what the original and the retrained model have.
         of_variant: The colour and marker of each variant that has a point; a tuned one may have none.
+        is_tall: Whether each panel has a row of its own.
     """
     drawn: list[MatchedTable] = []
     has_numbers = has_collapsed = has_letters = False
@@ -46,7 +49,7 @@ def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_varia
     if not has_numbers:
         return None
     draws = [partial(_draw_level, matched=matched, table=table, of_variant=of_variant) for matched in drawn]
-    figure, columns = panel_grid(drawn, draws, share_x=True)
+    figure, columns = panel_grid(drawn, draws, share_x=True, is_tall=is_tall)
     handles = []
     for name in (ORIGINAL, RETRAINED):
         if (table["method"] == name).any():
@@ -56,7 +59,9 @@ def matched_figure(tables: Sequence[MatchedTable], table: pd.DataFrame, of_varia
         handles.append(style.collapsed_handle())
     note = "Bars: 95 % interval. Methods that share a letter do not differ significantly."
     note = note if has_letters else "Bars: 95 % interval over items; nothing is tested."
-    style.legend_below(figure, handles, fill(note, columns * _LEGEND_CHARACTERS), columns=3, fontsize=8.5)
+    style.legend_below(
+        figure, handles, fill(note, columns * _LEGEND_CHARACTERS), columns=min(3, 2 * columns), fontsize=8.5
+    )
     return figure
 
 

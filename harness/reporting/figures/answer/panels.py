@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from textwrap import fill
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +21,7 @@ _TITLE_CHARACTERS = 34
 
 
 def panel_grid(
-    tables: Sequence[MatchedTable], draws: Sequence[Callable[[Axes], None]], *, share_x: bool
+    tables: Sequence[MatchedTable], draws: Sequence[Callable[[Axes], None]], *, share_x: bool, is_tall: bool = False
 ) -> tuple[Figure, int]:
     """Return a figure with all panels drawn, and how many columns it has.
 
@@ -28,22 +29,27 @@ def panel_grid(
         tables: The limit of each panel, and its lines.
         draws: What draws each into its axes.
         share_x: Whether the panels of a model have one scale.
+        is_tall: Whether each panel has a row of its own, as a phone needs it.
     """
-    by_model: dict[str, list[tuple[MatchedTable, Callable[[Axes], None]]]] = {}
+    rows: dict[str | int, list[tuple[MatchedTable, Callable[[Axes], None]]]] = {}
+    models: set[str] = set()
     most = 0
-    for table, draw in zip(tables, draws, strict=True):
-        by_model.setdefault(table.model, []).append((table, draw))
+    for index, (table, draw) in enumerate(zip(tables, draws, strict=True)):
+        rows.setdefault(index if is_tall else table.model, []).append((table, draw))
+        models.add(table.model)
         most = max(most, len(table.rows))
-    columns = max(map(len, by_model.values()))
-    size = (PANEL_INCHES * columns + 0.4, len(by_model) * (_ROW_INCHES * most + 1.05) + 0.55)
+    columns = max(map(len, rows.values()))
+    size = (PANEL_INCHES * columns + 0.4, len(rows) * (_ROW_INCHES * most + 1.05) + 0.55)
     figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(len(by_model), columns, squeeze=False, sharex="row" if share_x else False)
-    for row_of_axes, (model, of_model) in zip(axes, by_model.items(), strict=True):
-        for ax, (table, draw) in zip(row_of_axes, of_model, strict=False):
+    scaled_alike: Literal["col", "row", "none"] = "none" if not share_x else "col" if is_tall else "row"
+    axes = figure.subplots(len(rows), columns, squeeze=False, sharex=scaled_alike)
+    for row_of_axes, panels in zip(axes, rows.values(), strict=True):
+        for ax, (table, draw) in zip(row_of_axes, panels, strict=False):
             draw(ax)
-            text = f"{model}: {table.limit.text}" if len(by_model) > 1 else table.limit.text
+            text = f"{table.model}: {table.limit.text}" if len(models) > 1 else table.limit.text
             style.panel_title(ax, fill(text, _TITLE_CHARACTERS), fontsize=9)
-        for ax in row_of_axes[len(of_model) :]:
+            ax.tick_params(labelbottom=True)
+        for ax in row_of_axes[len(panels) :]:
             ax.set_axis_off()
     return figure, columns
 

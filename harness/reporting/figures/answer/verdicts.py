@@ -18,13 +18,16 @@ from harness.reporting.figures.answer.panels import TINY, dress_lines, panel_gri
 _NOTE_CHARACTERS = 46
 
 
-def verdict_figure(tables: Sequence[VerdictTable], margin: float, of_variant: style.Styles) -> Figure | None:
+def verdict_figure(
+    tables: Sequence[VerdictTable], margin: float, of_variant: style.Styles, *, is_tall: bool = False
+) -> Figure | None:
     """Return a panel for each model and limit of the first erasure metric; None where nothing was compared.
 
     Args:
         tables: The verdicts.
         margin: Ratios nearer to 1 than this share are equivalent: a band.
         of_variant: The colour and marker of each variant that has a point.
+        is_tall: Whether each panel has a row of its own.
     """
     drawn, draws = [], []
     for table in tables:
@@ -34,7 +37,7 @@ def verdict_figure(tables: Sequence[VerdictTable], margin: float, of_variant: st
             draws.append(partial(_draw_limit, table=table, margin=margin, of_variant=of_variant))
     if not drawn:
         return None
-    figure, columns = panel_grid([table.matched for table in drawn], draws, share_x=False)
+    figure, columns = panel_grid([table.matched for table in drawn], draws, share_x=False, is_tall=is_tall)
     runs = "items of one training run" if drawn[0].has_one_replicate else "items and training runs"
     note = f"Bars: 95 % interval over {runs}. Band: within {margin:.0%} of the reference, {drawn[0].reference.label}."
     style.legend_below(figure, [], fill(note, columns * _NOTE_CHARACTERS), columns=1)
