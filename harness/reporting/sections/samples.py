@@ -6,14 +6,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from harness.analysis.cells import strength_text
+from harness.contracts import Json
 from harness.plans import Plan
 from harness.records.record import Measurement
-from harness.records.results import PointResults
+from harness.records.results import PointResults, Results
+from harness.reporting.figures.choosable import embedded
 from harness.reporting.section import Section
+
+MOST_POINTS = 300
+"""Points whose texts the viewer has: a page of more would be slow to open."""
 
 
 class Samples(Section):
-    """What the original, the retrained and the ranked models wrote."""
+    """What the original, the retrained and the ranked models wrote, and a viewer of what any two points did."""
 
     def context(self) -> dict[str, Any]:
         """Return the texts of each prompt side by side: each prompt once, with every point's text.
@@ -31,7 +37,35 @@ class Samples(Section):
                 anchor = "" if point_id in anchored else f"samples-{point_id}"
                 prompts.setdefault(key, prompt)["texts"].append((point.spec.label, sample["generated"], anchor))
                 anchored.add(point_id)
-        return {"samples": list(prompts.values()), "why_fewer_samples": why_fewer(plan, points)}
+        return {
+            "samples": list(prompts.values()),
+            "why_fewer_samples": why_fewer(plan, points),
+            "viewer": embedded(_viewer_data(self.analysis.shown)),
+        }
+
+
+def _viewer_data(results: Results) -> dict[str, Json]:
+    """Return every text that a point's model was asked to continue, and what each point wrote, by the text's place."""
+    places: dict[tuple[str, str, str], int] = {}
+    texts: list[dict[str, str]] = []
+    points: list[dict[str, Json]] = []
+    has_models = len({trial.spec.model.id for trial in results.trials}) > 1
+    has_seeds = len({trial.spec.seed for trial in results.trials}) > 1
+    for point in results.measured[:MOST_POINTS]:
+        spec = point.spec
+        written: dict[int, str] = {}
+        for measurement in point.measurements:
+            for sample in measurement.samples:
+                key = sample["kind"], sample["prompt"], sample["reference"]
+                if key not in places:
+                    places[key] = len(texts)
+                    texts.append({name: sample[name] for name in ("kind", "prompt", "reference")})
+                written[places[key]] = sample["generated"]
+        words = [strength_text(spec.strength_name, point.strength) if point.strength is not None else ""]
+        words += [spec.model.short_name if has_models else "", f"seed {spec.seed}" if has_seeds else ""]
+        if written:
+            points.append({"label": spec.label, "at": ", ".join(filter(None, words)), "written": written})
+    return {"texts": texts, "points": points}
 
 
 def why_fewer(plan: Plan, points: Sequence[PointResults]) -> str:

@@ -27,7 +27,7 @@ FORGET = {"kind": "forget", "prompt": "p", "generated": "g", "reference": "r"}
 def sweep(make_row, make_plan, make_point, make_measurement, make_ranked):
     """Return a maker of the results and the ranked table of a sweep of three rows with so many samples of each."""
 
-    def make(samples=4, asked=4, rows=256):
+    def make(samples=4, asked=4, rows=256, texts=(FORGET,)):
         specs = [
             make_row("original", label="Original"),
             make_row("emso", (9, 10), label="EMSO"),
@@ -43,7 +43,7 @@ def sweep(make_row, make_plan, make_point, make_measurement, make_ranked):
                     numbers["mauve"] = float("nan")
                 kept[spec.trial_id] += [
                     make_point(spec, strength),
-                    make_measurement(spec, strength, numbers=numbers, samples=(FORGET,) * samples),
+                    make_measurement(spec, strength, numbers=numbers, samples=(texts[place % len(texts)],) * samples),
                 ]
         return make_ranked(make_plan(*specs, sample_count=asked), kept)
 
@@ -265,3 +265,44 @@ def test_a_real_browser_saves_tables_and_pictures_and_one_point_of_a_figure_is_a
     points, *stops = keys
     assert points > 2
     assert stops == [1, 1, True, True]
+
+
+VIEWED = """
+const viewer = document.querySelector(".viewer");
+const said = (place) => viewer.querySelector(`.${place} .text`).innerHTML;
+const choose = (name, value) => {
+  const select = viewer.querySelector(`select[name=${name}]`);
+  select.value = value;
+  select.dispatchEvent(new Event("change"));
+};
+const told = [viewer.hidden];
+const points = [...viewer.querySelectorAll("select[name=left] option")].map((option) => option.textContent);
+told.push(points, said("prompt"), said("reference"), said("left"), said("right"));
+choose("right", points.indexOf("TA, epochs 0.1"));
+told.push(said("left"), said("right"), viewer.querySelector(".marks").textContent);
+document.body.replaceChildren(Object.assign(document.createElement("pre"), {textContent: JSON.stringify(told)}));
+"""
+
+
+@pytest.mark.soak
+def test_a_real_browser_shows_what_two_points_wrote_and_marks_how_they_differ(browse, sweep):
+    def text(generated, kind="utility"):
+        return {"kind": kind, "prompt": "The <b>cat</b>", "generated": generated, "reference": "sat on the mat"}
+
+    written = text("sat on a mat"), text("sat on a <i>hat</i>"), text("on a mat we sat")
+    shown = page(Analysis(sweep(samples=1, asked=1, texts=written)[0]))
+    browsed = without_policy(shown).replace("</body>", f"<script>{VIEWED}</script></body>")
+    printed, _ = browse(browsed)
+    hidden, points, prompt, reference, *texts, marks = json.loads(
+        html.unescape(re.findall(r"<pre>(.*?)</pre>", printed, re.DOTALL)[-1])
+    )
+    assert not hidden
+    assert points == ["Original", "EMSO, epochs 9", "EMSO, epochs 10", "TA, epochs 0.05", "TA, epochs 0.1"]
+    assert (prompt, reference) == ("The &lt;b&gt;cat&lt;/b&gt;", "sat on the mat")
+    left, right, left_of_ta, right_of_ta = texts
+    assert (left, right) == ("sat on a <mark>mat</mark>", "sat on a <mark>&lt;i&gt;hat&lt;/i&gt;</mark>")
+    assert (left_of_ta, right_of_ta) == ("<mark>sat</mark> on a mat", "on a mat <mark>we</mark> <mark>sat</mark>")
+    assert marks == "Marked: what the other of the two did not write."
+    of_forget = page(Analysis(sweep(samples=1, asked=1, texts=[text("sat on a mat", "forget")])[0]))
+    printed, _ = browse(without_policy(of_forget).replace("</body>", f"<script>{VIEWED}</script></body>"))
+    assert "sat on <mark>a</mark> mat" in html.unescape(re.findall(r"<pre>(.*?)</pre>", printed, re.DOTALL)[-1])
