@@ -30,6 +30,7 @@ from harness.reporting.files import write, write_measured
 from harness.reporting.live import LiveReport
 from harness.reporting.plan import one_step_epochs, refuse_unfit
 from harness.reporting.point_tags import point_tags
+from harness.reporting.sections.outcome import answer_markdown
 from harness.specs import TrialSpec
 
 ExecutorName = Literal["ray", "inline"]
@@ -93,7 +94,7 @@ def run_planned(
         with INTERRUPTION.deferred():
             analysis = Analysis(measured)
             written = write(analysis, folders.results)
-        tracking.finish(measured, point_tags(analysis.ranked.table), written)
+        tracking.finish(measured, point_tags(analysis.ranked.table), written, answer_markdown(analysis))
     return SweepResults(folders.results, analysis)
 
 

@@ -18,6 +18,7 @@ from harness.records.tracking.live import only_tracking, reason_of
 from harness.records.tracking.tracker import Tracker
 from harness.reporting.files import written_files
 from harness.reporting.point_tags import point_tags
+from harness.reporting.sections.outcome import answer_markdown
 
 
 class TrackCommand(Command):
@@ -37,7 +38,7 @@ class TrackCommand(Command):
         try:
             with only_tracking(folder):
                 tracker.sync(outcome.results, point_tags(outcome.ranked.table))
-                tracker.finish(written_files(folder))
+                tracker.finish(written_files(folder), answer_markdown(outcome.analysis))
         except LetheError:
             raise
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What the folders promise: sizes, names, and a README that shows the real tree."""
+"""What the folders promise: sizes, names, and a page that shows the real tree."""
 
 import re
 import subprocess
@@ -56,11 +56,11 @@ def test_csv_is_written_in_one_place_where_no_text_becomes_a_formula():
     assert writers == ["csv_text.py"]
 
 
-def test_the_readme_shows_every_folder():
-    readme = (ROOT / "README.md").read_text()
+def test_the_architecture_page_shows_every_folder():
+    page = (ROOT / "docs" / "architecture.md").read_text()
     folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
     folders += [path for path in (ROOT / "harness").iterdir() if path.is_dir()]
-    missing = [path.name for path in folders if path.name != "__pycache__" and f"{path.name}/" not in readme]
+    missing = [path.name for path in folders if path.name != "__pycache__" and f"{path.name}/" not in page]
     assert missing == []
 
 

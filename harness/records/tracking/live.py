@@ -65,16 +65,19 @@ class LiveTracking:
         """Have what is new in one trial written."""
         self._put(lambda: self._tracker.log_trial(plan, trial))
 
-    def finish(self, results: Results, point_tags: Mapping[str, Mapping[str, str]], paths: Iterable[Path]) -> None:
+    def finish(
+        self, results: Results, point_tags: Mapping[str, Mapping[str, str]], paths: Iterable[Path], answer: str = ""
+    ) -> None:
         """Have everything written and the sweep's run ended, and wait for that, but not for long.
 
         Args:
             results: What the journal says of the sweep.
             point_tags: What the whole table says of each point, by its id.
             paths: Files to attach.
+            answer: What the sweep found, as Markdown.
         """
         self._put(lambda: self._tracker.sync(results, point_tags))
-        self._put(lambda: self._tracker.finish(paths))
+        self._put(lambda: self._tracker.finish(paths, answer))
         self._steps.put(None)
         if not self._is_over.wait(END_SECONDS):
             place = self._tracker.place

@@ -66,11 +66,14 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
     spec, strength = point.spec, point.strength
     values: Numbers = {("resources/measure_seconds", None): sum(each.seconds for each in point.measurements)}
     for name, value in _costs(point).items():
-        values[name if name == "strength" else f"resources/{name}", None] = value
+        if name != "strength":  # A parameter of a point.
+            values[f"resources/{name}", None] = value
     for measurement in point.measurements:
         for group, name, value in _grouped_numbers(measurement):
             if spec.shows(group):
                 values[f"{group}/{name}", None] = value
+                if name in unbounded_metrics(measurement) and value > 0:
+                    values[f"{group}/{LOG.format(name)}", None] = math.log10(value)
     point_id = spec.point_id(strength)
     tags = {
         "mlflow.runName": _run_name(spec, strength),
@@ -119,6 +122,19 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
         settings[f"searched.{name}"] = value
     span = Span(started=started, ended=ended, seconds=candidate.seconds)
     return RunContent(key, tags, _params(settings), _finite_numbers(values), "FINISHED", span)
+
+
+LOG = "log10_{}"
+"""What the logarithm of a metric is called: MLflow's charts have no such scale."""
+
+
+def unbounded_metrics(measurement: Measurement) -> set[str]:
+    """Return the names of the metrics that a figure's axis has and that have no upper bound: perplexity."""
+    unbounded = set()
+    for metric in measurement.metrics:
+        if metric.get("axis") is not None and not math.isfinite(metric.get("high", math.inf)):
+            unbounded.add(metric["name"])
+    return unbounded
 
 
 def _grouped_numbers(measurement: Measurement) -> Iterator[tuple[str, str, float]]:

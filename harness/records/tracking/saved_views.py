@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from harness.contracts import Json
 from harness.records.results import Results
+from harness.records.tracking.run_contents import LOG
 from harness.records.tracking.runs import legal
 
 _PREFIX = "mlflow.sharedViewState."
@@ -63,7 +64,7 @@ def _points_view(results: Results) -> dict[str, Json]:
         "columnOrder": [_RUN_NAME, *columns],
         "columnWidths": {_RUN_NAME: 330},
         "runsHiddenMode": "SHOW_ALL",
-        "compareRunSections": [_section("tradeoff", "Trade-off", 2), _section("parallel", "Parallel coordinates", 1)],
+        "compareRunSections": [_section("tradeoff", "Trade-off", 1), _section("parallel", "Parallel coordinates", 1)],
         "compareRunCharts": _charts(declared),
         "isAccordionReordered": True,
     }
@@ -77,19 +78,29 @@ def _section(uuid: str, name: str, columns: int) -> dict[str, Any]:
 def _charts(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
     """Return the trade-off figure's panels, erasure upwards and generation across, and the parallel coordinates.
 
-    These are a line for each point, through its variant, and what it forgot and kept; coloured by the last. A metric
-    without bounds (perplexity) is left out: one collapsed model would take its axis, and squeeze all others.
+    These are a line for each point, through its variant, and what it forgot and kept; coloured by the last. Of a metric
+    without an upper bound (perplexity) the logarithm is drawn: one collapsed model would squeeze all others.
     """
     erasure, generation = _axes(declared, "erasure"), _axes(declared, "generation")
     charts: list[dict[str, Any]] = []
-    for number, (x, y) in enumerate(zip(generation, erasure, strict=False)):
+    drawn = [name if _is_bounded(declared[name]) else _log_name(name) for name in generation]
+    for number, (x, y) in enumerate(zip(drawn, erasure, strict=False)):
         chart = {"type": "SCATTER", "uuid": f"scatter-{number}", "metricSectionId": "tradeoff", **_SHOWN}
         axes = {"xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
         charts.append({**chart, **axes, **_ALL_RUNS})
     parallel = {"type": "PARALLEL", "uuid": "parallel-0", "metricSectionId": "parallel", **_SHOWN}
-    bounded = [name for name in [*erasure, *generation] if math.isfinite(declared[name].get("high", math.inf))]
+    bounded = [name if _is_bounded(declared[name]) else _log_name(name) for name in [*erasure, *generation]]
     lines = {"selectedParams": ["variant"], "selectedMetrics": bounded, "showAllRuns": True}
     return [*charts, {**parallel, **lines, **_ALL_RUNS}]
+
+
+def _is_bounded(metric: Mapping[str, Json]) -> bool:
+    return math.isfinite(metric.get("high", math.inf))
+
+
+def _log_name(name: str) -> str:
+    group, _, metric = name.rpartition("/")
+    return f"{group}/{LOG.format(metric)}"
 
 
 def _axes(declared: Mapping[str, Mapping[str, Json]], group: str) -> list[str]:

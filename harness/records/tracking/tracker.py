@@ -136,8 +136,8 @@ class Tracker:
         assert self._sweep is not None
         self._writer.end(self._sweep, "RUNNING", self._span)
 
-    def finish(self, paths: Iterable[Path]) -> None:
-        """End the synced sweep's run, and attach the files among `paths` that exist, unless they are attached.
+    def finish(self, paths: Iterable[Path], answer: str = "") -> None:
+        """End the synced sweep's run, attach the files among `paths` that exist, unless they are, and describe it.
 
         A report that shows samples in plain text is not attached.
         """
@@ -146,6 +146,8 @@ class Tracker:
         shows_texts = self._plan.samples == "plain"
         files = {path.name: path for path in paths if path.exists() and not (path.suffix == ".html" and shows_texts)}
         self._writer.attach(self._sweep, files)
+        if answer:
+            self._writer.write(self._sweep, {}, {}, {"mlflow.note.content": answer})
         status = "FINISHED"
         for spec in self._plan.trials:
             run = self._runs.get(spec.trial_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from harness.analysis.analysis import Analysis
 from harness.analysis.tradeoff.curves import styles
 from harness.reporting.figures.answer.matched import matched_figure
 from harness.reporting.section import Section
@@ -38,9 +39,23 @@ class Outcome(Section):
     def context(self) -> dict[str, Any]:
         """Return sentences, and the table of what is recited."""
         analysis = self.analysis
-        sentences = []
-        for model, of_ranks in outcome(analysis.shown_table.ranked):
-            margin = analysis.results.plan.compare.margin
-            sentences.append((model, matched_sentences(analysis.verdicts, model, margin) or of_ranks))
         recited = [] if analysis.results.plan.erases else recitation_tables(analysis.ranked)
-        return {"recited": recited, "outcome": sentences, "caption": caption(analysis.points)}
+        return {"recited": recited, "outcome": answers(analysis), "caption": caption(analysis.points)}
+
+
+def answers(analysis: Analysis) -> list[tuple[str, list[str]]]:
+    """Return what is said first of each model: of the matched comparison, else of the ranks."""
+    sentences = []
+    for model, of_ranks in outcome(analysis.shown_table.ranked):
+        margin = analysis.results.plan.compare.margin
+        sentences.append((model, matched_sentences(analysis.verdicts, model, margin) or of_ranks))
+    return sentences
+
+
+def answer_markdown(analysis: Analysis) -> str:
+    """Return the sweep's question and what is said first, as Markdown."""
+    lines = [analysis.results.plan.question]
+    lines += [f"**{sentence}**" for sentence in analysis.ranked.said_first]
+    for model, sentences in answers(analysis):
+        lines.append("\n".join([f"**{model}**", "", *(f"- {sentence}" for sentence in sentences)]))
+    return "\n\n".join(filter(None, lines))

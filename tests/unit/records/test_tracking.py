@@ -1,6 +1,7 @@
 """MLflow holds what the journal holds: once, whatever happened in between, and no text."""
 
 import json
+import math
 import os
 import random
 import re
@@ -36,6 +37,7 @@ from harness.records.tracking.saved_views import addresses
 from harness.records.tracking.tracker import Tracker
 from harness.reporting.files import written_files
 from harness.reporting.point_tags import point_tags
+from harness.reporting.sections.outcome import answer_markdown
 from harness.specs import EvaluatorSpec, Source
 
 SECRET = "Zdenka Albrecht lives at 14 Linden Row"
@@ -276,7 +278,6 @@ def test_a_point_is_a_run_in_its_trials_with_all_that_it_was_made_with(root, syn
         ("resources/erase_seconds", 0, 1.5),
         ("resources/measure_seconds", 0, 0.5),
         ("resources/peak_memory_bytes", 0, 1024.0),
-        ("strength", 0, 2.0),
     ]
 
 
@@ -455,8 +456,10 @@ def test_a_sweeps_view_shows_its_points_and_draws_its_axes(root, make_results, m
     assert [run.data.tags["point_id"] for run in found] == [spec.point_id(1)]
     charts = {chart["uuid"]: chart for chart in view["compareRunCharts"]}
     axes = [(charts[f"scatter-{n}"]["xaxis"]["key"], charts[f"scatter-{n}"]["yaxis"]["key"]) for n in (0, 1)]
-    assert axes == [("generation/mauve", "erasure/ma"), ("generation/perplexity", "erasure/el_3")]
-    assert charts["parallel-0"]["selectedMetrics"] == ["erasure/ma", "erasure/el_3", "generation/mauve"]
+    assert axes == [("generation/mauve", "erasure/ma"), ("generation/log10_perplexity", "erasure/el_3")]
+    drawn = ["erasure/ma", "erasure/el_3", "generation/mauve", "generation/log10_perplexity"]
+    assert charts["parallel-0"]["selectedMetrics"] == drawn
+    assert found[0].data.metrics["generation/log10_perplexity"] == pytest.approx(math.log10(5.0))
     named = {*found[0].data.params, *found[0].data.metrics, "collapse_class", "ranked"}
     assert {re.search("`(.*)`", column).group(1) for column in view["selectedColumns"]} <= named
     sections = {section["uuid"] for section in view["compareRunSections"]}
@@ -672,7 +675,8 @@ def test_the_report_is_attached_unless_it_shows_plain_texts(
     tracker.sync(make_results(make_sweep(spec, samples=samples), {"t1": records}))
     for name in ("report.html", "table.csv"):
         (root / name).write_text(name)
-    tracker.finish([root / "report.html", root / "table.csv", root / "missing.png"])
+    tracker.finish([root / "report.html", root / "table.csv", root / "missing.png"], "What?\n\n- GD pays less.")
+    assert runs(root)["sweep"]["tags"]["mlflow.note.content"] == "What?\n\n- GD pays less."
     attached_files = {path.name for path in (root / "mlartifacts").rglob("*") if path.is_file()}
     assert attached_files == {"table.csv", *(["report.html"] if attached else [])}
 
@@ -744,7 +748,8 @@ def test_what_a_sweep_has_tracked_itself_is_not_tracked_again(root, journaled):
         tracking.start()
         for trial in outcome.results.trials[:1]:
             tracking.log_trial(outcome.results.plan, trial)
-        tracking.finish(outcome.results, point_tags(outcome.ranked.table), written_files(journaled))
+        of_points, answer = point_tags(outcome.ranked.table), answer_markdown(outcome.analysis)
+        tracking.finish(outcome.results, of_points, written_files(journaled), answer)
     once = everything(root), attached(root)
     assert len(once[0][0]) == 4
     assert cli.main(["track", str(journaled)]) == 0
