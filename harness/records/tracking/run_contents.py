@@ -145,8 +145,8 @@ def _grouped_numbers(measurement: Measurement) -> Iterator[tuple[str, str, float
 
 
 def _run_name(spec: TrialSpec, strength: Number | None) -> str:
-    dial = "" if strength is None else f"{spec.strength_name}={strength} "
-    return f"{spec.variant} {dial}{spec.model.id} seed {spec.seed}"
+    at = "" if strength is None else f"@{strength:g}"
+    return f"{spec.variant}{at} {spec.model.id} seed {spec.seed}"
 
 
 def _shared_tags(trial: TrialResults, points: Sequence[PointResults], values: Numbers, span: Span) -> dict[str, str]:

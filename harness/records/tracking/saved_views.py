@@ -83,6 +83,8 @@ def _charts(declared: Mapping[str, Mapping[str, Json]]) -> list[dict[str, Any]]:
     """
     erasure, generation = _axes(declared, "erasure"), _axes(declared, "generation")
     charts: list[dict[str, Any]] = []
+    # What methods are compared by, perplexity, comes first.
+    generation.sort(key=lambda name: _is_bounded(declared[name]))
     drawn = [name if _is_bounded(declared[name]) else _log_name(name) for name in generation]
     for number, (x, y) in enumerate(zip(drawn, erasure, strict=False)):
         chart = {"type": "SCATTER", "uuid": f"scatter-{number}", "metricSectionId": "tradeoff", **_SHOWN}

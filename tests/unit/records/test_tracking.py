@@ -260,7 +260,7 @@ def test_a_point_is_a_run_in_its_trials_with_all_that_it_was_made_with(root, syn
     second = points[spec.point_id(2)]
     assert second["status"] == "FINISHED"
     said = {"kind": "point", "trial_id": "t1", "model": "miniature-m", "variant": "full_em", "stop_reason": "none"}
-    said |= {"mlflow.runName": "full_em epochs=2 miniature-m seed 7", **of_points[spec.point_id(2)]}
+    said |= {"mlflow.runName": "full_em@2 miniature-m seed 7", **of_points[spec.point_id(2)]}
     said |= {"mlflow.parentRunId": runs(root)["t1"]["id"]}
     assert said.items() <= second["tags"].items()
     made_with = {
@@ -456,8 +456,8 @@ def test_a_sweeps_view_shows_its_points_and_draws_its_axes(root, make_results, m
     assert [run.data.tags["point_id"] for run in found] == [spec.point_id(1)]
     charts = {chart["uuid"]: chart for chart in view["compareRunCharts"]}
     axes = [(charts[f"scatter-{n}"]["xaxis"]["key"], charts[f"scatter-{n}"]["yaxis"]["key"]) for n in (0, 1)]
-    assert axes == [("generation/mauve", "erasure/ma"), ("generation/log10_perplexity", "erasure/el_3")]
-    drawn = ["erasure/ma", "erasure/el_3", "generation/mauve", "generation/log10_perplexity"]
+    assert axes == [("generation/log10_perplexity", "erasure/ma"), ("generation/mauve", "erasure/el_3")]
+    drawn = ["erasure/ma", "erasure/el_3", "generation/log10_perplexity", "generation/mauve"]
     assert charts["parallel-0"]["selectedMetrics"] == drawn
     assert found[0].data.metrics["generation/log10_perplexity"] == pytest.approx(math.log10(5.0))
     named = {*found[0].data.params, *found[0].data.metrics, "collapse_class", "ranked"}
