@@ -60,6 +60,6 @@ def one_word_model() -> Model:
     return model
 
 
-def forget_nll(logits_NTV: torch.Tensor) -> float:
-    """Return the mean NLL of the forget set's predicted tokens under these logits."""
-    return float(token_nll(logits_NTV[:, :-1], forget_set(small_spec()).tokens_NT[:, 1:]).mean())
+def forget_nll(logits_NTV: torch.Tensor) -> torch.Tensor:
+    """Return the mean NLL of each forget sequence's predicted tokens under these logits."""
+    return token_nll(logits_NTV[:, :-1], forget_set(small_spec()).tokens_NT[:, 1:]).mean(dim=1)

@@ -5,15 +5,18 @@ import runpy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from harness.contracts import CloserTo, Evaluation, Evaluator, Metric
 from harness.errors import TrialError
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
 from harness.testing import EvaluatorConformance, MethodConformance
+from harness.testing.methods import assert_forgets
 from methods import deliberate_imagination, kl_divergence
 
 HOSTILE = Path(__file__).parents[1] / "hostile_package" / "hostile"
@@ -81,6 +84,30 @@ def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypa
         monkeypatch.setattr(plugin, TURNED[name], lambda *given: -loss(*given))
     with pytest.raises(AssertionError, match="it memorises"):
         Conformance().test_its_first_step_forgets(plugin, name, Artifacts(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "lowers", "said"),
+    [
+        ((0.2, 0.1, 0.3), "likelihood", None),
+        ((0.2, -0.1, 0.1), "likelihood", None),
+        ((1e-4, -3e-4, 1e-4), "likelihood", "it does not forget: .* tells no direction"),
+        ((1e-4, -3e-4, 1e-4), "hidden_states", None),
+        ((-0.2, -0.1, -0.3), "likelihood", "it memorises"),
+        ((-0.2, -0.1, -0.3), "hidden_states", "it memorises"),
+        ((-1e-4, -1e-4, -1e-4), "hidden_states", "it memorises"),
+        ((0.0, 0.0, 0.0), "likelihood", "it does not forget"),
+    ],
+)
+def test_noise_is_told_from_a_wrong_sign(changes, lowers, said):
+    method = SimpleNamespace(lowers=lowers)
+    before_N = torch.tensor([2.0, 3.0, 4.0], dtype=torch.float64)
+    after_N = before_N + torch.tensor(changes, dtype=torch.float64)
+    if said is None:
+        assert_forgets(method, before_N, after_N)
+        return
+    with pytest.raises(AssertionError, match=said):
+        assert_forgets(method, before_N, after_N)
 
 
 @pytest.mark.parametrize("harm", [*HARMS["REFUSED"], *HARMS["PUT_BACK"]])
