@@ -118,6 +118,10 @@ class ErasureTask(TrainingTask, Protocol):
     strengths: tuple[Number, ...]
     """The strengths to yield, rising. One value, the dial's own, unless the dial is cumulative."""
 
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer; a copy, the method's own."""
+
     def load_original(self) -> Model:
         """Return a fresh copy of the original model, in evaluation mode; it is the caller's."""
 
@@ -205,6 +209,9 @@ class EvaluationTask(Protocol):
     retain: Sequences | None
     tokenizer: PreTrainedTokenizerBase
     sample_count: int
+
+    def progress(self, message: str) -> None:
+        """Show what is going on: `attack 2 of 6`."""
 
     def generations(self, definition: Definition) -> Generations:
         """Return the model's sampled continuations of the utility prompts: made once, shared."""

@@ -8,13 +8,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from harness.contracts import Checkpoint, Model, Number, Sequences
-from harness.models.loading import unloaded_model
+from harness.models.loading import load_tokenizer, unloaded_model
 from harness.models.resolving import ensure_local
 from harness.plugins import METHODS
 from harness.sizing.cuda_autocast import CudaAutocast
@@ -79,6 +80,11 @@ class _DryTask:
         return model
 
     memorized_model = load_original
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The real one: it holds no weights."""
+        return load_tokenizer(self._spec.model)
 
     def present(self) -> list[Model]:
         """Return the loaded models that someone still holds."""

@@ -234,7 +234,7 @@ class _RunningTrial:
         self, measuring: EvaluatorSpec, evaluator: Evaluator, model: Model, generations: dict[Definition, Generations]
     ) -> tuple[Evaluation, dict[str, MetricItems]]:
         name, plugin = measuring.name, f"the evaluator '{measuring.name}'"
-        task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations, measuring.texts)
+        task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations, measuring.texts, self.progress)
         with guarded(plugin, task):
             evaluation = evaluator.evaluate(model, task)
         declared = {metric.name for metric in evaluator.metrics}

@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar, cast, get_args
 
 import numpy as np
@@ -91,6 +92,11 @@ class ErasingTask(_TrialTask):
         """Return what has changed since the task was made."""
         return changes(self._as_given, self._fingerprints())
 
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer, a copy: few methods need it, and loading it takes a while."""
+        return copy.deepcopy(load_tokenizer(self.spec.model))
+
     def memorized_model(self) -> Model:
         """Return a fresh copy of the memorised model; one that misses its gate leaves a warning."""
         with self.process_state.applied():
@@ -119,6 +125,8 @@ class MeasuringTask(_TrialTask):
     """The model's, for all of its evaluators."""
     texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
     """What the evaluator gets besides the forget set and the utility prompts."""
+    progress: Callable[[str], None] = field(default=lambda message: None)
+    """Shows what is going on."""
 
     def __post_init__(self) -> None:
         """Copy the trial's texts and tokenizer, which are read once for all trials of the process."""

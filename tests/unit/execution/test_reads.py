@@ -18,7 +18,7 @@ from harness.errors import ConfigError
 from harness.execution.inline import run_inline
 from harness.execution.job import Folders, Job
 from harness.execution.trial.inputs import clear_shared
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial.tasks import ErasingTask, MeasuringTask
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
@@ -211,3 +211,15 @@ def test_the_guides_show_the_plugins_that_are_tested(page, file):
 
     tested = meaning((PACKAGE / file).read_text())
     assert tested in [meaning(code) for code in code_in(page) if code.startswith('"""')]
+
+
+def test_a_method_has_a_tokenizer_of_its_own_and_an_evaluator_says_how_far_it_is(tmp_path, make_model):
+    spec, said = small_spec(), []
+    method_task = ErasingTask(spec, Artifacts(tmp_path), (1,), said.append)
+    evaluator_task = MeasuringTask(spec, Artifacts(tmp_path), make_model(), progress=said.append)
+    text = evaluator_task.tokenizer.decode(method_task.forget.tokens_NT[0, :20])
+    assert method_task.tokenizer(text)["input_ids"] == evaluator_task.tokenizer(text)["input_ids"]
+    method_task.tokenizer.pad_token = "x"
+    assert ErasingTask(spec, Artifacts(tmp_path), (1,), print).tokenizer.pad_token != "x"
+    evaluator_task.progress("attack 2 of 6")
+    assert said == ["attack 2 of 6"]
