@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.replaced import replaced_rows, replaced_sentence
+from harness.analysis.caveats.replaced import replaced_rows, replaced_sentence
 from harness.base.terminal import lasting_streams, tell
 from harness.errors import ConfigError, ExecutorError, Fault
 from harness.execution import inline

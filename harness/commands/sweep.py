@@ -86,7 +86,7 @@ class SweepCommand(Command):
 
 
 def _show_plan(file: Path, planned: Plan, results: Path) -> None:
-    from harness.analysis.replaced import replaced_rows, replaced_sentence
+    from harness.analysis.caveats.replaced import replaced_rows, replaced_sentence
     from harness.execution.job import Folders
     from harness.execution.jobs import jobs_for
     from harness.library import results_on_models

@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from harness.models.hidden_states import hidden_states
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
 from harness.models.tokenizing import token_lists, true_continuations
 from harness.toolkit.batches import room_after, rows_at_once
@@ -41,6 +42,7 @@ __all__ = [
     "decoded",
     "embedded_task",
     "greedy_continuations",
+    "hidden_states",
     "judge_key",
     "load_encoder",
     "memorization_accuracy",

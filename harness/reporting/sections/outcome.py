@@ -40,10 +40,10 @@ class Outcome(Section):
         """Return sentences, and the table of what is recited."""
         analysis = self.analysis
         recited = [] if analysis.results.plan.erases else recitation_tables(analysis.ranked)
-        return {"recited": recited, "outcome": answers(analysis), "caption": caption(analysis.points)}
+        return {"recited": recited, "outcome": first_sentences(analysis), "caption": caption(analysis.points)}
 
 
-def answers(analysis: Analysis) -> list[tuple[str, list[str]]]:
+def first_sentences(analysis: Analysis) -> list[tuple[str, list[str]]]:
     """Return what is said first of each model: of the matched comparison, else of the ranks."""
     sentences = []
     for model, of_ranks in outcome(analysis.shown_table.ranked):
@@ -56,6 +56,6 @@ def answer_markdown(analysis: Analysis) -> str:
     """Return the sweep's question and what is said first, as Markdown."""
     lines = [analysis.results.plan.question]
     lines += [f"**{sentence}**" for sentence in analysis.ranked.said_first]
-    for model, sentences in answers(analysis):
+    for model, sentences in first_sentences(analysis):
         lines.append("\n".join([f"**{model}**", "", *(f"- {sentence}" for sentence in sentences)]))
     return "\n\n".join(filter(None, lines))

@@ -19,6 +19,7 @@ from harness.sizing.estimate import MemoryEstimate, estimate_memory
 from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, Source
 from harness.testing.small import small_spec
+from harness.toolkit import hidden_states
 from harness.toolkit.decoding import greedy_continuations
 from harness.toolkit.finetune import micro_batches, train
 from harness.toolkit.losses import nll_loss
@@ -290,3 +291,26 @@ def test_a_family_that_keeps_no_cache_says_so(make_sequences, caplog):
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model("mamba", vocab_size=VOCABULARY, **sizes)).eval()
         greedy_continuations(model, make_sequences(texts().tolist()), [[3]] * 3)
     assert "decoded slowly" in caplog.text
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_hidden_states_are_those_before_the_final_norm(name):
+    model, tokens = make(name), texts()
+    states = hidden_states(model, tokens)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    theirs = model(input_ids=tokens, output_hidden_states=True).hidden_states
+    assert len(states) == len(theirs) == model.config.num_hidden_layers + 1
+    for ours, own in zip(states[:-1], theirs[:-1], strict=True):
+        assert torch.equal(ours, own)
+    assert not torch.equal(states[-1], theirs[-1]), "theirs are normed, ours are not"
+    states[1].sum().backward()
+    first = next(parameter for parameter in model.parameters() if parameter.grad is not None)
+    assert first.grad.abs().sum() > 0, "a loss can be made of them"
+
+
+def test_hidden_states_of_a_family_that_is_not_known_are_refused():
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model("bloom", vocab_size=9, hidden_size=8, n_layer=1, n_head=1)
+    )
+    with pytest.raises(TrialError, match="where the layers of a 'bloom' are is not known: add it to"):
+        hidden_states(model, torch.tensor([[1, 2]]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.analysis.replaced import replaced_rows
+from harness.analysis.caveats.replaced import replaced_rows
 from harness.cli import main as lethe
 from harness.planning.plan import plan
 from harness.records.journal import Journal
