@@ -116,6 +116,8 @@ def _file_parts(arguments: argparse.Namespace, sweep: str, out: Path) -> dict[st
         "about_time": "",
         "memorized_model": "{learning_rate: 1.0e-3}" if of_miniature else "",
         "early_stop": Training().early_stop,
+        "about_early_stop": "a training ends after the epoch whose validation perplexity exceeds this times the "
+        "original's; null: never",
         "global_batch": batch,
         "steps": -(-count // batch),
         "count": count,
@@ -133,7 +135,7 @@ def _is_slow(parts: Mapping[str, Any]) -> bool:
 
 def _tried_rates(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the learning rate of a file, and what was seen of others: the least that erases on this model."""
-    from harness.drafting.rate_probe import chosen_rate, probed_rates
+    from harness.drafting.rate_probe import UNKNOWN_PERPLEXITY, chosen_rate, probed_rates
 
     if _is_slow(parts):
         return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
@@ -150,7 +152,18 @@ def _tried_rates(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str,
         about = "the least that erased in a few steps of gradient ascent"
     elif tried[-1].is_collapsed:
         about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
-    return {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, tried))}
+    chosen = {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, tried))}
+    if (unknown := tried[0].perplexity_before) > UNKNOWN_PERPLEXITY:
+        tell(
+            f"The model does not know the general texts that it is to keep (perplexity {unknown:,.0f}), so training is "
+            "not stopped by them. Name texts like those that it was trained on: --retain FILE --utility FILE."
+        )
+        chosen |= {
+            "early_stop": "null",
+            "about_early_stop": f"never: the model does not know the validation texts (perplexity {unknown:,.0f}); "
+            "with others in data.validation, 1.03 ends a training where their perplexity has risen by 3 %",
+        }
+    return chosen
 
 
 def _tried_time(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str, str]:

@@ -124,6 +124,7 @@ def _planned_probe(content: str, out: Path, texts: int) -> Plan:
         "evaluators": {"memorization": {}},
         "tune": tune,
         "training.global_batch": BATCH,
+        "training.early_stop": None,  # It would end what is tried on texts that the model does not know.
         "data.forget.sequences": texts,
         "data.forget.sample_seed": 0,
     }
@@ -136,6 +137,10 @@ def _cheaper(study: StudySpec) -> StudySpec:
     fewer = min(VALIDATION_TEXTS, validation.rows)
     validation = replace(validation, sequences=fewer, rows=fewer, digest="")  # That of the others is no longer theirs.
     return replace(study, trial=replace(study.trial, validation=validation, cpus=os.cpu_count() or 1))
+
+
+UNKNOWN_PERPLEXITY = 1000.0
+"""Of the validation texts: a model with more does not know such texts, so they tell nothing of what it unlearns."""
 
 
 def chosen_rate(probed: Sequence[ProbedRate], otherwise: float) -> float:
