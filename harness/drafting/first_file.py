@@ -18,6 +18,8 @@ NEEDS = {
 }
 FEWEST_EPOCHS = 3
 """Of a cumulative strength: each further one costs one step more, and a curve needs three points."""
+MOST_EPOCHS = 5
+"""Of a cumulative strength: each is a point to be measured."""
 FACTORS = (0.5, 1, 2, 4)
 """Times its default, of any other strength."""
 
@@ -25,8 +27,8 @@ FACTORS = (0.5, 1, 2, 4)
 def strength_grid(plugin: type[Method]) -> list[Number]:
     """Return strengths that make a curve: rising, the method's default among them; nothing if it declares none.
 
-    Of a cumulative strength every whole step up to the default, and three at least; else multiples of the default. All
-    are within what a search may try, where the method says that.
+    Of a cumulative strength whole steps up to the default, three at least, and five at most, closer at the beginning;
+    else multiples of the default. All are within what a search may try, where the method says that.
     """
     default, dimension = default_strength(plugin), declared_space(plugin).get(plugin.strength.field)
     if isinstance(dimension, Choice):
@@ -35,7 +37,8 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
         return []
     if plugin.strength.cumulative:
         most = max(int(default), FEWEST_EPOCHS)
-        steps = range(1, most + 1)
+        steps = [round(most ** (place / (MOST_EPOCHS - 1))) for place in range(MOST_EPOCHS)]
+        steps = sorted(set(steps if most > MOST_EPOCHS else range(1, most + 1)))
         return [step for step in steps if not isinstance(dimension, LogUniform) or step <= dimension.high]
     values = [float(f"{factor * default:.3g}") for factor in FACTORS]
     if isinstance(dimension, LogUniform):
@@ -71,6 +74,8 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
             yield f"# {row}   # reads data.holdout: texts of the forget set's kind that the model never saw"
         elif groups is None or "reasoning" in groups:
             yield f"# {row}   # see docs/sweeps.md for what it needs"
+        elif "erasure" not in groups and not any(metric.ranked for metric in plugin().metrics):
+            yield f"# {row}   # ranks nothing"
         else:
             yield row
 
