@@ -147,9 +147,13 @@ def _tried_rates(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str,
     except (ConfigError, TrialError) as error:
         return {"about_rate": f"the usual one: no other could be tried ({_why(error)})"}
     rate = chosen_rate(tried, float(parts["learning_rate"]))
+    longer = parts["steps"] / tried[-1].steps  # Adam moves weights by as much as the rate at each step.
     about = "none erased in a few steps of gradient ascent: raise it"
     if tried[-1].erases:
         about = "the least that erased in a few steps of gradient ascent"
+        if longer > 1:
+            about += f" ({rate:.0e}; an epoch has {longer:.1f} times as many steps, so it is divided by that)"
+            rate /= longer
     elif tried[-1].is_collapsed:
         about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
     chosen = {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, tried))}

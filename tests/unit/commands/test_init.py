@@ -185,3 +185,26 @@ def test_a_tokenizer_that_hardly_knows_the_texts_is_told():
     assert "a token holds 1.4 bytes of these texts" in spelled.warning(50_000)
     assert spelled.warning(256) == "", "it knows bytes alone"
     assert TextLengths("a.jsonl", (100,), 4.2).warning(50_000) == ""
+
+
+def test_a_rate_that_erased_in_fewer_steps_than_an_epoch_has_is_lowered_by_as_much(monkeypatch, tmp_path):
+    def probed(*arguments):
+        yield ProbedRate(3e-5, 4, 0.5, 1.0, 9.0, 8.0, is_collapsed=False)
+
+    monkeypatch.setattr(rate_probe, "probed_rates", probed)
+    assert init.main(["miniature-s", "miniature", "--out", str(tmp_path / "new.yaml")]) == 0
+    text = (tmp_path / "new.yaml").read_text()
+    assert yaml.safe_load(text)["training"]["learning_rate"] == pytest.approx(3e-5 / 4)
+    assert "gradient ascent (3e-05; an epoch has 4.0 times as many steps, so it is divided by that)" in text
+
+
+def test_texts_that_the_model_does_not_know_stop_no_training(monkeypatch, tmp_path, capsys):
+    def probed(*arguments):
+        yield ProbedRate(3e-5, 16, 0.5, 1.0, 91_000.0, 90_851.5, is_collapsed=False)
+
+    monkeypatch.setattr(rate_probe, "probed_rates", probed)
+    assert init.main(["miniature-s", "miniature", "--out", str(tmp_path / "new.yaml")]) == 0
+    text = (tmp_path / "new.yaml").read_text()
+    assert yaml.safe_load(text)["training"]["early_stop"] is None
+    assert "never: the model does not know the validation texts (perplexity 90,85" in text
+    assert "Name texts like those that it was trained on: --retain FILE --utility FILE." in capsys.readouterr().out
