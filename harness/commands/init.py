@@ -210,7 +210,8 @@ def _general_texts(arguments: argparse.Namespace, model: Checkpoint, count: int)
         retain["sequences"] = min(count, max(1, usable))
     utility = named_source(arguments.utility or MINIATURE, arguments.field)
     lengths = lengths_of(utility, "utility")
-    prompts = min(PROMPTS, len(lengths.tokens_N))
+    # Of a file the other half is for validation, which takes what follows.
+    prompts = min(PROMPTS, max(1, len(lengths.tokens_N) // 2) if arguments.utility else len(lengths.tokens_N))
     room = min(sorted(lengths.tokens_N, reverse=True)[prompts - 1], positions(model)) - PROMPT_TOKENS
     if room < PROMPT_TOKENS:
         raise DataError(
