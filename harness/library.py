@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -250,24 +249,6 @@ def read_folder(folder: Path) -> Results:
 def sweeps_in(folder: Path) -> list[Path]:
     """Return the results folders of sweeps that a folder contains, by name."""
     return sorted(plan_file.parents[1] for plan_file in folder.glob("*/journal/plan.json"))
-
-
-def results_on_models(root: Path, digests: Set[str]) -> Iterator[Results]:
-    """Yield the latest results below a folder that measured any of these models, so that it is known what they take."""
-    by_age = sorted(
-        sweeps_in(root), key=lambda folder: (folder / "journal" / "plan.json").stat().st_mtime, reverse=True
-    )
-    for folder in by_age[:_SWEEPS_READ]:
-        try:
-            results = read_folder(folder)
-        except DataError:  # Another version's, or damaged: what it says of speed is no loss.
-            continue
-        if digests & {trial.spec.model.digest for trial in results.trials}:
-            yield results
-
-
-_SWEEPS_READ = 8
-"""How many sweeps are read to learn what a model takes."""
 
 
 def refuse_without_results(folder: Path) -> None:

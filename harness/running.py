@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.caveats.replaced import replaced_rows, replaced_sentence
 from harness.base.terminal import lasting_streams, tell
 from harness.errors import ConfigError, ExecutorError, Fault
 from harness.execution import inline
@@ -24,6 +23,7 @@ from harness.planning.plan import plan
 from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
 from harness.records.results import Results, trial_results
+from harness.records.setting_changes import replaced_rows, replaced_sentence
 from harness.records.tracking.live import LiveTracking
 from harness.records.tuned import read_tuned, specs_left, unfinished_studies
 from harness.reporting.files import write, write_measured

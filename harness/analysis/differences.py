@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.grouping import LEVEL, split_rows
@@ -18,20 +17,13 @@ from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.records.record import Measurement, cpu_kind
 from harness.records.results import PointResults, Results
-from harness.specs import TrialSpec
+from harness.records.setting_changes import Change, flat_texts, setting_changes, unequal
 from harness.statistics.contrasts import paired_p
 
 Verdict = Literal["identical", "within noise", "differs", "only in A", "only in B", "not comparable"]
 
 
-_NOT_COMPARED = ("trial_id", "sweep", "label", "strengths", "targets", "evaluators", "method_version")
-"""Of a trial: names and ids, and what is compared in another way."""
-_PLACES = ("path", "location", "tokenizer", "id")
-"""Where something is: no difference where its digest is the same."""
 _OF_PLAN = ("question", "overrides", "ranked_at", "controls", "collapse", "compare", "reproduces", "samples")
-_ABSENT = "—"
-_Change = tuple[str, str, str]
-"""What differs, and both values."""
 
 
 @dataclass(frozen=True, order=True)
@@ -120,8 +112,8 @@ def differences(a: Results, b: Results, pair: tuple[PointResults, PointResults] 
         points_a, points_b = {name: pair[0]}, {name: pair[1]}
     info = {**metric_info(b), **metric_info(a)}
     evidence = Evidence({**_of_side("A", read_evidence(a)), **_of_side("B", read_evidence(b))})
-    settings: defaultdict[_Change, list[PointName]] = defaultdict(list)
-    versions: defaultdict[_Change, list[PointName]] = defaultdict(list)
+    settings: defaultdict[Change, list[PointName]] = defaultdict(list)
+    versions: defaultdict[Change, list[PointName]] = defaultdict(list)
     numbers: list[NumberPair] = []
     only_in_a = []
     for name, point_a in points_a.items():
@@ -130,18 +122,18 @@ def differences(a: Results, b: Results, pair: tuple[PointResults, PointResults] 
             continue
         point_b = points_b[name]
         numbers += _number_pairs(name, point_a, point_b, info, evidence)
-        of_versions = _unequal(_plugin_versions(point_a), _plugin_versions(point_b))
+        of_versions = unequal(_plugin_versions(point_a), _plugin_versions(point_b))
         for change in of_versions:
             versions[change].append(name)
         shown = [f"evaluators.{what.removeprefix('evaluator ')}.identity" for what, _, _ in of_versions]
         changes = setting_changes(point_a.spec, point_b.spec)
         if point_a.strength != point_b.strength:
-            changes += _unequal(*(_by_path({"strength": point.strength}) for point in (point_a, point_b)))
+            changes += unequal(*(flat_texts({"strength": point.strength}) for point in (point_a, point_b)))
         for change in changes:
             if change[0] not in shown:
                 settings[change].append(name)
     of_plan = attrgetter(*_OF_PLAN)
-    plans = [_by_path(dict(zip(_OF_PLAN, of_plan(plan), strict=True))) for plan in (a.plan, b.plan)]
+    plans = [flat_texts(dict(zip(_OF_PLAN, of_plan(plan), strict=True))) for plan in (a.plan, b.plan)]
     packages = _recorded(a), _recorded(b)
     return Differences(
         settings=(*_sweep_wide(*plans), *_by_point(settings)),
@@ -151,11 +143,6 @@ def differences(a: Results, b: Results, pair: tuple[PointResults, PointResults] 
         numbers=tuple(numbers),
         cpus=(_cpus(a), _cpus(b)),
     )
-
-
-def setting_changes(a: TrialSpec, b: TrialSpec) -> list[tuple[str, str, str]]:
-    """Return what differs between two trials' settings and data: the path in dots, and both values as text."""
-    return _unequal(_flat_settings(a), _flat_settings(b))
 
 
 def number_verdict(a: float, b: float, metric: Metric, p: float = math.nan) -> Verdict:
@@ -239,15 +226,6 @@ def _by_metric(point: PointResults) -> dict[str, Measurement]:
     return by_metric
 
 
-def _flat_settings(spec: TrialSpec) -> dict[str, str]:
-    kept = dict(spec.to_json())
-    for name in _NOT_COMPARED:
-        kept.pop(name, None)
-    for evaluator in spec.evaluators:
-        kept[f"evaluators.{evaluator.name}"] = {"settings": evaluator.settings, "identity": evaluator.key}
-    return _by_path(kept)
-
-
 def _plugin_versions(point: PointResults) -> dict[str, str]:
     versions = {f"method {point.spec.method}": str(point.spec.method_version)}
     for evaluator in point.spec.evaluators:
@@ -265,39 +243,9 @@ def _recorded(results: Results) -> dict[str, str]:
     return {name: ", ".join(sorted(of_package)) for name, of_package in versions.items()}
 
 
-def _by_path(value: Any, path: str = "") -> dict[str, str]:
-    """Return each value by its path in dots, as a sweep file has it; items of a list that have parts by their place."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) or is_dataclass(item) for item in value):
-        value = dict(enumerate(value))
-    if not isinstance(value, Mapping):
-        return {path: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}
-    texts: dict[str, str] = {}
-    for name, item in value.items():
-        texts |= _by_path(item, f"{path}.{name}" if path else str(name))
-    return texts
-
-
-def _unequal(a: Mapping[str, str], b: Mapping[str, str]) -> list[_Change]:
-    """Return the paths where two differ with both values, but for those that follow from others of them."""
-    known = {**a, **b}
-    paths = [path for path in known if a.get(path, _ABSENT) != b.get(path, _ABSENT)]
-    return [(path, a.get(path, _ABSENT), b.get(path, _ABSENT)) for path in paths if not _follows(path, paths, known)]
-
-
-def _follows(path: str, unequal: Collection[str], known: Collection[str]) -> bool:
-    """Return whether a difference says no more than others do: another place of the same contents, say."""
-    parent, _, name = path.rpartition(".")
-    if name in _PLACES and f"{parent}.digest" in known:
-        return f"{parent}.digest" not in unequal
-    deciding = (f"{parent}.settings", "judges.", "forget.", "measured.", "utility.")
-    return name == "identity" and any(other.startswith(deciding) for other in unequal)
-
-
 def _sweep_wide(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
-    return [Difference(*change) for change in _unequal(a, b)]
+    return [Difference(*change) for change in unequal(a, b)]
 
 
-def _by_point(changes: Mapping[_Change, list[PointName]]) -> list[Difference]:
+def _by_point(changes: Mapping[Change, list[PointName]]) -> list[Difference]:
     return [Difference(*change, points=tuple(points)) for change, points in changes.items()]

@@ -16,6 +16,9 @@ than one, a model that was not kept, or a folder that exists already.
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -95,12 +98,28 @@ def export_point(
         write = partial(save_model, outcome.model(name, original))
     tokenizer = load_tokenizer(before)
     with folder_whole(out, "the exported model", "refuse") as folder:
-        write(folder)
+        with _no_search_for_a_gpu():
+            write(folder)
         with writing(folder, "the exported model's tokenizer"):
             tokenizer.save_pretrained(folder)
         weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
         card = model_card(point, outcome.table, outcome.metrics, weights, made_by, is_adapter=adapter_alone)
         write_whole(folder / "README.md", card, "the exported model's card")
+
+
+@contextmanager
+def _no_search_for_a_gpu() -> Iterator[None]:
+    """Keep DeepSpeed, which saving imports where it is installed, from printing that it found no GPU."""
+    from harness.toolkit.device import device_for
+
+    if "DS_ACCELERATOR" in os.environ or device_for(1.0).type == "cuda":
+        yield
+        return
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    try:
+        yield
+    finally:
+        del os.environ["DS_ACCELERATOR"]
 
 
 def _refuse_existing(out: Path) -> None:

@@ -86,17 +86,16 @@ class SweepCommand(Command):
 
 
 def _show_plan(file: Path, planned: Plan, results: Path) -> None:
-    from harness.analysis.caveats.replaced import replaced_rows, replaced_sentence
     from harness.execution.job import Folders
     from harness.execution.jobs import jobs_for
-    from harness.library import results_on_models
     from harness.records.journal import Journal
+    from harness.records.setting_changes import replaced_rows, replaced_sentence
     from harness.records.tuned import largest_candidate, read_tuned, specs_left
     from harness.reporting.plan import needs_table, needs_warning, studies_table, time_sentence, trials_table
     from harness.sizing.fit_check import check_fit
     from harness.sizing.machine import this_machine
     from harness.sizing.size_cache import SizeCache, cache_folder
-    from harness.sizing.speeds import expected_time, speeds_of
+    from harness.sizing.speeds import expected_time, results_on_models, speeds_of
 
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")

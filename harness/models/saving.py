@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -24,18 +22,5 @@ def save_model(model: Model, folder: Path) -> None:
     Raises:
         StorageError: It cannot be written.
     """
-    with writing(folder, "a model's weights", weight_in_bytes(model.parameters())), _no_search_for_a_gpu():
+    with writing(folder, "a model's weights", weight_in_bytes(model.parameters())):
         model.save_pretrained(folder)
-
-
-@contextmanager
-def _no_search_for_a_gpu() -> Iterator[None]:
-    """Keep DeepSpeed, which saving imports where it is installed, from printing that it found no GPU."""
-    if "DS_ACCELERATOR" in os.environ or torch.cuda.is_available():
-        yield
-        return
-    os.environ["DS_ACCELERATOR"] = "cpu"
-    try:
-        yield
-    finally:
-        del os.environ["DS_ACCELERATOR"]

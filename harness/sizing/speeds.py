@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from harness.errors import DataError
 from harness.plugins import METHODS
-from harness.records.results import Results, TrialResults
+from harness.records.journal import Journal
+from harness.records.results import Results, TrialResults, read_results
 from harness.records.tuned import largest_candidate, unfinished_studies
 from harness.specs import TrialSpec
 
@@ -34,6 +37,23 @@ class ExpectedTime:
     """Of wall time; NaN where nothing is known of the model."""
     unknown: tuple[str, ...] = ()
     """The evaluators that are not counted: they measured this model never before."""
+
+
+def results_on_models(root: Path, digests: Set[str]) -> Iterator[Results]:
+    """Yield the latest results below a folder that measured any of these models, so that it is known what they take."""
+    plans = sorted(root.glob("*/journal/plan.json"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file in plans[:_SWEEPS_READ]:
+        journal = Journal(file.parent)
+        try:
+            results = read_results(journal.read_plan(), journal)
+        except DataError:  # Another version's, or damaged: what it says of speed is no loss.
+            continue
+        if digests & {trial.spec.model.digest for trial in results.trials}:
+            yield results
+
+
+_SWEEPS_READ = 8
+"""How many sweeps are read to learn what a model takes."""
 
 
 def speeds_of(known: Iterable[Results]) -> dict[str, Speeds]:

@@ -234,7 +234,7 @@ def test_an_erased_model_that_was_not_kept_says_how_to_keep_it(sweep_file, undis
     assert again.table["ma"].tolist() == loaded.table["ma"].tolist()
     [original] = again.table.query("variant == 'original'")["point_id"]
     assert again.model(original).num_parameters() == again.model(point).num_parameters()
-    with pytest.raises(DataError, match="no measured point of this sweep is called 'nothing'"):
+    with pytest.raises(DataError, match="no measured point is called 'nothing'"):
         again.model("nothing")
     with pytest.raises(DataError, match=r"measured no metric called 'mauve'\. It has el_3, ma"):
         again.curves("miniature-s", x="mauve", y="ma")

@@ -166,7 +166,7 @@ def shown(make_ranked):
         console = Console(width=100, record=True, file=StringIO())
         console.print(ranking_table(shown_table(ranked)))
         terminal = " ".join(console.export_text().split())
-        main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</header>") :])).strip()
+        main = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", report[report.index("</nav>") :])).strip()
         return main, terminal, (folder / "table.md").read_text(), (folder / "table.tex").read_text()
 
     return make

@@ -46,7 +46,7 @@ def references(make_row, make_plan, make_point, make_measurement):
 
 
 def words(html):
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html[html.index("</header>") :]))).strip()
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html[html.index("</nav>") :]))).strip()
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class Tracker:
     def sync(self, results, point_tags):
         Tracker.calls.append(f"sync {sorted({tags['collapse_class'] for tags in point_tags.values()})}")
 
-    def finish(self, paths):
+    def finish(self, paths, answer):
         Tracker.calls.append(f"finish {sorted(path.name for path in paths)}")
 
 
@@ -193,8 +193,8 @@ def test_a_server_that_is_down_changes_neither_exit_code_nor_table_nor_report(
         said.append((code, *capsys.readouterr()))
         folder = tmp_path / "results" / "doors"
         left.append({path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()})
-    reports = [files.pop("report.html").partition(b'<section class="provenance"') for files in left]
-    assert len({(before, after.partition(b"</section>")[2]) for before, _, after in reports}) == 1, "but for the dates"
+    reports = [files.pop("report.html").partition(b'<details class="provenance"') for files in left]
+    assert len({(before, after.partition(b"</details>")[2]) for before, _, after in reports}) == 1, "but for the dates"
     assert said[0] == said[1]
     assert said[0][0] == 0
     assert left[0] == left[1]

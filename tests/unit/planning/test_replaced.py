@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.analysis.caveats.replaced import replaced_rows
 from harness.cli import main as lethe
 from harness.planning.plan import plan
 from harness.records.journal import Journal
+from harness.records.setting_changes import replaced_rows
 
 FILE = """# Which rate?
 name: rates

@@ -1,15 +1,70 @@
-"""What a report would lose: measured rows of a sweep's results that its file now asks for with other settings."""
+"""What differs between two trials' settings, and which measured rows of a sweep others would take the place of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import Any
 
-from harness.analysis.differences import setting_changes
 from harness.plans import Plan
 from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.specs import TrialSpec
+
+_NOT_COMPARED = ("trial_id", "sweep", "label", "strengths", "targets", "evaluators", "method_version")
+"""Of a trial: names and ids, and what is compared in another way."""
+_PLACES = ("path", "location", "tokenizer", "id")
+"""Where something is: no difference where its digest is the same."""
+_ABSENT = "—"
+Change = tuple[str, str, str]
+"""What differs, and both values."""
+
+
+def setting_changes(a: TrialSpec, b: TrialSpec) -> list[Change]:
+    """Return what differs between two trials' settings and data: the path in dots, and both values as text."""
+    return unequal(_flat_settings(a), _flat_settings(b))
+
+
+def _flat_settings(spec: TrialSpec) -> dict[str, str]:
+    kept = dict(spec.to_json())
+    for name in _NOT_COMPARED:
+        kept.pop(name, None)
+    for evaluator in spec.evaluators:
+        kept[f"evaluators.{evaluator.name}"] = {"settings": evaluator.settings, "identity": evaluator.key}
+    return flat_texts(kept)
+
+
+def flat_texts(value: Any, path: str = "") -> dict[str, str]:
+    """Return each value by its path in dots, as a sweep file has it; items of a list that have parts by their place."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) or is_dataclass(item) for item in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
+        return {path: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}
+    texts: dict[str, str] = {}
+    for name, item in value.items():
+        texts |= flat_texts(item, f"{path}.{name}" if path else str(name))
+    return texts
+
+
+def unequal(a: Mapping[str, str], b: Mapping[str, str]) -> list[Change]:
+    """Return the paths where two differ with both values, but for those that follow from others of them."""
+    known = {**a, **b}
+    paths = [path for path in known if a.get(path, _ABSENT) != b.get(path, _ABSENT)]
+    return [(path, a.get(path, _ABSENT), b.get(path, _ABSENT)) for path in paths if not _follows(path, paths, known)]
+
+
+def _follows(path: str, unequal: Collection[str], known: Collection[str]) -> bool:
+    """Return whether a difference says no more than others do: another place of the same contents, say."""
+    parent, _, name = path.rpartition(".")
+    if name in _PLACES and f"{parent}.digest" in known:
+        return f"{parent}.digest" not in unequal
+    deciding = (f"{parent}.settings", "judges.", "forget.", "measured.", "utility.")
+    return name == "identity" and any(other.startswith(deciding) for other in unequal)
+
 
 _IDENTITY = ("settings.", "training.", "model.", "engine.", "forget.", "retain.", "validation.")
 """What of a trial's settings changes its erased model."""
