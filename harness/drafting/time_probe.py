@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.storage import writing
 from harness.drafting.file_templates import flow
-from harness.execution.job import Event, Folders
+from harness.execution.job import Folders
 from harness.execution.jobs import jobs_for
 from harness.execution.trial.run import run_job
 from harness.planning.plan import plan_of
@@ -49,7 +49,7 @@ def probed_time(content: str, out: Path, forget_texts: int) -> tuple[ExpectedTim
         journal = Journal(folders.results / "journal")
         for job in jobs_for(read_results(few, journal), folders):
             if not job.spec.is_of_unseen:
-                run_job(job, folders, _ignore)
+                run_job(job, folders, lambda event: None)
         measured = read_results(few, journal)
         # The original's measurements loaded the judges: what a text takes is seen at the other trial.
         warm = [trial for trial in measured.trials if not trial.spec.is_reference]
@@ -60,7 +60,3 @@ def probed_time(content: str, out: Path, forget_texts: int) -> tuple[ExpectedTim
     cpus = max(spec.cpus for spec in whole.trials)
     at_once = max(1, machine.cpus // cpus) if machine else 1
     return expected_time(nothing, to_memorize, speeds, at_once), at_once
-
-
-def _ignore(event: Event) -> None:
-    """Show nothing of the trial: it takes seconds."""
