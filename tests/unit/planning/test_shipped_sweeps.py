@@ -38,7 +38,7 @@ def other_judges(world):
     ("name", "trials", "points"),
     [
         ("smoke", 6, 7),
-        ("tradeoff", 19, 32),
+        ("tradeoff", 19, 31),
         ("main_table", 11, 17),
         ("table_definition", 11, 17),
         ("learning_rate", 21, 45),
