@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -149,6 +150,8 @@ def ray_session(temporary: Path) -> Iterator[dict[str, float]]:
         raise
     finally:
         if not is_dead and not (INTERRUPTION.is_signalled and IS_LOCAL):
+            # A handle of an actor that is collected after the shutdown, by any thread, makes Ray end the process.
+            gc.collect()
             ray.shutdown()
         else:  # Ray cannot end in good order, or nobody waits for that.
             INTERRUPTION.is_broken = True
