@@ -101,7 +101,7 @@ def differences(a: Results, b: Results, pair: tuple[PointResults, PointResults] 
     Args:
         a: One sweep.
         b: Another, or the same.
-        pair: One point of each, which are to be compared with each other and alone, whatever they are called.
+        pair: One point of each: these two alone are compared, under the name of the first.
 
     Raises:
         DataError: The metrics of one of them are not known, or a file of items is damaged.

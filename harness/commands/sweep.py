@@ -95,7 +95,7 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     from harness.sizing.fit_check import check_fit
     from harness.sizing.machine import this_machine
     from harness.sizing.size_cache import SizeCache, cache_folder
-    from harness.sizing.speeds import expected_time, results_on_models, speeds_of
+    from harness.sizing.speeds import expected_time, results_on_models, side_by_side, speeds_of
 
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
@@ -108,11 +108,11 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
         terminal.print(studies_table(measured.searches))
     machine, known = this_machine(), SizeCache(cache_folder())
     if machine is not None:
-        digests = {spec.model.digest for spec in specs_left(measured)}
-        side_by_side = max(1, machine.cpus // max((spec.cpus for spec in specs_left(measured)), default=1))
-        speeds = speeds_of(results_on_models(results, digests))
-        expected = expected_time(measured, to_memorize, speeds, side_by_side)
-        terminal.print(time_sentence(expected, side_by_side), markup=False, highlight=False)
+        left = specs_left(measured)
+        at_once = side_by_side(machine, left)
+        speeds = speeds_of(results_on_models(results, {spec.model.digest for spec in left}))
+        expected = expected_time(measured, to_memorize, speeds, at_once)
+        terminal.print(time_sentence(expected, at_once), markup=False, highlight=False)
     trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
     fit = check_fit(trials, machine, known, left=specs_left(measured))
     terminal.print()

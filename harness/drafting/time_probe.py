@@ -13,9 +13,9 @@ from harness.execution.trial.run import run_job
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
 from harness.records.journal import Journal
-from harness.records.results import read_results
+from harness.records.results import Results, read_results
 from harness.sizing.machine import this_machine
-from harness.sizing.speeds import ExpectedTime, expected_time, speeds_of
+from harness.sizing.speeds import ExpectedTime, expected_time, side_by_side, speeds_of
 
 FORGET_TEXTS, PROMPTS, PASSES = 8, 16, 4
 
@@ -53,10 +53,9 @@ def probed_time(content: str, out: Path, forget_texts: int) -> tuple[ExpectedTim
         measured = read_results(few, journal)
         # The original's measurements loaded the judges: what a text takes is seen at the other trial.
         warm = [trial for trial in measured.trials if not trial.spec.is_reference]
-        speeds = speeds_of([type(measured)(few, tuple(warm))])
+        speeds = speeds_of([Results(few, tuple(warm))])
         nothing = read_results(whole, Journal(folders.results / "none"))
         to_memorize = [job.spec for job in jobs_for(nothing, folders) if job.kind == "memorize"]
     machine = this_machine()
-    cpus = max(spec.cpus for spec in whole.trials)
-    at_once = max(1, machine.cpus // cpus) if machine else 1
+    at_once = side_by_side(machine, whole.trials) if machine else 1
     return expected_time(nothing, to_memorize, speeds, at_once), at_once

@@ -84,7 +84,7 @@ def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
     return table
 
 
-def time_sentence(expected: ExpectedTime, side_by_side: int, subject: str = "What is left") -> str:
+def time_sentence(expected: ExpectedTime, at_once: int, subject: str = "What is left") -> str:
     """Return how long it takes on this machine, or why nobody knows; '' where nothing is left."""
     if math.isnan(expected.seconds):
         return "How long it takes is not known: nothing was erased from this model here yet. The first trials tell."
@@ -93,7 +93,7 @@ def time_sentence(expected: ExpectedTime, side_by_side: int, subject: str = "Wha
     minutes = math.ceil(expected.seconds / 60)
     time = f"{expected.seconds / 3600:.1f} hours" if minutes > 90 else amount(minutes, "minute")
     left_out = f" Not counted: {', '.join(expected.unknown)}, never measured here." if expected.unknown else ""
-    return f"{subject} takes about {time} on this machine, {amount(side_by_side, 'trial')} at once.{left_out}"
+    return f"{subject} takes about {time} on this machine, {amount(at_once, 'trial')} at once.{left_out}"
 
 
 def one_step_epochs(plan: Plan) -> list[str]:

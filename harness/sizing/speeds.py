@@ -13,6 +13,7 @@ from harness.plugins import METHODS
 from harness.records.journal import Journal
 from harness.records.results import Results, TrialResults, read_results
 from harness.records.tuned import largest_candidate, unfinished_studies
+from harness.sizing.machine import Machine
 from harness.specs import TrialSpec
 
 _Samples = defaultdict[tuple[str, str], list[float]]
@@ -103,8 +104,13 @@ def _passed(spec: TrialSpec, strength: float | None) -> float:
     return max(1, spec.forget.rows) * max(1.0, float(passes or 1))
 
 
+def side_by_side(machine: Machine, specs: Sequence[TrialSpec]) -> int:
+    """Return how many of a sweep's trials its largest one lets a machine run at the same time."""
+    return max(1, machine.cpus // max((spec.cpus * spec.engine.workers for spec in specs), default=1))
+
+
 def expected_time(
-    results: Results, to_memorize: Iterable[TrialSpec], known: Mapping[str, Speeds], side_by_side: int
+    results: Results, to_memorize: Iterable[TrialSpec], known: Mapping[str, Speeds], at_once: int
 ) -> ExpectedTime:
     """Return how long what is left of a sweep takes, as well as what is known of its models says.
 
@@ -114,7 +120,7 @@ def expected_time(
         results: What is measured so far.
         to_memorize: A trial of each memorised model that is to be trained.
         known: What each model took, by its digest.
-        side_by_side: How many trials run at the same time.
+        at_once: How many trials run at the same time.
     """
     unknown: dict[str, None] = {}
     jobs = []
@@ -130,7 +136,7 @@ def expected_time(
         jobs.append(passed * _speed(spec, known.get(spec.model.digest, Speeds())))
     if not jobs:
         return ExpectedTime(0.0)
-    longest, together = max(jobs), math.fsum(jobs) / max(1, side_by_side)
+    longest, together = max(jobs), math.fsum(jobs) / at_once
     return ExpectedTime(math.nan if math.isnan(together) else max(longest, together), tuple(unknown))
 
 

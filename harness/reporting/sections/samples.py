@@ -41,6 +41,7 @@ class Samples(Section):
             "samples": list(prompts.values()),
             "why_fewer_samples": why_fewer(plan, points),
             "viewer": embedded(_viewer_data(self.analysis.shown)),
+            "viewer_lacks": max(0, len(self.analysis.shown.measured) - MOST_POINTS),
         }
 
 

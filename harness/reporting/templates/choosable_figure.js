@@ -176,7 +176,7 @@
     const overlaps = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
     for (const { point, x, y } of drawn) {
       const width = 6.2 * point.strength.length;
-      // Where it has no room on either side a strength is told by the tooltip alone.
+      // The tooltip alone shows a strength that has no room on either side.
       for (const left of point.strength ? [x + 9, x - 9 - width] : []) {
         const place = { left, right: left + width, top: y - 7, bottom: y + 5 };
         if (left < box.left || place.right > box.right + MARGIN.right || taken.some((other) => overlaps(place, other))) continue;

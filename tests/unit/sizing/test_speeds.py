@@ -45,12 +45,12 @@ def test_what_is_left_is_counted_once(sweep):
     speeds = {DIGEST: Speeds({"memorization": 0.1, "generation": 0.2}, {"emso": 0.5})}
     point = 40 * (0.1 + 0.2)
     of_original, of_emso, of_ascent = point, 2 * point + 10 * 3 * 0.5, point + 10 * 2 * 0.5
-    left = expected_time(sweep(), (), speeds, side_by_side=1)
+    left = expected_time(sweep(), (), speeds, at_once=1)
     assert left == ExpectedTime(pytest.approx(of_original + of_emso + of_ascent))
-    assert expected_time(sweep(), (), speeds, side_by_side=8).seconds == pytest.approx(of_emso), "the longest alone"
-    after_one = expected_time(sweep((1,)), (), speeds, side_by_side=1).seconds
+    assert expected_time(sweep(), (), speeds, at_once=8).seconds == pytest.approx(of_emso), "the longest alone"
+    after_one = expected_time(sweep((1,)), (), speeds, at_once=1).seconds
     assert after_one == pytest.approx(left.seconds - point), "all three epochs again for the last point"
-    done = expected_time(sweep((1, 3)), (), speeds, side_by_side=1).seconds
+    done = expected_time(sweep((1, 3)), (), speeds, at_once=1).seconds
     assert done == pytest.approx(of_original + of_ascent)
 
 
