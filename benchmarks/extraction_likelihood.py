@@ -23,7 +23,7 @@ from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
 from harness.specs import Source
 from harness.toolkit.batches import READ_TOKENS
-from harness.toolkit.decoding import CACHE_BYTES, greedy_continuations
+from harness.toolkit.decoding.greedy import CACHE_BYTES, greedy_continuations
 
 Tokens = dict[tuple[int, int], list[int]]
 

@@ -20,11 +20,11 @@ from harness.sizing.cuda_autocast import CudaAutocast
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Source
 from harness.toolkit.batches import JUDGE_BYTES, read_at_once, rows_at_once, vocabulary_of
-from harness.toolkit.cache import Prefilled, joined
-from harness.toolkit.decoding import SEQUENCES_AT_ONCE, continued_at_once
-from harness.toolkit.sampling import sampled_at_once
+from harness.toolkit.decoding.cache import Prefilled, joined
+from harness.toolkit.decoding.greedy import SEQUENCES_AT_ONCE, continued_at_once
+from harness.toolkit.decoding.sampling import sampled_at_once
+from harness.toolkit.decoding.stepping import prefill, stepper
 from harness.toolkit.scoring import SCORED_ROWS, score_batch
-from harness.toolkit.stepping import prefill, stepper
 
 EMBEDDED_AT_ONCE = 64
 

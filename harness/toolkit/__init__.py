@@ -21,9 +21,9 @@ from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization
 from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
 
 if TYPE_CHECKING:
-    from harness.toolkit.decoding import Continuations, greedy_continuations
-    from harness.toolkit.pair import PairModel
-    from harness.toolkit.sampling import sample
+    from harness.toolkit.decoding.greedy import Continuations, greedy_continuations
+    from harness.toolkit.decoding.pair import PairModel
+    from harness.toolkit.decoding.sampling import sample
 
 __all__ = [
     "Batch",
@@ -64,10 +64,10 @@ __all__ = [
 ]
 
 _NEEDS_TRANSFORMERS = {
-    "Continuations": "decoding",
-    "PairModel": "pair",
-    "greedy_continuations": "decoding",
-    "sample": "sampling",
+    "Continuations": "decoding.greedy",
+    "PairModel": "decoding.pair",
+    "greedy_continuations": "decoding.greedy",
+    "sample": "decoding.sampling",
 }
 """Imported when asked for: it takes seconds, and a sweep is planned with the plugins' settings alone."""
 

@@ -19,7 +19,7 @@ from harness.models.loading import load_model
 from harness.models.saving import save_model
 from harness.records.artifacts import MEMORIZED, Artifacts, memorized_key
 from harness.specs import Engine, TrialSpec
-from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.decoding.greedy import greedy_continuations
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import memorization_accuracy

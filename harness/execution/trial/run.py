@@ -45,7 +45,7 @@ from harness.records.record import Measurement, Point, Started, Stopped
 from harness.records.results import trial_results
 from harness.records.tracking.runs import own_commit
 from harness.specs import EvaluatorSpec
-from harness.toolkit.pair import PairModel
+from harness.toolkit.decoding.pair import PairModel
 
 
 def run_job(job: Job, folders: Folders, watch: Watcher) -> None:

@@ -25,8 +25,8 @@ from harness.models.reading import text_ends
 from harness.records.artifacts import Artifacts
 from harness.specs import Source, TrialSpec
 from harness.toolkit.batches import room_after
+from harness.toolkit.decoding.sampling import sample
 from harness.toolkit.device import computing_on
-from harness.toolkit.sampling import sample
 from harness.toolkit.scoring import own_perplexity
 from harness.toolkit.texts import before_end, cleaned, decoded, texts_key
 

@@ -25,7 +25,7 @@ from evaluators.reasoning_tasks.files import question_digests, question_files, r
 from harness.errors import DataError
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.resolving import resolve_model
-from harness.toolkit.pair import PairModel
+from harness.toolkit.decoding.pair import PairModel
 
 ROWS = {
     "piqa": [

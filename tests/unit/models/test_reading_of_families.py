@@ -20,12 +20,12 @@ from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, Source
 from harness.testing.small import small_spec
 from harness.toolkit import hidden_states
-from harness.toolkit.decoding import greedy_continuations
+from harness.toolkit.decoding.greedy import greedy_continuations
+from harness.toolkit.decoding.pair import PairModel
+from harness.toolkit.decoding.precision import LogitPrecision
+from harness.toolkit.decoding.sampling import sample
 from harness.toolkit.finetune import micro_batches, train
 from harness.toolkit.losses import nll_loss
-from harness.toolkit.pair import PairModel
-from harness.toolkit.precision import LogitPrecision
-from harness.toolkit.sampling import sample
 from harness.toolkit.scoring import own_perplexity, score_batch
 
 TOKENS, WINDOW, POSITIONS, VOCABULARY = 12, 5, 8, 60
@@ -98,7 +98,7 @@ def test_two_of_a_family_are_decoded_as_one(name, make_sequences):
 def test_samples_do_not_depend_on_a_cache(name, monkeypatch):
     model, prompts = make(name), texts()[:, :4]
     cached = sample(model, prompts, 6, seed=5)
-    monkeypatch.setattr("harness.toolkit.sampling.is_cache_exact", lambda model, tokens: False)
+    monkeypatch.setattr("harness.toolkit.decoding.sampling.is_cache_exact", lambda model, tokens: False)
     assert torch.equal(cached, sample(model, prompts, 6, seed=5))
 
 

@@ -224,7 +224,7 @@ def test_a_real_browser_sorts_numbers_as_numbers_and_what_is_missing_last(browse
 
 
 SAVED = """
-// Reading a blob takes a while, and the page's document is printed once it has loaded: so what blobs are made of is kept.
+// Reading a blob takes a while, and the document is printed once it has loaded: so what blobs are made of is kept.
 const saved = [];
 window.Blob = class { constructor(parts, {type}) { Object.assign(this, {parts, type}); } };
 HTMLCanvasElement.prototype.toBlob = function (done, type) { done(new Blob([this.toDataURL(type)], {type})); };

@@ -8,12 +8,12 @@ import transformers as families
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from harness.errors import TrialError
-from harness.toolkit.cache import JoiningCache, bytes_per_token
-from harness.toolkit.decoding import greedy_continuations
-from harness.toolkit.pair import PairModel
-from harness.toolkit.precision import NEAR_TIE, LogitPrecision
-from harness.toolkit.sampling import choose, sample, sampled_at_once, uniforms
-from harness.toolkit.stepping import CacheStepper, GPTNeoStepper, ReadingStepper, prefill, stepper
+from harness.toolkit.decoding.cache import JoiningCache, bytes_per_token
+from harness.toolkit.decoding.greedy import greedy_continuations
+from harness.toolkit.decoding.pair import PairModel
+from harness.toolkit.decoding.precision import NEAR_TIE, LogitPrecision
+from harness.toolkit.decoding.sampling import choose, sample, sampled_at_once, uniforms
+from harness.toolkit.decoding.stepping import CacheStepper, GPTNeoStepper, ReadingStepper, prefill, stepper
 
 TOKENS = 12
 VOCABULARY = 61

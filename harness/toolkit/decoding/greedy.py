@@ -17,9 +17,9 @@ import torch
 
 from harness.contracts import Model, Sequences
 from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
-from harness.toolkit.cache import Prefilled, bytes_per_token, joined
-from harness.toolkit.precision import LogitPrecision
-from harness.toolkit.stepping import is_cache_exact, prefill, stepper
+from harness.toolkit.decoding.cache import Prefilled, bytes_per_token, joined
+from harness.toolkit.decoding.precision import LogitPrecision
+from harness.toolkit.decoding.stepping import is_cache_exact, prefill, stepper
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 """Keys and values that are generated from at once."""

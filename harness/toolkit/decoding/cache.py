@@ -19,7 +19,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 from harness.contracts import Model
-from harness.toolkit.pair import cache_layers, takes_cache
+from harness.toolkit.decoding.pair import cache_layers, takes_cache
 
 Prefilled: TypeAlias = Cache | torch.Tensor
 """What rows continue: the cache of a pass over their sequences, or those sequences' tokens_BT, to be read again."""

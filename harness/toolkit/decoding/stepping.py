@@ -2,7 +2,7 @@
 
 Whether a model can be continued from a key-value cache is tried on its own texts.
 
-All live rows hold the same number of tokens (`harness.toolkit.cache` says why). A row joins by copying
+All live rows hold the same number of tokens (`cache` says why). A row joins by copying
 the first tokens of a row that a forward pass over whole sequences has cached; where there is no such
 cache, by copying the tokens themselves, and then each step reads all of them again.
 """
@@ -19,10 +19,10 @@ from harness.contracts import Model
 from harness.errors import TrialError
 from harness.models.configurations import longest_context, reads_beyond
 from harness.toolkit.batches import rows_at_once, vocabulary_of
-from harness.toolkit.cache import JoiningCache, Prefilled, holds_all, whole_cache
-from harness.toolkit.gpt_neo import GPTNeoStepper, is_plain_gpt_neo
-from harness.toolkit.pair import Combine, PairModel
-from harness.toolkit.precision import LogitPrecision
+from harness.toolkit.decoding.cache import JoiningCache, Prefilled, holds_all, whole_cache
+from harness.toolkit.decoding.gpt_neo import GPTNeoStepper, is_plain_gpt_neo
+from harness.toolkit.decoding.pair import Combine, PairModel
+from harness.toolkit.decoding.precision import LogitPrecision
 
 _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2

@@ -11,8 +11,8 @@ import torch
 
 from harness.contracts import Model
 from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
-from harness.toolkit.cache import bytes_per_token, joined
-from harness.toolkit.stepping import is_cache_exact, prefill, stepper
+from harness.toolkit.decoding.cache import bytes_per_token, joined
+from harness.toolkit.decoding.stepping import is_cache_exact, prefill, stepper
 
 ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}
 """For a small model, more rows are no faster on a CPU, and their memory is most of what a worker needs."""
