@@ -49,6 +49,8 @@ Reference = Literal["none", "retain_data", "memorized_model"]
 """What a method needs besides the model and the forget set: the paper's three groups."""
 Lowered = Literal["likelihood", "hidden_states"]
 MoreTexts = Literal["holdout", "retain"]
+Read = Literal["holdout", "retain", "retrained"]
+"""What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, the retrained model."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,16 @@ class Generations:
     """Names the prompts and references (not the texts): a key for cached reference features."""
 
 
+@dataclass(frozen=True)
+class TextsShape:
+    """What a plan knows of a forget set before anything runs."""
+
+    sequences: int
+    prefix_tokens: int
+    longest: int
+    """The tokens of the longest sequence, its prefix counted."""
+
+
 class EvaluationTask(Protocol):
     """What an evaluator may ask for while it measures. The report shows the first `sample_count` samples."""
 
@@ -227,6 +239,12 @@ class EvaluationTask(Protocol):
 
     def load_original(self) -> Model:
         """Return a fresh copy of the original model."""
+
+    def retrained_digest(self) -> str:
+        """Return the digest of the retrained model's weights."""
+
+    def load_retrained(self) -> Model:
+        """Return a fresh copy of the retrained model, for an evaluator that `reads` it."""
 
 
 @dataclass(frozen=True)
@@ -262,8 +280,9 @@ class Evaluator(ABC):
     """Raised whenever its numbers change; part of every measurement's identity."""
     judges: ClassVar[tuple[str, ...]] = ()
     """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
-    reads: ClassVar[tuple[MoreTexts, ...]] = ()
-    """Which of the task's `holdout` (unseen texts) and `retain` it gets: part of its identity; refused if lacking."""
+    reads: ClassVar[tuple[Read, ...]] = ()
+    """What more it gets: the task's `holdout` (unseen texts) and `retain`, and `load_retrained`. It is part of its
+    identity, and a sweep that lacks it is refused."""
     definition: Definition = "exact"
 
     @property
@@ -274,6 +293,14 @@ class Evaluator(ABC):
     def inputs(self) -> Mapping[str, str]:
         """Return a digest of every file it reads; a DataError for one it cannot use refuses the sweep."""
         return {}
+
+    def refuses(self, config: Mapping[str, Json]) -> str | None:
+        """Return why a model with this `config.json` cannot be measured, and what to do; None if it can."""
+        return None
+
+    def refuses_texts(self, forget: TextsShape) -> str | None:
+        """Return why it cannot measure on such a forget set, and what to do; None if it can."""
+        return None
 
     def data_sets(self) -> Sequence[tuple[str, str | None]]:
         """Return the id and configuration of every data set of the hub that it reads."""

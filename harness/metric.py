@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias
 Group: TypeAlias = str
 """`erasure`, `generation` and `reasoning` are ours. Any other is an evaluator's own, such as `membership`: tables show
 its metrics below a heading of their own and rank them among themselves; the other ranks do not look at them."""
-ItemKind = Literal["sequence", "prompt", "question"]
-"""A sequence of the forget set, a utility prompt, or a question of a reasoning task."""
+ItemKind = Literal["sequence", "prompt", "question", "sequence_and_holdout"]
+"""A sequence of the forget set, a utility prompt, a question of a reasoning task, or each sequence of the forget set
+and then each unseen one: what compares the two sets, such as an AUC (`harness.toolkit.auc_items`)."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ class Metric:
     """What shows a collapse: a value outside the sweep file's bound of this name, or a share of repeated n-grams."""
     items: ItemKind | None = None
     """What it is an aggregate of: each has its value in `Evaluation.per_item`. None: of nothing that has one."""
+    attack: str = ""
+    """What was tried to bring the texts back, as the table of attacks heads its column: `4 bits`. '' where the metric
+    has none there."""
     log_scale: bool = False
     """Whether it falls by factors, as EL_n does: where a limit of it is crossed is then computed from its logarithm."""
     aggregate: Literal["mean", "exp_mean"] = "mean"

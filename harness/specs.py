@@ -124,6 +124,8 @@ class EvaluatorSpec:
     """Digest of name, version, settings, and the digests of the texts and judges it sees."""
     texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
     """What it gets besides the forget set and the utility prompts."""
+    retrained: Checkpoint | None = None
+    """The retrained model, where it reads that."""
 
 
 @dataclass(frozen=True, kw_only=True)

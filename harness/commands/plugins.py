@@ -18,6 +18,7 @@ from harness.base.terminal import tell
 from harness.commands.command import Command
 from harness.contracts import Evaluator, Method
 from harness.errors import PluginError
+from harness.planning.evaluators import READ
 from harness.plugins import EVALUATORS, METHODS, declared_space
 from harness.search_space import OF_TRAINING, Choice, Dimension
 
@@ -63,7 +64,7 @@ def _described_method(name: str, plugin: type[Method]) -> Iterator[str]:
 def _described_evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
     judges = f"; judges: {', '.join(plugin.judges)}" if plugin.judges else ""
     yield f"  {name}  {_first_paragraph(plugin)}"
-    reads = f"; reads data.{' and data.'.join(plugin.reads)}" if plugin.reads else ""
+    reads = f"; reads {' and '.join(READ[role][0] for role in plugin.reads)}" if plugin.reads else ""
     yield f"    version {plugin.version}{judges}{reads}"
     yield from _described_settings(plugin)
     yield "    metrics, with default settings:"

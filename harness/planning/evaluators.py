@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.contracts import Evaluator, MoreTexts
-from harness.data.sources import ROLES
+from harness.contracts import Evaluator, Read, TextsShape
 from harness.errors import DataError, Fault, PluginError, unknown
 from harness.metric import check_group
+from harness.models.loading import configuration
+from harness.planning.resolve import ResolvedModel
 from harness.planning.schema import Collapse
 from harness.planning.texts import Texts
 from harness.planning.validation import Checking, validated
 from harness.plugins import EVALUATORS
 from harness.specs import CollapseBounds
 
-READ: Mapping[MoreTexts, str] = {
-    "holdout": "texts of the forget set's kind that the model never saw",
-    "retain": "retain texts",
+READ: Mapping[Read, tuple[str, str]] = {
+    "holdout": ("texts of the forget set's kind that the model never saw", "data.holdout"),
+    "retain": ("retain texts", "data.retain"),
+    "retrained": ("the retrained model", "its folder (models: [{id: ..., retrained: FOLDER}])"),
 }
+"""What each is, and what a sweep file has to name for it."""
 
 
 def configured_evaluators(block: Mapping[str, Mapping[str, Any]]) -> Checking[dict[str, Evaluator]]:
@@ -70,13 +73,29 @@ def group_faults(evaluator: Evaluator) -> Iterator[str]:
             yield f"the group of its metric '{metric.name}': {error}"
 
 
-def unread_faults(evaluators: Mapping[str, Evaluator], texts: Collection[Texts]) -> Iterator[Fault]:
-    """Yield every evaluator that reads texts which the sweep does not have."""
-    named = set.intersection(*({*of_model} for of_model in texts)) if texts else set(ROLES)
+def unmeasurable_faults(
+    evaluators: Mapping[str, Evaluator], models: Sequence[ResolvedModel], texts: Mapping[str, Texts]
+) -> Iterator[Fault]:
+    """Yield every evaluator that cannot measure one of the models, or on its texts, or reads what the sweep lacks."""
     for name, evaluator in evaluators.items():
-        for role in evaluator.reads:
-            if role not in named:
-                yield Fault(f"evaluators.{name}", f"reads {READ[role]}, and the sweep has none: add data.{role}.")
+        path = f"evaluators.{name}"
+        reasons: list[str] = []
+        for model in models:
+            if reason := evaluator.refuses(configuration(model.checkpoint)):
+                reasons.append(f"cannot measure '{model.checkpoint.id}': {reason}")
+            sources = texts.get(model.path)
+            if sources is None:
+                continue
+            for role in evaluator.reads:
+                if model.retrained is None if role == "retrained" else role not in sources:
+                    what, setting = READ[role]
+                    of_model = f" for '{model.checkpoint.id}'" if role == "retrained" else ""
+                    reasons.append(f"reads {what}, and the sweep has none{of_model}: add {setting}.")
+            forget = sources.get("report", sources["forget"])
+            if reason := evaluator.refuses_texts(TextsShape(forget.rows, forget.prefix_tokens, forget.longest)):
+                reasons.append(reason)
+        for reason in dict.fromkeys(reasons):
+            yield Fault(path, reason)
 
 
 def _mixtures(name: str, evaluator: Evaluator, earlier: Mapping[str, Evaluator]) -> Iterator[Fault]:

@@ -11,7 +11,7 @@ from harness.base.paths import usable_name
 from harness.base.plain_data import repeated
 from harness.contracts import Evaluator, Number
 from harness.errors import Fault, unknown
-from harness.planning.evaluators import configured_evaluators, evaluator_faults, unread_faults
+from harness.planning.evaluators import configured_evaluators, evaluator_faults, unmeasurable_faults
 from harness.planning.grid import TrialTemplate, control_variants, ranked_strengths, size_faults, trial_templates
 from harness.planning.replicates import grouped_replicates, replicate_faults, twin_faults
 from harness.planning.resolve import (
@@ -168,7 +168,7 @@ def _substance(
     yield from method_faults(models, templates, has_retain=sweep.data.retain is not None)
     judges = yield from resolve_judges(sweep, evaluators)
     texts = yield from resolve_texts(sweep.data, models, _text_use(sweep, templates, models))
-    yield from unread_faults(evaluators, texts.by_model.values())
+    yield from unmeasurable_faults(evaluators, models, texts.by_model)
     yield from twin_faults(models, texts.by_model)
     models = grouped_replicates(models)
     if len(models) == len(sweep.models):

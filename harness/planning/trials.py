@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import get_args
 
 from harness.base.digests import digest_of
-from harness.contracts import Checkpoint, Evaluator
+from harness.contracts import Checkpoint, Evaluator, MoreTexts
 from harness.errors import Fault
 from harness.models.reading import how_it_reads, judges_start_with
 from harness.planning.grid import TrialTemplate
@@ -76,12 +77,14 @@ def trials_of(
         key: evaluator
         for key, evaluator in evaluators.items()
         # What compares the forget set with unseen texts would compare those with themselves.
-        if "erasure" in {metric.group for metric in evaluator.metrics} and HOLDOUT not in evaluator.reads
+        if "erasure" in {metric.group for metric in evaluator.metrics} and not evaluator.reads
     }
     for model in models:
         sources = texts[model.path]
         unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
-        original = replace(unmeasured, evaluators=_measured_by(unmeasured, evaluators, inputs, sources))
+        original = replace(
+            unmeasured, evaluators=_measured_by(unmeasured, evaluators, inputs, sources, model.retrained)
+        )
         for seed in sweep.seeds:
             seeded = replace(original, seed=seed)
             references.append(_reference(seeded, ORIGINAL))
@@ -93,9 +96,8 @@ def trials_of(
             if kind in sources and not (kind == STAND_IN and model.retrained is not None):
                 # One seed is enough: another would ask the same model the same.
                 unseen = replace(unmeasured, forget=sources[kind], measured=None)
-                references.append(
-                    _reference(replace(unseen, evaluators=_measured_by(unseen, of_erasure, inputs, sources)), kind)
-                )
+                measured_by = _measured_by(unseen, of_erasure, inputs, sources, model.retrained)
+                references.append(_reference(replace(unseen, evaluators=measured_by), kind))
     return references + erasures
 
 
@@ -138,7 +140,11 @@ def _unmeasured(
 
 
 def _measured_by(
-    spec: TrialSpec, evaluators: Mapping[str, Evaluator], inputs: Mapping[str, Mapping[str, str]], sources: Texts
+    spec: TrialSpec,
+    evaluators: Mapping[str, Evaluator],
+    inputs: Mapping[str, Mapping[str, str]],
+    sources: Texts,
+    retrained: Checkpoint | None,
 ) -> tuple[EvaluatorSpec, ...]:
     """Return the evaluators of a trial, each with the identity of what it measures on any model."""
     specs = []
@@ -154,11 +160,21 @@ def _measured_by(
             "judges": {role: judge_identity(role, spec.judges[role]) for role in evaluator.judges},
             "inputs": dict(inputs[name]),
         }
-        texts = {role: sources[role] for role in evaluator.reads}
+        texts = {role: sources[role] for role in get_args(MoreTexts) if role in evaluator.reads}
         if texts:
             identity["texts"] = {role: source.digest for role, source in texts.items()}
-        key = digest_of(identity)
-        specs.append(EvaluatorSpec(name=name, version=evaluator.version, settings=settings, key=key, texts=texts))
+        twin = retrained if "retrained" in evaluator.reads else None
+        if twin is not None:
+            identity["retrained"] = twin.digest
+        spec_of = EvaluatorSpec(
+            name=name,
+            version=evaluator.version,
+            settings=settings,
+            key=digest_of(identity),
+            texts=texts,
+            retrained=twin,
+        )
+        specs.append(spec_of)
     return tuple(specs)
 
 

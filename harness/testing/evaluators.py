@@ -11,7 +11,7 @@ import pytest
 
 from harness.analysis.metrics import costs, deviations
 from harness.contracts import CloserTo, Evaluation, Evaluator, Metric, Model
-from harness.execution.trial.inputs import forget_set, utility_texts
+from harness.execution.trial.inputs import forget_set, more_texts, utility_texts
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
@@ -71,8 +71,9 @@ class EvaluatorConformance(Conformance):
 
     def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
         """Return the small trial's task, with the texts that the evaluator reads."""
-        texts = {role: MORE_TEXTS[role] for role in evaluator.reads}
-        return MeasuringTask(small_spec(), artifacts, model, "the evaluator", texts=texts)
+        texts = {role: source for role, source in MORE_TEXTS.items() if role in evaluator.reads}
+        twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
+        return MeasuringTask(small_spec(), artifacts, model, "the evaluator", texts=texts, retrained=twin)
 
     def test_it_reports_what_it_declares(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
         """It reports each declared metric, inside its range or NaN, and as the aggregate of its items if it has any."""
@@ -88,7 +89,9 @@ class EvaluatorConformance(Conformance):
             value = numbers[metric.name]
             assert np.isnan(value) or metric.low - 1e-6 <= value <= metric.high + 1e-6, metric.name
         assert not all(np.isnan(value) for value in numbers.values())
-        items = metric_items(evaluation, evaluator.metrics, forget_set(small_spec()), utility_texts(small_spec()))
+        spec = small_spec()
+        holdout = more_texts(spec, MORE_TEXTS, "holdout")
+        items = metric_items(evaluation, evaluator.metrics, forget_set(spec), utility_texts(spec), holdout)
         assert set(items) == with_items, f"without a value for any item: {', '.join(with_items - set(items))}"
 
     def test_it_leaves_everything_as_it_was(

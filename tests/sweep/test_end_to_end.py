@@ -355,7 +355,7 @@ def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path, an
     assert cli.main(["plugins"]) == 0
     listed = capsys.readouterr().out
     assert "npo" in listed
-    assert "version 1; reads data.holdout" in listed
+    assert "version 1; reads texts of the forget set's kind" in listed
     assert "closer to 0.5 is better; fraction, 0 to 1; membership; Yeom" in listed
     asked = ["--set", "methods={npo: {epochs: [1, 2]}}", "--set", "evaluators.loss_attack={}"]
     assert run(sweep_file, tmp_path, *asked) == 0

@@ -25,7 +25,11 @@ Identities = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def metric_items(
-    evaluation: Evaluation, metrics: Sequence[Metric], forget: Sequences, utility: Utility
+    evaluation: Evaluation,
+    metrics: Sequence[Metric],
+    forget: Sequences,
+    utility: Utility,
+    holdout: Sequences | None = None,
 ) -> dict[str, MetricItems]:
     """Return what each item has of every metric that is made of items and could be measured.
 
@@ -34,6 +38,8 @@ def metric_items(
         metrics: What it declares.
         forget: Whose sequences are the items of the kind `sequence`.
         utility: Whose prompts are the items of the kind `prompt`.
+        holdout: Whose sequences come after the forget set's in items of the kind `sequence_and_holdout`; None where the
+            evaluator does not read them.
 
     Raises:
         TrialError: Values are missing, or of another number than the items, or do not make up the number.
@@ -42,6 +48,13 @@ def metric_items(
     identities: dict[ItemKind, Identities] = {}
     if "sequence" in kinds:
         identities["sequence"] = sequence_identities(forget)
+    if "sequence_and_holdout" in kinds and holdout is not None:
+        seen, unseen = sequence_identities(forget), sequence_identities(holdout)
+        # One text in both is an item of each.
+        identities["sequence_and_holdout"] = (
+            (*seen[0], *(f"holdout-{id}" for id in unseen[0])),
+            (*seen[1], *(f"holdout-{cluster}" for cluster in unseen[1])),
+        )
     if "prompt" in kinds:
         identities["prompt"] = _identities(utility.prompts_NT.tolist())
     items = {}

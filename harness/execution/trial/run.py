@@ -27,7 +27,7 @@ from harness.execution.guard.time_limits import seconds_of
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.trial.candidates import run_candidate
 from harness.execution.trial.erasing import Erasure, erase
-from harness.execution.trial.inputs import clear_shared, device_of, measured_set, utility_texts
+from harness.execution.trial.inputs import clear_shared, device_of, measured_set, more_texts, utility_texts
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.memorized import build_memorized
@@ -234,7 +234,16 @@ class _RunningTrial:
         self, measuring: EvaluatorSpec, evaluator: Evaluator, model: Model, generations: dict[Definition, Generations]
     ) -> tuple[Evaluation, dict[str, MetricItems]]:
         name, plugin = measuring.name, f"the evaluator '{measuring.name}'"
-        task = MeasuringTask(self.spec, self.artifacts, model, plugin, generations, measuring.texts, self.progress)
+        task = MeasuringTask(
+            self.spec,
+            self.artifacts,
+            model,
+            plugin,
+            generations,
+            measuring.texts,
+            retrained=measuring.retrained,
+            progress=self.progress,
+        )
         with guarded(plugin, task):
             evaluation = evaluator.evaluate(model, task)
         declared = {metric.name for metric in evaluator.metrics}
@@ -243,5 +252,9 @@ class _RunningTrial:
             lacks = f"reported no {', '.join(missing)}" if missing else "reported them all"
             raise TrialError(f"'{name}' declares {sorted(declared)}; it {lacks}, and {more} that it does not declare.")
         return evaluation, metric_items(
-            evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec)
+            evaluation,
+            evaluator.metrics,
+            measured_set(self.spec),
+            utility_texts(self.spec),
+            more_texts(self.spec, measuring.texts, "holdout"),
         )

@@ -13,6 +13,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from harness.contracts import Checkpoint, Definition, Generations, Model, MoreTexts, Number, Sequences, Training
+from harness.errors import TrialError
 from harness.execution.guard.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
 from harness.execution.guard.guard import refuse_changes
 from harness.execution.guard.process_state import ProcessState
@@ -125,6 +126,8 @@ class MeasuringTask(_TrialTask):
     """The model's, for all of its evaluators."""
     texts: Mapping[MoreTexts, Source] = field(default_factory=dict)
     """What the evaluator gets besides the forget set and the utility prompts."""
+    retrained: Checkpoint | None = None
+    """The retrained model, where the evaluator reads it."""
     progress: Callable[[str], None] = field(default=lambda message: None)
     """Shows what is going on."""
 
@@ -190,3 +193,24 @@ class MeasuringTask(_TrialTask):
     def original_digest(self) -> str:
         """Return the digest of the original's weights."""
         return self.spec.model.digest
+
+    def retrained_digest(self) -> str:
+        """Return the digest of the retrained model's weights."""
+        return self._retrained_model().digest
+
+    def load_retrained(self) -> Model:
+        """Return a fresh copy of the retrained model on the trial's device.
+
+        Raises:
+            TrialError: The evaluator does not say that it reads it.
+        """
+        with self.process_state.applied():
+            return load_model(self._retrained_model()).to(device_of(self.spec))
+
+    def _retrained_model(self) -> Checkpoint:
+        if self.retrained is None:
+            raise TrialError(
+                f"{self.plugin} asks for the retrained model, which it does not say that it reads. Add it: "
+                'reads = ("retrained",).'
+            )
+        return self.retrained
