@@ -58,6 +58,8 @@ methods:
 evaluators: {memorization: {el_prefixes: 1}}
 collapse: {}
 """
+ENDLESS = "training={learning_rate: 1.0e-3, global_batch: 4, early_stop: null}"
+"""So that a trial is still running when it is killed."""
 
 
 def settings_of(name):
@@ -174,7 +176,7 @@ def test_nobody_outside_this_machine_can_reach_a_worker(tmp_path):
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc to find the workers")
 @pytest.mark.parametrize("deaths", [1, 2])
 def test_a_trial_whose_worker_dies_is_tried_once_more_and_no_other_suffers(tmp_path, deaths):
-    many = ("methods={gradient_ascent: {epochs: [40]}, emso: {epochs: [1]}}", "report={samples: plain}")
+    many = ("methods={gradient_ascent: {epochs: [40]}, emso: {epochs: [1]}}", "report={samples: plain}", ENDLESS)
     marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(run(tmp_path, *many), env=marked, **pipes) as driver:
@@ -233,8 +235,7 @@ def test_the_workers_of_a_trial_that_ran_too_long_end_with_it(tmp_path):
     limited = "methods={gradient_ascent: {epochs: [4000], timeout_minutes: 0.5}, emso: {epochs: [1]}}"
     marked = {**os.environ, "LETHE_TEST_RUN": str(tmp_path)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    without_end = "training={learning_rate: 1.0e-3, global_batch: 4, early_stop: null}"
-    with subprocess.Popen(run(tmp_path, limited, without_end), env=marked, **pipes) as driver:
+    with subprocess.Popen(run(tmp_path, limited, ENDLESS), env=marked, **pipes) as driver:
         seen, end = set(), time.monotonic() + 300
         while driver.poll() is None and time.monotonic() < end:
             seen |= set(_workers_of(tmp_path))
