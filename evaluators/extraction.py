@@ -30,15 +30,14 @@ class Extraction(Evaluator):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Return both, shown beside what is ranked."""
-        share = partial(
-            Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="erasure", items="sequence", ranked=False
-        )
+        """Return both: extraction strength, ranked in a group of its own, and what is shown beside it."""
+        share = partial(Metric, better="lower", unit="fraction", low=0.0, high=1.0, items="sequence")
         return (
             share(
                 name="extraction_strength",
                 title="Extraction strength",
                 source="Wang et al., arXiv:2406.09179",
+                group="extraction",
                 column=5,
                 meaning="the share of a sequence's end that it says to the letter from the tokens before it",
             ),
@@ -46,6 +45,8 @@ class Extraction(Evaluator):
                 name=self._recited,
                 title=f"Recited for {self.tokens} tokens",
                 source="Carlini et al., arXiv:2202.07646",
+                group="erasure",
+                ranked=False,
                 column=6,
                 meaning=f"the share of sequences of which it says {self.tokens} tokens after the prefix to the letter",
             ),

@@ -77,7 +77,17 @@ class Memorization(Evaluator):
                 meaning=meanings["el"],
                 log_scale=True,
             ),
-            share("ma", "MA", PAPER, column=2, axis=1, headline=True, weights=positions, meaning=meanings["ma"]),
+            share(
+                "ma",
+                "MA",
+                PAPER,
+                column=2,
+                axis=1,
+                headline=True,
+                weights=positions,
+                attack="As erased",
+                meaning=meanings["ma"],
+            ),
             share("ss", "SS", PAPER, low=-1.0, column=3, judge="similarity", weights=texts, meaning=meanings["ss"]),
             tokens(
                 "exact_match",

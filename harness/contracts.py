@@ -258,6 +258,20 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class MeasuredCurve:
+    """Numbers along something, which the report draws for every model: after each step, in each layer."""
+
+    name: str
+    """The same for every model: a panel of the figure has all curves of one name."""
+    title: str
+    x_title: str
+    y_title: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+    """As many as `xs`; NaN where one could not be measured."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What one evaluator measured on one erased model."""
 
@@ -270,6 +284,7 @@ class Evaluation:
     the arrays that metrics name as their `weights`. Forget sequences and prompts are in the task's order."""
     item_ids: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Of the metrics whose items are questions: a stable id for each, by the metric's name."""
+    curves: tuple[MeasuredCurve, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from harness.analysis.analysis import Analysis
+from harness.analysis.attacks.excess import attack_frame
 from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import as_measured
@@ -77,6 +78,14 @@ class SweepResults:
     def report(self) -> Path:
         """Return where the sweep's report is."""
         return self.folder / "report.html"
+
+    @property
+    def attacks(self) -> pd.DataFrame:
+        """Return what each attack gets out of each row beyond what it gets out of the retrained model: attacks.csv.
+
+        Without rows where no evaluator of the sweep measures an attack.
+        """
+        return attack_frame(self.analysis.attacks)
 
     def curves(self, model: str, x: str, y: str) -> list[Curve]:
         """Return a model's curves in the plane of two metrics: a variant's points by rising strength.

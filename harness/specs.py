@@ -196,9 +196,12 @@ class TrialSpec(PlainData):
         """Return whether erasure is measured on texts that the model never saw."""
         return self.method in UNSEEN_ROWS
 
-    def shows(self, group: Json) -> bool:
-        """Return whether a metric group's numbers are shown of this trial: of unseen texts only those of erasure."""
-        return group == "erasure" or not self.is_of_unseen
+    def shows(self, group: Json, items: Json) -> bool:
+        """Return whether a metric of this group and of these items is shown of this trial.
+
+        Of unseen texts only those of erasure are, and those that each sequence has.
+        """
+        return group == "erasure" or items == "sequence" or not self.is_of_unseen
 
     def targets_at(self, strength: Number | None) -> tuple[str, ...]:
         """Return the targets of tuning that the point at a strength was chosen for."""

@@ -6,6 +6,8 @@ from functools import cached_property
 
 import pandas as pd
 
+from harness.analysis.attacks.excess import AttackTable, attack_tables
+from harness.analysis.attacks.measured_curves import CurvePanel, curve_panels
 from harness.analysis.blocks.selection import BlockSelection, block_selections
 from harness.analysis.caveats.judges import HumanReading, human_readings
 from harness.analysis.caveats.warnings import warnings
@@ -133,6 +135,16 @@ class Analysis:
     def standings(self) -> list[StandingTable]:
         """Where each method stands as a whole, against the retrained model."""
         return standing_tables(self.results.plan, self.shown_table.ranked) if self.results.plan.erases else []
+
+    @cached_property
+    def attacks(self) -> list[AttackTable]:
+        """What attacks get out of each model beyond what they get out of the retrained one."""
+        return attack_tables(self.shown_table.ranked)
+
+    @cached_property
+    def measured_curves(self) -> list[CurvePanel]:
+        """The curves that evaluators measured, of the references and the ranked points."""
+        return curve_panels(self.shown, self.points)
 
     @cached_property
     def search_worth(self) -> SearchWorth:

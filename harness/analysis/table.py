@@ -112,7 +112,8 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
         row[name] = storable(value) if isinstance(value, str) else value
     for measurement in point.measurements:
         errors = measurement.notes.get("standard_errors", {})
-        for name in [metric["name"] for metric in measurement.metrics if spec.shows(metric["group"])]:
+        shown = [metric for metric in measurement.metrics if spec.shows(metric["group"], metric.get("items"))]
+        for name in [metric["name"] for metric in shown]:
             if name in measurement.numbers:
                 row[name] = measurement.numbers[name]
             if name in errors:

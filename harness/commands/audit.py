@@ -2,6 +2,7 @@
 
     lethe audit miniature-m miniature
     lethe audit EleutherAI/gpt-neo-125m letters.jsonl --unseen other_letters.jsonl --report audit.html
+    lethe audit miniature-m miniature --attacks
 
 An audit is a sweep without methods, on the texts alone.
 
@@ -47,6 +48,8 @@ class AuditCommand(Command):
         parser.add_argument("--sequence-tokens", type=int, help="after how many tokens longer texts are cut")
         about = f"how many texts, drawn at random ({MOST_TEXTS}, or all there are)"
         parser.add_argument("--sequences", type=int, help=about)
+        about = "also sample, shift the prefixes and round the weights: what greedy decoding alone does not show"
+        parser.add_argument("--attacks", action="store_true", help=about)
         parser.add_argument("--report", type=path_argument, help="write a page here: audit.html")
         about = "keep the measurements in a folder, as a sweep does (default: keep nothing)"
         parser.add_argument("--results", type=folder_argument, help=about)
@@ -105,6 +108,7 @@ def audit_file(arguments: argparse.Namespace) -> str:
         "audit.yaml.j2",
         question=printable(f"Does {arguments.model} recite {arguments.texts}?"),
         utility=flow(utility | {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}),
+        attacks=arguments.attacks,
         resources=flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0}),
         **settings,
     )

@@ -85,9 +85,11 @@ def add_set_argument(parser: argparse.ArgumentParser) -> None:
 def print_ranking(analysis: Analysis) -> None:
     """Print a sweep's ranking, and the published tables that it reproduces."""
     from harness.reporting.sections.published import published_table
-    from harness.reporting.text_tables import ranking_table, table_console
+    from harness.reporting.text_tables import attacks_on_terminal, ranking_table, table_console
 
     table_console().print(ranking_table(analysis.shown_table))
+    for attacked in analysis.attacks if analysis.results.plan.erases else ():
+        table_console().print(attacks_on_terminal(attacked))
     for table in analysis.published:
         table_console().print(published_table(table))
 

@@ -94,7 +94,7 @@ def _without_folders(value: Json) -> Json:
 def _numbers_of_model(measurement: Measurement, spec: TrialSpec, info: MetricInfo) -> list[tuple[Metric, float]]:
     """Return what was measured of the model; on unseen texts what is recited, and nothing else."""
     numbers = [(info[name], value) for name, value in measurement.numbers.items()]
-    return [pair for pair in numbers if spec.shows(pair[0].group)]
+    return [pair for pair in numbers if spec.shows(pair[0].group, pair[0].items)]
 
 
 def _front_matter(point: PointResults, info: MetricInfo, is_adapter: bool) -> dict[str, Any]:

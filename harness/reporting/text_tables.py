@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.analysis.attacks.excess import AttackTable
 from harness.analysis.cells import NOTHING, Cell, interval_cell
 from harness.analysis.layout import GROUP_TITLE, RANK_TITLES, ModelTable, TableRow
 from harness.analysis.metrics import mean_over
@@ -168,4 +169,18 @@ def _recited_on_terminal(ranked: RankedTable) -> Table:
                 texts.append(Text(f"{cell.text} ({cell.interval})" if cell.interval else cell.text))
             terminal.add_row(*texts)
         terminal.add_section()
+    return terminal
+
+
+def attacks_on_terminal(table: AttackTable) -> Table:
+    """Return one model's rows under every attack, without their intervals; above them what comes back."""
+    what = "beyond what they bring back from the retrained model" if table.has_retrained else "as measured"
+    said = " ".join([f"{table.model}: what attacks bring back, {what}.", *table.sentences])
+    terminal = result_table(said, "")
+    terminal.add_column("Method", max_width=28, overflow="fold")
+    for metric in table.metrics:
+        terminal.add_column(Text(printable(metric.attack)), justify="right")
+    for row in table.rows:
+        name = Text(printable(f"{row.label}, {row.strength}" if row.strength else row.label))
+        terminal.add_row(name, *(Text(cell.text) for cell in row.cells), style="red" if row.collapsed else None)
     return terminal

@@ -128,6 +128,12 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         raise TrialError(f"the method '{spec.method}' never reached {spec.strength_name} {missing}.")
 
 
+def _notes_of(evaluation: Evaluation) -> dict[str, Json]:
+    """Return an evaluator's notes, its curves among them."""
+    curves = [asdict(curve) for curve in evaluation.curves]
+    return {**evaluation.notes, "curves": curves} if curves else dict(evaluation.notes)
+
+
 class _RunningTrial:
     """A trial while it runs: its spec, where it writes, and how far it is, for all of its steps."""
 
@@ -220,7 +226,7 @@ class _RunningTrial:
                     numbers={name: float(value) for name, value in evaluation.numbers.items()},
                     metrics=tuple(asdict(metric) for metric in evaluator.metrics),
                     samples=tuple(sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
-                    notes=self._noted(evaluation.notes),
+                    notes=self._noted(_notes_of(evaluation)),
                     seconds=time.perf_counter() - began,
                 ),
                 items,

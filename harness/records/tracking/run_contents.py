@@ -69,8 +69,9 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
         if name != "strength":  # A parameter of a point.
             values[f"resources/{name}", None] = value
     for measurement in point.measurements:
+        items = {metric["name"]: metric.get("items") for metric in measurement.metrics}
         for group, name, value in _grouped_numbers(measurement):
-            if spec.shows(group):
+            if spec.shows(group, items[name]):
                 values[f"{group}/{name}", None] = value
                 if name in unbounded_metrics(measurement) and value > 0:
                     values[f"{group}/{LOG.format(name)}", None] = math.log10(value)

@@ -1,6 +1,7 @@
 """One file is one section of the report; a new one is such a file, a template, and a place in this list."""
 
 from harness.reporting.section import Section
+from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks
 from harness.reporting.sections.budget import Budget
 from harness.reporting.sections.caveats import Caveats
@@ -26,6 +27,7 @@ SECTIONS: tuple[type[Section], ...] = (
     Matched,
     Tradeoff,
     MainTable,
+    Attacks,
     Published,
     Standings,
     Budget,

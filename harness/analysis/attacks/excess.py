@@ -1,0 +1,215 @@
+"""How much more of the erased texts an attack gets out of a model than out of one that never saw them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness.analysis.cells import NOTHING, Cell, interval_cell
+from harness.analysis.evidence import REPLICATE, Evidence
+from harness.analysis.grouping import LEVEL, Letters, significance_groups, split_rows
+from harness.analysis.metrics import MetricInfo, mean_over
+from harness.analysis.ranking import RankedTable
+from harness.analysis.seeds import ranked_rows, strengths
+from harness.contracts import Metric
+from harness.specs import ORIGINAL, RETRAINED
+from harness.statistics.contrasts import paired_contrast
+from harness.statistics.significance import holm
+
+
+@dataclass(frozen=True)
+class Excess:
+    """One metric of one row, against the retrained model under the same attack."""
+
+    value: float
+    """What was measured."""
+    difference: float
+    """Above 0 more is left than in the retrained model: of a metric that is better higher it is the retrained model's
+    value less this one. NaN without a retrained model."""
+    low: float
+    """The ends of its 95 % interval, over items and training seeds."""
+    high: float
+    p: float
+    """Of no difference, over the same items; NaN where that is not known."""
+
+    def cell(self, letters: str = "") -> Cell:
+        """Return it as printed: the difference with its sign.
+
+        Example:
+            >>> Excess(0.5, 0.125, 0.1, 0.15, 0.001).cell("a")
+            Cell(text='+0.125', mark='', interval='+0.100 to +0.150', letters='a')
+            >>> Excess(0.5, math.nan, math.nan, math.nan, math.nan).cell()
+            Cell(text='–', mark='', interval='', letters='')
+        """
+        if math.isnan(self.difference):
+            return Cell(NOTHING, "")
+        ends = "" if math.isnan(self.low) else f"{_signed(self.low)} to {_signed(self.high)}"
+        return Cell(_signed(self.difference), "", ends, letters)
+
+
+@dataclass(frozen=True)
+class AttackedRow:
+    """One model under every attack: the original, or a method's ranked point."""
+
+    variant: str
+    label: str
+    strength: str
+    """`epochs 7`; '' for the original."""
+    excesses: tuple[Excess, ...]
+    """One for each metric of the table."""
+    cells: tuple[Cell, ...]
+    """The same as printed; without a retrained model what was measured."""
+    collapsed: bool
+
+
+@dataclass(frozen=True)
+class AttackTable:
+    """One model's rows under every attack."""
+
+    model: str
+    metrics: tuple[Metric, ...]
+    """Those that declare an attack, in the order of the table's columns."""
+    retrained: tuple[float, ...]
+    """What each of them is of the retrained model; NaN without one."""
+    has_retrained: bool
+    rows: tuple[AttackedRow, ...]
+    """The original first, then the methods as they rank."""
+    sentences: tuple[str, ...]
+    """What comes back, and of which method nothing does."""
+
+
+def attack_tables(ranked: RankedTable) -> list[AttackTable]:
+    """Return the table of every model that was attacked; none where no evaluator measured an attack."""
+    metrics = attack_metrics(ranked.info)
+    tables = []
+    for model, rows in ranked.table.groupby("model", sort=False) if metrics else ():
+        twins, originals = rows[rows["method"] == RETRAINED], rows[rows["method"] == ORIGINAL]
+        by_variant: dict[str, pd.DataFrame] = {}
+        for name, seeds in ranked_rows(rows).groupby("variant", sort=False):
+            by_variant[str(name)] = seeds
+        letters = significance_groups(by_variant, metrics, ranked.evidence, ranked.aims)
+        attacked = [_attacked_row(originals, twins, metrics, ranked.evidence, {})] if len(originals) else []
+        for variant in ranked.ranking.loc[ranked.ranking["model"] == model, "variant"]:
+            attacked.append(_attacked_row(by_variant[variant], twins, metrics, ranked.evidence, letters))
+        levels = tuple(mean_over(twins, metric) for metric in metrics)
+        sentences = _what_comes_back(attacked, metrics)
+        tables.append(AttackTable(str(model), tuple(metrics), levels, len(twins) > 0, tuple(attacked), sentences))
+    return tables
+
+
+def attack_metrics(info: MetricInfo) -> list[Metric]:
+    """Return the metrics that the table of attacks has; none where nothing was attacked, but measured as it is."""
+    declared = [metric for metric in info.values() if metric.attack]
+    return declared if any(metric.group != "erasure" for metric in declared) else []
+
+
+def excess_of(rows: pd.DataFrame, twins: pd.DataFrame, metric: Metric, evidence: Evidence) -> Excess:
+    """Return how much more is left in one variant than in the retrained model, over the seeds that both have.
+
+    Args:
+        rows: Of the variant, one for each seed and replicate.
+        twins: Of the retrained model, alike.
+        metric: A plain mean over items.
+        evidence: The items of both.
+    """
+    value, repeats = mean_over(rows, metric), [REPLICATE, "seed"]
+    shared = rows[repeats].merge(twins[repeats]).sort_values(repeats)
+    if not len(shared):
+        return Excess(value, *[math.nan] * 4)
+    own, twin = shared.merge(rows, how="left"), shared.merge(twins, how="left")
+    sign = -1.0 if metric.better == "higher" else 1.0
+    difference = sign * (mean_over(own, metric) - mean_over(twin, metric))
+    values = evidence.of(pd.concat([own, twin]), metric)
+    contrast = paired_contrast(*split_rows(values, len(shared))) if values is not None else None
+    if contrast is None:
+        return Excess(value, difference, math.nan, math.nan, math.nan)
+    low, high = contrast.interval()
+    return Excess(value, difference, *((low, high) if sign > 0 else (-high, -low)), contrast.p)
+
+
+def _attacked_row(
+    rows: pd.DataFrame, twins: pd.DataFrame, metrics: Sequence[Metric], evidence: Evidence, letters: Letters
+) -> AttackedRow:
+    first = rows.iloc[0]
+    variant, excesses, cells = str(first["variant"]), [], []
+    for metric in metrics:
+        excess = excess_of(rows, twins, metric, evidence)
+        excesses.append(excess)
+        of_metric = letters.get((variant, metric.name), "")
+        if len(twins):
+            cells.append(excess.cell(of_metric))
+        else:
+            cells.append(interval_cell(excess.value, *evidence.interval(rows, metric), metric, of_metric))
+    return AttackedRow(
+        variant=variant,
+        label=str(first["label"]),
+        strength=f"{first['strength_name']} {strengths(list(rows['strength']))}".strip(),
+        excesses=tuple(excesses),
+        cells=tuple(cells),
+        collapsed=bool(rows["collapsed"].eq(True).any()),
+    )
+
+
+def _what_comes_back(rows: Sequence[AttackedRow], metrics: Sequence[Metric]) -> tuple[str, ...]:
+    """Return which methods' texts come back beyond chance (Holm over the page), under which attacks, and whose do not.
+
+    Only attacks that make a model recite count, metrics that are better lower: a trace, such as membership, is no text.
+    """
+    tests: dict[tuple[str, str], float] = {}
+    more: set[tuple[str, str]] = set()
+    for row in rows:
+        for metric, excess in zip(metrics, row.excesses, strict=True):
+            recites = metric.better == "lower" and metric.group != "erasure"
+            if recites and row.strength and not row.collapsed:
+                tests[row.label, metric.attack.lower()] = excess.p
+                more |= {(row.label, metric.attack.lower())} if excess.difference > 0 else set()
+    back: dict[str, list[str]] = {}
+    unknown: set[str] = set()
+    for (label, attack), p in zip(tests, holm(list(tests.values())), strict=True):
+        of_label = back.setdefault(label, [])
+        if math.isnan(p):
+            unknown.add(label)
+        elif p < LEVEL and (label, attack) in more:
+            of_label.append(attack)
+    quiet = [label for label, attacks in back.items() if not attacks and label not in unknown]
+    said = []
+    for label, attacks in back.items():
+        if attacks:
+            said.append(f"{label}: more comes back than from the retrained model ({', '.join(attacks)}).")
+    if quiet:
+        said.append(f"No attack here gets more out of {', '.join(quiet)} than out of the retrained model.")
+    return tuple(said)
+
+
+def attack_frame(tables: Sequence[AttackTable]) -> pd.DataFrame:
+    """Return attacks.csv: a row for each model, row and attack."""
+    records: list[Mapping[str, object]] = []
+    for table in tables:
+        for row in table.rows:
+            for metric, level, excess, cell in zip(
+                table.metrics, table.retrained, row.excesses, row.cells, strict=True
+            ):
+                records.append(
+                    {
+                        "model": table.model,
+                        "variant": row.variant,
+                        "strength": row.strength,
+                        "attack": metric.attack,
+                        "metric": metric.name,
+                        "value": excess.value,
+                        "retrained": level,
+                        "excess": excess.difference,
+                        "excess_low": excess.low,
+                        "excess_high": excess.high,
+                        "letters": cell.letters,
+                        "collapsed": row.collapsed,
+                    }
+                )
+    return pd.DataFrame(records)
+
+
+def _signed(number: float) -> str:
+    return f"{number:+.3f}".replace("-", "−")

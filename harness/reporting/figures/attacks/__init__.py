@@ -1,0 +1,1 @@
+"""Figures of what attacks bring back."""
