@@ -126,6 +126,8 @@ class EvaluatorSpec:
     """What it gets besides the forget set and the utility prompts."""
     retrained: Checkpoint | None = None
     """The retrained model, where it reads that."""
+    skips_neighbours: bool = False
+    """Whether a tuned trial's `neighbours` go without it: nothing that it reports is ranked, or compared by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +160,8 @@ class TrialSpec(PlainData):
     """What erasure is measured on where that is not all of `forget`: the half that tuning never saw."""
     targets: Mapping[str, Number] = field(default_factory=dict)
     """Of a tuned trial: each target that it was chosen for, and the strength that reaches it."""
+    neighbours: tuple[Number, ...] = ()
+    """Of a tuned trial: strengths beside the chosen ones, measured to say what it costs to meet a target."""
     searched: Mapping[str, Json] = field(default_factory=dict)
     """Of a tuned trial: what the search chose besides the strength."""
     replicate_of: str | None = None
@@ -238,6 +242,12 @@ class TrialSpec(PlainData):
     def points(self) -> tuple[Number | None, ...]:
         """Return the strengths to be measured; a reference row's single point has none."""
         return self.strengths or (None,)
+
+    def evaluators_at(self, strength: Number | None) -> tuple[EvaluatorSpec, ...]:
+        """Return what measures this trial's model at `strength`."""
+        if strength not in self.neighbours:
+            return self.evaluators
+        return tuple(evaluator for evaluator in self.evaluators if not evaluator.skips_neighbours)
 
     def point_id(self, strength: Number | None) -> str:
         """Return the digest that names this trial's model at `strength`."""

@@ -210,5 +210,6 @@ def rounded_up(seconds: float) -> str:
 
 
 def _expected(job: Job) -> int:
-    points = len(job.spec.points()) * len(job.spec.evaluators)
-    return 1 + (points if job.kind == "trial" else 0)
+    if job.kind != "trial":
+        return 1
+    return 1 + sum(len(job.spec.evaluators_at(strength)) for strength in job.spec.points())

@@ -78,7 +78,7 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
     name = sweep.name or usable_name(file.path.stem)
     ranked_at, controls, models, judges, texts = _or_refuse(file, _substance(checked, name))
     templates = () if tune else checked.templates
-    trials = trials_of(name, sweep, models, texts.by_model, templates, checked.evaluators, judges)
+    trials = trials_of(name, sweep, models, texts.by_model, templates, checked.evaluators, judges, checked.compare)
     studies: list[StudySpec] = []
     if tune:
         originals = [spec for spec in trials if spec.method == ORIGINAL and spec.seed == sweep.seeds[0]]

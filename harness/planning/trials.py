@@ -18,6 +18,7 @@ from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for, training_of
 from harness.planning.schema import Sweep
 from harness.planning.texts import Texts
+from harness.plans import Compare
 from harness.plugins import plain_settings
 from harness.specs import (
     HOLDOUT,
@@ -65,10 +66,12 @@ def trials_of(
     templates: Sequence[TrialTemplate],
     evaluators: Mapping[str, Evaluator],
     judges: JudgesByRole,
+    compare: Compare,
 ) -> list[TrialSpec]:
     """Return the sweep's trials: the reference rows first, then each model's methods in the file's order.
 
-    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for.
+    `texts` are each model's sources, by its path in the file; `judges` has each role that an evaluator asks for, and
+    `compare` the metrics that the sweep compares by.
     """
     references: list[TrialSpec] = []
     erasures: list[TrialSpec] = []
@@ -82,9 +85,8 @@ def trials_of(
     for model in models:
         sources = texts[model.path]
         unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
-        original = replace(
-            unmeasured, evaluators=_measured_by(unmeasured, evaluators, inputs, sources, model.retrained)
-        )
+        measured_by = _measured_by(unmeasured, evaluators, inputs, sources, model.retrained)
+        original = replace(unmeasured, evaluators=_skipping_neighbours(measured_by, evaluators, compare))
         for seed in sweep.seeds:
             seeded = replace(original, seed=seed)
             references.append(_reference(seeded, ORIGINAL))
@@ -176,6 +178,19 @@ def _measured_by(
         )
         specs.append(spec_of)
     return tuple(specs)
+
+
+def _skipping_neighbours(
+    specs: Sequence[EvaluatorSpec], evaluators: Mapping[str, Evaluator], compare: Compare
+) -> tuple[EvaluatorSpec, ...]:
+    """Return evaluators that say whether points beside a tuned choice, which only price a target, need them."""
+    compared = {*compare.erasure, *compare.utility}
+    marked = []
+    for spec in specs:
+        metrics = evaluators[spec.name].metrics
+        is_needed = any(metric.ranked or metric.name in compared for metric in metrics)
+        marked.append(replace(spec, skips_neighbours=not is_needed))
+    return tuple(marked)
 
 
 def _reference(spec: TrialSpec, kind: str) -> TrialSpec:

@@ -240,7 +240,8 @@ def trial_results(spec: TrialSpec, records: Sequence[Record]) -> TrialResults:
         measured = measurements.get(point_id, {})
         reason = stop.reason if stop and stop.strength == strength else ""
         points.append(PointResults(spec, strength, made.get(point_id), tuple(measured.values()), reason))
-        if lacking := tuple(evaluator for evaluator in spec.evaluators if evaluator.key not in measured):
+        asked = spec.evaluators_at(strength)
+        if lacking := tuple(evaluator for evaluator in asked if evaluator.key not in measured):
             remaining.append((strength, lacking))
     unfinished: Status = "failed" if failure else "missing"
     return TrialResults(

@@ -78,7 +78,8 @@ def chosen_trials(studies: Sequence[StudyResults], results: Results) -> list[Tri
                 same = merged.get(spec.trial_id, spec)
                 strengths = tuple(sorted({*same.strengths, *spec.strengths}))
                 targets = {**same.targets, **spec.targets}
-                merged[spec.trial_id] = replace(spec, strengths=strengths, targets=targets)
+                beside = tuple(sorted({*same.neighbours, *spec.neighbours} - {*targets.values()}))
+                merged[spec.trial_id] = replace(spec, strengths=strengths, targets=targets, neighbours=beside)
     return list(merged.values())
 
 
@@ -99,9 +100,11 @@ def _of_targets(
         erasure = _ErasureAt(chosen, study.spec.is_cumulative, metric, measured)
         wanted = [one for one in bracketing_strengths(study.spec, strength, level, erasure) if one > 0]
         if study.spec.is_cumulative:
-            trials.append(replace(erasure.trial_at(strength), strengths=tuple(sorted((strength, *wanted)))))
+            strengths = tuple(sorted((strength, *wanted)))
+            trials.append(replace(erasure.trial_at(strength), strengths=strengths, neighbours=tuple(sorted(wanted))))
         else:
-            trials += map(erasure.trial_at, (strength, *wanted))
+            trials.append(erasure.trial_at(strength))
+            trials += (replace(erasure.trial_at(beside), neighbours=(beside,)) for beside in wanted)
     return trials
 
 
