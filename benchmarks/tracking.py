@@ -1,6 +1,6 @@
 """How much faster `lethe track` is than MLflow's client alone, with a batch for each run and a call for each number.
 
-    python -m benchmarks.tracking [--trials N] [--points N] [--rows N]
+    python -m benchmarks.tracking [--trials N] [--points N] [--kept] [--rows N]
 
 The benchmark makes the journal of a sweep. Lethe writes it to a new SQLite database; the other ways copy the runs that
 are in it then to others, in the same process, one after the other, `--rows` of them, and are scaled up. The figures
@@ -22,6 +22,7 @@ from mlflow.entities import Metric, Param, Run
 from harness.library import load_results
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
+from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started
 from harness.records.tracking.database import EXPERIMENT, connect, create_database, database_uri
@@ -37,6 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--points", type=int, default=1, help="of each trial")
+    parser.add_argument("--kept", action="store_true", help="every erased model was kept")
     parser.add_argument("--rows", type=int, default=100, help="runs for the other ways")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -44,6 +46,9 @@ def main() -> None:
         _journal(root / "many", arguments.trials, arguments.points)
         outcome = load_results(root / "many")
         tags = point_tags(outcome.ranked.table)
+        for point in outcome.results.measured if arguments.kept else ():
+            if not point.spec.is_reference:
+                Artifacts(root / "artifacts").build("erased", point.spec.point_id(point.strength), lambda folder: None)
         live, later = Tracker(root), Tracker(root)
         live.prepare()
         written = _seconds(lambda: live.sync(outcome.results))

@@ -207,6 +207,12 @@ class TrialSpec(PlainData):
         """
         return group == "erasure" or items == "sequence" or not self.is_of_unseen
 
+    def texts_behind(self, group: Json) -> tuple[Literal["forget", "utility"], Source] | None:
+        """Return what a metric group's numbers are measured on, and its role; None: an evaluator's own questions."""
+        if group == "reasoning":
+            return None
+        return ("utility", self.utility) if group == "generation" else ("forget", self.measured or self.forget)
+
     def targets_at(self, strength: Number | None) -> tuple[str, ...]:
         """Return the targets of tuning that the point at a strength was chosen for."""
         return tuple(target for target, chosen in self.targets.items() if chosen == strength)

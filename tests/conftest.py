@@ -184,6 +184,16 @@ def hub_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
+def mlflow_template(tmp_path_factory):
+    """A database as MLflow makes it, which takes seconds; every test gets a copy."""
+    from mlflow import MlflowClient
+
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    assert [experiment.name for experiment in MlflowClient(f"sqlite:///{file}").search_experiments()] == ["Default"]
+    return file
+
+
+@pytest.fixture(scope="session")
 def make_spec():
     """Return a maker of trials; `evaluators` are given by their keys."""
 

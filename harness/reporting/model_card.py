@@ -28,6 +28,7 @@ _TASKS: Mapping[Group, tuple[str, str]] = {
     "reasoning": ("multiple-choice", "Answering questions"),
 }
 """Of the hub's list, and in words."""
+_ROLES = {"forget": "forget set", "utility": "utility prompts"}
 
 
 def model_card(
@@ -126,14 +127,13 @@ def _front_matter(point: PointResults, info: MetricInfo, is_adapter: bool) -> di
 
 
 def _dataset(group: Group, spec: TrialSpec, measurement: Measurement) -> dict[str, Any]:
-    if group == "reasoning":
+    behind = spec.texts_behind(group)
+    if behind is None:
         return {"type": measurement.evaluator, "name": f"the tasks of the evaluator '{measurement.evaluator}'"}
-    source, role = spec.measured or spec.forget, "forget set"
-    if group == "generation":
-        source, role = spec.utility, "utility prompts"
+    role, source = behind
     name, is_of_hub = _source_name(source), source.source == "hub"
-    role = "unseen texts" if spec.is_of_unseen else role
-    dataset: dict[str, Any] = {"type": name if is_of_hub else source.source, "name": f"{role}: {name}"}
+    words = "unseen texts" if spec.is_of_unseen else _ROLES[role]
+    dataset: dict[str, Any] = {"type": name if is_of_hub else source.source, "name": f"{words}: {name}"}
     if is_of_hub and source.name:
         dataset["config"] = source.name
     if is_of_hub and source.split:

@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 from mlflow import MlflowClient
 
+from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Started
 from harness.records.tracking.database import EXPERIMENT
@@ -42,7 +43,7 @@ print("done", flush=True)
 
 @pytest.fixture
 def journaled(make_spec, make_plan, make_point, make_measurement):
-    """Return a maker of sweeps' folders, each with the journal of six measured trials."""
+    """Return a maker of sweeps' folders, each with the journal of six measured trials, whose last models were kept."""
 
     def make(folder):
         journal = Journal(folder / "journal")
@@ -53,6 +54,7 @@ def journaled(make_spec, make_plan, make_point, make_measurement):
             for strength in (1, 2):
                 journal.append(make_point(spec, strength))
                 journal.append(make_measurement(spec, strength))
+            Artifacts(folder.parent / "artifacts").build("erased", spec.point_id(2), lambda kept: None)
         return folder
 
     return make
@@ -75,13 +77,23 @@ def lethe_track(folder):
 
 
 def content(root, uri=""):
-    """What the database says of each run, by sweep and trial; fails if two runs are of one trial."""
+    """What the database says of each run and its model, by sweep and trial; fails if two runs are of one trial."""
     client = MlflowClient(uri or f"sqlite:///{root}/mlflow.db")
-    found = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id])
+    experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
+    found, models = client.search_runs([experiment]), client.search_logged_models([experiment])
+    kept = {model.source_run_id: (model.name, model.status, sorted(map(about, model.metrics))) for model in models}
+    assert len(kept) == len(models), "two models of one point"
     keys = ("point_id", "trial_id", "kind")
     named = {(run.data.tags["sweep"], *map(run.data.tags.get, keys)): run for run in found}
     assert len(named) == len(found), "two runs of one trial or point"
-    return {name: (run.info.status, run.data.params, run.data.metrics) for name, run in named.items()}
+    return {
+        name: (run.info.status, run.data.params, run.data.metrics, kept.get(run.info.run_id))
+        for name, run in named.items()
+    }
+
+
+def about(metric):
+    return metric.key, metric.value, metric.dataset_name or "", metric.dataset_digest or ""
 
 
 def is_sound(root):
@@ -100,6 +112,7 @@ def whole(tmp_path, journaled):
     seconds = time.monotonic() - began
     held = content(folder.parent)
     assert len(held) == 1 + 6 + 12
+    assert len([model for *_, model in held.values() if model]) == 6
     return held, seconds
 
 

@@ -45,9 +45,11 @@ def serve_dashboard(results_root: Path, port: int = 5000) -> NoReturn:
     if not (root / "mlflow.db").exists():
         raise DataError(f"there is no {root}/mlflow.db. Run a sweep first: python -m harness.sweep FILE.")
     check_database(root)
-    known = connect(database_uri(root)).get_experiment_by_name(EXPERIMENT)
+    client = connect(database_uri(root))
+    known = client.get_experiment_by_name(EXPERIMENT)
     if known:  # MLflow's own front page is that of chat traces.
-        for name, page in addresses(known.experiment_id, known.tags).items():
+        has_models = bool(client.search_logged_models([known.experiment_id], max_results=1))
+        for name, page in addresses(known.experiment_id, known.tags, has_models=has_models).items():
             tell(f"{name}, in a moment: http://127.0.0.1:{port}/{page}")
     stores = ["--backend-store-uri", database_uri(root), "--artifacts-destination", artifacts_uri(root)]
     server = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]

@@ -14,9 +14,11 @@ from datetime import datetime, timedelta
 from harness.contracts import Json, Number
 from harness.records.record import Candidate, Journaled, Measurement, time_of
 from harness.records.results import PointResults, StudyResults, TrialResults, reaching_probes
-from harness.records.tracking.runs import Numbers, RunContent, RunStatus, Span, commit_tag, legal
+from harness.records.tracking.runs import Metrics, RunContent, RunStatus, Span, legal, source_tags, steps_of
 from harness.specs import TrialSpec
 
+Numbers = dict[tuple[str, Number | None], float]
+"""By name and strength."""
 _RUN_STATUS: dict[str, RunStatus] = {"done": "FINISHED", "failed": "FAILED", "missing": "RUNNING"}
 
 
@@ -31,7 +33,7 @@ def trial_runs(trial: TrialResults) -> list[RunContent]:
 
 
 def _trial_run(trial: TrialResults, seconds: float) -> RunContent:
-    spec = trial.spec
+    spec, strengths = trial.spec, [point.strength for point in trial.points]
     values: Numbers = {}
     for point in trial.points:
         for name, value in _costs(point).items():
@@ -46,6 +48,7 @@ def _trial_run(trial: TrialResults, seconds: float) -> RunContent:
         "mlflow.runName": _run_name(spec, spec.strengths[0] if len(spec.strengths) == 1 else None),
         "kind": "trial",
         "reference": spec.reference,
+        "strengths": _listed(strengths),
         "status": trial.status,
         "stop_reason": trial.stop.reason if trial.stop else "none",
         "error": _type_of(trial.failure.error) if trial.failure else "none",
@@ -54,8 +57,8 @@ def _trial_run(trial: TrialResults, seconds: float) -> RunContent:
     for name, version in trial.versions[-1].items() if trial.versions else ():
         tags[f"version.{name}"] = version
     status = _RUN_STATUS[trial.status]
-    params = _params(run_settings(spec))
-    return RunContent(spec.trial_id, tags, params, _finite_numbers(values), status, span, spec)
+    metrics = _finite_metrics(values, steps_of(strengths))
+    return RunContent(spec.trial_id, tags, _params(run_settings(spec)), metrics, status, span, spec)
 
 
 def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunContent:
@@ -66,8 +69,7 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
     spec, strength = point.spec, point.strength
     values: Numbers = {("resources/measure_seconds", None): sum(each.seconds for each in point.measurements)}
     for name, value in _costs(point).items():
-        if name != "strength":  # A parameter of a point.
-            values[f"resources/{name}", None] = value
+        values[f"resources/{name}", None] = value
     for measurement in point.measurements:
         items = {metric["name"]: metric.get("items") for metric in measurement.metrics}
         for group, name, value in _grouped_numbers(measurement):
@@ -86,7 +88,8 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
     dial = {} if strength is None else {"strength": strength, f"settings.{spec.strength_name}": strength}
     is_whole = all(left != strength for left, _ in trial.remaining)
     status = "FINISHED" if is_whole else _RUN_STATUS[trial.status]
-    return RunContent(point_id, tags, _params(run_settings(spec) | dial), _finite_numbers(values), status, span)
+    metrics = _finite_metrics(values, {None: 0})
+    return RunContent(point_id, tags, _params(run_settings(spec) | dial), metrics, status, span)
 
 
 def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
@@ -95,14 +98,16 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
     `least/ma at most 0.9` is the least of the utility among its probes that reach a target: absent where none does.
     """
     spec = study.spec.trial_with(candidate.settings, ())
+    strengths = [probe["strength"] for probe in candidate.probes]
     values: Numbers = {}
-    for step, probe in enumerate(candidate.probes):
+    for probe in candidate.probes:
         for name, value in probe.items():
-            values[f"probe/{name}", step] = value
+            if name != "strength":
+                values[f"probe/{name}", probe["strength"]] = value
     for target in study.spec.targets:
         if reaching := reaching_probes(study.spec, target, candidate):
             least = min(probe[study.spec.utility] for probe in reaching)
-            values[f"least/{target}".replace("<=", "at most"), 0] = least
+            values[f"least/{target}".replace("<=", "at most"), None] = least
     ended = _moment(candidate)
     started = ended - timedelta(seconds=candidate.seconds) if ended else None
     key = f"{candidate.trial_id}-{candidate.number}"
@@ -117,12 +122,15 @@ def candidate_run(study: StudyResults, candidate: Candidate) -> RunContent:
         "model": spec.model.id,
         "end": _type_of(candidate.end) if ":" in candidate.end else candidate.end,
         "times": "journaled" if ended else "durations only",
+        "strengths": _listed(strengths),
+        **source_tags(spec.sweep, ""),
     }
     settings = run_settings(spec)
     for name, value in candidate.settings.items():
         settings[f"searched.{name}"] = value
     span = Span(started=started, ended=ended, seconds=candidate.seconds)
-    return RunContent(key, tags, _params(settings), _finite_numbers(values), "FINISHED", span)
+    metrics = _finite_metrics(values, {**steps_of(strengths), None: 0})
+    return RunContent(key, tags, _params(settings), metrics, "FINISHED", span)
 
 
 LOG = "log10_{}"
@@ -150,6 +158,11 @@ def _run_name(spec: TrialSpec, strength: Number | None) -> str:
     return f"{spec.variant}{at} {spec.model.id} seed {spec.seed}"
 
 
+def _listed(strengths: Sequence[Number | None]) -> str:
+    """Return strengths as one text, in the order of their steps."""
+    return ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none"
+
+
 def _shared_tags(trial: TrialResults, points: Sequence[PointResults], values: Numbers, span: Span) -> dict[str, str]:
     """Return the tags that a trial's run and its points' share."""
     spec, attempt = trial.spec, trial.attempts[-1] if trial.attempts else None
@@ -168,7 +181,7 @@ def _shared_tags(trial: TrialResults, points: Sequence[PointResults], values: Nu
         "definition": ", ".join(sorted(definitions)) or "none",
         "not_finite": ", ".join(sorted(not_finite)) or "none",
         "times": "journaled" if span.ended else "durations only",
-        **commit_tag(attempt.commit if attempt else ""),
+        **source_tags(spec.sweep, attempt.commit if attempt else ""),
     }
     return tags | {"node": attempt.node} if attempt and attempt.node else tags
 
@@ -199,17 +212,16 @@ def _params(settings: Mapping[str, Json]) -> dict[str, str]:
 
 
 def _costs(point: PointResults) -> dict[str, float]:
-    """Return a point's strength, and what making its model took."""
-    costs: dict[str, float | None] = {}
-    if point.made or point.measurements:
-        costs["strength"] = point.strength
-    if point.made:
-        costs |= {"erase_seconds": point.made.erase_seconds, "peak_memory_bytes": point.made.peak_memory_bytes}
+    """Return what making a point's model took, as far as it is known."""
+    if not point.made:
+        return {}
+    costs = {"erase_seconds": point.made.erase_seconds, "peak_memory_bytes": point.made.peak_memory_bytes}
     return {name: value for name, value in costs.items() if value is not None}
 
 
-def _finite_numbers(values: Numbers) -> Numbers:
-    return {(legal(name), strength): float(value) for (name, strength), value in values.items() if math.isfinite(value)}
+def _finite_metrics(values: Numbers, steps: Mapping[Number | None, int]) -> Metrics:
+    finite = {(name, strength): value for (name, strength), value in values.items() if math.isfinite(value)}
+    return {(legal(name), steps[strength]): float(value) for (name, strength), value in finite.items()}
 
 
 def _point_spans(trial: TrialResults) -> list[Span]:

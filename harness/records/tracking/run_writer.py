@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.digests import digest_of, file_digest
-from harness.records.tracking.runs import Metrics, RunContent, Span, contradicts, metrics_of
+from harness.records.tracking.model_writer import HeldModel, ModelWriter
+from harness.records.tracking.runs import DataSet, KeptModel, Metrics, RunContent, Span, contradicts
 from harness.specs import TrialSpec
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class HeldRun:
         self.tags: dict[str, str] = dict(run.data.tags)
         self.params: set[str] = set(run.data.params)
         self.has_inputs = bool(run.inputs and run.inputs.dataset_inputs)
+        self.outputs: set[str] = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
+        self.model: HeldModel | None = None
         self.last_values: dict[str, float] = dict(run.data.metrics)
         """Of each metric, at its last step."""
 
@@ -43,6 +46,7 @@ class RunWriter:
 
     def __init__(self, client: MlflowClient, experiment: str) -> None:
         self._client, self._experiment = client, experiment
+        self.models = ModelWriter(client, experiment)
 
     def search(self, condition: str) -> Iterator[HeldRun]:
         """Yield the runs that meet a condition, by pages."""
@@ -71,31 +75,65 @@ class RunWriter:
             tags: More tags, such as what it is nested in.
         """
         tags = {**content.tags, **tags}
-        metrics: Metrics = {}
-        if held is None or held.tags.get(NUMBERS_TAG) != content.numbers_digest:
-            there = self._metrics(held) if held else {}
-            metrics = metrics_of(content.numbers, there)
-            if held and contradicts(there, metrics):
-                self._client.delete_run(held.run_id)
-                held, there = None, {}
-                metrics = metrics_of(content.numbers, {})
-            for key in there:
-                metrics.pop(key, None)
+        held, metrics = self._missing(held, content)
         if held is None:
             held = self.create(tags, content.span)
         if content.spec and not held.has_inputs:
             self._client.log_inputs(held.run_id, _inputs(content.spec))
             held.has_inputs = True
+        tags_of_model = _tags_of_model(tags, content.model) if content.model else {}
+        self._hold_model(held, content, tags_of_model)
         self.write(held, metrics, content.params, {**tags, NUMBERS_TAG: content.numbers_digest})
+        if held.model:
+            self.models.finish(held.model, tags_of_model)
         self.end(held, content.status, content.span)
         return held
 
+    def _missing(self, held: HeldRun | None, content: RunContent) -> tuple[HeldRun | None, Metrics]:
+        """Return the numbers that are to be written, and the run: None where its own contradict them."""
+        is_whole = held is not None and held.tags.get(NUMBERS_TAG) == content.numbers_digest
+        has_model = held is not None and held.model is not None and held.model.is_ready
+        if is_whole and (has_model or content.model is None):
+            return held, {}
+        there = self._metrics(held) if held else {}
+        if held and contradicts(there, content.metrics):
+            self._client.delete_run(held.run_id)
+            self._remove_model(held)
+            held, there = None, {}
+        if content.model:  # It gets all numbers of its run, also those that the run has already.
+            return held, {key: there.get(key, value) for key, value in content.metrics.items()}
+        return held, {key: value for key, value in content.metrics.items() if key not in there}
+
+    def _hold_model(self, held: HeldRun, content: RunContent, tags: Mapping[str, str]) -> None:
+        """Make sure that a run has the model that was kept, and none where none is kept any longer."""
+        if content.model is None:
+            self._remove_model(held)
+            return
+        if held.model is None:
+            held.model = self.models.create(held.run_id, content.model, content.params, tags)
+        held.model.data_sets = content.model.data_sets
+        if held.model.model_id not in held.outputs:
+            self.models.link(held.model)
+            held.outputs.add(held.model.model_id)
+
+    def _remove_model(self, held: HeldRun) -> None:
+        if held.model:
+            self.models.delete(held.model)
+            held.model = None
+
     def write(self, held: HeldRun, metrics: Metrics, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Write metrics, and the params and tags that a run lacks; tags come last."""
+        """Write metrics, to the run and to its model, and the params and tags that the run lacks; tags come last.
+
+        A metric's time is the run's start: to MLflow, what is written a second time is then what it has.
+        """
         from mlflow.entities import Metric, Param, RunTag
 
-        now = int(time.time() * 1000)
-        points = [Metric(name, value, now, step) for (name, step), value in metrics.items()]
+        model_id = held.model.model_id if held.model else None
+        points = []
+        for (name, step), value in metrics.items():
+            texts = held.model.data_sets.get(name.partition("/")[0]) if held.model else None
+            of_texts = (texts.name, texts.digest) if texts else (None, None)
+            points.append(Metric(name, value, held.started_ms, step, model_id, *of_texts))
         settings = [Param(key, value) for key, value in params.items() if key not in held.params]
         while len(points) > _BATCH or len(settings) > 100:
             self._client.log_batch(held.run_id, points[:_BATCH], settings[:100])
@@ -141,15 +179,27 @@ class RunWriter:
         return metrics
 
 
+def _tags_of_model(tags: Mapping[str, str], model: KeptModel) -> dict[str, str]:
+    """Return a model's tags: its own, and its run's but for those that say what MLflow does with a run."""
+    of_model = {}
+    for name, value in tags.items():
+        is_for_runs = name in ("kind", "times") or name.startswith("mlflow.")
+        if name.startswith("mlflow.source.") or not is_for_runs:
+            of_model[name] = value
+    return of_model | dict(model.tags)
+
+
 def _inputs(spec: TrialSpec) -> list[DatasetInput]:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    texts = {spec.method if spec.is_of_unseen else "forget": spec.forget}
+    texts = [(spec.method if spec.is_of_unseen else "forget", spec.forget)]
+    if spec.measured is not None:
+        texts.append(("forget", spec.measured))
     if spec.retain is not None:
-        texts["retain"] = spec.retain
+        texts.append(("retain", spec.retain))
     inputs = []
-    for role, text in {**texts, "utility": spec.utility, "validation": spec.validation}.items():
-        digest = text.digest[:36] or "none"  # It takes no longer ones.
-        dataset = Dataset(f"{role}: {text.source}", digest, "digest", "{}")
+    for role, source in (*texts, ("utility", spec.utility), ("validation", spec.validation)):
+        named = DataSet.of(role, source)
+        dataset = Dataset(named.name, named.digest, "digest", "{}")
         inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", role)]))
     return inputs

@@ -1,4 +1,4 @@
-"""What an MLflow run is to hold, as plain data, and how that becomes metrics with steps."""
+"""What an MLflow run is to hold, as plain data, and at which steps its metrics are."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from typing import Literal
 from harness.base.digests import digest_of
 from harness.contracts import Number
 from harness.records.record import DIRTY
-from harness.specs import TrialSpec
+from harness.specs import Source, TrialSpec
 
-Numbers = dict[tuple[str, Number | None], float]
-"""By name and strength."""
 Metrics = dict[tuple[str, int], float]
 """By name and step."""
 RunStatus = Literal["FINISHED", "FAILED", "RUNNING", "KILLED"]
@@ -47,6 +45,30 @@ class Span:
 
 
 @dataclass(frozen=True)
+class DataSet:
+    """Texts, as MLflow names them."""
+
+    name: str
+    digest: str
+
+    @classmethod
+    def of(cls, role: str, texts: Source) -> DataSet:
+        """Return the data set that texts are in a role: without their path, and with as much digest as MLflow takes."""
+        half = "" if texts.half == "all" else f" ({texts.half} half)"
+        return cls(f"{role}{half}: {texts.source}", texts.digest[:36] or "none")
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """What MLflow's logged model of a point is to hold besides its run's params, numbers and tags."""
+
+    name: str
+    tags: Mapping[str, str]
+    data_sets: Mapping[str, DataSet]
+    """What each group of metrics was measured on."""
+
+
+@dataclass(frozen=True)
 class RunContent:
     """What one run is to hold."""
 
@@ -54,17 +76,19 @@ class RunContent:
     """Names it among all runs of its sweep."""
     tags: Mapping[str, str]
     params: Mapping[str, str]
-    numbers: Numbers
-    """All are finite; of a point without strengths: its final numbers."""
+    metrics: Metrics
+    """All are finite."""
     status: RunStatus
     span: Span
     spec: TrialSpec | None = None
     """Whose data sets are logged with it."""
+    model: KeptModel | None = None
+    """Of a point whose erased model was kept."""
 
     @property
     def numbers_digest(self) -> str:
         """Return what names these numbers: a run that has them all says so in a tag."""
-        return digest_of(sorted([name, repr(strength), value] for (name, strength), value in self.numbers.items()))
+        return digest_of(sorted([name, step, value] for (name, step), value in self.metrics.items()))
 
 
 @cache
@@ -88,18 +112,20 @@ def commit_tag(commit: str | None = None) -> dict[str, str]:
     return {"mlflow.source.git.commit": known} if known else {}
 
 
-def metrics_of(numbers: Numbers, held: Metrics) -> Metrics:
-    """Return numbers by step instead of strength; steps that a run holds already stay.
+def source_tags(sweep: str, commit: str | None = None) -> dict[str, str]:
+    """Return what MLflow's column *Source* shows: the sweep that a run is of, and a commit of Lethe."""
+    return {"mlflow.source.name": f"sweep {sweep}", "mlflow.source.type": "LOCAL", **commit_tag(commit)}
 
-    A strength's step is itself if all are whole (epochs), else its rank in order of arrival.
+
+def steps_of(strengths: Sequence[Number | None]) -> dict[Number | None, int]:
+    """Return each strength's step: itself where all are whole (epochs), else its place among them.
+
+    Example:
+        >>> steps_of((1, 2, 4)), steps_of((0.5, 1, 1.5)), steps_of((None,))
+        ({1: 1, 2: 2, 4: 4}, {0.5: 0, 1: 1, 1.5: 2}, {None: 0})
     """
-    strengths = list(dict.fromkeys(strength for _, strength in numbers))
-    steps: dict[Number | None, int] = {strength: strength for strength in strengths if isinstance(strength, int)}
-    if len(steps) < len(strengths):
-        steps = {value: step for (name, step), value in held.items() if name == "strength"}
-        for strength in strengths:
-            steps.setdefault(strength, max(steps.values(), default=-1) + 1)
-    return {(name, steps[strength]): value for (name, strength), value in numbers.items()}
+    whole: dict[Number | None, int] = {strength: strength for strength in strengths if isinstance(strength, int)}
+    return whole if len(whole) == len(strengths) else {strength: step for step, strength in enumerate(strengths)}
 
 
 def contradicts(held: Metrics, wanted: Metrics) -> bool:

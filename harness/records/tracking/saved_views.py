@@ -110,16 +110,19 @@ def _axes(declared: Mapping[str, Mapping[str, Json]], group: str) -> list[str]:
     return sorted(drawn, key=lambda name: declared[name]["axis"])
 
 
-def addresses(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the page of each sweep's points, by the sweep's name: what follows the server's address.
+def addresses(experiment: str, tags: Mapping[str, str], *, has_models: bool) -> dict[str, str]:
+    """Return the page of each sweep's points by the sweep's name, and that of kept models: what follows the server's.
 
     Where no view is kept yet, because an earlier version tracked these runs, it is the page of all runs.
 
     Args:
         experiment: Its id.
-        tags: The experiment's, as `view_tag` made them.
+        tags: The experiment's, as `experiment_tags` made them.
+        has_models: Whether MLflow lists any kept model.
     """
-    page = f"#/experiments/{experiment}/runs?workflowType=machine_learning"
+    training = "workflowType=machine_learning"
+    page = f"#/experiments/{experiment}/runs?{training}"
     names = sorted(name.removeprefix(_PREFIX) for name in tags if name.startswith(_PREFIX))
     views = {name: f"{page}&compareRunsMode=CHART&viewStateShareKey={quote(name)}" for name in names}
-    return views or {"All runs": page}
+    models = {"Kept models": f"#/experiments/{experiment}/models?{training}"} if has_models else {}
+    return (views or {"All runs": page}) | models

@@ -1,5 +1,7 @@
 """The journal as MLflow runs: a sweep's, in it each trial's and each candidate's, and in a trial's each point's.
 
+A point whose erased model was kept has that as a logged model.
+
 `Tracker.sync` makes MLflow equal to the journal, however often it is called and whatever is there,
 so that a killed sweep, a lost database and a live run need no code of their own. The driver, or
 `lethe track`, is the only writer. MLflow gets numbers, settings and digests: no notes, samples or
@@ -14,10 +16,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.plans import Plan
+from harness.records.artifacts import Artifacts
 from harness.records.results import Results, TrialResults
 from harness.records.tracking.database import (
     EXPERIMENT,
@@ -29,9 +33,10 @@ from harness.records.tracking.database import (
     database_uri,
     place_of,
 )
+from harness.records.tracking.kept_models import kept_model
 from harness.records.tracking.run_contents import candidate_run, trial_runs
 from harness.records.tracking.run_writer import HeldRun, RunWriter
-from harness.records.tracking.runs import RunContent, Span, commit_tag
+from harness.records.tracking.runs import RunContent, Span, source_tags
 from harness.records.tracking.saved_views import experiment_tags
 
 if TYPE_CHECKING:
@@ -107,7 +112,7 @@ class Tracker:
         wanted: list[tuple[RunContent, str, Tags]] = []
         for trial in results.trials:
             if trial.is_begun:
-                run, *points = trial_runs(trial)
+                run, *points = self._runs_of(trial)
                 tags_of_points = [(point_tags or {}).get(point.key, {}) for point in points]
                 wanted.append((run, "", _joined_tags(tags_of_points)))
                 for point, tags in zip(points, tags_of_points, strict=True):
@@ -129,6 +134,18 @@ class Tracker:
                 if self._experiment_tags.get(name) != value:
                     self._client.set_experiment_tag(self._experiment, name, value)
                     self._experiment_tags[name] = value
+
+    def _runs_of(self, trial: TrialResults) -> list[RunContent]:
+        """Return what the runs of a trial and of its points are to hold, and the models that were kept."""
+        run, *points = trial_runs(trial)
+        artifacts, contents = Artifacts(self.root / "artifacts"), [run]
+        for point, content in zip(trial.measured, points, strict=True):
+            if artifacts.has("erased", content.key):
+                model = kept_model(point, self.root.name)
+                contents.append(replace(content, spec=trial.spec, model=model))
+            else:
+                contents.append(content)
+        return contents
 
     def log_trial(self, plan: Plan, trial: TrialResults) -> None:
         """Write what is new in one trial of a sweep that is running."""
@@ -167,11 +184,17 @@ class Tracker:
             self._sweep = next((run for run in sweeps if identity.items() <= run.tags.items()), None)
             if self._sweep is None:
                 name = {"mlflow.runName": plan.sweep, "mlflow.note.content": plan.question}
-                self._sweep = self._writer.create({**identity, **name, **commit_tag()}, self._span)
+                self._sweep = self._writer.create({**identity, **name, **source_tags(plan.sweep)}, self._span)
             self._runs = {}
             for tag in ("mlflow.parentRunId", "sweep_run"):
                 for run in self._writer.search(f"tags.{tag} = '{self._sweep.run_id}'"):
                     self._runs[run.tags.get("point_id", run.tags.get("trial_id", ""))] = run
+            for model in list(self._writer.models.search(f"tags.sweep_run = '{self._sweep.run_id}'")):
+                made_by = self._runs.get(model.tags.get("point_id", ""))
+                if made_by and made_by.run_id == model.run_id and not made_by.model:
+                    made_by.model = model
+                else:  # Somebody deleted its run.
+                    self._writer.models.delete(model)
         self._plan = plan
         return self._sweep
 

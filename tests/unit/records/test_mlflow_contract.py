@@ -8,10 +8,12 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow import MlflowClient, environment_variables
+from mlflow.exceptions import MlflowException
 
 from harness.errors import DataError
 from harness.records.tracking import database
 from harness.records.tracking.database import check_database, connect, connect_alone, create_database
+from harness.records.tracking.kept_models import model_name
 
 UPGRADE = f"MLflow {mlflow.__version__} differs from the version that this was written for: adapt"
 DEFAULTS = {
@@ -69,6 +71,16 @@ def test_all_that_a_client_writes_goes_through_the_one_connection_that_was_made_
             raise ZeroDivisionError
     seen.append(sorted(each.name for each in MlflowClient(f"sqlite:///{root}/mlflow.db").search_experiments()))
     assert seen == [["Default"], ["Default"] if fails else ["Default", "one"]], adapt
+
+
+def test_mlflow_refuses_in_a_models_name_what_is_replaced_in_it(root):
+    adapt = f"{UPGRADE} model_name (records/tracking/kept_models.py)."
+    client = MlflowClient(f"sqlite:///{root}/mlflow.db")
+    for character in ":./%\"'":
+        with pytest.raises(MlflowException, match="Invalid model name"):
+            client.create_logged_model("0", f"s{character}emso")
+    name = "s:task_arithmetic@1e-05, 0.5/%\"'"
+    assert client.create_logged_model("0", model_name(name)).name == model_name(name), adapt
 
 
 def test_the_defaults_of_mlflows_settings_can_be_replaced(monkeypatch):

@@ -96,18 +96,10 @@ def records(spec, point, measured):
     return [started(spec), *(record for s in numbers for record in (point(spec, s), measured(spec, s, numbers[s])))]
 
 
-@pytest.fixture(scope="session")
-def template(tmp_path_factory):
-    """A database as MLflow makes it, which takes seconds; every test gets a copy."""
-    file = tmp_path_factory.mktemp("template") / "mlflow.db"
-    assert [experiment.name for experiment in MlflowClient(f"sqlite:///{file}").search_experiments()] == ["Default"]
-    return file
-
-
 @pytest.fixture
-def root(tmp_path, template, monkeypatch):
+def root(tmp_path, mlflow_template, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    (tmp_path / "mlflow.db").write_bytes(template.read_bytes())
+    (tmp_path / "mlflow.db").write_bytes(mlflow_template.read_bytes())
     return tmp_path
 
 
@@ -171,6 +163,7 @@ def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, rec
     said = {"method": "emso", "variant": "full_em", "model": "miniature-m", "collapsed": "false, true"}
     said |= {"status": "done", "stop_reason": "none", "definition": "exact", "not_finite": "none"}
     said |= {"version.torch": "2.13.0", "node": "gpu-3", "mlflow.runName": "full_em miniature-m seed 7"}
+    said |= {"strengths": "1, 2", "mlflow.source.name": "sweep tradeoff", "mlflow.source.type": "LOCAL"}
     assert said.items() <= trial["tags"].items()
     ran = {"label": "EMSO", "seed": "7", "strength_name": "epochs", "settings.k": "2", "settings.selection": "all"}
     ran |= {"settings.nested.a": "null", "training.global_batch": "64", "method_version": "3"}
@@ -186,8 +179,6 @@ def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, rec
         ("measure_seconds/memorization", 2, 0.5),
         ("peak_memory_bytes", 1, 1024.0),
         ("peak_memory_bytes", 2, 1024.0),
-        ("strength", 1, 1.0),
-        ("strength", 2, 2.0),
     ]
     assert trial["inputs"] == [("forget", "d" * 36), ("utility", "d" * 36), ("validation", "d" * 36)]
 
@@ -244,7 +235,9 @@ def test_a_candidate_is_a_run_with_its_settings_as_params(root, make_sweep, spec
     assert ("least/ma at most 0.9", 0, 6.0) in first[
         "metrics"
     ]  # epoch 2 is the first, and the cheapest, that reaches it
-    assert ("probe/ma", 2, 0.6) in first["metrics"]
+    assert ("probe/ma", 3, 0.6) in first["metrics"]
+    assert "probe/strength" not in {name for name, _, _ in first["metrics"]}
+    assert (first["tags"]["strengths"], second["tags"]["strengths"]) == ("1, 2, 3", "none")
     assert (second["metrics"], second["tags"]["end"]) == ([], "ValueError")
     assert SECRET not in str(once)
 
@@ -464,9 +457,11 @@ def test_a_sweeps_view_shows_its_points_and_draws_its_axes(root, make_results, m
     assert {re.search("`(.*)`", column).group(1) for column in view["selectedColumns"]} <= named
     sections = {section["uuid"] for section in view["compareRunSections"]}
     assert {chart["metricSectionId"] for chart in charts.values()} == sections
-    [page] = addresses("1", experiment.tags).values()
+    [page] = addresses("1", experiment.tags, has_models=False).values()
     assert "viewStateShareKey=s" in page
-    assert addresses("1", {}) == {"All runs": "#/experiments/1/runs?workflowType=machine_learning"}
+    training = "workflowType=machine_learning"
+    pages = {"All runs": f"#/experiments/1/runs?{training}", "Kept models": f"#/experiments/1/models?{training}"}
+    assert addresses("1", {}, has_models=True) == pages
 
 
 def test_a_points_tags_are_the_tables_and_its_colour_the_figures():
@@ -494,7 +489,7 @@ def test_syncing_twice_changes_nothing_in_the_same_process_or_another(root, make
 
 
 def test_a_live_run_a_killed_one_and_a_lost_database_end_the_same(
-    root, sync, template, tmp_path_factory, make_sweep, spec, records
+    root, sync, mlflow_template, tmp_path_factory, make_sweep, spec, records
 ):
     plan = make_sweep(spec)
     live = Tracker(root)
@@ -504,7 +499,7 @@ def test_a_live_run_a_killed_one_and_a_lost_database_end_the_same(
     for end in range(3, len(records) + 1):
         Tracker(root).log_trial(plan, trial_results(spec, records[:end]))
     other = tmp_path_factory.mktemp("other")
-    (other / "mlflow.db").write_bytes(template.read_bytes())
+    (other / "mlflow.db").write_bytes(mlflow_template.read_bytes())
     sync(other, plan, {"t1": records})
     first, second = runs(root)["t1"], runs(other)["t1"]
     for name in ("status", "metrics", "params"):
@@ -513,10 +508,10 @@ def test_a_live_run_a_killed_one_and_a_lost_database_end_the_same(
 
 @pytest.mark.parametrize("cut", ["create_run", "log_inputs", "log_batch", "set_terminated"])
 def test_a_sync_that_was_cut_off_in_a_write_is_completed(
-    cut, root, template, sync, tmp_path_factory, monkeypatch, make_sweep, spec, records
+    cut, root, mlflow_template, sync, tmp_path_factory, monkeypatch, make_sweep, spec, records
 ):
     whole = tmp_path_factory.mktemp("whole")
-    (whole / "mlflow.db").write_bytes(template.read_bytes())
+    (whole / "mlflow.db").write_bytes(mlflow_template.read_bytes())
     sync(whole, make_sweep(spec), {"t1": records})
     write, left = getattr(MlflowClient, cut), [1 if cut == "create_run" else 0]
 
@@ -629,13 +624,13 @@ def test_the_step_is_the_epoch_or_else_the_strengths_place(
         *(record for s in steps for record in (point(spec, s), measured(spec, s, {"ma": 0.5}))),
     ]
     sync(root, make_sweep(spec), {"t1": kept_records})
-    metrics = runs(root)["t1"]["metrics"]
-    assert [step for name, step, _ in metrics if name == "erasure/ma"] == sorted(steps.values())
-    strength = {value: step for name, step, value in metrics if name == "strength"}
-    assert strength == {value: step for value, step in steps.items() if value is not None}
+    trial = runs(root)["t1"]
+    assert [step for name, step, _ in trial["metrics"] if name == "erasure/ma"] == sorted(steps.values())
+    assert trial["tags"]["strengths"] == (", ".join(map(str, strengths)) or "none")
+    assert "strength" not in {name for name, _, _ in trial["metrics"]}, "it is a parameter, of a point's run"
 
 
-def test_a_strength_that_comes_later_takes_no_others_step(root, sync, make_trial, make_sweep, point, measured):
+def test_a_strength_that_comes_later_gets_its_place_in_a_new_run(root, sync, make_trial, make_sweep, point, measured):
     for strengths in ((0.5, 1.5), (0.5, 1.0, 1.5)):
         spec = make_trial(strengths=strengths)
         kept_records = [
@@ -643,8 +638,9 @@ def test_a_strength_that_comes_later_takes_no_others_step(root, sync, make_trial
             *(record for s in strengths for record in (point(spec, s), measured(spec, s, {"ma": s}))),
         ]
         sync(root, make_sweep(spec), {"t1": kept_records})
-    metrics = runs(root)["t1"]["metrics"]
-    assert [metric[1:] for metric in metrics if metric[0] == "erasure/ma"] == [(0, 0.5), (1, 1.5), (2, 1.0)]
+    trial = runs(root)["t1"]
+    assert [metric[1:] for metric in trial["metrics"] if metric[0] == "erasure/ma"] == [(0, 0.5), (1, 1.0), (2, 1.5)]
+    assert trial["tags"]["strengths"] == "0.5, 1, 1.5"
 
 
 def test_a_name_that_mlflow_refuses_is_mended(root, sync, make_trial, make_sweep, measured):
@@ -783,15 +779,15 @@ def test_tracking_draws_no_random_number_that_a_trial_could_miss(root, sync, mak
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
 
 
-def test_a_full_disk_ends_tracking_and_nothing_else(tmp_path, template, journaled, caplog, capsys, monkeypatch):
+def test_a_full_disk_ends_tracking_and_nothing_else(tmp_path, mlflow_template, journaled, caplog, capsys, monkeypatch):
     small = tmp_path / "small"
     small.mkdir()
-    size = template.stat().st_size + 150_000
+    size = mlflow_template.stat().st_size + 150_000
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(small)], capture_output=True)
     if mounted.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
     try:
-        (small / "mlflow.db").write_bytes(template.read_bytes())
+        (small / "mlflow.db").write_bytes(mlflow_template.read_bytes())
         shutil.copytree(journaled / "journal", small / "s" / "journal")
         with suppress(OSError), (small / "filler").open("wb", buffering=0) as filler:
             while True:
