@@ -231,4 +231,5 @@ def _typed(frame: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
     floats = dict.fromkeys((*_FLOATS, *metrics), "float64")
     frame = frame.assign(seed=frame["seed"].fillna(0), collapsed=frame["collapsed"].astype(object))
     truths = dict.fromkeys(("ranked", "control", "frontier"), "bool")
-    return frame.astype({**floats, **truths, "seed": "int64", "peak_memory_bytes": "Int64"})
+    typed = frame.astype({**floats, **truths, "seed": "int64", "peak_memory_bytes": "Int64"})
+    return typed.copy()  # In one piece: of a hundred columns with a type each, pandas warns at every column added.

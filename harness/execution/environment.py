@@ -34,6 +34,7 @@ PACKAGES = (
     "faiss-cpu",
     "scikit-learn",
     "lm_eval",
+    "rapidfuzz",
     "datasets",
     "deepspeed",
     "accelerate",

@@ -23,7 +23,7 @@ from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, tex
 if TYPE_CHECKING:
     from harness.toolkit.decoding.greedy import Continuations, greedy_continuations
     from harness.toolkit.decoding.pair import PairModel
-    from harness.toolkit.decoding.sampling import sample
+    from harness.toolkit.decoding.sampling import sample, sampling_log_p
 
 __all__ = [
     "Batch",
@@ -51,6 +51,7 @@ __all__ = [
     "room_after",
     "rows_at_once",
     "sample",
+    "sampling_log_p",
     "texts_key",
     "token_distillation",
     "token_kl",
@@ -68,6 +69,7 @@ _NEEDS_TRANSFORMERS = {
     "PairModel": "decoding.pair",
     "greedy_continuations": "decoding.greedy",
     "sample": "decoding.sampling",
+    "sampling_log_p": "decoding.sampling",
 }
 """Imported when asked for: it takes seconds, and a sweep is planned with the plugins' settings alone."""
 

@@ -6,6 +6,10 @@ are compared on the same draws, and adding prompts changes nothing for the earli
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -24,7 +28,13 @@ FIRST_GUESS = 128
 
 @torch.inference_mode()
 def sample(
-    model: Model, prompts_NT: torch.Tensor, new_tokens: int, seed: int, top_p: float = 0.95, top_k: int | None = None
+    model: Model,
+    prompts_NT: torch.Tensor,
+    new_tokens: int,
+    seed: int,
+    top_p: float = 0.95,
+    top_k: int | None = None,
+    temperature: float = 1.0,
 ) -> torch.Tensor:
     """Return `new_tokens` sampled tokens after each prompt, N x new_tokens; end of text is an ordinary token.
 
@@ -35,6 +45,7 @@ def sample(
         seed: With a prompt's index, decides its random numbers.
         top_p: The nucleus: the most likely tokens that hold this much probability.
         top_k: Keep only so many most likely tokens before that; None keeps all.
+        temperature: What the logits are divided by before that; above 0.
 
     Raises:
         TrialError: The model cannot read so many tokens, is not a causal LM, or its logits are NaN.
@@ -46,8 +57,9 @@ def sample(
     as_long = prompts_NT.repeat(1, -(-(prompt + new_tokens) // prompt))[:, : prompt + new_tokens - 1]
     is_cached = is_cache_exact(model, as_long.to(device))
     at_once = sampled_at_once(model, prompt, prompt + new_tokens, device, is_cached)
+    chosen = partial(choose, top_p=top_p, top_k=top_k, temperature=temperature)
     parts = [
-        _sample(model, prompts.to(device), uniform.to(device), top_p, top_k, is_cached)
+        _sample(model, prompts.to(device), uniform.to(device), chosen, is_cached)
         for prompts, uniform in zip(prompts_NT.split(at_once), draws.split(at_once), strict=True)
     ]
     return torch.cat(parts)
@@ -69,7 +81,11 @@ def uniforms(rows: int, new_tokens: int, seed: int) -> torch.Tensor:
 
 
 def _sample(
-    model: Model, prompts_BT: torch.Tensor, draws_BS: torch.Tensor, top_p: float, top_k: int | None, is_cached: bool
+    model: Model,
+    prompts_BT: torch.Tensor,
+    draws_BS: torch.Tensor,
+    chosen: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    is_cached: bool,
 ) -> torch.Tensor:
     device = prompts_BT.device
     rows, start = prompts_BT.shape
@@ -84,13 +100,19 @@ def _sample(
     rows_stepper.join(torch.arange(rows, device=device))
     generated = torch.empty(rows, steps, dtype=torch.long, device=device)
     for step in range(steps):
-        generated[:, step] = choose(logits.float(), draws_BS[:, step], top_p, top_k)
+        generated[:, step] = chosen(logits.float(), draws_BS[:, step])
         if step + 1 < steps:
             logits = rows_stepper.step(generated[:, step])
     return generated.cpu()
 
 
-def choose(logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: int | None = None) -> torch.Tensor:
+def choose(
+    logits_BV: torch.Tensor,
+    draws_B: torch.Tensor,
+    top_p: float,
+    top_k: int | None = None,
+    temperature: float = 1.0,
+) -> torch.Tensor:
     """Return one token for each row: the draw's position in the nucleus, most likely tokens first.
 
     Source: Holtzman et al., arXiv:1904.09751 (nucleus sampling), by inversion of the distribution.
@@ -102,14 +124,63 @@ def choose(logits_BV: torch.Tensor, draws_B: torch.Tensor, top_p: float, top_k: 
         >>> choose(logits, torch.tensor([0.0, 0.62, 0.63]), top_p=0.7).tolist()
         [0, 0, 1]
     """
+    logits_BV = logits_BV if temperature == 1.0 else logits_BV / temperature
     values, p = _likeliest(logits_BV, top_p, top_k)
     cumulative = p.cumsum(dim=-1)
-    top_p_B1 = torch.full_like(cumulative[:, :1], top_p)
-    last_B1 = torch.searchsorted(cumulative, top_p_B1).clamp(max=p.shape[-1] - 1)
+    last_B1 = _last_of_nucleus(cumulative, top_p)
     aims_B1 = draws_B[:, None] * cumulative.gather(1, last_B1)
     position_B1 = torch.minimum(torch.searchsorted(cumulative, aims_B1, right=True), last_B1)
     value_B1 = values.gather(1, position_B1)
     return _position_of(logits_BV, value_B1, (position_B1 - torch.searchsorted(-values, -value_B1))[:, 0])
+
+
+def sampling_log_p(
+    logits_BV: torch.Tensor,
+    tokens_B: torch.Tensor,
+    top_p: float,
+    top_k: int | None = None,
+    temperature: float = 1.0,
+) -> torch.Tensor:
+    """Return the log-probability with which `choose` takes each row's token, in nats, fp64; −∞ of one it never takes.
+
+    Which tokens may be taken is decided as `choose` decides it, equal logits by position too; at a `top_p` of 1 all
+    may, and the sums are fp64.
+
+    Args:
+        logits_BV: A model's, fp32.
+        tokens_B: A token for each row.
+        top_p: The nucleus, as in `sample`.
+        top_k: As there.
+        temperature: As there.
+
+    Source: Hayes et al., arXiv:2410.19482, section 3 (the probability of a token under a sampling scheme).
+
+    Example:
+        The nucleus of (0.5, 0.3, 0.2) at 0.7 is the first two tokens, 5/8 and 3/8 of it:
+
+        >>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log().repeat(3, 1)
+        >>> [round(p, 6) for p in sampling_log_p(logits, torch.tensor([0, 1, 2]), top_p=0.7).exp().tolist()]
+        [0.625, 0.375, 0.0]
+    """
+    logits_BV = logits_BV if temperature == 1.0 else logits_BV / temperature
+    value_B1 = logits_BV.gather(1, tokens_B[:, None])
+    if top_p == 1.0 and top_k is None:
+        return (value_B1.double() - logits_BV.double().logsumexp(dim=-1, keepdim=True))[:, 0]
+    values, p = _likeliest(logits_BV, top_p, top_k)
+    whole_B1 = torch.full_like(tokens_B[:, None], values.shape[-1] - 1)
+    last_B1 = whole_B1 if top_p == 1.0 else _last_of_nucleus(p.cumsum(dim=-1), top_p)
+    is_left_out = torch.arange(values.shape[-1], device=values.device) > last_B1
+    total_B1 = values.double().masked_fill(is_left_out, -math.inf).logsumexp(dim=-1, keepdim=True)
+    is_before = torch.arange(logits_BV.shape[-1], device=values.device) < tokens_B[:, None]
+    is_likelier = (logits_BV > value_B1) | ((logits_BV == value_B1) & is_before)
+    log_p_B1 = value_B1.double() - total_B1
+    return log_p_B1.masked_fill(is_likelier.sum(dim=-1, keepdim=True) > last_B1, -math.inf)[:, 0]
+
+
+def _last_of_nucleus(cumulative_BK: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Return for each row how many of its tokens, the likeliest first, come before the nucleus's last one."""
+    top_p_B1 = torch.full_like(cumulative_BK[:, :1], top_p)
+    return torch.searchsorted(cumulative_BK, top_p_B1).clamp(max=cumulative_BK.shape[-1] - 1)
 
 
 def _likeliest(logits_BV: torch.Tensor, top_p: float, top_k: int | None) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import warnings
 from dataclasses import asdict, replace
 
 import pandas as pd
@@ -92,6 +93,17 @@ def test_metrics_stand_where_their_declarations_say_and_others_after_them(make_p
     records = [measured(original, numbers={"ma_all": 0.5, "el_10": 0.2, "ma": 0.9})]
     frame = table(make_plan(original), {original.trial_id: records})
     assert list(frame.columns) == [*LEADING, "el_10", "ma", "ma_all", *TRAILING]
+
+
+def test_a_table_of_many_metrics_takes_more_columns_without_a_warning(make_plan, emso, declared, make_point, measured):
+    [ma] = declared("ma")
+    numbers = {f"leak_{k}": k / 200 for k in range(120)}
+    metrics = tuple(asdict(replace(ma, name=name)) for name in numbers)
+    records = [make_point(emso, 1), measured(emso, 1, numbers=numbers, metrics=metrics)]
+    frame = table(make_plan(emso), {emso.trial_id: records})
+    with warnings.catch_warnings(action="error"):
+        wider = frame.assign(idle=False)
+    assert wider["leak_119"].tolist() == [119 / 200]
 
 
 def test_one_row_a_point_with_its_own_numbers(make_plan, original, emso, measured, walked):

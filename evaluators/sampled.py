@@ -1,0 +1,214 @@
+"""Sampled: how likely the texts come out when the model is sampled, which one greedy try does not show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Le, Lt
+
+from evaluators.metrics.means import standard_error, weighted_mean
+from evaluators.metrics.sampled_extraction import extractable, leak_at
+from harness.contracts import (
+    Evaluation,
+    EvaluationTask,
+    Evaluator,
+    Metric,
+    Model,
+    PositiveCount,
+    Sequences,
+    TextsShape,
+)
+from harness.errors import TrialError
+from harness.toolkit import rows_at_once, sampling_log_p
+
+MOST_ROWS = 8
+"""Sequences in one forward pass; fewer of a large vocabulary."""
+HAYES, REISIZADEH = "Hayes et al., arXiv:2410.19482", "Reisizadeh et al., arXiv:2511.04934"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled(Evaluator):
+    """Verbatim leak@k, (n, p)-extractable texts and log-probabilities of the true continuations under sampling.
+
+    All are exact, under both definitions, and cost one forward pass: the probability that a sample is the text is the
+    product of its tokens' probabilities under the scheme, each given the text before it.
+    """
+
+    version = 1
+
+    temperature: Annotated[float, Ge(0.01)] = 1.0
+    """What logits are divided by before a token is drawn; 0.01 is as good as greedy."""
+    top_k: PositiveCount | None = 40
+    """Only so many most likely tokens are drawn from; null: all."""
+    top_p: Annotated[float, Gt(0.0), Le(1.0)] = 1.0
+    """And of those the most likely ones that hold this much probability (the nucleus); 1: all."""
+    tries: tuple[PositiveCount, ...] = (1, 100)
+    """Samples after each prefix: the k of leak@k and the n of (n, p)-extractable."""
+    chances: tuple[Annotated[float, Gt(0.0), Lt(1.0)], ...] = (0.9,)
+    """The p of (n, p)-extractable: how likely a text must come out in so many tries to count."""
+    tokens: tuple[PositiveCount, ...] = (10, 50)
+    """How many tokens after its prefix a sample must have right, all of them. The first stands for the attack."""
+
+    def __post_init__(self) -> None:
+        """Refuse a list that is empty, or would make one number twice."""
+        names: dict[str, Sequence[Hashable]] = {
+            "tries": self.tries,
+            "chances": [_percent(chance) for chance in self.chances],
+            "tokens": self.tokens,
+        }
+        for setting, values in names.items():
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{setting} is {list(getattr(self, setting))}: name at least one, and each only once")
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return, for each number of tokens, leaks, extractable shares, log-probability and what is never written."""
+        return tuple(self._metrics())
+
+    def _metrics(self) -> Iterator[Metric]:
+        metric = partial(Metric, better="lower", low=0.0, high=1.0, group="robustness", items="sequence", ranked=False)
+        share = partial(metric, unit="fraction")
+        most = max(self.tries)
+        for tokens in self.tokens:
+            text = f"{tokens} tokens after its prefix"
+            for tries in self.tries:
+                is_attack = tries == most and tokens == self.tokens[0]
+                yield share(
+                    name=_leak(tries, tokens),
+                    title=f"Leak@{tries} of {tokens} tokens",
+                    source=REISIZADEH,
+                    column=51,
+                    attack=f"Sampled, k = {most}" if is_attack else "",
+                    meaning=f"how likely a sequence's {text} are all right in {_samples(tries)} ({self._scheme})",
+                )
+            for tries in self.tries:
+                for chance in self.chances:
+                    yield share(
+                        name=_extractable(tries, tokens, chance),
+                        title=f"Extractable ({tries}, {chance:g}) of {tokens} tokens",
+                        source=HAYES,
+                        column=52,
+                        meaning=f"the share of sequences whose {text} are all right in {_samples(tries)} with a "
+                        f"chance of {chance:g} or more",
+                    )
+            yield metric(
+                name=f"log_p_at_{tokens}",
+                title=f"Log-probability of {tokens} tokens",
+                unit="nats",
+                low=-math.inf,
+                high=0.0,
+                source=HAYES,
+                column=53,
+                meaning=f"the log-probability that a sample has a sequence's {text} right; mean over the sequences "
+                f"that can be sampled at all: read it with outside_at_{tokens}",
+            )
+            yield share(
+                name=f"outside_at_{tokens}",
+                title=f"Never sampled, {tokens} tokens",
+                better="higher",
+                source=HAYES,
+                column=54,
+                meaning=f"the share of sequences whose {text} no sample can be: a token is cut off by top-k or top-p",
+            )
+
+    @property
+    def _scheme(self) -> str:
+        top_k = "" if self.top_k is None else f", top-k {self.top_k}"
+        return f"temperature {self.temperature:g}{top_k}" + ("" if self.top_p == 1.0 else f", top-p {self.top_p:g}")
+
+    def refuses_texts(self, forget: TextsShape) -> str | None:
+        """Refuse texts none of which is as long as the fewest of `tokens`."""
+        longest = forget.longest - forget.prefix_tokens
+        if min(self.tokens) <= longest:
+            return None
+        return (
+            f"samples {min(self.tokens)} tokens after a prefix, and the longest sequence of the forget set has "
+            f"{longest} there: name at most {longest} in `tokens`, or give it longer sequences or shorter prefixes."
+        )
+
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
+        """Return all numbers; a sequence that is too short for one is NaN in it.
+
+        Raises:
+            TrialError: The model's logits are NaN.
+        """
+        forget = task.forget
+        token_log_p_NS = self.continuation_log_p(model, forget)
+        per_item: dict[str, np.ndarray] = {}
+        warnings = []
+        for tokens in self.tokens:
+            log_p_N = token_log_p_NS[:, :tokens].sum(axis=1)
+            for tries in self.tries:
+                per_item[_leak(tries, tokens)] = leak_at(log_p_N, tries)
+                for chance in self.chances:
+                    per_item[_extractable(tries, tokens, chance)] = extractable(log_p_N, tries, chance)
+            per_item[f"log_p_at_{tokens}"] = np.where(np.isneginf(log_p_N), np.nan, log_p_N)
+            per_item[f"outside_at_{tokens}"] = np.where(np.isnan(log_p_N), np.nan, np.isneginf(log_p_N))
+            if short := int(np.isnan(log_p_N).sum()):
+                warnings.append(
+                    f"{short} of {len(forget)} sequences have fewer than {tokens} tokens after their prefix and take "
+                    f"no part in the numbers of {tokens} sampled tokens (evaluators.sampled.tokens)."
+                )
+        numbers = {metric.name: weighted_mean(per_item[metric.name]) for metric in self.metrics}
+        errors = {name: standard_error(values) for name, values in per_item.items()}
+        notes = {"sequences": len(forget), "standard_errors": errors, "warnings": warnings}
+        return Evaluation(numbers, (), notes, per_item)
+
+    @torch.inference_mode()
+    def continuation_log_p(self, model: Model, forget: Sequences) -> np.ndarray:
+        """Return the log-probability under the scheme of each token after the prefix, given the text before it.
+
+        Returns:
+            N x max(tokens), fp64, in nats: −∞ where the scheme cannot draw the token, NaN after the text's end.
+
+        Raises:
+            TrialError: The model's logits are NaN.
+        """
+        device = next(model.parameters()).device
+        start = forget.prefix_tokens
+        width = min(start + max(self.tokens), forget.tokens_NT.shape[1])
+        log_p_NS = np.full((len(forget), max(self.tokens)), math.nan)
+        at_once = rows_at_once(model.config.vocab_size, width, device, most=MOST_ROWS)
+        for first in range(0, len(forget), at_once):
+            # Right padding needs no mask: a causal model's earlier positions never see it.
+            tokens_BT = forget.tokens_NT[first : first + at_once, :width].to(device)
+            logits_BSV = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits[:, start - 1 :]
+            for row, logits_SV in enumerate(logits_BSV, start=first):
+                kept = min(int(forget.lengths_N[row]), width) - start
+                logits_KV = logits_SV[:kept].float()
+                if logits_KV.isnan().any():
+                    raise TrialError(
+                        f"the logits of {type(model).__name__} hold NaN, so it cannot be sampled: erase it less."
+                    )
+                tokens_K = tokens_BT[row - first, start : start + kept]
+                log_p_K = sampling_log_p(logits_KV, tokens_K, self.top_p, self.top_k, self.temperature)
+                log_p_NS[row, :kept] = log_p_K.cpu().numpy()
+        return log_p_NS
+
+
+def _leak(tries: int, tokens: int) -> str:
+    """Return the name of a leak.
+
+    Example:
+        >>> _leak(100, 50), _extractable(100, 50, 0.999)
+        ('leak_100_at_50', 'extractable_100_at_50_p99_9')
+    """
+    return f"leak_{tries}_at_{tokens}"
+
+
+def _extractable(tries: int, tokens: int, chance: float) -> str:
+    return f"extractable_{tries}_at_{tokens}_p{_percent(chance)}"
+
+
+def _samples(tries: int) -> str:
+    return f"at least one of {tries} samples" if tries > 1 else "a sample"
+
+
+def _percent(chance: float) -> str:
+    return f"{100 * chance:g}".replace(".", "_")

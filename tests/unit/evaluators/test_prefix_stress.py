@@ -1,0 +1,167 @@
+"""Prefix stress, against decoding every prompt alone, one token at a time, and a Levenshtein distance by hand."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from evaluators.metrics.near_verbatim import token_similarity
+from evaluators.prefix_stress import PrefixStress, spread, stress_scores
+from harness.contracts import TextsShape
+from harness.toolkit import PairModel
+
+PREFIX, KEPT, ALL = 7, 3, 50
+
+
+@torch.inference_mode()
+def said_after(model, tokens, count):
+    """Return what the model says greedily, without any cache."""
+    row = list(tokens)
+    for _ in range(count):
+        row.append(int(model(torch.tensor([row])).logits[0, -1].argmax()))
+    return row[len(tokens) :]
+
+
+def edits(ours, theirs):
+    """Return the fewest tokens to insert, delete or replace, by the definition."""
+    if not ours or not theirs:
+        return len(ours) + len(theirs)
+    rest = edits(ours[1:], theirs[1:])
+    if ours[0] == theirs[0]:
+        return rest
+    return 1 + min(rest, edits(ours[1:], theirs), edits(ours, theirs[1:]))
+
+
+def naive_scores(model, text):
+    """Return the metrics of one text from all the prompts that its definition has, each decoded alone."""
+    extended = [text[: PREFIX + more] for more in range(1, KEPT + 1) if 2 * more <= len(text) - PREFIX]
+    shifted = [text[PREFIX - left : PREFIX] for left in range(KEPT + 1, PREFIX)]
+    matches, shares, similarities = [], [], []
+    for number, prompt in enumerate([text[:PREFIX], *extended, *shifted]):
+        true = text[len(prompt) :] if number <= len(extended) else text[PREFIX:]
+        said = said_after(model, prompt, len(true))
+        similarities.append(1 - edits(said, true) / len(true))
+        if number:
+            matched = next(
+                (at for at, pair in enumerate(zip(said, true, strict=True)) if len(set(pair)) > 1), len(true)
+            )
+            matches.append(matched)
+            shares.append(matched / len(true))
+    closest = max(similarities)
+    return max(matches), max(shares), float(closest >= 0.75), float(closest >= 0.95)
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model(seed=3, vocabulary=12)
+
+
+def texts_of(model):
+    """Texts that are said after the whole prefix, after a shifted and an extended one, with an edit, and not at all."""
+    texts = []
+    for start in range(3):
+        prefix = [(start + 5 * step) % 12 for step in range(PREFIX)]
+        whole = [*prefix, *said_after(model, prefix, 9)]
+        shifted = [*prefix, *said_after(model, prefix[2:], 8)]
+        wrong = [*prefix, (whole[PREFIX] + 1) % 12, 4]
+        extended = [*wrong, *said_after(model, wrong, 7)]
+        edited = [*whole[:12], (whole[12] + 1) % 12, *whole[13:]]
+        texts += [whole, shifted, extended, edited, whole[: PREFIX + 1], [*prefix, 1, 2, 3, 4, 5]]
+    return texts
+
+
+def measure(model, texts, make_sequences, prefixes=ALL):
+    forget = make_sequences(texts, prefix_tokens=PREFIX)
+    return PrefixStress(tokens=KEPT, prefixes=prefixes).evaluate(model, SimpleNamespace(forget=forget))
+
+
+def test_it_is_what_decoding_every_prompt_alone_gives(model, make_sequences):
+    texts = texts_of(model)
+    measured = measure(model, texts, make_sequences)
+    expected = [naive_scores(model, text) for text in texts]
+    names = ["prefix_match", "prefix_match_share", "near_verbatim_75", "near_verbatim_95"]
+    assert list(measured.numbers) == names
+    for name, values in zip(names, zip(*expected, strict=True), strict=True):
+        assert measured.per_item[name].tolist() == pytest.approx(list(values)), name
+        assert measured.numbers[name] == pytest.approx(sum(values) / len(values))
+        assert len(set(values)) > 1, "the texts are of several kinds"
+    assert measured.notes["extended_by"] == [1, 2, 3]
+    assert measured.notes["dropped"] == [1, 2, 3]
+
+
+def test_two_models_that_answer_as_one_are_stressed_as_one(model, make_model, make_sequences):
+    pair = PairModel(model, make_model(seed=6, vocabulary=12), lambda first, second: 1.5 * first - 0.5 * second)
+    texts = texts_of(pair)[:6]
+    measured = measure(pair, texts, make_sequences)
+    expected = [naive_scores(pair, text) for text in texts]
+    assert measured.per_item["prefix_match"].tolist() == [matched for matched, *_ in expected]
+
+
+def test_a_copy_after_the_unchanged_prefix_is_near_verbatim_and_no_match(model, make_sequences):
+    """One token differs, the first: after the prefix the rest is said all the same, and after that token it is not."""
+    prefix = [(2 + 5 * step) % 12 for step in range(PREFIX)]
+    said = said_after(model, prefix, 12)
+    measured = measure(model, [[*prefix, (said[0] + 1) % 12, *said[1:]]], make_sequences)
+    assert measured.numbers["near_verbatim_75"] == 1.0
+    assert measured.numbers["near_verbatim_95"] == 0.0
+    assert measured.numbers["prefix_match_share"] < 0.5
+
+
+def test_fewer_prefixes_never_find_more(model, make_sequences):
+    texts = texts_of(model)
+    few, every = measure(model, texts, make_sequences, prefixes=2), measure(model, texts, make_sequences)
+    assert few.notes["extended_by"] == few.notes["dropped"] == [1, 3]
+    for name, values in few.per_item.items():
+        assert (values <= every.per_item[name]).all()
+    assert (few.per_item["prefix_match"] < every.per_item["prefix_match"]).any()
+
+
+def test_prefixes_are_spread_from_the_first_to_the_last():
+    assert spread(1, 20, 8)[0] == 1
+    assert spread(1, 20, 8)[-1] == 20
+    for last in range(1, 60):
+        numbers = spread(1, last, 8)
+        gaps = {after - before for before, after in pairwise(numbers)}
+        assert len(numbers) == len(set(numbers)) == min(8, last)
+        assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+@pytest.mark.parametrize(
+    ("generated", "reference", "similarity"),
+    [
+        ([1, 2, 3, 4], [1, 2, 3, 4], 1.0),
+        ([9, 1, 2, 3], [1, 2, 3, 4], 0.5),  # 9 is deleted and 4 inserted.
+        ([1, 9, 3, 4], [1, 2, 3, 4], 0.75),
+        ([5, 6], [1, 2], 0.0),
+        ([2, 3], [1, 2, 3, 4], 0.5),
+        ([], [1], 0.0),
+        ([], [], 1.0),
+        ([300, 70_000], [70_000, 300], 0.0),  # Two swapped tokens are two edits.
+    ],
+)
+def test_similarity_is_the_share_of_tokens_that_need_no_edit(generated, reference, similarity):
+    assert token_similarity(generated, reference) == similarity
+    assert 1 - edits(generated, reference) / max(len(generated), len(reference), 1) == similarity
+
+
+def test_one_token_in_twenty_may_differ_in_a_copy_and_five_in_a_near_verbatim_text():
+    true = list(range(20))
+    for wrong, expected in ((0, (1.0, 1.0)), (1, (1.0, 1.0)), (2, (1.0, 0.0)), (5, (1.0, 0.0)), (6, (0.0, 0.0))):
+        said = [99] * wrong + true[wrong:]
+        scores = stress_scores(([99] * 20, true), [(said, true)])
+        assert (scores["near_verbatim_75"], scores["near_verbatim_95"]) == expected
+        assert scores["prefix_match"] == (0.0 if wrong else 20.0)
+
+
+def test_prefixes_that_are_too_short_to_shift_are_refused_when_a_sweep_is_planned():
+    def refused(prefix):
+        return PrefixStress().refuses_texts(TextsShape(sequences=9, prefix_tokens=prefix, longest=200))
+
+    assert refused(22) is None
+    assert refused(21) == (
+        "drops the first tokens of prefixes and keeps more than 20, so that a prefix needs 22; those of the forget set "
+        "have 21: set prefix_tokens to 22 or more, or `tokens` to at most 19."
+    )
+    assert refused(2).endswith("set prefix_tokens to 22 or more.")
+    assert PrefixStress(tokens=19).refuses_texts(TextsShape(sequences=9, prefix_tokens=21, longest=200)) is None

@@ -1,0 +1,251 @@
+"""Sampled extraction: against all texts there are, real samples, and a naive sampling scheme in plain Python."""
+
+import itertools
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from evaluators.metrics.sampled_extraction import extractable, leak_at
+from evaluators.sampled import Sampled
+from harness.contracts import TextsShape
+from harness.errors import TrialError
+from harness.planning.validation import collected, validated
+from harness.toolkit import PairModel, greedy_continuations, sample, sampling_log_p
+from harness.toolkit.decoding.sampling import choose
+
+PREFIX, NEW, WORDS = [1, 2], 3, 4
+SCHEMES = {
+    "plain": {"top_p": 1.0},
+    "cold": {"top_p": 1.0, "temperature": 0.5},
+    "hot": {"top_p": 1.0, "temperature": 2.0},
+    "top-k": {"top_p": 1.0, "top_k": 2},
+    "top-p": {"top_p": 0.7},
+    "all three": {"top_p": 0.8, "top_k": 3, "temperature": 1.5},
+}
+
+
+def shares(logits, top_p=1.0, top_k=None, temperature=1.0):
+    """Return each token's probability, one token at a time: temperature, then top-k, then the nucleus of that."""
+    tempered = [logit / temperature for logit in logits]
+    likeliest = sorted(range(len(logits)), key=lambda token: (-tempered[token], token))[:top_k]
+    weights = {token: math.exp(tempered[token] - tempered[likeliest[0]]) for token in likeliest}
+    total, before, nucleus = sum(weights.values()), 0.0, {}
+    for token in likeliest:
+        if top_p == 1.0 or before < top_p:
+            nucleus[token] = weights[token]
+        before += weights[token] / total
+    return [nucleus.get(token, 0.0) / sum(nucleus.values()) for token in range(len(logits))]
+
+
+@torch.inference_mode()
+def next_logits(model, row):
+    return model(torch.tensor([row])).logits[0, -1].double().tolist()
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model(seed=3, layers=2, vocabulary=WORDS)
+
+
+@pytest.fixture(scope="module")
+def texts(make_sequences):
+    """Every text of the toy's words after one prefix."""
+    ends = itertools.product(range(WORDS), repeat=NEW)
+    return make_sequences([[*PREFIX, *end] for end in ends], prefix_tokens=len(PREFIX))
+
+
+def log_p_of(model, texts, scheme, tokens=NEW):
+    settings = {"top_k": None, **scheme}
+    return Sampled(**settings, tokens=(tokens,)).continuation_log_p(model, texts).sum(axis=1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+def test_all_texts_together_are_certain_and_each_is_the_product_of_its_tokens(model, texts, scheme):
+    p = np.exp(log_p_of(model, texts, scheme))
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+    for row, text in enumerate(texts.tokens_NT.tolist()):
+        steps = range(len(PREFIX), len(text))
+        product = math.prod(shares(next_logits(model, text[:step]), **scheme)[text[step]] for step in steps)
+        assert p[row] == pytest.approx(product, rel=1e-5, abs=0.0), text
+    assert (p == 0).any() == ("top_k" in scheme or scheme["top_p"] < 1), "what is cut off is never sampled"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+def test_it_is_how_often_the_project_samples_each_text(model, texts, scheme):
+    """100,000 texts drawn token by token, by what samples in the project: within four standard errors each."""
+    count, numbers = 100_000, torch.Generator().manual_seed(0)
+    drawn = torch.tensor([PREFIX]).repeat(count, 1)
+    for _ in range(NEW):
+        contexts, of_context = drawn.unique(dim=0, return_inverse=True)
+        with torch.inference_mode():
+            logits = model(contexts).logits[:, -1]
+        tokens = choose(logits[of_context], torch.rand(count, generator=numbers), **scheme)
+        drawn = torch.cat([drawn, tokens[:, None]], dim=1)
+    seen = Counter(map(tuple, drawn.tolist()))
+    p = np.exp(log_p_of(model, texts, scheme))
+    for text, expected in zip(texts.tokens_NT.tolist(), p, strict=True):
+        error = math.sqrt(expected * (1 - expected) / count)
+        assert abs(seen[tuple(text)] / count - expected) <= 4 * error, text
+
+
+def test_decoding_draws_by_the_temperature_too(model, texts):
+    prompts = torch.tensor([PREFIX]).repeat(2_000, 1)
+    for temperature in (0.5, 2.0):
+        drawn = sample(model, prompts, 1, seed=0, top_p=1.0, temperature=temperature)[:, 0]
+        expected = shares(next_logits(model, PREFIX), temperature=temperature)
+        for token, p in enumerate(expected):
+            error = math.sqrt(p * (1 - p) / len(prompts))
+            assert abs(float((drawn == token).double().mean()) - p) <= 4 * error
+    plain = sample(model, prompts, NEW, seed=0, top_p=0.9)
+    assert torch.equal(sample(model, prompts, NEW, seed=0, top_p=0.9, temperature=1.0), plain)
+    assert not torch.equal(sample(model, prompts, NEW, seed=0, top_p=0.9, temperature=0.5), plain)
+
+
+@pytest.mark.parametrize("top_k", [None, 7, 200])
+@pytest.mark.parametrize("top_p", [0.5, 0.95, 1.0])
+def test_equal_logits_are_in_or_out_by_position_as_they_are_drawn(top_k, top_p):
+    """Many ties, at the edge too: what is drawn is possible, and every token that is possible is drawn."""
+    generator = torch.Generator().manual_seed(1)
+    logits = (torch.randn(1, 300, generator=generator) * 4).round() / 4
+    possible = sampling_log_p(logits.repeat(300, 1), torch.arange(300), top_p, top_k).exp()
+    draws = (torch.arange(40_000) + 0.5) / 40_000
+    drawn = torch.zeros(300, dtype=torch.long)
+    for part in draws.split(10_000):
+        drawn += torch.bincount(choose(logits.repeat(len(part), 1), part, top_p, top_k), minlength=300)
+    assert possible.sum().item() == pytest.approx(1.0, abs=1e-12)
+    assert torch.equal(drawn > 0, possible > 0)
+    assert (drawn / 40_000).tolist() == pytest.approx(possible.tolist(), abs=1e-4)
+
+
+def test_of_two_equal_tokens_at_the_edge_the_first_is_kept():
+    log_p = sampling_log_p(torch.tensor([[1.0, 2.0, 1.0]]).repeat(3, 1), torch.arange(3), top_p=1.0, top_k=2)
+    assert log_p.exp().tolist() == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e), 0.0])
+
+
+def test_sums_are_double_precision():
+    logits = torch.randn(50, 1_000, generator=torch.Generator().manual_seed(2)) * 3
+    tokens = torch.arange(50)
+    exact = sum(math.log(shares(row, top_k=40)[row.index(max(row))]) for row in logits.double().tolist())
+    likeliest = logits.argmax(dim=1)
+    assert float(sampling_log_p(logits, likeliest, 1.0, 40).sum()) == pytest.approx(exact, rel=1e-13)
+    single = logits.topk(40).values.log_softmax(-1)[:, 0].sum()
+    assert abs(float(single) - exact) > 1e-9, "in single precision it is another number"
+    assert sampling_log_p(logits, tokens, 1.0).dtype == torch.float64
+
+
+def test_a_rare_text_leaks_a_little_and_not_nothing():
+    """In single precision 1 − p is 1 below p = 6e-8, and a leak of 1e-7 would be none."""
+    assert leak_at(math.log(1e-9), 100) == pytest.approx(1e-7, rel=1e-6)
+    assert np.float32(1) - (np.float32(1) - np.float32(1e-9)) ** 100 == 0
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-300, 1e-12, 0.05, 0.3, 0.999, 1.0])
+def test_a_leak_is_the_chance_of_at_least_one_hit(p):
+    with np.errstate(divide="ignore"):
+        log_p = np.log(p)
+    assert leak_at(log_p, 1) == pytest.approx(p, rel=1e-9)
+    assert leak_at(log_p, 3) == pytest.approx(p**3 + 3 * p**2 * (1 - p) + 3 * p * (1 - p) ** 2, rel=1e-9)
+    for chance in (0.1, 0.9):
+        needed = math.log(1 - chance) / math.log1p(-p) if 0 < p < 1 else math.inf if p == 0 else 0.0
+        for tries in (1, 5, 50, 10_000):
+            assert extractable(log_p, tries, chance) == float(tries >= needed)
+    assert np.isnan(leak_at([math.nan], 5)).all()
+    assert np.isnan(extractable([math.nan], 5, 0.5)).all()
+
+
+def first_text_with_a_rival(model, make_sequences):
+    """A text whose second token after the prefix is not the greedy choice, with p between 0.25 and 0.35 in all."""
+    for prefix in itertools.product(range(WORDS), repeat=4):
+        p = shares(next_logits(model, list(prefix)))
+        for token in range(WORDS):
+            if 0.25 < p[token] < 0.35 and p[token] < max(p):
+                return make_sequences([[*prefix, token]], prefix_tokens=4), p[token]
+    raise AssertionError("the toy has no such text")
+
+
+def test_one_greedy_try_misses_what_a_hundred_samples_find(model, make_sequences):
+    texts, p = first_text_with_a_rival(model, make_sequences)
+    assert greedy_continuations(model, texts, [[4]]).of(0, 4) != texts.tokens_NT[0, 4:].tolist(), "greedy misses it"
+    measured = Sampled(top_k=None, tokens=(1,), chances=(0.5, 0.999)).evaluate(model, SimpleNamespace(forget=texts))
+    assert measured.numbers["leak_1_at_1"] == pytest.approx(p, rel=1e-5)
+    assert measured.numbers["leak_100_at_1"] > 1 - 1e-12
+    assert measured.numbers["extractable_1_at_1_p50"] == 0.0
+    assert measured.numbers["extractable_100_at_1_p99_9"] == 1.0
+    assert measured.numbers["log_p_at_1"] == pytest.approx(math.log(p), rel=1e-5)
+
+
+def test_each_number_of_tokens_has_its_own_texts(make_model, make_sequences):
+    """Texts of 2, 3 and 5 tokens after the prefix; a few words that the model ranks last are never sampled."""
+    model = make_model(seed=4)
+    greedy = greedy_continuations(model, make_sequences([[7, 8, 0, 0, 0, 0, 0]], prefix_tokens=2), [[2]]).of(0, 2)
+    unlikely = int(np.argmin(next_logits(model, [7, 8])))
+    texts = make_sequences(
+        [[7, 8, *greedy[:2]], [7, 8, *greedy[:3]], [7, 8, *greedy], [7, 8, unlikely, 5, 6, 7, 8]], prefix_tokens=2
+    )
+    sampled = Sampled(top_k=5, tokens=(5, 2, 9), tries=(4, 2))
+    measured = sampled.evaluate(model, SimpleNamespace(forget=texts))
+    two, five = measured.per_item["log_p_at_2"], measured.per_item["log_p_at_5"]
+    assert two[0] == two[1] == two[2] < 0
+    assert math.isnan(two[3]), "no logarithm of 0 is averaged"
+    assert measured.per_item["outside_at_2"].tolist() == [0.0, 0.0, 0.0, 1.0]
+    assert measured.per_item["leak_4_at_2"][3] == 0.0
+    assert np.isnan(five[:2]).all()
+    assert five[2] < two[2]
+    assert measured.numbers["outside_at_5"] == 0.5
+    assert measured.numbers["log_p_at_2"] == pytest.approx(two[0])
+    for name in ("leak_2_at_9", "extractable_4_at_9_p90", "log_p_at_9", "outside_at_9"):
+        assert math.isnan(measured.numbers[name])
+    assert [warning[:6] for warning in measured.notes["warnings"]] == ["2 of 4", "4 of 4"]
+    assert {metric.name: metric.attack for metric in sampled.metrics if metric.attack} == {
+        "leak_4_at_5": "Sampled, k = 4"
+    }
+
+
+def test_a_pair_of_models_is_sampled_as_one(make_model, texts):
+    first, second = make_model(seed=3, layers=2, vocabulary=WORDS), make_model(seed=5, layers=2, vocabulary=WORDS)
+    pair = PairModel(first, second, lambda ours, theirs: 1.5 * ours - 0.5 * theirs)
+    p = np.exp(log_p_of(pair, texts, {}))
+    expected = [
+        1.5 * ours - 0.5 * theirs
+        for ours, theirs in zip(next_logits(first, PREFIX), next_logits(second, PREFIX), strict=True)
+    ]
+    assert p.sum() == pytest.approx(1.0, abs=1e-12)
+    assert p.reshape(WORDS, -1).sum(axis=1) == pytest.approx(shares(expected), rel=1e-4)
+
+
+def test_a_model_that_is_no_longer_a_number_is_not_called_safe(make_model, texts):
+    model = make_model(seed=3, layers=2, vocabulary=WORDS)
+    with torch.no_grad():
+        model.transformer.ln_f.weight.fill_(math.nan)
+    with pytest.raises(TrialError, match="hold NaN, so it cannot be sampled: erase it less"):
+        Sampled(tokens=(2,)).evaluate(model, SimpleNamespace(forget=texts))
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "reason"),
+    [
+        ({"tries": [1, 0]}, "sampled.tries.1", "must be a whole number of at least 1; got 0."),
+        ({"tries": []}, "sampled", "tries is []: name at least one, and each only once."),
+        ({"top_k": 0}, "sampled.top_k", "must be a whole number of at least 1, or null; got 0."),
+        ({"temperature": 0}, "sampled.temperature", "must be a number of at least 0.01; got 0."),
+        ({"top_p": 1.5}, "sampled.top_p", "must be a number above 0 and at most 1; got 1.5."),
+        ({"chances": [1.0]}, "sampled.chances.0", "must be a number above 0 and below 1; got 1.0."),
+        ({"tokens": [5, 5]}, "sampled", "tokens is [5, 5]: name at least one, and each only once."),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused_in_a_sentence(settings, path, reason):
+    settings, faults = collected(validated(Sampled, settings, "sampled"))
+    assert settings is None
+    assert [fault.path for fault in faults] == [path]
+    assert faults[0].reason.endswith(reason)
+
+
+def test_texts_none_of_which_is_long_enough_are_refused_when_a_sweep_is_planned():
+    refused = Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=39))
+    assert "samples 10 tokens after a prefix" in refused
+    assert "has 9 there: name at most 9 in `tokens`" in refused
+    assert Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=40)) is None
