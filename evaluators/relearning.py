@@ -236,8 +236,8 @@ class Relearning(Evaluator):
                     curves_SRKM[point, number] = recalled(trained, measured)
             except TrialError:
                 warnings.append(
-                    f"training on {arm} texts at a rate of {rate:g} ends in a loss or logits that are not finite, so it is "
-                    "not among the rates of which the worst counts"
+                    f"training on {arm} texts at a rate of {rate:g} ends in a loss or logits that are not finite, so "
+                    "that rate is not among those of which the worst counts"
                 )
         return curves_SRKM
 
