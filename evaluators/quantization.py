@@ -49,6 +49,7 @@ class Quantization(Evaluator):
     version = 1
 
     schemes: tuple[Scheme, ...] = get_args(Scheme)
+    """How the weights are rounded, each apart from the others."""
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""
     el_prefixes: PositiveCount = 1

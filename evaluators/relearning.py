@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
 import numpy as np
 import torch
-from annotated_types import MinLen
 from torch.nn.utils.rnn import pad_sequence
 
 from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
@@ -70,9 +68,9 @@ class Relearning(Evaluator):
     """Forget sequences that are trained on; by default half of all, and at most 32."""
     measured: PositiveCount | None = None
     """Others that are measured; by default as many as are left, and at most 32."""
-    steps: Annotated[tuple[PositiveCount, ...], MinLen(1)] = (1, 2, 4, 8)
+    steps: tuple[PositiveCount, ...] = (1, 2, 4, 8)
     """After how many training steps they are measured."""
-    rates: Annotated[tuple[Positive, ...], MinLen(1)] = (2e-5, 1e-4, 5e-4)
+    rates: tuple[Positive, ...] = (2e-5, 1e-4, 5e-4)
     """Learning rates of AdamW, each of which is tried."""
     batch: PositiveCount = 8
     """Texts in one training step."""
@@ -84,7 +82,9 @@ class Relearning(Evaluator):
     """Shown texts before a measured one, without training."""
 
     def __post_init__(self) -> None:
-        """Put steps and rates in order, each once, so that equal attacks have equal settings."""
+        """Put steps and rates in order, each once, so that equal attacks have equal settings; refuse a list of none."""
+        if not (self.steps and self.rates):
+            raise ValueError(f"{'rates' if self.steps else 'steps'} is an empty list: give at least one number")
         object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
         object.__setattr__(self, "rates", tuple(sorted(set(self.rates))))
 
