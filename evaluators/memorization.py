@@ -12,16 +12,16 @@ import numpy as np
 import torch
 
 from evaluators.metrics.exact_match import exact_match
-from evaluators.metrics.extraction_likelihood import extraction_likelihood, sampled_prefixes, set_overlap
+from evaluators.metrics.extraction_likelihood import likelihoods, sampled_prefixes, set_overlap
 from evaluators.metrics.means import means_by_row, standard_error, weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
+from evaluators.metrics.teacher_forced import accuracies
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sample, Sequences
 from harness.toolkit import (
     Continuations,
     before_end,
     decoded,
     greedy_continuations,
-    memorization_accuracy,
     retokenized,
     room_after,
     sample,
@@ -127,7 +127,7 @@ class Memorization(Evaluator):
         per_item |= {
             "exact_match": match_lengths(generated, true_continuations(forget)),
             "exact_match_original": match_lengths(generated, self._continuations_of_original(task)),
-            "ma_all": accuracies(continuations, first=1, left_out=0),
+            "ma_all": accuracies(forget, continuations.predicted_NT, first=1, left_out=0),
         }
         numbers = {m.name: weighted_mean(per_item[m.name], counts.get(m.weights or "")) for m in self.metrics}
         el = f"el_{self.n}"
@@ -157,12 +157,11 @@ class Memorization(Evaluator):
         self, task: EvaluationTask, continuations: Continuations, el_prefixes: dict[int, list[int]]
     ) -> dict[str, np.ndarray]:
         """Return what each sequence has of the ranked metrics; NaN for EL where the sequence is not of its sample."""
-        likelihoods = np.full(len(task.forget), math.nan)
-        for row, prefixes in el_prefixes.items():
-            likelihoods[row] = extraction_likelihood(continuations, row, self.n, prefixes)
+        prefixes = [el_prefixes.get(row, []) for row in range(len(task.forget))]
+        predicted_NT = continuations.predicted_NT
         return {
-            f"el_{self.n}": likelihoods,
-            "ma": accuracies(continuations, first=task.forget.prefix_tokens, left_out=1),
+            f"el_{self.n}": likelihoods(continuations, self.n, prefixes),
+            "ma": accuracies(task.forget, predicted_NT, first=task.forget.prefix_tokens, left_out=1),
             "ss": self._similarities(task, after_prefix(continuations), true_continuations(task.forget)),
         }
 
@@ -240,15 +239,6 @@ def after_prefix(continuations: Continuations) -> list[list[int]]:
 def match_lengths(generated: list[list[int]], reference: list[list[int]]) -> np.ndarray:
     """Return each sequence's number of tokens before the first difference."""
     return np.array([float(exact_match(ours, theirs)) for ours, theirs in zip(generated, reference, strict=True)])
-
-
-def accuracies(continuations: Continuations, *, first: int, left_out: int) -> np.ndarray:
-    """Return each sequence's MA from its position `first` on, as many positions at its end left out."""
-    sequences, predicted_NT = continuations.sequences, continuations.predicted_NT
-    values = np.empty(len(sequences))
-    for row, length in enumerate(sequences.lengths_N.tolist()):
-        values[row] = memorization_accuracy(sequences.tokens_NT[row], predicted_NT[row], first, length - left_out)
-    return values
 
 
 def table_windows(lengths: Sequence[int]) -> dict[int, list[int]]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from harness.contracts import Sequences
 from harness.toolkit import Continuations
 
 T = TypeVar("T")
@@ -54,6 +55,23 @@ def sampled_prefixes(longest: int, count: int | None, generator: torch.Generator
         return list(range(1, longest + 1))
     parts = torch.arange(count) + torch.rand(count, generator=generator, dtype=torch.float64)
     return [min(int(part * longest / count) + 1, longest) for part in parts.tolist()]
+
+
+def seeded_prefixes(sequences: Sequences, n: int, count: int) -> list[list[int]]:
+    """Return `count` prefix lengths of each sequence that EL_n is measured after; they depend on the texts alone.
+
+    Example:
+        >>> seeded_prefixes(Sequences(torch.zeros(2, 9, dtype=torch.long), torch.tensor([9, 3]), 1, ""), n=3, count=2)
+        [[3, 6], []]
+    """
+    generator = torch.Generator().manual_seed(int(sequences.digest[:8] or "0", 16))
+    return [sampled_prefixes(length - n, count, generator) for length in sequences.lengths_N.tolist()]
+
+
+def likelihoods(continuations: Continuations, n: int, prefixes: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return EL_n of each sequence over its own prefixes; NaN of one without."""
+    values = [extraction_likelihood(continuations, row, n, lengths) for row, lengths in enumerate(prefixes)]
+    return np.array(values)
 
 
 def extraction_likelihood(continuations: Continuations, sequence: int, n: int, prefixes: Sequence[int]) -> float:

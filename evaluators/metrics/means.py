@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,6 +31,17 @@ def standard_error(values: ArrayLike) -> float:
     """
     known = np.asarray(values)[~np.isnan(values)]
     return float(np.std(known, ddof=1) / math.sqrt(len(known))) if len(known) > 1 else math.nan
+
+
+def standard_errors(per_item: Mapping[str, ArrayLike]) -> dict[str, float]:
+    """Return the standard error of each metric that has one.
+
+    Example:
+        >>> standard_errors({"ma": [0.0, 1.0], "el_3": [0.5, float("nan")]})
+        {'ma': 0.5}
+    """
+    errors = {name: standard_error(values) for name, values in per_item.items()}
+    return {name: error for name, error in errors.items() if not math.isnan(error)}
 
 
 def means_by_row(rows: Sequence[int], values: ArrayLike, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ Tensor letters: N sequences, T tokens.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -95,11 +96,22 @@ def half_of(forget: Sequences, half: Literal["selection", "report"]) -> Sequence
         dealt = half_of_group.setdefault(group_of[digest], int(sizes[1] < sizes[0]))
         sizes[dealt] += 1
     wanted = 0 if half == "selection" else 1
-    rows = torch.tensor([row for row, group in enumerate(groups) if half_of_group[group] == wanted], dtype=torch.long)
-    lengths_N = forget.lengths_N[rows]
-    tokens_NT = forget.tokens_NT[rows, : int(lengths_N.max()) if len(rows) else 0]
-    digest = _digest(tokens_NT, lengths_N, forget.prefix_tokens)
-    return Sequences(tokens_NT, lengths_N, forget.prefix_tokens, digest)
+    return chosen_sequences(forget, [row for row, group in enumerate(groups) if half_of_group[group] == wanted])
+
+
+def chosen_sequences(sequences: Sequences, rows: Iterable[int]) -> Sequences:
+    """Return these rows of `sequences`, in this order, no wider than the longest, with a digest of their own.
+
+    Example:
+        >>> some = Sequences(torch.tensor([[1, 7, 0], [2, 8, 5]]), torch.tensor([2, 3]), 1, "")
+        >>> chosen_sequences(some, [0]).tokens_NT.tolist()
+        [[1, 7]]
+    """
+    chosen = torch.tensor(list(rows), dtype=torch.long)
+    lengths_N = sequences.lengths_N[chosen]
+    tokens_NT = sequences.tokens_NT[chosen, : int(lengths_N.max()) if len(chosen) else 0]
+    digest = _digest(tokens_NT, lengths_N, sequences.prefix_tokens)
+    return Sequences(tokens_NT, lengths_N, sequences.prefix_tokens, digest)
 
 
 def inseparable_groups(forget: Sequences) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from harness.data.sequences import chosen_sequences
 from harness.models.hidden_states import hidden_states
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
 from harness.models.tokenizing import token_lists, true_continuations
@@ -18,10 +19,11 @@ from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, train, train_and_yield
 from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl, token_negative_entropy, token_nll
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
+from harness.toolkit.short_training import trained_briefly
 from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
 
 if TYPE_CHECKING:
-    from harness.toolkit.decoding.greedy import Continuations, greedy_continuations
+    from harness.toolkit.decoding.greedy import Continuations, greedy_choices, greedy_continuations
     from harness.toolkit.decoding.pair import PairModel
     from harness.toolkit.decoding.sampling import sample, sampling_log_p
 
@@ -35,12 +37,14 @@ __all__ = [
     "before_end",
     "check_encoder",
     "check_sentence_encoder",
+    "chosen_sequences",
     "cleaned",
     "computing_device",
     "data_set_commit",
     "data_set_folder",
     "decoded",
     "embedded_task",
+    "greedy_choices",
     "greedy_continuations",
     "hidden_states",
     "judge_key",
@@ -61,12 +65,14 @@ __all__ = [
     "tokenized",
     "train",
     "train_and_yield",
+    "trained_briefly",
     "true_continuations",
 ]
 
 _NEEDS_TRANSFORMERS = {
     "Continuations": "decoding.greedy",
     "PairModel": "decoding.pair",
+    "greedy_choices": "decoding.greedy",
     "greedy_continuations": "decoding.greedy",
     "sample": "decoding.sampling",
     "sampling_log_p": "decoding.sampling",

@@ -12,10 +12,11 @@ import torch
 
 from harness.execution.trial.inputs import forget_set
 from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.tasks import ErasingTask, MeasuringTask
+from harness.execution.trial.tasks import ErasingTask
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.artifacts import Artifacts
+from harness.testing import EvaluatorConformance
 from harness.testing.small import small_spec
 
 FILE = Path(__file__).with_name("golden.json")
@@ -63,10 +64,9 @@ def erased_numbers(name, folder):
 
 def measured_numbers(name, definition, folder):
     """Return what an evaluator says of the smallest original model."""
-    spec = small_spec()
-    model = load_model(spec.model)
+    model = load_model(small_spec().model)
     evaluator = EVALUATORS.configure(name, {"definition": definition})
-    return dict(evaluator.evaluate(model, MeasuringTask(spec, Artifacts(folder), model)).numbers)
+    return dict(EvaluatorConformance().measure(evaluator, model, Artifacts(folder)).numbers)
 
 
 CASES = {

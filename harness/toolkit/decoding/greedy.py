@@ -19,7 +19,7 @@ from harness.contracts import Model, Sequences
 from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
 from harness.toolkit.decoding.cache import Prefilled, bytes_per_token, joined
 from harness.toolkit.decoding.precision import LogitPrecision
-from harness.toolkit.decoding.stepping import is_cache_exact, prefill, stepper
+from harness.toolkit.decoding.stepping import is_cache_exact, plain_logits, prefill, stepper
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 """Keys and values that are generated from at once."""
@@ -105,6 +105,29 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
         for (mismatch, row), tokens_T in zip(wanted, whole, strict=True):
             rows[int(members[row]), mismatch] = tokens_T
     return Continuations(sequences, predicted_NT, near_ties, precision.near_tie_limit, rows, next_NT)
+
+
+@torch.inference_mode()
+def greedy_choices(model: Model, sequences: Sequences) -> torch.Tensor:
+    """Return the greedy choice for each token given the text before it, N x T; -1 at t = 0 and in padding.
+
+    It is the `predicted_NT` of `greedy_continuations`, near ties aside, for whoever generates nothing: no cache is
+    tried, and none kept.
+
+    Args:
+        model: Any causal LM.
+        sequences: N of them, of any lengths.
+
+    Raises:
+        TrialError: The model cannot read the sequences, or its logits are NaN.
+    """
+    device = next(model.parameters()).device
+    predicted_NT = torch.full_like(sequences.tokens_NT, -1)
+    for length, members in _by_length(sequences, vocabulary_of(model), device):
+        for rows in members.split(read_at_once(length, device)):
+            logits = plain_logits(model, sequences.tokens_NT[rows, :length].to(device))
+            predicted_NT[rows, 1:length] = logits[:, :-1].argmax(dim=-1).cpu()
+    return predicted_NT
 
 
 def _read_whole(

@@ -150,7 +150,7 @@ def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
         TrialError: The model cannot read rows of that length, its logits are NaN, or they depend on later tokens.
     """
     tokens = tokens_NT[:TRIED_ROWS]
-    plain = _plain_logits(model, tokens)
+    plain = plain_logits(model, tokens)
     precision = LogitPrecision.of(model, plain)
     _refuse_reading_ahead(model, tokens, plain, precision)
     fault = _fault(model, tokens, plain, precision)
@@ -159,7 +159,12 @@ def is_cache_exact(model: Model, tokens_NT: torch.Tensor) -> bool:
     return not fault
 
 
-def _plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
+def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the logits_BTV of a forward pass without a cache.
+
+    Raises:
+        TrialError: The model cannot read rows of that length, or its logits are NaN.
+    """
     name, length = type(model).__name__, tokens.shape[1]
     most = longest_context(model.config)
     # A table of positions ends there; on a GPU, reading beyond it would break the process.

@@ -8,7 +8,13 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from evaluators.metrics.extraction_likelihood import extraction_likelihood, ngrams, sampled_prefixes, set_overlap
 from harness.toolkit.batches import READ_TOKENS
-from harness.toolkit.decoding.greedy import CACHE_BYTES, FEWEST_ROWS, continued_at_once, greedy_continuations
+from harness.toolkit.decoding.greedy import (
+    CACHE_BYTES,
+    FEWEST_ROWS,
+    continued_at_once,
+    greedy_choices,
+    greedy_continuations,
+)
 from harness.toolkit.decoding.pair import PairModel
 from harness.toolkit.decoding.sampling import choose, sample, uniforms
 
@@ -82,6 +88,14 @@ def test_every_continuation_equals_the_naive_one(model, sequences, naive):
     assert len(clear) > 0.9 * len(naive)
     for (place, prefix), tokens in clear.items():
         assert found.of(place, prefix) == tokens, (place, prefix)
+
+
+def test_the_choices_alone_are_those_of_the_continuations(model, sequences, naive):
+    found = greedy_choices(model, sequences)
+    assert found.tolist() == greedy_continuations(model, sequences, [[]] * len(sequences)).predicted_NT.tolist()
+    assert found[4, 13:].tolist() == [-1] * 9
+    first = {place: tokens[0] for (place, prefix), (tokens, _) in naive.items() if prefix == 5}
+    assert found[:, 5].tolist() == [first[place] for place in range(len(sequences))]
 
 
 def test_only_mismatches_are_generated(model, sequences):

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from harness.errors import TrialError
 from harness.toolkit.decoding.cache import JoiningCache, bytes_per_token
-from harness.toolkit.decoding.greedy import greedy_continuations
+from harness.toolkit.decoding.greedy import greedy_choices, greedy_continuations
 from harness.toolkit.decoding.pair import PairModel
 from harness.toolkit.decoding.precision import NEAR_TIE, LogitPrecision
 from harness.toolkit.decoding.sampling import choose, sample, sampled_at_once, uniforms
@@ -250,6 +250,14 @@ def test_nan_is_refused(make_sequences):
         model.transformer.ln_f.weight[0] = float("nan")
     with pytest.raises(TrialError, match="NaN"):
         greedy_continuations(model, sequences, [[4]] * 3)
+    with pytest.raises(TrialError, match="NaN"):
+        greedy_choices(model, sequences)
+
+
+def test_choices_in_texts_that_a_model_cannot_read_are_refused(make_sequences):
+    beyond = torch.randint(1, VOCABULARY, (2, TOKENS + 1)).tolist()
+    with pytest.raises(TrialError, match="positions, so it cannot read"):
+        greedy_choices(make("gpt2", max_position_embeddings=TOKENS), make_sequences(beyond))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt", "gptj", "mpt"])

@@ -1,0 +1,89 @@
+"""Rounding: what is left of a weight matrix that is stored in a few bits, simulated in its own precision."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import torch
+from torch.nn import functional
+
+GROUP = 128
+"""Inputs of an output channel that share a scale, when rounding to integers."""
+BLOCK = 64
+"""Weights that share a scale, when rounding to NF4."""
+
+
+def rounded_to_integers(weight_OI: torch.Tensor, bits: int, group: int = GROUP) -> torch.Tensor:
+    """Return a matrix rounded to the nearest of 2^bits − 1 evenly spaced values, symmetric about 0.
+
+    ŵ = s · clip(round(w / s)) with s = max|w| / (2^(bits−1) − 1) over a group of inputs of one output channel, so that
+    |w − ŵ| ≤ s / 2. The last group of a channel may be shorter; a channel no wider than a group has one scale. A group
+    of zeros stays one.
+
+    Args:
+        weight_OI: Outputs by inputs, in fp32.
+        bits: 2 or more.
+        group: Inputs that share a scale.
+
+    Source: round-to-nearest, the baseline of GPTQ (Frantar et al., arXiv:2210.17323, section 4), with symmetric scales.
+
+    Example:
+        In 3 bits the values are −3s … 3s; here s is 0.5, then 0.2 for the last input alone:
+
+        >>> rounded_to_integers(torch.tensor([[1.5, -0.7, 0.2, 0.6]]), bits=3, group=3)
+        tensor([[ 1.5000, -0.5000,  0.0000,  0.6000]])
+    """
+    largest = 2 ** (bits - 1) - 1
+    groups = []
+    for weight_OG in weight_OI.split(group, dim=1):
+        scale_O1 = weight_OG.abs().amax(dim=1, keepdim=True) / largest
+        multiples_OG = (weight_OG / scale_O1).round().clamp(-largest, largest)
+        groups.append(torch.where(scale_O1 == 0, 0.0, scale_O1 * multiples_OG))
+    return torch.cat(groups, dim=1)
+
+
+def normal_float_values() -> tuple[float, ...]:
+    """Return the 16 values of NF4, from −1 to 1: quantiles of a normal distribution, divided by the largest.
+
+    Eight are above 0 and seven below, each side evenly spaced in probability from 1/2 (excluded) to the mean of
+    1 − 1/32 and 1 − 1/30; the sixteenth is 0 itself.
+
+    Source: Dettmers et al., arXiv:2305.14314 (QLoRA), equation 4 and appendix E.
+
+    Example:
+        >>> [round(value, 4) for value in normal_float_values()[6:10]]
+        [-0.091, 0.0, 0.0796, 0.1609]
+    """
+    outermost = 1 - (1 / 32 + 1 / 30) / 2
+    values = [0.0]
+    for sign, count in ((1, 8), (-1, 7)):
+        for place in range(1, count + 1):
+            values.append(sign * NormalDist().inv_cdf(0.5 + (outermost - 0.5) * place / count))
+    return tuple(value / max(values) for value in sorted(values))
+
+
+def rounded_to_normal_float(weight_OI: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
+    """Return a matrix rounded to NF4: in each block the nearest of 16 values times the block's largest magnitude.
+
+    Blocks are of consecutive weights, row after row; the last may be shorter. |w − ŵ| is at most 0.152 of that
+    magnitude, which is half the widest gap between two of the values. A block of zeros stays one.
+
+    Differs from the paper: the blocks' magnitudes are not rounded in turn (double quantisation).
+
+    Args:
+        weight_OI: Outputs by inputs, in fp32.
+        block: Weights that share a magnitude.
+
+    Source: Dettmers et al., arXiv:2305.14314 (QLoRA), section 3.
+
+    Example:
+        >>> rounded_to_normal_float(torch.tensor([[2.0, 0.1, -0.2, -2.0]]))
+        tensor([[ 2.0000,  0.1592, -0.1821, -2.0000]])
+    """
+    values = torch.tensor(normal_float_values(), dtype=weight_OI.dtype, device=weight_OI.device)
+    flat = weight_OI.flatten()
+    blocks_KB = functional.pad(flat, (0, -len(flat) % block)).view(-1, block)
+    magnitude_K1 = blocks_KB.abs().amax(dim=1, keepdim=True)
+    shares_KB = torch.where(magnitude_K1 == 0, 0.0, blocks_KB / magnitude_K1)
+    nearest_KB = torch.bucketize(shares_KB, (values[1:] + values[:-1]) / 2)
+    return (values[nearest_KB] * magnitude_K1).flatten()[: len(flat)].view_as(weight_OI)

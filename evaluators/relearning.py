@@ -1,0 +1,316 @@
+"""Relearning: what a few training steps on other texts, or other texts in the context, bring back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
+from evaluators.metrics.means import standard_errors, weighted_mean
+from evaluators.metrics.relearning import highest_row, mean_height, that_fit, unseen
+from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
+from harness.contracts import (
+    Evaluation,
+    EvaluationTask,
+    Evaluator,
+    Json,
+    Metric,
+    Model,
+    Positive,
+    PositiveCount,
+    Sequences,
+    TextsShape,
+)
+from harness.errors import TrialError
+from harness.toolkit import (
+    PairModel,
+    chosen_sequences,
+    greedy_choices,
+    greedy_continuations,
+    room_after,
+    trained_briefly,
+    true_continuations,
+)
+
+MOST_TEXTS = 32
+"""Shown, and measured, unless the settings say otherwise."""
+RELEARNING = "after Lynch et al., arXiv:2402.16835; measured on texts that are not shown"
+IN_CONTEXT = "after Lynch et al., arXiv:2402.16835; nothing but texts in the context"
+RETAIN_ONLY = "after Siddiqui et al., arXiv:2505.22310"
+SHARE = partial(
+    Metric, better="lower", unit="fraction", low=0.0, high=1.0, group="robustness", ranked=False, items="sequence"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relearning(Evaluator):
+    """MA, extraction strength and EL_n of forget sequences that an attacker never shows, in three attacks.
+
+    *Relearned*: a copy of the model is trained for a few steps on some forget sequences, and others are measured after
+    each: texts that share a continuation with a shown one are left out. *Retain only*: it is trained on retain texts.
+    *In context*: nothing is trained; shown texts stand before the measured one, without anything between them, as many
+    as the model has positions for.
+
+    MA and extraction strength of the first two are mean heights of curves over the steps, step 0 included, so that a
+    difference from the retrained model's is the area between both. Of the learning rates the worst counts: the one with
+    the highest MA, for every model alike. EL_n is that after its last step. All samples depend on the texts alone.
+    """
+
+    version = 1
+    reads = ("retain",)
+
+    shown: PositiveCount | None = None
+    """Forget sequences that are trained on; by default half of all, and at most 32."""
+    measured: PositiveCount | None = None
+    """Others that are measured; by default as many as are left, and at most 32."""
+    steps: tuple[PositiveCount, ...] = (1, 2, 4, 8)
+    """After how many training steps they are measured."""
+    rates: tuple[Positive, ...] = (2e-5, 1e-4, 5e-4)
+    """Learning rates of AdamW, each of which is tried."""
+    batch: PositiveCount = 8
+    """Texts in one training step."""
+    n: PositiveCount = 3
+    """Length of EL's n-grams, in tokens."""
+    el_prefixes: PositiveCount = 1
+    """EL is measured after this many prefixes of each sequence."""
+    context: PositiveCount = 5
+    """Shown texts before a measured one, without training."""
+
+    def __post_init__(self) -> None:
+        """Put steps and rates in order, each once, so that equal attacks have equal settings; refuse a list of none."""
+        if not (self.steps and self.rates):
+            raise ValueError(f"{'rates' if self.steps else 'steps'} is an empty list: give at least one number")
+        object.__setattr__(self, "steps", tuple(sorted(set(self.steps))))
+        object.__setattr__(self, "rates", tuple(sorted(set(self.rates))))
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the numbers of the three attacks, shown beside what is ranked."""
+        last = self.steps[-1]
+        of = f"of sequences that are not shown: its mean over {last} training steps on"
+        worst = f"at the worst of {len(self.rates)} learning rates"
+        before = f"of a sequence that stands after up to {self.context} others of the forget set, without training"
+        likelihood = SHARE(
+            name=f"relearned_el_{self.n}",
+            title=f"EL_{self.n} (relearned)",
+            source=RELEARNING,
+            column=30,
+            log_scale=True,
+            meaning=f"EL_{self.n} of sequences that are not shown, after {last} training steps on others of the set",
+        )
+        return (
+            *recall_metrics("relearned", "Relearned", RELEARNING, f"{of} others of the forget set, {worst}", 30),
+            likelihood,
+            *recall_metrics("relearned_by_retain", "Retain only", RETAIN_ONLY, f"{of} retain texts alone, {worst}", 31),
+            *recall_metrics("in_context", "In context", IN_CONTEXT, before, 32),
+        )
+
+    def _counts(self, sequences: int) -> tuple[int, int]:
+        """Return how many sequences are shown and measured of so many; none, where there are too few."""
+        shown = self.shown or min(MOST_TEXTS, sequences // 2, sequences - (self.measured or 1))
+        return shown, self.measured or min(MOST_TEXTS, sequences - shown)
+
+    def refuses_texts(self, forget: TextsShape) -> str | None:
+        """Return why some sequences cannot be shown and others measured."""
+        shown, measured = self._counts(forget.sequences)
+        if min(shown, measured) >= 1 and shown + measured <= forget.sequences:
+            return None
+        return (
+            f"shows {max(shown, 1)} forget sequences and measures {max(measured, 1)} others, and there are "
+            f"{forget.sequences}. Lower shown or measured, or give it more sequences (data.forget.sequences)."
+        )
+
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
+        """Return the numbers of the three attacks; a sequence that is not measured has NaN."""
+        texts = self._texts(task)
+        warnings: list[str] = []
+        if not texts.is_whole:
+            warnings.append(
+                f"{len(texts.rows)} sequences are measured after relearning, fewer than asked for: the continuations "
+                "of all others are among those that are shown"
+            )
+        values, notes = self._attacked(model, texts, task, warnings) if texts.rows else ({}, {})
+        per_item: dict[str, np.ndarray] = {}
+        for metric in self.metrics:
+            per_item[metric.name] = np.full(len(task.forget), np.nan)
+            if metric.name in values:
+                per_item[metric.name][texts.rows] = values[metric.name]
+        notes |= {
+            "shown": len(texts.shown),
+            "shown_digest": texts.shown.digest,
+            "retain_shown": len(texts.retain),
+            "retain_digest": texts.retain.digest,
+            "measured": len(texts.rows),
+            "standard_errors": standard_errors(per_item),
+            "warnings": warnings,
+        }
+        return Evaluation({name: weighted_mean(of_items) for name, of_items in per_item.items()}, (), notes, per_item)
+
+    def _attacked(
+        self, model: Model, texts: Texts, task: EvaluationTask, warnings: list[str]
+    ) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
+        """Return what each measured text has, by metric, and notes; what is not measured has a warning instead."""
+        values: dict[str, np.ndarray] = {}
+        notes: dict[str, Json] = {}
+        if isinstance(model, PairModel):
+            warnings.append(
+                "two models that are decoded together change no weights, so no relearning is measured: whoever has "
+                "their weights has the original"
+            )
+        else:
+            values, notes = self._relearned(model, texts, task, warnings)
+        task.progress("other texts in the context")
+        values["in_context_ma"], values["in_context_es"], others = self._in_context(model, texts)
+        if without := others.count(0):
+            warnings.append(
+                f"{without} of {len(texts.rows)} sequences are not measured in context: the model has no positions for "
+                "another one before them"
+            )
+        return values, notes | {"fewest_in_context": min(others), "most_in_context": max(others)}
+
+    def _texts(self, task: EvaluationTask) -> Texts:
+        """Return what is shown and what is measured: the same for every model."""
+        forget, retain = task.forget, task.retain
+        assert retain is not None
+        shown, measured = self._counts(len(forget))
+        order = shuffled(forget)
+        continuations = [tuple(tokens) for tokens in true_continuations(forget)]
+        rows = unseen(order[shown:], order[:shown], continuations, measured)
+        return Texts(
+            shown=chosen_sequences(forget, order[:shown]),
+            retain=chosen_sequences(retain, shuffled(retain)[:shown]),
+            measured=chosen_sequences(forget, rows),
+            rows=rows,
+            is_whole=len(rows) == measured,
+        )
+
+    def _relearned(
+        self, model: Model, texts: Texts, task: EvaluationTask, warnings: list[str]
+    ) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
+        """Return what training on either kind of texts brings back, by metric, and the curves."""
+        values: dict[str, np.ndarray] = {}
+        curves: dict[str, Json] = {}
+        rates: dict[str, Json] = {}
+        arms = (("forget", "relearned", texts.shown), ("retain", "relearned_by_retain", texts.retain))
+        for arm, name, shown in arms:
+            curves_SRKM = self._curves(model, arm, shown, texts.measured, task, warnings)
+            heights_RKM = mean_height((0, *self.steps), curves_SRKM)
+            worst = highest_row(heights_RKM[:, 0])
+            if worst is not None:
+                values[f"{name}_ma"], values[f"{name}_es"] = heights_RKM[worst]
+            rates[arm] = None if worst is None else self.rates[worst]
+            curves[arm] = {
+                "steps": [0, *self.steps],
+                "rates": list(self.rates),
+                "ma": mean_curves(curves_SRKM[:, :, 0]),
+                "extraction_strength": mean_curves(curves_SRKM[:, :, 1]),
+            }
+        if rates["forget"] is not None:
+            (trained,) = self._trained(model, texts.shown, rates["forget"], self.steps[-1:])
+            prefixes = seeded_prefixes(texts.measured, self.n, self.el_prefixes)
+            continuations = greedy_continuations(trained, texts.measured, prefixes)
+            values[f"relearned_el_{self.n}"] = likelihoods(continuations, self.n, prefixes)
+        return values, {"curves": curves, "worst_rate": rates}
+
+    def _curves(
+        self,
+        model: Model,
+        arm: str,
+        shown: Sequences,
+        measured: Sequences,
+        task: EvaluationTask,
+        warnings: list[str],
+    ) -> np.ndarray:
+        """Return MA and extraction strength (2) of each measured text (M) after each step (S) at each rate (R)."""
+        curves_SRKM = np.full((1 + len(self.steps), len(self.rates), 2, len(measured)), np.nan)
+        curves_SRKM[0] = recalled(model, measured)
+        for number, rate in enumerate(self.rates):
+            task.progress(f"training on {arm} texts, rate {number + 1} of {len(self.rates)}")
+            try:
+                for point, trained in enumerate(self._trained(model, shown, rate, self.steps), start=1):
+                    curves_SRKM[point, number] = recalled(trained, measured)
+            except TrialError:
+                warnings.append(
+                    f"training on {arm} texts at a rate of {rate:g} ends in a loss or logits that are not finite, so "
+                    "that rate is not among those of which the worst counts"
+                )
+        return curves_SRKM
+
+    def _trained(self, model: Model, shown: Sequences, rate: float, steps: Sequence[int]) -> Iterator[Model]:
+        for _, trained in trained_briefly(model, shown, steps=steps, learning_rate=rate, batch=self.batch, seed=0):
+            yield trained
+
+    def _in_context(self, model: Model, texts: Texts) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """Return MA and extraction strength of each measured text after others, and how many fit before it."""
+        shown, measured = texts.shown, texts.measured
+        whole, before, counts = [], [], []
+        for row, length in enumerate(measured.lengths_N.tolist()):
+            room = room_after(model, length)
+            others = that_fit(shown.lengths_N.tolist(), first=row % len(shown), most=self.context, room=room)
+            context = [shown.tokens_NT[other, : shown.lengths_N[other]] for other in others]
+            whole.append(torch.cat([*context, measured.tokens_NT[row, :length]]))
+            before.append(len(whole[-1]) - length)
+            counts.append(len(others))
+        lengths_N = torch.tensor([len(tokens) for tokens in whole], dtype=torch.long)
+        joined = Sequences(pad_sequence(whole, batch_first=True), lengths_N, measured.prefix_tokens, digest="")
+        joined_choices = greedy_choices(model, joined)
+        predicted_NT = torch.full_like(measured.tokens_NT, -1)
+        for row, length in enumerate(measured.lengths_N.tolist()):
+            predicted_NT[row, :length] = joined_choices[row, before[row] : before[row] + length]
+        values_KM = teacher_forced(measured, predicted_NT)
+        values_KM[:, np.array(counts) == 0] = np.nan
+        return values_KM[0], values_KM[1], counts
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What one evaluation shows and measures."""
+
+    shown: Sequences
+    retain: Sequences
+    measured: Sequences
+    rows: list[int]
+    """The measured texts' positions in the forget set."""
+    is_whole: bool
+    """Whether as many are measured as were asked for."""
+
+
+def recall_metrics(name: str, attack: str, source: str, how: str, column: int) -> tuple[Metric, Metric]:
+    """Return an attack's MA, which is in the table of attacks, and its extraction strength."""
+    share = partial(SHARE, source=source, column=column)
+    strength = f"Extraction strength ({attack.lower()})"
+    return (
+        share(name=f"{name}_ma", title=f"MA ({attack.lower()})", attack=attack, meaning=f"MA {how}"),
+        share(name=f"{name}_es", title=strength, meaning=f"extraction strength {how}"),
+    )
+
+
+def shuffled(sequences: Sequences) -> list[int]:
+    """Return the numbers of all sequences in a random order that depends on them alone."""
+    generator = torch.Generator().manual_seed(int(sequences.digest[:8] or "0", 16))
+    order: list[int] = torch.randperm(len(sequences), generator=generator).tolist()
+    return order
+
+
+def recalled(model: Model, sequences: Sequences) -> np.ndarray:
+    """Return MA and extraction strength of each sequence, 2 by M."""
+    return teacher_forced(sequences, greedy_choices(model, sequences))
+
+
+def teacher_forced(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarray:
+    """Return MA and extraction strength of each sequence, given the first choice for each of its tokens, 2 by M."""
+    known = accuracies(sequences, predicted_NT, first=sequences.prefix_tokens, left_out=1)
+    return np.stack([known, extraction_strengths(sequences, predicted_NT)])
+
+
+def mean_curves(curves_SRM: np.ndarray) -> list[list[float]]:
+    """Return the mean over texts after each step, for each rate."""
+    means = []
+    for of_rate in np.moveaxis(curves_SRM, 1, 0):
+        means.append([weighted_mean(of_texts) for of_texts in of_rate])
+    return means

@@ -1,0 +1,167 @@
+"""What is measured of a rounded copy: which matrices are rounded, which are not, and that the model stays as it is."""
+
+import copy
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
+
+from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
+from evaluators.metrics.rounding import rounded_to_integers, rounded_to_normal_float
+from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
+from evaluators.quantization import Quantization, rounded_copy
+from harness.errors import TrialError
+from harness.execution.guard.fingerprint import changes, model_fingerprints
+from harness.plugins import EVALUATORS
+from harness.toolkit import PairModel, greedy_continuations
+
+LINEAR = (".attention.", "c_fc.weight", "c_proj.weight")
+
+
+def to_4_bits(weight_OI):
+    return rounded_to_integers(weight_OI, 4)
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model(seed=3, layers=2)
+
+
+@pytest.fixture(scope="module")
+def forget(make_sequences):
+    generator = torch.Generator().manual_seed(5)
+    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (12, 12, 9)]
+    return make_sequences(rows, prefix_tokens=4, digest="ab" * 8)
+
+
+def task_of(forget):
+    return SimpleNamespace(forget=forget, progress=lambda message: None)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_every_linear_layer_is_rounded_and_nothing_else(make_model, is_tied):
+    model = make_model(seed=3, layers=2)
+    if not is_tied:
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    rounded, share = rounded_copy(model, to_4_bits)
+    count = 0
+    for name, weight in rounded.named_parameters():
+        is_linear = weight.ndim == 2 and any(part in name for part in LINEAR)
+        assert torch.equal(weight, to_4_bits(before[name]) if is_linear else before[name]), name
+        assert is_linear != torch.equal(weight, before[name]), name
+        count += is_linear * weight.numel()
+    assert count == 2 * 12 * 32 * 32
+    assert share == count / sum(weight.numel() for weight in before.values())
+
+
+def test_a_fused_matrix_of_inputs_by_outputs_is_rounded_channel_by_channel():
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 16, "vocab_size": 60}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)).eval()
+    fused = model.transformer.h[0].attn.c_attn.weight
+    assert fused.shape == (32, 96), "queries, keys and values side by side"
+    rounded, _ = rounded_copy(model, to_4_bits)
+    found = rounded.transformer.h[0].attn.c_attn.weight
+    for column in range(96):
+        assert torch.equal(found[:, column], to_4_bits(fused[:, column][None])[0])
+    assert not torch.allclose(found, to_4_bits(fused))
+    by_nf4 = rounded_copy(model, rounded_to_normal_float)[0].transformer.h[0].attn.c_attn.weight
+    assert torch.equal(by_nf4, rounded_to_normal_float(fused.T.contiguous()).T)
+
+
+def test_a_matrix_that_two_layers_share_is_rounded_once(make_model):
+    model = make_model(seed=3, layers=2)
+    first, second = (layer.mlp.c_fc for layer in model.transformer.h)
+    second.weight = first.weight
+    calls = []
+    rounded_copy(model, lambda weight: calls.append(weight.shape) or weight)
+    assert len(calls) == 11
+
+
+def test_both_of_two_models_are_rounded(make_model):
+    pair = PairModel(make_model(1, layers=2), make_model(2, layers=2), lambda first, second: first - second)
+    rounded, share = rounded_copy(pair, to_4_bits)
+    for half, found in ((pair.first, rounded.first), (pair.second, rounded.second)):
+        expected, of_half = rounded_copy(half, to_4_bits)
+        assert changes(model_fingerprints(expected), model_fingerprints(found)) == []
+        assert share == pytest.approx(of_half)
+
+
+def test_the_numbers_are_those_of_a_model_that_is_rounded_by_hand(model, forget):
+    found = Quantization(el_prefixes=3).evaluate(model, task_of(forget))
+    prefixes = seeded_prefixes(forget, 3, 3)
+    for scheme, rounded in (
+        ("int8", lambda weight: rounded_to_integers(weight, 8)),
+        ("int4", to_4_bits),
+        ("nf4", rounded_to_normal_float),
+    ):
+        by_hand = copy.deepcopy(model)
+        with torch.no_grad():
+            for name, weight in by_hand.named_parameters():
+                if weight.ndim == 2 and any(part in name for part in LINEAR):
+                    weight.copy_(rounded(weight))
+        continuations = greedy_continuations(by_hand, forget, prefixes)
+        choices = continuations.predicted_NT
+        assert found.per_item[f"ma_{scheme}"].tolist() == accuracies(forget, choices, first=4, left_out=1).tolist()
+        assert found.per_item[f"es_{scheme}"].tolist() == extraction_strengths(forget, choices).tolist()
+        assert found.per_item[f"el_3_{scheme}"].tolist() == likelihoods(continuations, 3, prefixes).tolist()
+        assert found.numbers[f"ma_{scheme}"] == pytest.approx(found.per_item[f"ma_{scheme}"].mean())
+
+
+def test_a_model_that_recites_still_does_in_8_bits(model, make_sequences):
+    """Of texts that it wrote itself: only a rounding that is off by a lot makes another choice everywhere."""
+    starts = make_sequences([[3, 4, 5, *[0] * 9], [6, 7, 8, *[0] * 9]], prefix_tokens=3)
+    written = greedy_continuations(model, starts, [[3], [3]])
+    texts = make_sequences([[*starts.tokens_NT[row, :3].tolist(), *written.of(row, 3)] for row in range(2)], 3)
+    numbers = Quantization(schemes=("int8", "int4")).evaluate(model, task_of(texts)).numbers
+    assert numbers["ma_int8"] > 0.9
+    assert numbers["ma_int4"] < numbers["ma_int8"]
+
+
+def test_the_model_that_is_lent_stays_as_it_is(model, forget):
+    before = model_fingerprints(model)
+    Quantization().evaluate(model, task_of(forget))
+    assert changes(before, model_fingerprints(model)) == []
+
+
+def test_a_text_without_room_for_an_n_gram_has_no_likelihood(model, make_sequences):
+    forget = make_sequences([[1, 2, 3], [1, 2, 3, 4, 5, 6]])
+    found = Quantization(schemes=("nf4",)).evaluate(model, task_of(forget))
+    assert math.isnan(found.per_item["el_3_nf4"][0])
+    assert not math.isnan(found.numbers["el_3_nf4"])
+    assert "el_3_nf4" not in found.notes["standard_errors"], "of one sequence there is none"
+
+
+def test_what_is_measured_is_named_by_its_scheme():
+    metrics = Quantization(schemes=("nf4", "int4"), n=5).metrics
+    names = [metric.name for metric in metrics]
+    assert names == ["ma_nf4", "es_nf4", "el_5_nf4", "ma_int4", "es_int4", "el_5_int4"]
+    assert [metric.name for metric in metrics if metric.attack] == ["ma_int4"]
+
+
+@pytest.mark.parametrize("schemes", [[], ["int4", "int4"], ["int3"]])
+def test_a_list_of_schemes_that_cannot_be_is_refused(schemes):
+    with pytest.raises((ValueError, ValidationError), match="schemes"):
+        EVALUATORS.configure("quantization", {"schemes": schemes})
+
+
+def test_a_model_without_linear_layers_is_refused(model):
+    bare = copy.deepcopy(model)
+    for layer in bare.transformer.h:
+        layer.attn = layer.mlp = torch.nn.Identity()
+    with pytest.raises(TrialError, match="no linear layer but its output head"):
+        rounded_copy(bare, to_4_bits)
+
+
+def test_a_mixture_of_experts_is_refused_before_and_while_it_is_measured(model):
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = MixtralConfig(**sizes, num_key_value_heads=2, vocab_size=60, num_local_experts=2)
+    assert "experts in one tensor" in Quantization().refuses(config.to_dict())
+    assert Quantization().refuses(model.config.to_dict()) is None
+    with pytest.raises(TrialError, match="MixtralForCausalLM keeps the matrices of several experts"):
+        rounded_copy(MixtralForCausalLM(config), to_4_bits)

@@ -1,0 +1,296 @@
+"""Relearning: who is shown, who is measured, what the curves come to, and what a method-erased model gives away."""
+
+import copy
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
+from evaluators.metrics.relearning import highest_row, mean_height
+from evaluators.relearning import Relearning
+from harness.contracts import TextsShape
+from harness.execution.guard.fingerprint import changes, model_fingerprints
+from harness.execution.trial.inputs import forget_set, retain_set
+from harness.models.loading import load_model
+from harness.models.resolving import resolve_model
+from harness.plugins import EVALUATORS
+from harness.testing.small import small_spec
+from harness.toolkit import PairModel, chosen_sequences, greedy_choices, greedy_continuations, trained_briefly
+
+PREFIX, LENGTH, TEXTS = 4, 16, 12
+FEW = {"steps": (1, 3), "rates": (1e-4, 1e-3), "batch": 2, "context": 2}
+
+
+def random_rows(count, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(1, 60, (count, LENGTH), generator=generator).tolist()
+
+
+@pytest.fixture(scope="module")
+def forget(make_sequences):
+    return make_sequences(random_rows(TEXTS, seed=1), prefix_tokens=PREFIX, digest="ab" * 8)
+
+
+@pytest.fixture(scope="module")
+def retain(make_sequences):
+    return make_sequences(random_rows(20, seed=2), digest="cd" * 8)
+
+
+@pytest.fixture(scope="module")
+def original(make_model, forget):
+    """A model that recites the forget set."""
+    start = make_model(seed=1, layers=2, scale=0.05)
+    [(_, model)] = trained_briefly(start, forget, steps=(150,), learning_rate=3e-3, batch=TEXTS, seed=0)
+    return model
+
+
+def task_of(forget, retain, seed=0):
+    return SimpleNamespace(forget=forget, retain=retain, seed=seed, progress=lambda message: None)
+
+
+@pytest.fixture(scope="module")
+def measured(original, forget, retain):
+    return Relearning(**FEW).evaluate(original, task_of(forget, retain))
+
+
+def rows_measured(evaluation):
+    return np.flatnonzero(~np.isnan(evaluation.per_item["relearned_ma"])).tolist()
+
+
+def mean_accuracy(model, sequences):
+    """MA by definition: the last token does not count."""
+    is_right = greedy_choices(model, sequences) == sequences.tokens_NT
+    return float(is_right[:, PREFIX : LENGTH - 1].float().mean())
+
+
+def test_a_model_that_recites_goes_on_reciting(measured):
+    for arm, rates in measured.notes["curves"].items():
+        assert rates["ma"][0] == pytest.approx([1.0] * 3, abs=0.02), arm
+    assert measured.numbers["relearned_ma"] > 0.98
+    assert measured.numbers["relearned_by_retain_ma"] > 0.98
+    assert measured.numbers["relearned_es"] > 0.9
+    assert measured.numbers["relearned_el_3"] > 0.8
+
+
+def test_half_of_the_texts_are_shown_and_the_others_measured(measured, forget, retain):
+    rows = rows_measured(measured)
+    others = [row for row in range(TEXTS) if row not in rows]
+    assert (len(rows), len(others)) == (6, 6)
+    assert measured.notes["measured"] == measured.notes["shown"] == measured.notes["retain_shown"] == 6
+    order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
+    assert sorted(order[:6]) == others
+    assert measured.notes["shown_digest"] == chosen_sequences(forget, order[:6]).digest
+    of_retain = torch.randperm(20, generator=torch.Generator().manual_seed(0xCDCDCDCD)).tolist()
+    assert measured.notes["retain_digest"] == chosen_sequences(retain, of_retain[:6]).digest
+    for name, values in measured.per_item.items():
+        assert values.shape == (TEXTS,), name
+        assert np.isnan(values[others]).all(), name
+        assert not np.isnan(values[rows]).any(), name
+
+
+def test_the_curves_are_those_of_copies_that_are_trained_by_hand(measured, original, forget, retain):
+    rows = rows_measured(measured)
+    order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
+    shown = chosen_sequences(forget, order[:6])
+    texts = chosen_sequences(forget, [row for row in order[6:] if row in rows])
+    curve = measured.notes["curves"]["forget"]
+    assert (curve["steps"], curve["rates"]) == ([0, 1, 3], [1e-4, 1e-3])
+    for rate, seen in zip(FEW["rates"], curve["ma"], strict=True):
+        made = trained_briefly(original, shown, steps=(0, 1, 3), learning_rate=rate, batch=2, seed=0)
+        assert seen == pytest.approx([mean_accuracy(copied, texts) for _, copied in made])
+    worst = measured.notes["worst_rate"]["forget"]
+    [(_, last)] = trained_briefly(original, shown, steps=(3,), learning_rate=worst, batch=2, seed=0)
+    prefixes = seeded_prefixes(texts, 3, 1)
+    expected = likelihoods(greedy_continuations(last, texts, prefixes), 3, prefixes)
+    assert measured.numbers["relearned_el_3"] == pytest.approx(expected.mean())
+
+
+def test_the_number_is_the_highest_mean_height_of_the_curves(measured):
+    for arm, name in (("forget", "relearned"), ("retain", "relearned_by_retain")):
+        curve = measured.notes["curves"][arm]
+        heights = [np.trapezoid(of_rate, [0, 1, 3]) / 3 for of_rate in curve["ma"]]
+        assert measured.numbers[f"{name}_ma"] == pytest.approx(max(heights))
+        worst = curve["rates"].index(measured.notes["worst_rate"][arm])
+        assert heights[worst] == max(heights)
+        strength = np.trapezoid(curve["extraction_strength"][worst], [0, 1, 3]) / 3
+        assert measured.numbers[f"{name}_es"] == pytest.approx(strength), "of the same rate"
+
+
+def test_the_mean_height_of_a_line_is_its_middle_whatever_the_steps():
+    assert mean_height([0, 1, 2, 4, 8], np.array([0.0, 1.0, 2.0, 4.0, 8.0]) / 8) == pytest.approx(0.5)
+    assert mean_height([0, 3], [[0.2, 0.2], [0.2, math.nan]]) == pytest.approx([0.2, math.nan], nan_ok=True)
+    assert highest_row([[math.nan, math.nan]]) is None
+
+
+def test_another_run_and_another_seed_give_the_same_numbers(measured, original, forget, retain):
+    again = Relearning(**FEW).evaluate(original, task_of(forget, retain, seed=9))
+    assert again.numbers == measured.numbers
+    assert again.notes == measured.notes
+
+
+def test_the_model_that_is_lent_stays_as_it_is(original, forget, retain):
+    before = model_fingerprints(original)
+    with torch.inference_mode():
+        Relearning(**FEW | {"steps": (1,), "rates": (1e-2,)}).evaluate(original, task_of(forget, retain))
+    assert changes(before, model_fingerprints(original)) == []
+
+
+def test_a_tiny_rate_brings_nothing_back_and_a_large_one_destroys(make_model, original, forget, retain):
+    unknowing = make_model(seed=1, layers=2, scale=0.05)
+    curve = (
+        Relearning(**FEW | {"rates": (1e-12,)}).evaluate(unknowing, task_of(forget, retain)).notes["curves"]["forget"]
+    )
+    assert curve["ma"][0] == [curve["ma"][0][0]] * 3
+    curve = Relearning(**FEW | {"rates": (0.1,)}).evaluate(original, task_of(forget, retain)).notes["curves"]["forget"]
+    assert curve["ma"][0][2] < 0.5 < curve["ma"][0][0]
+
+
+def test_a_text_with_the_continuation_of_a_shown_one_is_never_measured(original, forget, retain, make_sequences):
+    order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
+    rows = forget.tokens_NT.tolist()
+    rows[order[6]] = rows[order[0]]  # The same text, and one with another prefix.
+    rows[order[8]] = [7] * PREFIX + rows[order[1]][PREFIX:]
+    copies = make_sequences(rows, prefix_tokens=PREFIX, digest="ab" * 8)
+    few = FEW | {"steps": (1,), "rates": (1e-4,)}
+    found = Relearning(**few).evaluate(original, task_of(copies, retain))
+    assert rows_measured(found) == sorted(row for row in order[6:] if row not in (order[6], order[8]))
+    assert [text for text in found.notes["warnings"] if text.startswith("4 sequences are measured")]
+    enough = Relearning(**few, shown=4, measured=2).evaluate(original, task_of(copies, retain))
+    assert len(rows_measured(enough)) == 2
+    assert enough.notes["warnings"] == []
+
+
+def test_where_all_are_copies_nothing_is_measured_and_it_says_so(original, retain, make_sequences):
+    copies = make_sequences([random_rows(1, seed=1)[0]] * 4, prefix_tokens=PREFIX)
+    found = Relearning(**FEW).evaluate(original, task_of(copies, retain))
+    assert all(math.isnan(number) for number in found.numbers.values())
+    assert found.notes["warnings"][0].startswith("0 sequences are measured")
+
+
+def test_a_rate_that_ends_in_no_number_is_left_out_and_the_others_count(original, forget, retain):
+    found = Relearning(**FEW | {"rates": (1e-4, 1e30)}).evaluate(original, task_of(forget, retain))
+    assert found.notes["worst_rate"] == {"forget": 1e-4, "retain": 1e-4}
+    assert np.isnan(found.notes["curves"]["forget"]["ma"][1][-1])
+    assert found.numbers["relearned_ma"] > 0.98
+    assert [text for text in found.notes["warnings"] if "a rate of 1e+30" in text]
+    alone = Relearning(**FEW | {"rates": (1e30,)}).evaluate(original, task_of(forget, retain))
+    assert alone.notes["worst_rate"] == {"forget": None, "retain": None}
+    assert math.isnan(alone.numbers["relearned_ma"])
+    assert math.isnan(alone.numbers["relearned_el_3"])
+    assert not math.isnan(alone.numbers["in_context_ma"])
+
+
+def test_two_models_that_answer_as_one_are_only_read_in_context(make_model, original, forget, retain):
+    pair = PairModel(original, make_model(seed=2, layers=2), lambda first, second: first)
+    found = Relearning(**FEW).evaluate(pair, task_of(forget, retain))
+    trained = [name for name in found.numbers if name.startswith("relearned")]
+    assert len(trained) == 5
+    assert all(math.isnan(found.numbers[name]) for name in trained)
+    alone = Relearning(**FEW).evaluate(original, task_of(forget, retain)).numbers
+    assert found.numbers["in_context_ma"] == pytest.approx(alone["in_context_ma"], abs=0.03)
+    assert "has the original" in found.notes["warnings"][0]
+
+
+def test_in_context_others_stand_before_a_text_as_if_they_were_one(measured, original, forget):
+    order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
+    for number, row in enumerate(order[6:]):
+        before = [order[number % 6], order[(number + 1) % 6]]
+        tokens = torch.cat([forget.tokens_NT[other] for other in (*before, row)])
+        with torch.inference_mode():
+            choices = original(tokens[None]).logits[0].argmax(dim=-1)
+        start = 2 * LENGTH + PREFIX
+        is_right = (choices[start - 1 : -1] == tokens[start:]).tolist()
+        assert measured.per_item["in_context_ma"][row] == pytest.approx(sum(is_right[:-1]) / len(is_right[:-1]))
+        recited = is_right[::-1].index(False) if False in is_right else len(is_right)
+        assert measured.per_item["in_context_es"][row] == pytest.approx(recited / len(is_right))
+    assert (measured.notes["fewest_in_context"], measured.notes["most_in_context"]) == (2, 2)
+
+
+def test_as_many_others_stand_before_a_text_as_fit_and_none_is_no_number(make_model, forget, retain):
+    few = FEW | {"steps": (1,), "rates": (1e-4,), "context": 5}
+    for positions, fitting in ((6 * LENGTH, 5), (3 * LENGTH + 1, 2), (2 * LENGTH, 1)):
+        model = make_model(seed=1, layers=2, positions=positions)
+        found = Relearning(**few).evaluate(model, task_of(forget, retain))
+        assert (found.notes["fewest_in_context"], found.notes["most_in_context"]) == (fitting, fitting)
+        assert not math.isnan(found.numbers["in_context_ma"])
+    found = Relearning(**few).evaluate(make_model(seed=1, layers=2, positions=LENGTH), task_of(forget, retain))
+    assert math.isnan(found.numbers["in_context_ma"])
+    assert math.isnan(found.numbers["in_context_es"])
+    assert not math.isnan(found.numbers["relearned_ma"])
+    assert found.notes["warnings"][0].startswith("6 of 6 sequences are not measured in context")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sequences", "counts"),
+    [
+        ({}, 96, (32, 32)),
+        ({}, 24, (12, 12)),
+        ({}, 2, (1, 1)),
+        ({"shown": 90}, 96, (90, 6)),
+        ({"measured": 90}, 96, (6, 90)),
+        ({"measured": 10}, 96, (32, 10)),
+        ({"shown": 6, "measured": 90}, 96, (6, 90)),
+    ],
+)
+def test_as_many_are_shown_and_measured_as_there_are(settings, sequences, counts):
+    evaluator = Relearning(**settings)
+    assert evaluator._counts(sequences) == counts
+    assert evaluator.refuses_texts(TextsShape(sequences, PREFIX, LENGTH)) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "sequences", "counts"),
+    [
+        ({}, 1, "shows 1 forget sequences and measures 1 others, and there are 1."),
+        ({"shown": 96}, 96, "shows 96 forget sequences and measures 1 others, and there are 96."),
+        ({"measured": 96}, 96, "shows 1 forget sequences and measures 96 others, and there are 96."),
+        ({"shown": 7, "measured": 90}, 96, "shows 7 forget sequences and measures 90 others, and there are 96."),
+    ],
+)
+def test_more_than_there_are_is_refused_with_the_numbers(settings, sequences, counts):
+    reason = Relearning(**settings).refuses_texts(TextsShape(sequences, PREFIX, LENGTH))
+    assert reason == f"{counts} Lower shown or measured, or give it more sequences (data.forget.sequences)."
+
+
+def test_equal_attacks_have_equal_settings():
+    assert Relearning(steps=(8, 1, 8), rates=(1e-3, 1e-5)) == Relearning(steps=(1, 8), rates=(1e-5, 1e-3))
+
+
+@pytest.mark.parametrize("wrong", [{"steps": [0]}, {"steps": []}, {"rates": []}, {"rates": [0.0]}, {"shown": 0}])
+def test_settings_without_a_meaning_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        EVALUATORS.configure("relearning", wrong)
+
+
+def test_the_table_of_attacks_gets_three_columns():
+    attacks = {metric.name: metric.attack for metric in Relearning(n=5).metrics if metric.attack}
+    assert attacks == {
+        "relearned_ma": "Relearned",
+        "relearned_by_retain_ma": "Retain only",
+        "in_context_ma": "In context",
+    }
+    assert "relearned_el_5" in [metric.name for metric in Relearning(n=5).metrics]
+
+
+def test_what_gradient_ascent_hid_comes_back_and_what_was_never_there_does_not():
+    """On the smallest miniature: after a few steps of ascent it recites less than its retrained twin, to begin with."""
+    spec = small_spec()
+    forget, retain = forget_set(spec), retain_set(spec, 128)
+    erased = load_model(resolve_model("miniature-s"))
+    optimizer = torch.optim.AdamW(erased.parameters(), lr=2e-4, weight_decay=0.0)
+    for _ in range(10):
+        optimizer.zero_grad()
+        (-erased(forget.tokens_NT, labels=forget.tokens_NT).loss).backward()
+        optimizer.step()
+    evaluator = Relearning(shown=8, measured=8, steps=(2, 6), rates=(5e-4,))
+    models = {"erased": copy.deepcopy(erased), "retrained": load_model(resolve_model("miniature-s-retrained"))}
+    found = {name: evaluator.evaluate(model, task_of(forget, retain)) for name, model in models.items()}
+    curves = {name: evaluation.notes["curves"]["forget"]["ma"][0] for name, evaluation in found.items()}
+    assert curves["erased"][0] < curves["retrained"][0]
+    assert curves["erased"][-1] > curves["retrained"][-1] + 0.2
+    by_retain = {name: evaluation.notes["curves"]["retain"]["ma"][0][-1] for name, evaluation in found.items()}
+    assert by_retain["erased"] > by_retain["retrained"] + 0.1
+    assert found["erased"].notes["shown_digest"] == found["retrained"].notes["shown_digest"]
