@@ -9,9 +9,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from harness.models.hidden_states import hidden_states
+from harness.models.hidden_states import LogitLens, hidden_states, lacks_layers
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
-from harness.models.tokenizing import token_lists, true_continuations
+from harness.models.tokenizing import token_lists, true_continuations, unpadded
 from harness.toolkit.batches import room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
@@ -19,6 +19,7 @@ from harness.toolkit.finetune import Epoch, train, train_and_yield
 from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl, token_negative_entropy, token_nll
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
 from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
+from harness.toolkit.two_samples import auc_items
 
 if TYPE_CHECKING:
     from harness.toolkit.decoding.greedy import Continuations, greedy_continuations
@@ -30,8 +31,10 @@ __all__ = [
     "CausalJudge",
     "Continuations",
     "Epoch",
+    "LogitLens",
     "PairModel",
     "Scores",
+    "auc_items",
     "before_end",
     "check_encoder",
     "check_sentence_encoder",
@@ -44,6 +47,7 @@ __all__ = [
     "greedy_continuations",
     "hidden_states",
     "judge_key",
+    "lacks_layers",
     "load_encoder",
     "memorization_accuracy",
     "nll_loss",
@@ -61,6 +65,7 @@ __all__ = [
     "train",
     "train_and_yield",
     "true_continuations",
+    "unpadded",
 ]
 
 _NEEDS_TRANSFORMERS = {
