@@ -295,10 +295,16 @@ class Evaluator(ABC):
     """Raised whenever its numbers change; part of every measurement's identity."""
     judges: ClassVar[tuple[str, ...]] = ()
     """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
-    reads: ClassVar[tuple[Read, ...]] = ()
-    """What more it gets: the task's `holdout` (unseen texts) and `retain`, and `load_retrained`. It is part of its
-    identity, and a sweep that lacks it is refused."""
     definition: Definition = "exact"
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What more it gets: the task's `holdout` (unseen texts) and `retain`, and `load_retrained`.
+
+        It is part of its identity, and a sweep that lacks it is refused. `reads = ("holdout",)` in a class says so of
+        all settings; a property may look at them.
+        """
+        return ()
 
     @property
     @abstractmethod

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ConfigDict, TypeAdapter, with_config
 
 from harness.base.settings import fields_of
-from harness.contracts import Choice, Evaluator, LogUniform, Method, Number, Training
+from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Training
 from harness.errors import PluginError, unknown
 from harness.search_space import OF_TRAINING, Dimension
 
@@ -144,6 +144,15 @@ def default_strength(plugin: type[Method]) -> Number | None:
     """Return the strength that the plugin uses where a sweep gives none; None if it declares no default."""
     default = plugin.__dataclass_fields__[plugin.strength.field].default
     return default if isinstance(default, int | float) else None
+
+
+def default_declaration(plugin: type[Evaluator]) -> tuple[tuple[Metric, ...], tuple[Read, ...]] | None:
+    """Return the metrics of an evaluator with its default settings, and what it reads; None if some have no default."""
+    try:
+        evaluator = plugin()
+        return evaluator.metrics, evaluator.reads
+    except (TypeError, ValueError):
+        return None
 
 
 def declared_space(plugin: type[Method]) -> dict[str, Dimension]:

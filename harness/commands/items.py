@@ -5,7 +5,8 @@
 
 A point is named by its id as in table.csv (point_id), by a unique beginning of that id, or as SWEEP:VARIANT@STRENGTH.
 Of a perplexity an item has the logarithm, its mean negative log-likelihood of a token: the column is called
-perplexity_log.
+perplexity_log. No text has an AUC of its own: what is printed of one are pseudo-values, of which the mean is the AUC,
+so that one alone may lie below 0 or above 1. They stand in a table of their own, unseen texts below the forget set.
 
 Exit codes: 0 all of them are printed, 1 the output is incomplete, 2 there is no such point, or it has no items.
 """

@@ -19,7 +19,7 @@ from harness.commands.command import Command
 from harness.contracts import Evaluator, Method
 from harness.errors import PluginError
 from harness.planning.evaluators import READ
-from harness.plugins import EVALUATORS, METHODS, declared_space
+from harness.plugins import EVALUATORS, METHODS, declared_space, default_declaration
 from harness.search_space import OF_TRAINING, Choice, Dimension
 
 NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
@@ -62,15 +62,15 @@ def _described_method(name: str, plugin: type[Method]) -> Iterator[str]:
 
 
 def _described_evaluator(name: str, plugin: type[Evaluator]) -> Iterator[str]:
+    declared = default_declaration(plugin)
+    metrics, reads = declared or ((), ())
     judges = f"; judges: {', '.join(plugin.judges)}" if plugin.judges else ""
+    also = f"; reads {' and '.join(READ[role][0] for role in reads)}" if reads else ""
     yield f"  {name}  {_first_paragraph(plugin)}"
-    reads = f"; reads {' and '.join(READ[role][0] for role in plugin.reads)}" if plugin.reads else ""
-    yield f"    version {plugin.version}{judges}{reads}"
+    yield f"    version {plugin.version}{judges}{also}"
     yield from _described_settings(plugin)
     yield "    metrics, with default settings:"
-    try:
-        metrics = plugin().metrics
-    except (TypeError, ValueError):
+    if declared is None:
         yield "      (they depend on settings without a default)"
         return
     for metric in metrics:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from harness.contracts import Evaluator, Method, Number
+from harness.contracts import Method, Number
 from harness.drafting.file_templates import flow
 from harness.errors import PluginError
-from harness.plugins import EVALUATORS, METHODS, declared_space, default_strength
+from harness.plugins import EVALUATORS, METHODS, declared_space, default_declaration, default_strength
 from harness.search_space import Choice, LogUniform
 from harness.specs import HOLDOUT
 
@@ -65,24 +65,18 @@ def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout
     for name in EVALUATORS.names():
         try:
             plugin = EVALUATORS.load(name)
-            groups = _default_groups(plugin)
+            declared = default_declaration(plugin)
         except PluginError as error:
             yield f"# {name}: left out: {' '.join(str(error).split())}"
             continue
         row = f"{name}: {flow(dict(settings.get(name, {})))}"
-        if HOLDOUT in plugin.reads and not has_holdout:
-            yield f"# {row}   # reads data.holdout: texts of the forget set's kind that the model never saw"
-        elif groups is None or "reasoning" in groups:
+        metrics, reads = declared or ((), ())
+        groups = {metric.group for metric in metrics}
+        if declared is None or "reasoning" in groups:
             yield f"# {row}   # see docs/sweeps.md for what it needs"
-        elif "erasure" not in groups and not any(metric.ranked for metric in plugin().metrics):
+        elif HOLDOUT in reads and not has_holdout:
+            yield f"# {row}   # reads data.holdout: texts of the forget set's kind that the model never saw"
+        elif "erasure" not in groups and not any(metric.ranked for metric in metrics):
             yield f"# {row}   # ranks nothing"
         else:
             yield row
-
-
-def _default_groups(plugin: type[Evaluator]) -> set[str] | None:
-    """Return the groups of an evaluator's metrics; None if it has settings without a default."""
-    try:
-        return {metric.group for metric in plugin().metrics}
-    except (TypeError, ValueError):
-        return None

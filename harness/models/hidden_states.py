@@ -1,4 +1,4 @@
-"""What flows through a model's layers: the hidden states between them."""
+"""What flows through a model's layers: the hidden states between them, and what a model reads from such a state."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ import torch
 from harness.contracts import Model
 from harness.errors import TrialError
 from harness.models.families import FAMILIES
+
+
+def lacks_layers(model_type: str) -> str | None:
+    """Return why the hidden states of models of this type are not to be had, and what to do; None if they are.
+
+    Example:
+        >>> lacks_layers("llama") is None, "a 'mamba' are is not known" in lacks_layers("mamba")
+        (True, True)
+    """
+    if model_type in FAMILIES:
+        return None
+    return (
+        f"where the layers of a '{model_type}' are is not known: add it to harness/models/families.py, or use a model "
+        f"of {', '.join(FAMILIES)}."
+    )
 
 
 def hidden_states(model: Model, tokens_BT: torch.Tensor) -> list[torch.Tensor]:
@@ -35,12 +50,6 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor) -> list[torch.Tensor]:
         >>> len(states), tuple(states[0].shape)
         (4, (1, 4, 8))
     """
-    family = FAMILIES.get(model.config.model_type)
-    if family is None:
-        raise TrialError(
-            f"where the layers of a '{model.config.model_type}' are is not known: add it to "
-            f"harness/models/families.py, or use a model of {', '.join(FAMILIES)}."
-        )
     states: list[torch.Tensor] = []
 
     def keep_input(layer: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -49,7 +58,7 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor) -> list[torch.Tensor]:
     def keep_output(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         states.append(output[0] if isinstance(output, tuple) else output)
 
-    layers = attrgetter(family.layers)(model)
+    layers = _layers(model)
     handles = [layers[0].register_forward_pre_hook(keep_input, with_kwargs=True)]
     handles += [layer.register_forward_hook(keep_output) for layer in layers]
     try:
@@ -58,3 +67,58 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor) -> list[torch.Tensor]:
         for handle in handles:
             handle.remove()
     return states
+
+
+class LogitLens:
+    """Reads hidden states as its model reads what leaves its last layer.
+
+    That is by its final norm, its output matrix, and whatever else the model does there: Gemma 2 caps its logits, and
+    Granite and Cohere scale theirs. States of another model of the same width are read the same way. The model is the
+    lens's from then on, and `lens(states_BTD)` are logits, batch x tokens x vocabulary.
+
+    Source:
+        nostalgebraist, "interpreting GPT: the logit lens", 2020.
+
+    Example:
+        The state after the last layer gives the model's own logits:
+
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_layer=3, n_head=2, n_positions=16)).eval()
+        >>> tokens = torch.tensor([[1, 2, 3, 4]])
+        >>> states, logits = hidden_states(model, tokens), model(tokens).logits
+        >>> torch.allclose(LogitLens(model)(states[-1]), logits, atol=1e-6)
+        True
+    """
+
+    def __init__(self, model: Model) -> None:
+        """Take the model, which is the lens's from then on: of its layers only the last is left.
+
+        Raises:
+            TrialError: The family is not known, so nobody knows where its layers are.
+        """
+        self._model = model
+        # A state takes the place of what the last layer gives, so that nothing needs to be known of what follows it.
+        self._last = _layers(model)[-1]
+        parent, _, name = FAMILIES[model.config.model_type].layers.rpartition(".")
+        setattr(attrgetter(parent)(model), name, torch.nn.ModuleList([self._last]))
+
+    def __call__(self, states_BTD: torch.Tensor) -> torch.Tensor:
+        """Return the logits, B x T x V, that the model would give after each of these states."""
+
+        def put_in(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
+            return (states_BTD, *output[1:]) if isinstance(output, tuple) else states_BTD
+
+        handle = self._last.register_forward_hook(put_in)
+        try:
+            any_tokens_BT = torch.zeros(states_BTD.shape[:2], dtype=torch.int64, device=states_BTD.device)
+            logits: torch.Tensor = self._model(input_ids=any_tokens_BT, use_cache=False).logits
+        finally:
+            handle.remove()
+        return logits
+
+
+def _layers(model: Model) -> torch.nn.ModuleList:
+    if reason := lacks_layers(model.config.model_type):
+        raise TrialError(reason)
+    layers: torch.nn.ModuleList = attrgetter(FAMILIES[model.config.model_type].layers)(model)
+    return layers

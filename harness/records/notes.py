@@ -29,6 +29,7 @@ def _are_texts(value: Any) -> bool:
 
 
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "erasure_warnings": (_are_texts, "a list of strings"),
     "human_perplexity": (_are_numbers, "a dictionary of numbers"),
     "prompts": (partial(_is_number, kinds=int), "a whole number"),
     "standard_errors": (_are_numbers, "a dictionary of numbers"),

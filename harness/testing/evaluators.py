@@ -20,9 +20,8 @@ from harness.planning.evaluators import group_faults
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.testing.shared import Conformance, left_alone
-from harness.testing.small import MODEL, MORE_TEXTS, one_word_model, small_spec
+from harness.testing.small import MODEL, MORE_TEXTS, RETRAINED_MODEL, one_word_model, small_spec, small_task
 
-RETRAINED_MODEL = f"{MODEL}-retrained"
 STUCK = "one word for ever"
 AGAIN = f"{MODEL}, measured again"
 
@@ -71,9 +70,7 @@ class EvaluatorConformance(Conformance):
 
     def task(self, evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
         """Return the small trial's task, with the texts that the evaluator reads."""
-        texts = {role: source for role, source in MORE_TEXTS.items() if role in evaluator.reads}
-        twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
-        return MeasuringTask(small_spec(), artifacts, model, "the evaluator", texts=texts, retrained=twin)
+        return small_task(evaluator, model, artifacts)
 
     def test_it_reports_what_it_declares(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
         """It reports each declared metric, inside its range or NaN, and as the aggregate of its items if it has any."""

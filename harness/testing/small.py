@@ -7,14 +7,17 @@ from dataclasses import replace
 
 import torch
 
-from harness.contracts import Model, MoreTexts, Training
+from harness.contracts import Evaluator, Model, MoreTexts, Training
 from harness.execution.trial.inputs import forget_set
+from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import DEFAULT_JUDGES, resolve_judge, resolve_model
+from harness.records.artifacts import Artifacts
 from harness.specs import Engine, MemorizedTraining, Source, TrialSpec
 from harness.toolkit.losses import token_nll
 
 MODEL = "miniature-s"
+RETRAINED_MODEL = f"{MODEL}-retrained"
 FORGET = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=64)
 RETAIN = Source(source="miniature", sequences=24, sequence_tokens=128, prefix_tokens=1)
 UTILITY = Source(source="miniature", sequences=24, sequence_tokens=160, prefix_tokens=32)
@@ -48,6 +51,13 @@ def small_spec(reference: str = "none", seed: int = 0, model: str = MODEL) -> Tr
         evaluators=(),
         judges={role: resolve_judge(role, name) for role, name in DEFAULT_JUDGES.items()},
     )
+
+
+def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> MeasuringTask:
+    """Return the small trial's task for an evaluator, with the texts and the model that it reads."""
+    texts = {role: source for role, source in MORE_TEXTS.items() if role in evaluator.reads}
+    twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
+    return MeasuringTask(small_spec(), artifacts, model, "the evaluator", texts=texts, retrained=twin)
 
 
 def one_word_model() -> Model:

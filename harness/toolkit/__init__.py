@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from harness.data.sequences import chosen_sequences
-from harness.models.hidden_states import hidden_states
+from harness.models.hidden_states import LogitLens, hidden_states, lacks_layers
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
-from harness.models.tokenizing import token_lists, true_continuations
+from harness.models.tokenizing import token_lists, true_continuations, unpadded
 from harness.toolkit.batches import room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
@@ -21,6 +21,7 @@ from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
 from harness.toolkit.short_training import trained_briefly
 from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
+from harness.toolkit.two_samples import auc_items
 
 if TYPE_CHECKING:
     from harness.toolkit.decoding.greedy import Continuations, greedy_choices, greedy_continuations
@@ -32,8 +33,10 @@ __all__ = [
     "CausalJudge",
     "Continuations",
     "Epoch",
+    "LogitLens",
     "PairModel",
     "Scores",
+    "auc_items",
     "before_end",
     "check_encoder",
     "check_sentence_encoder",
@@ -48,6 +51,7 @@ __all__ = [
     "greedy_continuations",
     "hidden_states",
     "judge_key",
+    "lacks_layers",
     "load_encoder",
     "memorization_accuracy",
     "nll_loss",
@@ -67,6 +71,7 @@ __all__ = [
     "train_and_yield",
     "trained_briefly",
     "true_continuations",
+    "unpadded",
 ]
 
 _NEEDS_TRANSFORMERS = {

@@ -21,7 +21,7 @@ from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_s
 from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
 from harness.records.results import PointResults, Results, StudyResults
-from harness.specs import REFERENCE_ROWS, UNSEEN_ROWS
+from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
 FEW_SEEDS = 3
 
@@ -143,14 +143,19 @@ def _doubtful_health(results: Results, ranked: RankedTable) -> Iterator[str]:
 
 
 def _warnings_of_plugins(points: Sequence[PointResults]) -> list[str]:
-    """Return what methods and evaluators warned of (the notes' key `warnings`): each once, with its trials."""
+    """Return what methods and evaluators warned of: each once, with its trials.
+
+    Of the notes' two keys `erasure_warnings` is left out of an original, which nobody erased from.
+    """
     trials: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for point in points:
         notes = [point.made.notes] if point.made else []
         notes += [measurement.notes for measurement in point.measurements]
+        keys = ("warnings",) if point.spec.method == ORIGINAL else ("warnings", "erasure_warnings")
         for noted in notes:
-            for warning in noted.get("warnings", ()):
-                trials[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
+            for key in keys:
+                for warning in noted.get(key, ()):
+                    trials[str(warning)][f"{point.spec.label} on {point.spec.model.id}"] = None
     return [f"{'; '.join(names)}: {warning}" for warning, names in trials.items()]
 
 

@@ -115,8 +115,8 @@ def on_texts(
 ) -> tuple[pd.DataFrame, Evidence]:
     """Return a table and its evidence with the ranked metrics of erasure measured on some texts of each model alone.
 
-    Rows of unseen texts are of other texts, and stay as they are. A metric that is not known of any of the texts,
-    or has no items, is NaN.
+    Rows of unseen texts are of other texts, and stay as they are. A metric is NaN that is not known of any of the
+    texts, has no items, or compares all texts with unseen ones: what a text adds to that depends on all others.
     """
     metrics = {metric.name: metric for metric in metrics_in(info, "erasure")}
     is_chosen = table["model"].isin([*ids_by_model]) & ~table["method"].isin(UNSEEN_ROWS)
@@ -126,7 +126,9 @@ def on_texts(
     for point_id, model in zip(chosen["point_id"], chosen["model"], strict=True):
         kept = dict(evidence.by_point.get(point_id, {}))
         for name, metric in metrics.items():
-            items = chosen_items(kept.pop(name), ids_by_model[model]) if name in kept else None
+            whole = kept.pop(name, None)
+            is_of_text = metric.items == "sequence"
+            items = chosen_items(whole, ids_by_model[model]) if whole and is_of_text else None
             columns[name].append(math.nan)
             if items and items.ids:
                 kept[name] = items

@@ -262,7 +262,9 @@ class Survivors:
 
 def survivors(ranked: RankedTable) -> list[Survivors]:
     """Return for each model what is left of the sequences, by the headline metric of erasure; none without items."""
-    headlines = [metric for metric in metrics_in(ranked.info, "erasure") if metric.headline and metric.items]
+    headlines = [
+        metric for metric in metrics_in(ranked.info, "erasure") if metric.headline and metric.items == "sequence"
+    ]
     tables = []
     for model, rows in ranked.table.groupby("model", sort=False) if headlines else ():
         table = _model_survivors(str(model), rows, headlines[0], ranked.evidence)

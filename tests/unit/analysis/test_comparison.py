@@ -612,6 +612,8 @@ def test_which_sequences_survive_is_told_by_those_that_were_never_seen(measured,
     assert list(ids) == [f"i{row}" for row in np.argsort(-values, kind="stable")[:24]]
     assert rows[0] == pytest.approx((values.max() + 0.6, values.max(), values.max() + 0.3))
     assert survivors(ranked) == []  # no headline, no table
+    headline["ma"] = replace(headline["ma"], items="sequence_and_holdout")
+    assert survivors(replace(ranked, info=headline)) == []  # its values are no sequence's own
 
 
 def test_without_unseen_texts_nothing_is_said_to_survive(measured, trial):

@@ -17,6 +17,7 @@ from harness import collate
 from harness.analysis.analysis import Analysis
 from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.erasure.recitation import is_beyond, recitations, said_first
+from harness.analysis.erasure.recited_texts import on_texts
 from harness.analysis.evidence import Evidence
 from harness.analysis.metrics import declarations, in_column_order
 from harness.analysis.shown import shown_table
@@ -426,6 +427,18 @@ def test_a_sweep_of_few_recited_texts_ranks_on_them_alone(of_items):
     terminal = " ".join(console.export_text().split())
     assert terminal.startswith("Ranked on the 4 of 64 texts that the original recites word for word")
     assert "ORIGINAL 1.000" in terminal
+
+
+def test_what_compares_all_texts_with_unseen_ones_is_not_known_of_a_few(of_items):
+    """What a text adds to an AUC depends on all others, so that no part of the values has an AUC of its own."""
+    ranked = of_items(original=FEW, holdout=UNSEEN)
+    [model] = ranked.table["model"].unique()
+    info = ranked.info | {"ma": replace(ranked.info["ma"], items="sequence_and_holdout")}
+    shown, evidence = on_texts(ranked.table, info, ranked.evidence, {model: frozenset({"f0", "f1"})})
+    of_original = shown.set_index("method").loc["original"]
+    assert (math.isnan(of_original["ma"]), of_original["el_3"]) == (True, 1.0)
+    assert evidence.items(of_original["point_id"], info["ma"]) is None
+    assert ranked.evidence.items(of_original["point_id"], info["ma"]) is not None, "what was given stays"
 
 
 def test_where_means_show_it_all_texts_are_ranked(of_items):

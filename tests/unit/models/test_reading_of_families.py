@@ -19,7 +19,7 @@ from harness.sizing.estimate import MemoryEstimate, estimate_memory
 from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, Source
 from harness.testing.small import small_spec
-from harness.toolkit import hidden_states
+from harness.toolkit import LogitLens, hidden_states
 from harness.toolkit.decoding.greedy import greedy_continuations
 from harness.toolkit.decoding.pair import PairModel
 from harness.toolkit.decoding.precision import LogitPrecision
@@ -314,3 +314,34 @@ def test_hidden_states_of_a_family_that_is_not_known_are_refused():
     )
     with pytest.raises(TrialError, match="where the layers of a 'bloom' are is not known: add it to"):
         hidden_states(model, torch.tensor([[1, 2]]))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.inference_mode()
+def test_a_logit_lens_reads_the_last_layer_as_the_model_itself_does(name):
+    """With its scaling and its cap: of the states before the last layer it makes something else."""
+    model, tokens = make(name), texts()
+    states, logits = hidden_states(model, tokens), model(input_ids=tokens).logits
+    lens = LogitLens(model)
+    assert torch.allclose(lens(states[-1]), logits, atol=1e-6)
+    assert torch.allclose(lens(states[-1][:, 4:9]), logits[:, 4:9], atol=1e-6), "a state is read alone"
+    assert not torch.allclose(lens(states[1]), logits, atol=1e-2)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+@torch.inference_mode()
+def test_a_logit_lens_of_a_model_without_a_final_norm_projects_as_it_does():
+    model, tokens = make("opt", do_layer_norm_before=False, word_embed_proj_dim=16), texts()
+    assert model.model.decoder.final_layer_norm is None
+    states, logits = hidden_states(model, tokens), model(input_ids=tokens).logits
+    assert states[-1].shape[-1] == 32
+    assert torch.allclose(LogitLens(model)(states[-1]), logits, atol=1e-6)
+
+
+@torch.inference_mode()
+def test_a_logit_lens_reads_the_states_of_another_model_with_its_own_head():
+    ours, theirs, tokens = make("gpt2"), make("gpt2", seed=1), texts()
+    states = hidden_states(theirs, tokens)[-1]
+    expected = ours.lm_head(ours.transformer.ln_f(states))
+    assert torch.allclose(LogitLens(ours)(states), expected, atol=1e-6)
+    assert not torch.allclose(expected, theirs(input_ids=tokens).logits, atol=1e-2)

@@ -14,6 +14,7 @@ from harness.execution.trial.items import metric_items, sequence_identities
 from harness.records.items import MetricItems, aggregated, items_file, read_items, write_items
 from harness.records.journal import Journal
 from harness.records.record import Measurement
+from harness.toolkit import auc_items
 
 ABOUT = {"better": "lower", "unit": "", "low": 0.0, "high": 1.0, "source": "", "title": ""}
 MA = Metric(name="ma", group="erasure", items="sequence", **ABOUT)
@@ -95,6 +96,23 @@ def test_a_number_is_the_aggregate_of_its_items():
 def test_items_that_do_not_make_up_their_number_are_refused(wrong, message):
     with pytest.raises(TrialError, match=message):
         kept(wrong)
+
+
+def test_an_auc_has_the_items_of_both_sets_and_a_text_in_both_is_two(make_sequences):
+    auc = Metric(name="auc", group="robustness", items="sequence_and_holdout", **ABOUT)
+    holdout = make_sequences([[1, 2, 7, 8], [9, 9, 1]], prefix_tokens=2)
+    values = auc_items([3.0, 1.0, 2.0, 0.0], [1.0, 5.0])
+    evaluated = Evaluation({"auc": float(values.mean())}, per_item={"auc": values})
+    items = metric_items(evaluated, (auc,), FORGET, UTILITY, holdout)["auc"]
+    assert items.values_N.tolist() == values.tolist()
+    assert values.min() < 0, "single values may lie outside of the metric's bounds"
+    of_forget = sequence_identities(FORGET)
+    assert items.ids[:4] == of_forget[0]
+    assert items.ids[4] == f"holdout-{items.ids[0]}"
+    assert items.clusters[:4] == of_forget[1]
+    assert len({*items.clusters}) == 4, "a copy on the other side is other evidence"
+    with pytest.raises(TrialError, match="has the shape \\(6,\\), and there are 0 items"):
+        metric_items(evaluated, (auc,), FORGET, UTILITY)
 
 
 def test_a_metric_that_could_not_be_measured_needs_no_items():

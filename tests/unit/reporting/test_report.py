@@ -207,6 +207,17 @@ def test_the_page_says_what_happened(plan, usual):
         assert said in words, said
 
 
+def test_what_is_said_of_an_erasure_is_not_said_of_the_original(plan, usual):
+    kept = usual()
+    for name in ("original-0", "emso-0"):
+        notes = {"warnings": ["the text is short"], "erasure_warnings": ["no weight moved"]}
+        kept[name][-1] = replace(kept[name][-1], notes=kept[name][-1].notes | notes)
+    words = visible(report(plan, kept))
+    assert "Original on miniature-m; EMSO on miniature-m: the text is short" in words
+    assert "EMSO on miniature-m: no weight moved" in words
+    assert "Original on miniature-m; EMSO on miniature-m: no weight" not in words
+
+
 def test_where_trials_ran_is_a_column_only_where_they_ran_in_several_places(plan, usual):
     def on(*nodes):
         placed = {}

@@ -1,0 +1,154 @@
+"""Depth: is a text gone from the model's layers, or only from what comes out at its end?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from evaluators.metrics.erasure_depth import LEAST_DROP, erasure_depth
+from evaluators.metrics.means import standard_error, weighted_mean
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, Sequences
+from harness.toolkit import LogitLens, hidden_states, lacks_layers, rows_at_once, token_nll
+
+MOST_ROWS = 32
+"""Sequences in one forward pass; fewer of long ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depth(Evaluator):
+    """How much of the forget set is gone from the layers of a model, by the logit lens, as a share of what could be.
+
+    What leaves each layer is read by the original's own final norm and output matrix: how likely does it make the true
+    continuation? The original is 0, and the retrained model, which never knew the texts, is 1. A method that only
+    closes the way out leaves the texts readable below, and is near 0.
+
+    A model that has collapsed has lost everything else too, and is near 1 as well: read it beside the collapse flag.
+    It is never ranked.
+
+    Differs from the paper: what a layer loses of unseen texts of the same kind (`data.holdout`), on average, is no
+    forgetting, and is taken off first. The paper's models are all tuned from one. Of a retrained model that was made
+    from scratch the original's output matrix reads little of anything: without this a model that has lost all that it
+    knew of the forget set, and nothing else, would have .4 on miniature-m. `depth_uncorrected` is the paper's.
+    """
+
+    version = 1
+    reads = ("holdout", "retrained")
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return both, which are shown and not ranked."""
+        share = partial(
+            Metric,
+            better="higher",
+            unit="fraction",
+            low=0.0,
+            high=1.0,
+            group="robustness",
+            source="arXiv:2605.24614, logit lens",
+            ranked=False,
+            items="sequence",
+        )
+        gone = (
+            "the share of what its layers could have lost of the continuations, read from each by the original's "
+            "output matrix, that they have lost: 0 as the original, 1 as the retrained model, and nearly so a model "
+            "that has collapsed"
+        )
+        return (
+            share(
+                name="depth",
+                title="Depth",
+                column=160,
+                attack="Depth",
+                meaning=f"{gone}; beyond what they have lost of unseen texts",
+            ),
+            share(name="depth_uncorrected", title="Depth (as published)", column=161, meaning=gone),
+        )
+
+    def refuses(self, config: Mapping[str, Json]) -> str | None:
+        """Return why the layers of such a model cannot be looked at."""
+        return lacks_layers(str(config.get("model_type")))
+
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
+        """Return the means over sequences; one of which no layer of the original knows more is left out."""
+        # Here, not above: it imports all of transformers, and planning needs the settings only.
+        from harness.toolkit import PairModel
+
+        forget, holdout = task.forget, task.holdout
+        assert holdout is not None, "it is read"
+        if isinstance(model, PairModel):
+            unknown = dict.fromkeys((metric.name for metric in self.metrics), np.full(len(forget), np.nan))
+            said = "depth is not known: a pair of models, which is combined while decoding, has no layers of its own"
+            return Evaluation(dict.fromkeys(unknown, np.nan), (), {"warnings": [said]}, unknown)
+        lens = LogitLens(task.load_original())
+        by_texts = {"forget": forget, "unseen": holdout}
+        references = self._references(task, lens, by_texts)
+        lost: dict[str, np.ndarray] = {}
+        for name, texts in by_texts.items():
+            of_original_NL = references[f"original_{name}"]
+            lost[f"retrained_{name}"] = of_original_NL - references[f"retrained_{name}"]
+            lost[f"model_{name}"] = of_original_NL - continuation_log_p(model, lens, texts)
+        unseen_L = {who: lost[f"{who}_unseen"].mean(axis=0) for who in ("retrained", "model")}
+        plain = lost["retrained_forget"], lost["model_forget"]
+        beyond = plain[0] - unseen_L["retrained"], plain[1] - unseen_L["model"]
+        per_item = {"depth": _depths(*beyond), "depth_uncorrected": _depths(*plain)}
+        notes: dict[str, Json] = {
+            "sequences": len(forget),
+            "unseen": len(holdout),
+            "standard_errors": {name: standard_error(values) for name, values in per_item.items()},
+            "layers": {
+                "retrained": beyond[0].mean(axis=0).tolist(),
+                "model": beyond[1].mean(axis=0).tolist(),
+                "unseen_retrained": unseen_L["retrained"].tolist(),
+                "unseen_model": unseen_L["model"].tolist(),
+            },
+        }
+        if np.isnan(per_item["depth"]).all():
+            notes["warnings"] = [
+                "depth is not known: on no layer, and of no sequence, does the original know more than the retrained "
+                f"model (by {LEAST_DROP} nats a token), or the model's states are not numbers"
+            ]
+        return Evaluation({name: weighted_mean(values) for name, values in per_item.items()}, (), notes, per_item)
+
+    def _references(
+        self, task: EvaluationTask, lens: LogitLens, by_texts: Mapping[str, Sequences]
+    ) -> dict[str, np.ndarray]:
+        """Return what the layers of the original and the retrained model say of all texts (N, L): computed once."""
+
+        def make() -> dict[str, np.ndarray]:
+            read: dict[str, np.ndarray] = {}
+            for who, load in (("original", task.load_original), ("retrained", task.load_retrained)):
+                reference = load()
+                for name, texts in by_texts.items():
+                    read[f"{who}_{name}"] = continuation_log_p(reference, lens, texts)
+            return read
+
+        digests = task.original_digest(), task.retrained_digest(), *(texts.digest for texts in by_texts.values())
+        return task.cached(("depth", str(self.version), *digests), make)
+
+
+@torch.inference_mode()
+def continuation_log_p(model: Model, lens: LogitLens, sequences: Sequences) -> np.ndarray:
+    """Return the mean log p, in nats, that a lens reads of each continuation's tokens after each layer (N, L)."""
+    device, start = next(model.parameters()).device, max(sequences.prefix_tokens, 1)
+    at_once = rows_at_once(model.config.vocab_size, sequences.tokens_NT.shape[1], device, most=MOST_ROWS)
+    parts = []
+    for first in range(0, len(sequences), at_once):
+        lengths_B = sequences.lengths_N[first : first + at_once].to(device)
+        # Right padding needs no mask: a causal model's earlier positions never see it.
+        tokens_BT = sequences.tokens_NT[first : first + at_once, : int(lengths_B.max())].to(device)
+        asked_BS = tokens_BT[:, start:]
+        counts_BS = torch.arange(start, tokens_BT.shape[1], device=device) < lengths_B[:, None]
+        of_layers = []
+        for states_BTD in hidden_states(model, tokens_BT)[1:]:
+            nll_BS = token_nll(lens(states_BTD[:, start - 1 : -1]).float(), asked_BS).double()
+            of_layers.append(-nll_BS.masked_fill(~counts_BS, 0.0).sum(dim=1) / counts_BS.sum(dim=1))
+        parts.append(torch.stack(of_layers, dim=1).cpu().numpy())
+    return np.concatenate(parts)
+
+
+def _depths(of_retrained_NL: np.ndarray, of_model_NL: np.ndarray) -> np.ndarray:
+    return np.array([erasure_depth(*of_text) for of_text in zip(of_retrained_NL, of_model_NL, strict=True)])

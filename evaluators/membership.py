@@ -1,0 +1,229 @@
+"""Membership: do the model's log-probabilities still tell what it was trained on from texts that it never saw?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+
+from evaluators.metrics.blind_baseline import blind_auc_items
+from evaluators.metrics.means import standard_error, weighted_mean
+from evaluators.metrics.membership_scores import MIN_K_SHARE, mean_of_lowest, standardized, zlib_ratio
+from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, Read, Sequences
+from harness.toolkit import auc_items, decoded, rows_at_once, token_nll, true_continuations, unpadded
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+MOST_ROWS = 32
+"""Texts in one forward pass; fewer of long ones."""
+WIDTH = 1.96
+"""Standard errors to either side that hold 95 %."""
+MEMBERS_ARE: Mapping[str, Literal["higher", "lower"]] = {
+    "min_k": "higher",
+    "loss": "lower",
+    "zlib": "lower",
+    "min_k_plus": "higher",
+    "reference": "lower",
+}
+"""By the attack, on which side a member's score is."""
+
+Scores = dict[str, np.ndarray]
+"""By the attack, a score for each text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership(Evaluator):
+    """AUCs of attacks that tell forget sequences from unseen texts of their kind (`data.holdout`).
+
+    .5 is a guess. Above, what was trained on shows; below, it has become less likely than what was never seen, which
+    shows as well: so the aim is what the retrained model has, from either side. A text is scored whole, after its
+    first token, and all scores come from one forward pass.
+
+    `blind_auc` needs no model: where the tokens that occur are enough to tell the two sets apart, the attacks may do no
+    more than that, and a warning says so.
+
+    The reference attack holds each loss against that of a model that never saw the texts. The original is no such
+    model, and another maker's shows how the texts differ. So the reference is the retrained model, and the attack has
+    to be asked for (`reference: true`): a sweep without a retrained model is then refused. On the retrained model
+    itself all scores are 0, and the AUC is .5.
+    """
+
+    version = 1
+
+    reference: bool = False
+    """Whether to attack with the retrained model as the reference too."""
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """Return what more it gets: unseen texts, and the retrained model for the reference attack."""
+        return ("holdout", "retrained") if self.reference else ("holdout",)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the AUC of each attack, and of the blind one."""
+        auc = partial(
+            Metric,
+            better=CloserTo("retrained"),
+            unit="fraction",
+            low=0.0,
+            high=1.0,
+            group="robustness",
+            ranked=False,
+            items="sequence_and_holdout",
+        )
+        recognised = "how often, of a forget sequence and an unseen text, the forget sequence"
+        of_attacks = [
+            auc(
+                name="membership_min_k",
+                title="Min-K AUC",
+                source="Shi et al., arXiv:2310.16789",
+                column=150,
+                attack="Membership",
+                meaning=f"{recognised} has the more likely {MIN_K_SHARE:.0%} of least likely tokens: .5 is a guess",
+            ),
+            auc(
+                name="membership_loss",
+                title="Loss AUC",
+                source="Yeom et al., arXiv:1709.01604",
+                column=151,
+                meaning=f"{recognised} has the lower loss: .5 is a guess",
+            ),
+            auc(
+                name="membership_zlib",
+                title="Zlib AUC",
+                source="Carlini et al., arXiv:2012.07805",
+                column=152,
+                meaning=f"{recognised} has the lower loss for each byte that zlib compresses it to: .5 is a guess",
+            ),
+            auc(
+                name="membership_min_k_plus",
+                title="Min-K++ AUC",
+                source="Zhang et al., arXiv:2404.02936",
+                column=153,
+                meaning=f"{recognised} does better by Min-K of log-probabilities that are standardised over the "
+                "vocabulary: .5 is a guess",
+            ),
+        ]
+        if self.reference:
+            reference = auc(
+                name="membership_reference",
+                title="Reference AUC",
+                source="Carlini et al., arXiv:2012.07805, with the retrained model as the reference",
+                column=154,
+                meaning=f"{recognised} has the loss that is lower by more than the retrained model's: .5 is a guess",
+            )
+            of_attacks.append(reference)
+        blind = auc(
+            name="blind_auc",
+            title="Blind AUC",
+            better=CloserTo(0.5),
+            source="Das et al., arXiv:2406.16201",
+            column=155,
+            meaning="how well forget sequences and unseen texts are told apart by the tokens in them, without any "
+            "model: above .5 the other AUCs may show no more than that",
+        )
+        return (*of_attacks, blind)
+
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
+        """Return the AUCs; a text whose score is not a number does not count."""
+        forget, holdout = task.forget, task.holdout
+        assert holdout is not None, "it is read"
+        of_members, of_others = (text_scores(model, texts, task.tokenizer) for texts in (forget, holdout))
+        if self.reference:
+            reference = self._losses_of_retrained(task, forget, holdout)
+            # Rounded: on another kind of CPU than the one that read the reference, its own losses differ in last bits.
+            of_members["reference"] = np.round(of_members["loss"] - reference["members"], 5)
+            of_others["reference"] = np.round(of_others["loss"] - reference["others"], 5)
+        per_item = {"blind_auc": self._blind_items(task, forget, holdout)}
+        for name, scores_N in of_members.items():
+            per_item[f"membership_{name}"] = auc_items(scores_N, of_others[name], MEMBERS_ARE[name])
+        notes: dict[str, Json] = {
+            "sequences": len(forget),
+            "unseen": len(holdout),
+            "standard_errors": {name: standard_error(values) for name, values in per_item.items()},
+        }
+        if warnings := _warnings(per_item):
+            notes["warnings"] = warnings
+        numbers = {name: weighted_mean(values) for name, values in per_item.items()}
+        return Evaluation(numbers, notes=notes, per_item=per_item)
+
+    def _losses_of_retrained(self, task: EvaluationTask, forget: Sequences, holdout: Sequences) -> Scores:
+        """Return the retrained model's loss of each member and each other text."""
+
+        def make() -> Scores:
+            retrained = task.load_retrained()
+            of_members, of_others = (text_scores(retrained, texts, task.tokenizer) for texts in (forget, holdout))
+            return {"members": of_members["loss"], "others": of_others["loss"]}
+
+        key = "membership_reference", str(self.version), task.retrained_digest(), forget.digest, holdout.digest
+        return task.cached(key, make)
+
+    def _blind_items(self, task: EvaluationTask, forget: Sequences, holdout: Sequences) -> np.ndarray:
+        """Return the blind attack's value for each text: computed once for all models."""
+
+        def make() -> Scores:
+            copies = [tuple(tokens) for texts in (forget, holdout) for tokens in true_continuations(texts)]
+            seed = int(forget.digest[:8] or "0", 16)
+            return {"items": blind_auc_items(unpadded(forget), unpadded(holdout), copies, seed=seed)}
+
+        key = "membership_blind", str(self.version), forget.digest, holdout.digest
+        return task.cached(key, make)["items"]
+
+
+@torch.inference_mode()
+def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBase) -> Scores:
+    """Return what the attacks without a reference make of each text (N,), from one forward pass.
+
+    Scored are a text's tokens after its first: their mean NLL in nats (`loss`), their NLL for each compressed byte of
+    the whole text (`zlib`), and the means of the least likely of them, plain and standardised (`min_k`, `min_k_plus`).
+    """
+    device = next(model.parameters()).device
+    scores: dict[str, list[float]] = {"loss": [], "zlib": [], "min_k": [], "min_k_plus": []}
+    written = decoded(tokenizer, unpadded(texts))
+    at_once = rows_at_once(model.config.vocab_size, texts.tokens_NT.shape[1], device, most=MOST_ROWS)
+    for start in range(0, len(texts), at_once):
+        rows = slice(start, start + at_once)
+        lengths = texts.lengths_N[rows].tolist()
+        # Right padding needs no mask: a causal model's earlier positions never see it.
+        tokens_BT = texts.tokens_NT[rows, : max(lengths)].to(device)
+        logits_BTV = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits
+        for text, length, logits_TV, tokens_T in zip(written[rows], lengths, logits_BTV, tokens_BT, strict=True):
+            # Text by text: standardising takes several times the memory of the logits.
+            of_text_TV, asked_T = logits_TV[: length - 1].float(), tokens_T[1:length]
+            nll_T = token_nll(of_text_TV[None], asked_T[None])[0].double()
+            scores["loss"].append(float(nll_T.mean()))
+            scores["zlib"].append(zlib_ratio(float(nll_T.sum()), text))
+            scores["min_k"].append(mean_of_lowest(-nll_T))
+            scores["min_k_plus"].append(mean_of_lowest(standardized(of_text_TV, asked_T)))
+    return {name: np.array(values) for name, values in scores.items()}
+
+
+def _warnings(per_item: dict[str, np.ndarray]) -> list[str]:
+    """Return what keeps the AUCs from saying what they should."""
+    warnings = []
+    blind = weighted_mean(per_item["blind_auc"])
+    least = blind - WIDTH * standard_error(per_item["blind_auc"])
+    if math.isnan(least):
+        warnings.append(
+            "whether forget sequences and unseen texts can be told apart without a model is not known: that takes two "
+            "different texts of each at the least"
+        )
+    elif least > 0.5:
+        warnings.append(
+            f"the AUCs of membership are void: forget sequences and unseen texts can be told apart without any model, "
+            f"by the tokens in them (AUC {blind:.2f}, with 95 % confidence above {least:.2f}). Name unseen texts of "
+            "the forget set's own kind (data.holdout)"
+        )
+    unknown = int(np.isnan(per_item["membership_loss"]).sum())
+    if unknown:
+        warnings.append(
+            f"{unknown} of {len(per_item['membership_loss'])} texts take no part in the AUCs of membership: the "
+            "model's log-probabilities of them are not numbers"
+        )
+    return warnings

@@ -1,0 +1,139 @@
+"""Weights: how far a method moved the model's matrices, and in how many directions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from evaluators.metrics.means import weighted_mean
+from evaluators.metrics.stable_rank import stable_rank
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model
+
+_LAYER = re.compile(r"\.(\d+)\.")
+"""In a parameter's name: the first number is its layer's."""
+
+Parameters = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights(Evaluator):
+    """The relative change of a model's matrices, and the stable rank of it, against the original.
+
+    What moved far, and in many directions, is harder to move back. Neither is a merit in itself: a model that was
+    trained to pieces has moved as well. Matrices are all parameters of two dimensions or more, embeddings among them;
+    a tied one counts once. A method that combines models while decoding moves none, and a sentence says so.
+    """
+
+    version = 1
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return both, which are shown and not ranked."""
+        diagnostic = partial(Metric, better="lower", high=math.inf, group="robustness", ranked=False)
+        return (
+            diagnostic(
+                name="weight_change",
+                title="Weight change",
+                unit="fraction",
+                low=0.0,
+                source="arXiv:2505.22310",
+                column=170,
+                meaning="how far the weights moved: the norm of the change of all matrices, as a share of the "
+                "original's own; what moved little is easily moved back",
+            ),
+            diagnostic(
+                name="stable_rank",
+                title="Stable rank of the change",
+                unit="directions",
+                low=1.0,
+                source="Rudelson and Vershynin 2007",
+                column=171,
+                meaning="over how many directions the change of a layer's matrices spreads, on average over those that "
+                "changed: 1 is a single one",
+            ),
+        )
+
+    def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
+        """Return both numbers; the stable rank of what did not move is not known."""
+        # Here, not above: it imports all of transformers, and planning needs the settings only.
+        from harness.toolkit import PairModel
+
+        is_pair = isinstance(model, PairModel)
+        erased = dict((model.first if is_pair else model).named_parameters())
+        original = dict(task.load_original().named_parameters())
+        unknown = dict.fromkeys(("weight_change", "stable_rank"), math.nan)
+        if _shapes(erased) != _shapes(original):
+            said = "the change of the weights is not known: the model's parameters are others than the original's"
+            return Evaluation(unknown, notes={"warnings": [said]})
+        change_by_layer = matrix_changes(original, erased)
+        ranks = [rank for change in change_by_layer.values() for rank in change.stable_ranks]
+        numbers = {"weight_change": relative_change(change_by_layer.values()), "stable_rank": weighted_mean(ranks)}
+        layers = [change for layer, change in sorted(change_by_layer.items()) if layer >= 0]
+        notes: dict[str, Json] = {
+            "layers": {
+                "change": [relative_change([change]) for change in layers],
+                "stable_rank": [weighted_mean(change.stable_ranks) for change in layers],
+            }
+        }
+        if all(torch.equal(erased[name], weight) for name, weight in original.items()):
+            how = ": what it erases, it erases while decoding" if is_pair else ", so this erased nothing"
+            notes["erasure_warnings"] = [f"no weight differs from the original's{how}"]
+        elif math.isnan(numbers["weight_change"]):
+            notes["warnings"] = ["the change of the weights is not known: some weights are not numbers"]
+        elif math.isnan(numbers["stable_rank"]):
+            said = "no matrix of a layer differs from the original's: only embeddings, biases or norms do"
+            notes["erasure_warnings"] = [said]
+        return Evaluation(numbers, notes=notes)
+
+
+@dataclass
+class Change:
+    """What became of a layer's matrices, or of those outside the layers."""
+
+    moved: float = 0.0
+    """The sum of the squares of all differences."""
+    size: float = 0.0
+    """Of the original's weights."""
+    stable_ranks: list[float] = field(default_factory=list)
+    """Of each matrix of a layer that changed."""
+
+
+@torch.inference_mode()
+def matrix_changes(original: Parameters, erased: Parameters) -> dict[int, Change]:
+    """Return what became of the matrices of each layer, and under -1 of those outside the layers: embeddings."""
+    by_layer: dict[int, Change] = {}
+    for name, weight in original.items():
+        if weight.ndim < 2:
+            continue
+        numbered = _LAYER.search(name)
+        change = by_layer.setdefault(int(numbered[1]) if numbered else -1, Change())
+        difference = erased[name].double() - weight.double()
+        moved = float(difference.square().sum())
+        change.moved += moved
+        change.size += float(weight.double().square().sum())
+        if numbered and moved != 0:
+            # Experts of one layer may stand in one parameter, one matrix after the other.
+            ranks = map(stable_rank, difference.flatten(0, -3) if difference.ndim > 2 else [difference])
+            change.stable_ranks += ranks
+    return by_layer
+
+
+def relative_change(parts: Iterable[Change]) -> float:
+    """Return ‖ΔW‖ / ‖W‖ of several parts together, by Frobenius' norm; NaN where W is 0.
+
+    Example:
+        >>> relative_change([Change(moved=9.0, size=100.0), Change(moved=0.0, size=125.0)])
+        0.2
+    """
+    known = list(parts)
+    size = sum(change.size for change in known)
+    return math.sqrt(sum(change.moved for change in known) / size) if size else math.nan
+
+
+def _shapes(parameters: Parameters) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in parameters.items()}

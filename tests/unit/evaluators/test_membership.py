@@ -1,0 +1,235 @@
+"""Membership inference: each score against one token at a time, the AUCs against scikit-learn's, and the blind one."""
+
+import math
+import statistics
+import zlib
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from evaluators.membership import Membership, text_scores
+from evaluators.metrics.blind_baseline import blind_auc_items
+from evaluators.metrics.membership_scores import standardized
+from harness.execution.trial.tasks import MeasuringTask
+from harness.models.loading import load_model
+from harness.models.resolving import resolve_model
+from harness.records.artifacts import Artifacts
+from harness.testing.small import FORGET, small_spec
+from harness.toolkit import PairModel
+
+ATTACKS = ("membership_min_k", "membership_loss", "membership_zlib", "membership_min_k_plus")
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model(seed=4, vocabulary=256)
+
+
+def drawn_rows(seed, count=40, tokens=256, length=30):
+    """Texts of which the most frequent tokens are those of the least ids."""
+    generator = np.random.default_rng(seed)
+    shares = 1 / np.arange(1, tokens + 1)
+    return generator.choice(tokens, (count, length), p=shares / shares.sum()).tolist()
+
+
+@pytest.fixture
+def make_task(tokenizer, make_sequences):
+    def make(forget, holdout, retrained=None):
+        return SimpleNamespace(
+            forget=make_sequences(forget, digest="1" * 16),
+            holdout=make_sequences(holdout, digest="2" * 16),
+            tokenizer=tokenizer,
+            cached=lambda key, make: make(),
+            load_retrained=lambda: retrained,
+            retrained_digest=lambda: "3" * 16,
+        )
+
+    return make
+
+
+@torch.inference_mode()
+def scores_one_by_one(model, row, tokenizer):
+    """The four scores in plain Python, from the probabilities after each beginning of the text."""
+    log_ps, z_scores = [], []
+    for place in range(1, len(row)):
+        log_p = model(torch.tensor([row[:place]])).logits[0, -1].double().log_softmax(-1).tolist()
+        mean = sum(math.exp(value) * value for value in log_p)
+        variance = sum(math.exp(value) * value**2 for value in log_p) - mean**2
+        log_ps.append(log_p[row[place]])
+        z_scores.append((log_p[row[place]] - mean) / math.sqrt(variance))
+    lowest = max(1, int(0.2 * len(log_ps)))
+    return {
+        "loss": -statistics.mean(log_ps),
+        "zlib": -sum(log_ps) / len(zlib.compress(tokenizer.decode(row).encode())),
+        "min_k": statistics.mean(sorted(log_ps)[:lowest]),
+        "min_k_plus": statistics.mean(sorted(z_scores)[:lowest]),
+    }
+
+
+def test_each_score_is_what_one_token_at_a_time_gives(model, tokenizer, make_sequences):
+    rows = [row[:length] for row, length in zip(drawn_rows(0, 5), (30, 12, 7, 3, 2), strict=True)]
+    ours = text_scores(model, make_sequences(rows), tokenizer)
+    for place, row in enumerate(rows):
+        expected = scores_one_by_one(model, row, tokenizer)
+        assert {name: values[place] for name, values in ours.items()} == pytest.approx(expected, rel=1e-4)
+
+
+def test_two_models_that_answer_as_one_are_scored_as_one(model, make_model, tokenizer, make_sequences):
+    pair = PairModel(model, make_model(seed=6, vocabulary=256), lambda first, second: 1.5 * first - 0.5 * second)
+    rows = drawn_rows(1, 2)
+    ours = text_scores(pair, make_sequences(rows), tokenizer)
+    assert ours["min_k_plus"][1] == pytest.approx(scores_one_by_one(pair, rows[1], tokenizer)["min_k_plus"], rel=1e-4)
+    assert ours["loss"] != pytest.approx(text_scores(model, make_sequences(rows), tokenizer)["loss"], rel=1e-3)
+
+
+def test_a_sure_model_divides_by_nothing_and_what_cannot_come_adds_nothing():
+    sure = torch.tensor([[0.0, -1e4, -1e4], [0.0, -math.inf, 0.0]])
+    [certain, even] = standardized(sure, torch.tensor([0, 2])).tolist()
+    assert certain == 0.0
+    assert even == pytest.approx(0.0, abs=1e-3)
+    assert standardized(sure, torch.tensor([1, 1])).tolist() == [pytest.approx(-1e7), -math.inf]
+
+
+def test_the_aucs_are_scikit_learns_and_the_mean_of_their_items(model, make_model, make_task):
+    rows, retrained = drawn_rows(2), make_model(seed=9, vocabulary=256)
+    task = make_task(rows[:15], rows[15:], retrained)
+    evaluation = Membership(reference=True).evaluate(model, task)
+    of_members, of_others = (text_scores(model, texts, task.tokenizer) for texts in (task.forget, task.holdout))
+    references = [text_scores(retrained, texts, task.tokenizer)["loss"] for texts in (task.forget, task.holdout)]
+    of_members["reference"], of_others["reference"] = (
+        of_members["loss"] - references[0],
+        of_others["loss"] - references[1],
+    )
+    is_member = [1] * 15 + [0] * 25
+    for name, sign in (("loss", -1), ("zlib", -1), ("min_k", 1), ("min_k_plus", 1), ("reference", -1)):
+        expected = roc_auc_score(is_member, sign * np.concatenate([of_members[name], of_others[name]]))
+        assert evaluation.numbers[f"membership_{name}"] == pytest.approx(expected, abs=1e-9)
+        assert evaluation.per_item[f"membership_{name}"].mean() == pytest.approx(expected, abs=1e-9)
+    assert set(evaluation.numbers) == {metric.name for metric in Membership(reference=True).metrics}
+    assert (evaluation.notes["sequences"], evaluation.notes["unseen"]) == (15, 25)
+
+
+def test_a_model_that_learned_the_forget_set_is_recognised_by_every_attack(make_model, make_task):
+    model, rows = make_model(seed=8, vocabulary=256), drawn_rows(3, 20)
+    task = make_task(rows[:10], rows[10:])
+    before = Membership().evaluate(model, task).numbers
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(30):
+        tokens = task.forget.tokens_NT
+        loss = torch.nn.functional.cross_entropy(model(tokens[:, :-1]).logits.transpose(1, 2), tokens[:, 1:])
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    after = Membership().evaluate(model, task).numbers
+    assert all(after[name] == 1.0 for name in ATTACKS)
+    assert all(abs(before[name] - 0.5) < 0.3 for name in ATTACKS)
+    assert after["blind_auc"] == before["blind_auc"]
+
+
+@pytest.mark.parametrize(("name", "is_member"), [("miniature-s", True), ("miniature-s-retrained", False)])
+def test_on_the_miniature_the_original_is_recognised_and_the_retrained_model_is_not(name, is_member, tmp_path):
+    model, texts = load_model(resolve_model(name)), replace(FORGET, sequences=48)
+    retrained = resolve_model("miniature-s-retrained")
+    spec = replace(small_spec(), forget=texts)
+    task = MeasuringTask(spec, Artifacts(tmp_path), model, texts={"holdout": texts}, retrained=retrained)
+    evaluation = Membership(reference=True).evaluate(model, task)
+    attacks = {name: evaluation.numbers[name] for name in ATTACKS}
+    if is_member:
+        assert min(attacks.values()) > 0.95
+        assert evaluation.numbers["membership_reference"] > 0.95
+    else:
+        for name, auc in attacks.items():
+            assert abs(auc - 0.5) < 2.5 * evaluation.notes["standard_errors"][name]
+        assert evaluation.numbers["membership_reference"] == 0.5, "it is its own reference"
+    assert "warnings" not in evaluation.notes, "the two sets cannot be told apart blindly"
+
+
+def test_only_the_reference_attack_reads_the_retrained_model():
+    assert Membership().reads == ("holdout",)
+    assert Membership(reference=True).reads == ("holdout", "retrained")
+    attacks = {metric.name: metric.attack for metric in Membership(reference=True).metrics if metric.attack}
+    assert attacks == {"membership_min_k": "Membership"}
+
+
+def test_a_sweep_without_what_is_read_is_refused(check):
+    needs = {"evaluators": "{membership: {reference: true}, memorization: {el_sequences: 4}}", "collapse": "{}"}
+    assert check(**needs) == {}
+    assert check(**needs, models="[MODEL]") == {
+        "evaluators.membership": "reads the retrained model, and the sweep has none for 'MODEL': add its folder "
+        "(models: [{id: ..., retrained: FOLDER}])."
+    }
+    without = {**needs, "evaluators": "{membership: {}, memorization: {el_sequences: 4}}"}
+    assert check(**without, models="[MODEL]") == {}
+
+
+def test_sets_of_two_kinds_void_the_aucs_and_that_is_said(model, make_task):
+    rows = drawn_rows(4)
+    other_kind = [[255 - token for token in row] for row in rows[20:]]
+    of_two_kinds = Membership().evaluate(model, make_task(rows[:20], other_kind))
+    assert of_two_kinds.numbers["blind_auc"] == 1.0
+    [warning] = of_two_kinds.notes["warnings"]
+    assert warning.startswith("the AUCs of membership are void")
+    assert "(AUC 1.00, with 95 % confidence above 1.00)" in warning
+    of_one_kind = Membership().evaluate(model, make_task(rows[:20], rows[20:]))
+    assert "warnings" not in of_one_kind.notes
+
+
+def test_a_model_whose_numbers_are_none_is_not_known_and_that_is_said(make_model, make_task):
+    broken, rows = make_model(seed=1, vocabulary=256), drawn_rows(5, 12)
+    with torch.no_grad():
+        broken.lm_head.weight[7] = math.nan
+    evaluation = Membership().evaluate(broken, make_task(rows[:6], rows[6:]))
+    assert all(math.isnan(evaluation.numbers[name]) for name in ATTACKS)
+    assert not math.isnan(evaluation.numbers["blind_auc"])
+    assert "12 of 12 texts take no part" in evaluation.notes["warnings"][-1]
+
+
+# The blind attack.
+
+
+def test_texts_of_one_kind_are_a_guess_on_average():
+    aucs = []
+    for seed in range(20):
+        rows = drawn_rows(seed, 64, length=60)
+        aucs.append(blind_auc_items(rows[:32], rows[32:], seed=seed).mean())
+    assert np.mean(aucs) == pytest.approx(0.5, abs=3 * np.std(aucs) / math.sqrt(20))
+
+
+def test_the_width_of_its_interval_is_that_of_texts_drawn_again():
+    """Values as of a single classifier would be too near to each other: five share what they were shown."""
+    aucs, errors = [], []
+    for seed in range(60):
+        rows = drawn_rows(seed, 64, length=60)
+        items = blind_auc_items(rows[:32], rows[32:], seed=seed)
+        aucs.append(items.mean())
+        errors.append(items.std(ddof=1) / math.sqrt(len(items)))
+    assert 0.75 < np.std(aucs) / np.mean(errors) < 1.25
+
+
+def test_copies_of_a_text_stay_together_so_that_none_is_recognised_by_another():
+    rows = drawn_rows(11, 24)
+    copied = [row for row in rows for _ in range(4)]
+    together = blind_auc_items(copied[:48], copied[48:], seed=0).mean()
+    apart = blind_auc_items(copied[:48], copied[48:], range(96), seed=0).mean()
+    assert together < 0.75
+    assert apart > 0.95, "as it would be if copies did not stay together"
+
+
+def test_the_same_texts_in_another_fold_are_another_draw_and_the_same_seed_is_the_same():
+    rows = drawn_rows(12)
+    first, again, other = (blind_auc_items(rows[:20], rows[20:], seed=seed) for seed in (0, 0, 1))
+    assert first.tolist() == again.tolist()
+    assert first.tolist() != other.tolist()
+
+
+def test_too_few_different_texts_show_nothing_and_that_is_said(model, make_task):
+    rows = drawn_rows(13, 6)
+    assert np.isnan(blind_auc_items([rows[0]] * 5, rows[1:], seed=0)).all()
+    evaluation = Membership().evaluate(model, make_task([rows[0]] * 5, rows[1:]))
+    assert math.isnan(evaluation.numbers["blind_auc"])
+    [warning] = evaluation.notes["warnings"]
+    assert "is not known: that takes two different texts of each" in warning

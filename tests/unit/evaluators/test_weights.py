@@ -1,0 +1,142 @@
+"""What a method did to the weights: hand-worked updates of rank one and of full rank, and of nothing."""
+
+import copy
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from evaluators.metrics.stable_rank import stable_rank
+from evaluators.weights import Weights
+from harness.toolkit import PairModel
+
+NO_LAYER = "no matrix of a layer differs from the original's: only embeddings, biases or norms do"
+MATRIX = "transformer.h.1.attn.attention.out_proj.weight"
+
+
+@pytest.fixture(scope="module")
+def original(make_model):
+    return make_model(seed=1, layers=2, hidden=8, heads=2)
+
+
+@pytest.fixture
+def measured(original):
+    """Return a function from additions to parameters, by name, to what is measured of the model that has them."""
+
+    def measure(additions=None, model=None):
+        erased = copy.deepcopy(original)
+        with torch.no_grad():
+            for name, added in (additions or {}).items():
+                erased.get_parameter(name).add_(added)
+        return Weights().evaluate(model or erased, SimpleNamespace(load_original=lambda: copy.deepcopy(original)))
+
+    return measure
+
+
+def norm(model):
+    return math.sqrt(sum(weight.double().square().sum().item() for weight in model.parameters() if weight.ndim == 2))
+
+
+def test_an_update_of_rank_one_has_the_stable_rank_one(original, measured):
+    left, right = torch.arange(1.0, 9.0), torch.linspace(-1, 1, 8)
+    update = 0.1 * torch.outer(left, right)
+    evaluation = measured({MATRIX: update})
+    assert evaluation.numbers["stable_rank"] == pytest.approx(1.0, rel=1e-5)
+    assert evaluation.numbers["weight_change"] == pytest.approx(update.norm().item() / norm(original), rel=1e-5)
+    layers = evaluation.notes["layers"]
+    assert layers["change"][0] == 0.0
+    of_layer = norm(original.transformer.h[1])
+    assert layers["change"][1] == pytest.approx(update.norm().item() / of_layer, rel=1e-5)
+    assert math.isnan(layers["stable_rank"][0])
+    assert layers["stable_rank"][1] == pytest.approx(1.0, rel=1e-5)
+    assert not evaluation.notes.keys() & {"warnings", "erasure_warnings"}
+
+
+def test_an_update_in_all_directions_has_as_many(measured):
+    evaluation = measured({MATRIX: torch.eye(8), MATRIX.replace("h.1", "h.0"): torch.ones(8, 8)})
+    assert evaluation.notes["layers"]["stable_rank"] == pytest.approx([1.0, 8.0], rel=1e-4)
+    assert evaluation.numbers["stable_rank"] == pytest.approx(4.5, rel=1e-4), "the mean over matrices that changed"
+
+
+def test_what_did_not_move_has_no_rank_and_that_is_said(measured):
+    evaluation = measured()
+    assert evaluation.numbers["weight_change"] == 0.0
+    assert math.isnan(evaluation.numbers["stable_rank"])
+    assert evaluation.notes["erasure_warnings"] == ["no weight differs from the original's, so this erased nothing"]
+
+
+def test_a_method_that_trains_nothing_is_told(original, make_model, measured):
+    pair = PairModel(copy.deepcopy(original), make_model(seed=2, layers=2, hidden=8, heads=2), lambda one, two: one)
+    evaluation = measured(model=pair)
+    assert evaluation.numbers["weight_change"] == 0.0
+    expected = "no weight differs from the original's: what it erases, it erases while decoding"
+    assert evaluation.notes["erasure_warnings"] == [expected]
+
+
+def test_a_pair_whose_first_model_was_trained_has_moved_as_that_has(original, make_model, measured):
+    moved = copy.deepcopy(original)
+    with torch.no_grad():
+        moved.get_parameter(MATRIX).add_(1.0)
+    pair = PairModel(moved, make_model(seed=2, layers=2, hidden=8, heads=2), lambda one, two: one)
+    evaluation = measured(model=pair)
+    assert evaluation.numbers == measured({MATRIX: torch.ones(8, 8)}).numbers
+    assert "erasure_warnings" not in evaluation.notes
+
+
+def test_embeddings_count_as_moved_and_are_no_layer_and_tied_ones_count_once(original, measured):
+    assert original.lm_head.weight is original.transformer.wte.weight
+    evaluation = measured({"transformer.wte.weight": torch.ones(60, 8)})
+    assert evaluation.numbers["weight_change"] == pytest.approx(math.sqrt(60 * 8) / norm(original), rel=1e-5)
+    assert math.isnan(evaluation.numbers["stable_rank"])
+    assert evaluation.notes["layers"]["change"] == [0.0, 0.0]
+    assert evaluation.notes["erasure_warnings"] == [NO_LAYER]
+
+
+def test_a_change_of_biases_alone_is_no_change_of_a_matrix_and_is_said(measured):
+    evaluation = measured({"transformer.h.0.mlp.c_fc.bias": torch.ones(32)})
+    assert evaluation.numbers["weight_change"] == 0.0
+    assert evaluation.notes["erasure_warnings"] == [NO_LAYER]
+
+
+def test_the_matrices_of_experts_in_one_parameter_are_looked_at_one_by_one():
+    class Experts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList([torch.nn.Module()])
+            self.layers[0].experts = torch.nn.Parameter(torch.ones(3, 4, 6))
+
+    erased = Experts()
+    with torch.no_grad():
+        erased.layers[0].experts[1] += torch.eye(4, 6)
+        erased.layers[0].experts[2] += torch.ones(4, 6)
+    evaluation = Weights().evaluate(erased, SimpleNamespace(load_original=Experts))
+    assert evaluation.numbers["stable_rank"] == pytest.approx((4 + 1) / 2)
+    assert evaluation.numbers["weight_change"] == pytest.approx(math.sqrt((4 + 24) / 72))
+
+
+def test_a_model_of_other_shapes_is_not_known_and_that_is_said(make_model, measured):
+    evaluation = measured(model=make_model(seed=1, layers=2, hidden=12, heads=2))
+    assert all(map(math.isnan, evaluation.numbers.values()))
+    assert "the model's parameters are others than the original's" in evaluation.notes["warnings"][0]
+
+
+def test_a_diverged_model_has_no_numbers_rather_than_wrong_ones(measured):
+    evaluation = measured({MATRIX: torch.full((8, 8), math.nan)})
+    assert all(map(math.isnan, evaluation.numbers.values()))
+    assert "some weights are not numbers" in evaluation.notes["warnings"][0]
+
+
+@pytest.mark.parametrize("shape", [(30, 7), (7, 30), (16, 16)])
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
+def test_the_stable_rank_is_that_of_the_singular_values_at_any_scale(shape, scale):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    values = torch.linalg.svdvals(matrix)
+    assert stable_rank(matrix * scale) == pytest.approx(float((values**2).sum() / values[0] ** 2), rel=1e-9)
+    assert stable_rank(matrix * scale) < min(shape)
+
+
+def test_what_is_all_zeros_or_not_finite_has_no_stable_rank():
+    assert math.isnan(stable_rank(torch.zeros(3, 4)))
+    assert math.isnan(stable_rank(torch.tensor([[math.nan, 1.0]])))
+    assert math.isnan(stable_rank(torch.tensor([[math.inf, 1.0]])))
