@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import torch
 
-from evaluators.metrics.erasure_depth import LEAST_DROP, erasure_depth
+from evaluators.metrics.attacks.erasure_depth import LEAST_DROP, erasure_depth
 from evaluators.metrics.means import standard_error, weighted_mean
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, Sequences
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, MeasuredCurve, Metric, Model, Sequences
 from harness.toolkit import LogitLens, hidden_states, lacks_layers, rows_at_once, token_nll
 
 MOST_ROWS = 32
@@ -111,7 +111,11 @@ class Depth(Evaluator):
                 "depth is not known: on no layer, and of no sequence, does the original know more than the retrained "
                 f"model (by {LEAST_DROP} nats a token), or the model's states are not numbers"
             ]
-        return Evaluation({name: weighted_mean(values) for name, values in per_item.items()}, (), notes, per_item)
+        layers = tuple(float(layer) for layer in range(1, 1 + len(unseen_L["model"])))
+        lost_L = tuple(beyond[1].mean(axis=0).tolist())
+        curve = MeasuredCurve("depth", "Lost of the texts, by layer", "layer", "nats a token", layers, lost_L)
+        numbers = {name: weighted_mean(values) for name, values in per_item.items()}
+        return Evaluation(numbers, (), notes, per_item, curves=(curve,))
 
     def _references(
         self, task: EvaluationTask, lens: LogitLens, by_texts: Mapping[str, Sequences]

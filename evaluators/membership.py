@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import torch
 
-from evaluators.metrics.blind_baseline import blind_auc_items
+from evaluators.metrics.attacks.blind_baseline import blind_auc_items
+from evaluators.metrics.attacks.membership_scores import MIN_K_SHARE, mean_of_lowest, standardized, zlib_ratio
 from evaluators.metrics.means import standard_error, weighted_mean
-from evaluators.metrics.membership_scores import MIN_K_SHARE, mean_of_lowest, standardized, zlib_ratio
 from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, Read, Sequences
 from harness.toolkit import auc_items, decoded, rows_at_once, token_nll, true_continuations, unpadded
 

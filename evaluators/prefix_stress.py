@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from evaluators.metrics.attacks.near_verbatim import token_similarity
 from evaluators.metrics.exact_match import exact_match
 from evaluators.metrics.means import standard_error, weighted_mean
-from evaluators.metrics.near_verbatim import token_similarity
 from harness.contracts import (
     Evaluation,
     EvaluationTask,

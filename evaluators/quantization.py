@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from evaluators.metrics.attacks.rounding import rounded_to_integers, rounded_to_normal_float
 from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
 from evaluators.metrics.means import standard_errors, weighted_mean
-from evaluators.metrics.rounding import rounded_to_integers, rounded_to_normal_float
 from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
 from harness.errors import TrialError

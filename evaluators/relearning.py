@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from evaluators.metrics.attacks.relearning import highest_row, mean_height, that_fit, unseen
 from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
 from evaluators.metrics.means import standard_errors, weighted_mean
-from evaluators.metrics.relearning import highest_row, mean_height, that_fit, unseen
 from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
 from harness.contracts import (
     Evaluation,
     EvaluationTask,
     Evaluator,
     Json,
+    MeasuredCurve,
     Metric,
     Model,
     Positive,
@@ -149,7 +150,8 @@ class Relearning(Evaluator):
             "standard_errors": standard_errors(per_item),
             "warnings": warnings,
         }
-        return Evaluation({name: weighted_mean(of_items) for name, of_items in per_item.items()}, (), notes, per_item)
+        numbers = {name: weighted_mean(of_items) for name, of_items in per_item.items()}
+        return Evaluation(numbers, (), notes, per_item, curves=worst_curves(notes))
 
     def _attacked(
         self, model: Model, texts: Texts, task: EvaluationTask, warnings: list[str]
@@ -215,7 +217,7 @@ class Relearning(Evaluator):
             prefixes = seeded_prefixes(texts.measured, self.n, self.el_prefixes)
             continuations = greedy_continuations(trained, texts.measured, prefixes)
             values[f"relearned_el_{self.n}"] = likelihoods(continuations, self.n, prefixes)
-        return values, {"curves": curves, "worst_rate": rates}
+        return values, {"by_rate": curves, "worst_rate": rates}
 
     def _curves(
         self,
@@ -306,6 +308,19 @@ def teacher_forced(sequences: Sequences, predicted_NT: torch.Tensor) -> np.ndarr
     """Return MA and extraction strength of each sequence, given the first choice for each of its tokens, 2 by M."""
     known = accuracies(sequences, predicted_NT, first=sequences.prefix_tokens, left_out=1)
     return np.stack([known, extraction_strengths(sequences, predicted_NT)])
+
+
+def worst_curves(notes: Mapping[str, Json]) -> tuple[MeasuredCurve, ...]:
+    """Return what the report draws: MA after each step at the rate that counts, for either kind of texts."""
+    curves = []
+    for arm, title in (("forget", "Relearning on other forget texts"), ("retain", "Relearning on retain texts")):
+        rate = notes.get("worst_rate", {}).get(arm)
+        if rate is not None:
+            of_arm = notes["by_rate"][arm]
+            heights = of_arm["ma"][of_arm["rates"].index(rate)]
+            steps = tuple(map(float, of_arm["steps"]))
+            curves.append(MeasuredCurve(f"relearned_by_{arm}", title, "steps", "MA, not shown", steps, tuple(heights)))
+    return tuple(curves)
 
 
 def mean_curves(curves_SRM: np.ndarray) -> list[list[float]]:

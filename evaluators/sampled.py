@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 
+from evaluators.metrics.attacks.sampled_extraction import extractable, leak_at
 from evaluators.metrics.means import standard_error, weighted_mean
-from evaluators.metrics.sampled_extraction import extractable, leak_at
 from harness.contracts import (
     Evaluation,
     EvaluationTask,

@@ -10,8 +10,8 @@ from functools import partial
 
 import torch
 
+from evaluators.metrics.attacks.stable_rank import stable_rank
 from evaluators.metrics.means import weighted_mean
-from evaluators.metrics.stable_rank import stable_rank
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model
 
 _LAYER = re.compile(r"\.(\d+)\.")

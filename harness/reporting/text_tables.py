@@ -126,7 +126,7 @@ def ranking_table(shown: ShownTable) -> RenderableType:
     notes = [caption(ranked.table), about_groups(tables), shown.note]
     terminal = result_table(said_first, " ".join(filter(None, notes)))
     terminal.collapse_padding = True
-    terminal.add_column("Method", max_width=28, overflow="fold")
+    terminal.add_column("Method", min_width=14, max_width=28, overflow="fold")
     for index in drawn:
         terminal.add_column(Text(printable(first.metrics[index].title)), justify="right")
     for title in first.rank_titles:

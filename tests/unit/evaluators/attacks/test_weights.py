@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from evaluators.metrics.stable_rank import stable_rank
+from evaluators.metrics.attacks.stable_rank import stable_rank
 from evaluators.weights import Weights
 from harness.toolkit import PairModel
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from evaluators.metrics.attacks.relearning import highest_row, mean_height
 from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
-from evaluators.metrics.relearning import highest_row, mean_height
 from evaluators.relearning import Relearning
 from harness.contracts import TextsShape
 from harness.execution.guard.fingerprint import changes, model_fingerprints
@@ -67,7 +67,7 @@ def mean_accuracy(model, sequences):
 
 
 def test_a_model_that_recites_goes_on_reciting(measured):
-    for arm, rates in measured.notes["curves"].items():
+    for arm, rates in measured.notes["by_rate"].items():
         assert rates["ma"][0] == pytest.approx([1.0] * 3, abs=0.02), arm
     assert measured.numbers["relearned_ma"] > 0.98
     assert measured.numbers["relearned_by_retain_ma"] > 0.98
@@ -96,7 +96,7 @@ def test_the_curves_are_those_of_copies_that_are_trained_by_hand(measured, origi
     order = torch.randperm(TEXTS, generator=torch.Generator().manual_seed(0xABABABAB)).tolist()
     shown = chosen_sequences(forget, order[:6])
     texts = chosen_sequences(forget, [row for row in order[6:] if row in rows])
-    curve = measured.notes["curves"]["forget"]
+    curve = measured.notes["by_rate"]["forget"]
     assert (curve["steps"], curve["rates"]) == ([0, 1, 3], [1e-4, 1e-3])
     for rate, seen in zip(FEW["rates"], curve["ma"], strict=True):
         made = trained_briefly(original, shown, steps=(0, 1, 3), learning_rate=rate, batch=2, seed=0)
@@ -110,11 +110,13 @@ def test_the_curves_are_those_of_copies_that_are_trained_by_hand(measured, origi
 
 def test_the_number_is_the_highest_mean_height_of_the_curves(measured):
     for arm, name in (("forget", "relearned"), ("retain", "relearned_by_retain")):
-        curve = measured.notes["curves"][arm]
+        curve = measured.notes["by_rate"][arm]
         heights = [np.trapezoid(of_rate, [0, 1, 3]) / 3 for of_rate in curve["ma"]]
         assert measured.numbers[f"{name}_ma"] == pytest.approx(max(heights))
         worst = curve["rates"].index(measured.notes["worst_rate"][arm])
         assert heights[worst] == max(heights)
+        [drawn] = [one for one in measured.curves if one.name == f"relearned_by_{arm}"]
+        assert (drawn.xs, drawn.ys) == ((0.0, 1.0, 3.0), tuple(curve["ma"][worst])), "the report draws that one"
         strength = np.trapezoid(curve["extraction_strength"][worst], [0, 1, 3]) / 3
         assert measured.numbers[f"{name}_es"] == pytest.approx(strength), "of the same rate"
 
@@ -141,10 +143,10 @@ def test_the_model_that_is_lent_stays_as_it_is(original, forget, retain):
 def test_a_tiny_rate_brings_nothing_back_and_a_large_one_destroys(make_model, original, forget, retain):
     unknowing = make_model(seed=1, layers=2, scale=0.05)
     curve = (
-        Relearning(**FEW | {"rates": (1e-12,)}).evaluate(unknowing, task_of(forget, retain)).notes["curves"]["forget"]
+        Relearning(**FEW | {"rates": (1e-12,)}).evaluate(unknowing, task_of(forget, retain)).notes["by_rate"]["forget"]
     )
     assert curve["ma"][0] == [curve["ma"][0][0]] * 3
-    curve = Relearning(**FEW | {"rates": (0.1,)}).evaluate(original, task_of(forget, retain)).notes["curves"]["forget"]
+    curve = Relearning(**FEW | {"rates": (0.1,)}).evaluate(original, task_of(forget, retain)).notes["by_rate"]["forget"]
     assert curve["ma"][0][2] < 0.5 < curve["ma"][0][0]
 
 
@@ -173,7 +175,7 @@ def test_where_all_are_copies_nothing_is_measured_and_it_says_so(original, retai
 def test_a_rate_that_ends_in_no_number_is_left_out_and_the_others_count(original, forget, retain):
     found = Relearning(**FEW | {"rates": (1e-4, 1e30)}).evaluate(original, task_of(forget, retain))
     assert found.notes["worst_rate"] == {"forget": 1e-4, "retain": 1e-4}
-    assert np.isnan(found.notes["curves"]["forget"]["ma"][1][-1])
+    assert np.isnan(found.notes["by_rate"]["forget"]["ma"][1][-1])
     assert found.numbers["relearned_ma"] > 0.98
     assert [text for text in found.notes["warnings"] if "a rate of 1e+30" in text]
     alone = Relearning(**FEW | {"rates": (1e30,)}).evaluate(original, task_of(forget, retain))
@@ -288,9 +290,9 @@ def test_what_gradient_ascent_hid_comes_back_and_what_was_never_there_does_not()
     evaluator = Relearning(shown=8, measured=8, steps=(2, 6), rates=(5e-4,))
     models = {"erased": copy.deepcopy(erased), "retrained": load_model(resolve_model("miniature-s-retrained"))}
     found = {name: evaluator.evaluate(model, task_of(forget, retain)) for name, model in models.items()}
-    curves = {name: evaluation.notes["curves"]["forget"]["ma"][0] for name, evaluation in found.items()}
+    curves = {name: evaluation.notes["by_rate"]["forget"]["ma"][0] for name, evaluation in found.items()}
     assert curves["erased"][0] < curves["retrained"][0]
     assert curves["erased"][-1] > curves["retrained"][-1] + 0.2
-    by_retain = {name: evaluation.notes["curves"]["retain"]["ma"][0][-1] for name, evaluation in found.items()}
+    by_retain = {name: evaluation.notes["by_rate"]["retain"]["ma"][0][-1] for name, evaluation in found.items()}
     assert by_retain["erased"] > by_retain["retrained"] + 0.1
     assert found["erased"].notes["shown_digest"] == found["retrained"].notes["shown_digest"]

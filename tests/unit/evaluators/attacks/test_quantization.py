@@ -9,8 +9,8 @@ import torch
 from pydantic import ValidationError
 from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
 
+from evaluators.metrics.attacks.rounding import rounded_to_integers, rounded_to_normal_float
 from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
-from evaluators.metrics.rounding import rounded_to_integers, rounded_to_normal_float
 from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
 from evaluators.quantization import Quantization, rounded_copy
 from harness.errors import TrialError

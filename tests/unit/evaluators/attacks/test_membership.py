@@ -12,8 +12,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from evaluators.membership import Membership, text_scores
-from evaluators.metrics.blind_baseline import blind_auc_items
-from evaluators.metrics.membership_scores import standardized
+from evaluators.metrics.attacks.blind_baseline import blind_auc_items
+from evaluators.metrics.attacks.membership_scores import standardized
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluators.metrics.sampled_extraction import extractable, leak_at
+from evaluators.metrics.attacks.sampled_extraction import extractable, leak_at
 from evaluators.sampled import Sampled
 from harness.contracts import TextsShape
 from harness.errors import TrialError

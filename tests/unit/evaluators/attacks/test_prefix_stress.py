@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from evaluators.metrics.near_verbatim import token_similarity
+from evaluators.metrics.attacks.near_verbatim import token_similarity
 from evaluators.prefix_stress import PrefixStress, spread, stress_scores
 from harness.contracts import TextsShape
 from harness.toolkit import PairModel
