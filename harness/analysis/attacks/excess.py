@@ -19,6 +19,8 @@ from harness.specs import ORIGINAL, RETRAINED
 from harness.statistics.contrasts import paired_contrast
 from harness.statistics.significance import holm
 
+ONE_RUN = "That is so of one training run: what another seed would give is not known."
+
 
 @dataclass(frozen=True)
 class Excess:
@@ -96,6 +98,8 @@ def attack_tables(ranked: RankedTable) -> list[AttackTable]:
             attacked.append(_attacked_row(by_variant[variant], twins, metrics, ranked.evidence, letters))
         levels = tuple(mean_over(twins, metric) for metric in metrics)
         sentences = _what_comes_back(attacked, metrics)
+        if sentences and max(map(len, by_variant.values())) == 1:
+            sentences = (*sentences, ONE_RUN)
         tables.append(AttackTable(str(model), tuple(metrics), levels, len(twins) > 0, tuple(attacked), sentences))
     return tables
 
@@ -212,4 +216,5 @@ def attack_frame(tables: Sequence[AttackTable]) -> pd.DataFrame:
 
 
 def _signed(number: float) -> str:
-    return f"{number:+.3f}".replace("-", "−")
+    text = f"{number:+.3f}".replace("-", "−")
+    return text if float(text[1:]) else text[1:]  # What rounds to 0 has no sign.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.attacks.measured_curves import CurvePanel
 from harness.reporting.figures import style
@@ -45,6 +46,7 @@ def curves_figure(panels: Sequence[CurvePanel], of_variant: style.Styles, column
         style.panel_title(ax, f"{panel.model}: {panel.title}" if is_of_several else panel.title, fontsize=9)
         ax.set_xlabel(panel.x_title, fontsize=9, color=style.INK)
         ax.set_ylabel(panel.y_title, fontsize=9, color=style.INK)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         style.dress(ax)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)

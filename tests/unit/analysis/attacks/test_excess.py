@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.attacks.excess import attack_frame, attack_tables
+from harness.analysis.attacks.excess import ONE_RUN, attack_frame, attack_tables
 from harness.analysis.evidence import Evidence
 from harness.contracts import Metric
 from harness.records.items import MetricItems
@@ -88,7 +88,14 @@ def test_the_retrained_model_under_another_name_has_no_excess_and_what_recites_h
     assert table.sentences == (
         "GA: more comes back than from the retrained model (relearned).",
         "No attack here gets more out of TWIN than out of the retrained model.",
+        ONE_RUN,
     )
+
+
+def test_what_comes_back_on_several_seeds_is_not_called_that_of_one_run(attacked):
+    recited = [TWIN + 0.5, TWIN + 0.51, TWIN + 0.49]
+    [table] = attack_tables(attacked(original=[ORIGINAL] * 3, retrained=[TWIN] * 3, ga=recited))
+    assert table.sentences == ("GA: more comes back than from the retrained model (relearned).",)
 
 
 def test_seeds_are_evidence_of_their_own(attacked):
