@@ -12,6 +12,7 @@ from harness.analysis.attacks.excess import ONE_RUN, attack_frame, attack_tables
 from harness.analysis.evidence import Evidence
 from harness.contracts import Metric
 from harness.records.items import MetricItems
+from harness.reporting.page import page
 from harness.reporting.sections.attacks import Attacks
 from harness.reporting.template import text_file
 
@@ -175,3 +176,19 @@ def test_a_curve_that_seeds_measured_at_different_places_is_not_averaged(
         records[spec.trial_id] = [make_point(spec), make_measurement(spec, notes=notes)]
     [panel] = Analysis(make_results(make_plan(*trials), records)).measured_curves
     assert panel.lines == ()
+
+
+def test_the_page_has_the_table_where_no_attack_measured_a_curve(
+    make_row, make_plan, make_point, make_measurement, make_results
+):
+    trials, records = [], {}
+    for name in ("original", "retrained"):
+        spec = make_row(name)
+        trials.append(spec)
+        numbers = {"ma": 0.5, "relearned": 0.25}
+        declared = tuple(map(asdict, (MA, RELEARNED)))
+        records[spec.trial_id] = [make_point(spec), make_measurement(spec, numbers=numbers, metrics=declared)]
+    shown = page(Analysis(make_results(make_plan(*trials), records)), is_kept=False)
+    assert "Does it come back?" in shown
+    assert "Retrained, as measured" in shown
+    assert "Curves of what attacks measured" not in shown
