@@ -40,7 +40,7 @@ def test_all_faults_of_form_are_reported_together(check):
         "methods.emso.epochs.2": "must be a whole number of at least 0; got the text '3'.",
         "methods.emso.k": "must be a whole number of at least 1; got 0.",
         "methods.kl_divergence.epochs": "is an empty list, which asks for no trial: give at least one value.",
-        "evaluators.memorisation": "no evaluator is called 'memorisation'. Did you mean 'memorization'? Known: ext",
+        "evaluators.memorisation": "no evaluator is called 'memorisation'. Did you mean 'memorization'? Known: depth",
         "evaluators.generation.definition": "must be exact or table; got the text 'tabel'. Did you mean 'table'?",
         "judges.feature": "no setting is called 'feature'. Did you mean 'features'? Known: coherence, features, ",
         "collapse.mauve": "must be a number above 0 and below 1; got 2.",
