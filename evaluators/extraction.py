@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from evaluators.metrics.extraction_strength import extraction_strength
 from evaluators.metrics.means import standard_error, weighted_mean
+from evaluators.metrics.teacher_forced import extraction_strengths
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount
 from harness.toolkit import greedy_continuations
 
@@ -61,13 +61,13 @@ class Extraction(Evaluator):
         forget = task.forget
         continuations = greedy_continuations(model, forget, [[]] * len(forget))
         is_choice_NT = continuations.predicted_NT == forget.tokens_NT
-        strengths, recited, long_enough = [], [], 0
+        recited, long_enough = [], 0
         for row, length in enumerate(forget.lengths_N.tolist()):
             is_right = is_choice_NT[row, forget.prefix_tokens : length].tolist()
-            strengths.append(extraction_strength(is_right))
             recited.append(recited_for(is_right, self.tokens))
             long_enough += len(is_right) >= self.tokens
-        per_item = {"extraction_strength": np.array(strengths), self._recited: np.array(recited)}
+        strengths = extraction_strengths(forget, continuations.predicted_NT)
+        per_item = {"extraction_strength": strengths, self._recited: np.array(recited)}
         notes = {
             "near_ties": continuations.near_ties,
             "near_tie_limit": continuations.near_tie_limit,

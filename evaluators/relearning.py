@@ -236,10 +236,10 @@ class Relearning(Evaluator):
             try:
                 for point, trained in enumerate(self._trained(model, shown, rate, self.steps), start=1):
                     curves_SRKM[point, number] = recalled(trained, measured)
-            except TrialError:
+            except TrialError as error:
                 warnings.append(
-                    f"training on {arm} texts at a rate of {rate:g} ends in a loss or logits that are not finite, so "
-                    "that rate is not among those of which the worst counts"
+                    f"training on {arm} texts at a rate of {rate:g} is left out, and the worst other rate counts: "
+                    f"{error}"
                 )
         return curves_SRKM
 

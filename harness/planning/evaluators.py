@@ -65,12 +65,17 @@ def evaluator_faults(evaluators: Mapping[str, Evaluator], collapse: Collapse) ->
 
 
 def group_faults(evaluator: Evaluator) -> Iterator[str]:
-    """Yield why a metric cannot be of the group that it says."""
+    """Yield why a metric cannot be of the group, or in the table of attacks, that it says."""
     for metric in evaluator.metrics:
         try:
             check_group(metric.group)
         except ValueError as error:
             yield f"the group of its metric '{metric.name}': {error}"
+        if metric.attack and metric.aggregate != "mean":
+            yield (
+                f"its metric '{metric.name}' is an attack and an {metric.aggregate}: the table of attacks has "
+                "differences of plain means. Declare no attack, or report its logarithm as a mean."
+            )
 
 
 def unmeasurable_faults(

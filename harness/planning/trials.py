@@ -80,7 +80,7 @@ def trials_of(
         key: evaluator
         for key, evaluator in evaluators.items()
         # What compares the forget set with unseen texts would compare those with themselves.
-        if "erasure" in {metric.group for metric in evaluator.metrics} and not evaluator.reads
+        if "erasure" in {metric.group for metric in evaluator.metrics} and HOLDOUT not in evaluator.reads
     }
     for model in models:
         sources = texts[model.path]

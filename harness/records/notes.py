@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from types import UnionType
 from typing import Any
 
-from harness.contracts import Json
+from harness.contracts import Json, MeasuredCurve
 
 MOST_CHARACTERS = 4_000_000
 """Of one record's notes, as JSON."""
@@ -17,6 +18,9 @@ _MOST_LISTED = 10
 
 
 def _is_number(value: Any, kinds: type | UnionType = float | int) -> bool:
+    # A journal's line has what is not finite as {"float": "nan"}.
+    if isinstance(value, Mapping):
+        return value.keys() == {"float"} and kinds is not int
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
@@ -28,7 +32,21 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
 
 
+def _are_curves(value: Any) -> bool:
+    """Return whether these are `MeasuredCurve`s as plain data, each with as many ys as xs."""
+    names = {field.name for field in fields(MeasuredCurve)}
+    for curve in value if isinstance(value, list | tuple) else [None]:
+        if not isinstance(curve, Mapping) or curve.keys() != names:
+            return False
+        xs, ys = curve["xs"], curve["ys"]
+        are_lists = isinstance(xs, list | tuple) and isinstance(ys, list | tuple) and len(xs) == len(ys)
+        if not are_lists or not all(map(_is_number, (*xs, *ys))):
+            return False
+    return True
+
+
 _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "curves": (_are_curves, "what `Evaluation.curves` makes of it"),
     "erasure_warnings": (_are_texts, "a list of strings"),
     "human_perplexity": (_are_numbers, "a dictionary of numbers"),
     "prompts": (partial(_is_number, kinds=int), "a whole number"),

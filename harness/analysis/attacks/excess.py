@@ -158,33 +158,34 @@ def _attacked_row(
 
 
 def _what_comes_back(rows: Sequence[AttackedRow], metrics: Sequence[Metric]) -> tuple[str, ...]:
-    """Return which methods' texts come back beyond chance (Holm over the page), under which attacks, and whose do not.
+    """Return which methods' texts come back beyond chance (Holm over the model's tests), and of which none is seen to.
 
     Only attacks that make a model recite count, metrics that are better lower: a trace, such as membership, is no text.
     """
-    tests: dict[tuple[str, str], float] = {}
-    more: set[tuple[str, str]] = set()
+    tests: dict[tuple[str, str], Excess] = {}
+    labels: dict[str, str] = {}
     for row in rows:
         for metric, excess in zip(metrics, row.excesses, strict=True):
             recites = metric.better == "lower" and metric.group != "erasure"
             if recites and row.strength and not row.collapsed:
-                tests[row.label, metric.attack.lower()] = excess.p
-                more |= {(row.label, metric.attack.lower())} if excess.difference > 0 else set()
-    back: dict[str, list[str]] = {}
+                tests[row.variant, metric.attack.lower()] = excess
+                labels[row.variant] = row.label
+    back: dict[str, list[str]] = {variant: [] for variant in labels}
     unknown: set[str] = set()
-    for (label, attack), p in zip(tests, holm(list(tests.values())), strict=True):
-        of_label = back.setdefault(label, [])
+    corrected = holm([excess.p for excess in tests.values()])
+    for ((variant, attack), excess), p in zip(tests.items(), corrected, strict=True):
         if math.isnan(p):
-            unknown.add(label)
-        elif p < LEVEL and (label, attack) in more:
-            of_label.append(attack)
-    quiet = [label for label, attacks in back.items() if not attacks and label not in unknown]
-    said = []
-    for label, attacks in back.items():
+            unknown.add(variant)
+        elif p < LEVEL and excess.difference > 0:
+            back[variant].append(attack)
+    said, quiet = [], []
+    for variant, attacks in back.items():
         if attacks:
-            said.append(f"{label}: more comes back than from the retrained model ({', '.join(attacks)}).")
+            said.append(f"{labels[variant]}: more comes back than from the retrained model ({', '.join(attacks)}).")
+        elif variant not in unknown:
+            quiet.append(labels[variant])
     if quiet:
-        said.append(f"No attack here gets more out of {', '.join(quiet)} than out of the retrained model.")
+        said.append(f"Of {', '.join(quiet)} none of these attacks is found to bring back more; that proves nothing.")
     return tuple(said)
 
 

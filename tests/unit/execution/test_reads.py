@@ -134,6 +134,16 @@ def test_a_group_that_names_no_column_is_refused(planned, attack, monkeypatch, g
         planned(HOLDOUT)
 
 
+def test_an_attack_that_no_difference_of_means_describes_is_refused(planned, attack, monkeypatch):
+    [metric] = attack.LossAttack().metrics
+    wrong = replace(metric, attack="Loss", aggregate="exp_mean")
+    monkeypatch.setattr(attack.LossAttack, "metrics", property(lambda self: (wrong,)))
+    with pytest.raises(ConfigError, match="'loss_auc' is an attack and an exp_mean"):
+        planned(HOLDOUT)
+    monkeypatch.setattr(attack.LossAttack, "metrics", property(lambda self: (replace(metric, attack="Loss"),)))
+    assert keys(planned(HOLDOUT))[1]
+
+
 def test_the_specs_come_back_from_json_and_older_ones_read_nothing_more(planned):
     [spec] = [spec for spec in planned(HOLDOUT).trials if spec.method == "emso"]
     assert TrialSpec.from_json(spec.to_json()) == spec

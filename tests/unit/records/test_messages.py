@@ -1,6 +1,7 @@
 """What plugins and errors say reaches journal, report and terminal in a form that they hold; in old journals too."""
 
 import json
+import math
 import random
 import time
 from io import BytesIO, TextIOWrapper
@@ -16,7 +17,7 @@ from harness.execution.progress import Progress
 from harness.library import load_results
 from harness.records import journal as journal_module
 from harness.records.journal import Journal
-from harness.records.notes import MOST_WARNINGS
+from harness.records.notes import MOST_WARNINGS, in_form
 from harness.records.record import Failed, Point
 
 HOSTILE = ("half \ud800 a pair", "x" * 20_000_000, "\udcff" * 50_000, "bell \a, red \x1b[31m, null \0, back \u202e", "")
@@ -129,6 +130,35 @@ def test_notes_of_any_form_are_kept_as_far_as_reports_read_them(tmp_path, make_p
     page = (tmp_path / "report.html").read_text()
     assert "the note &#39;standard_errors&#39; was left out: it is a str, and reports read a dictionary of" in page
     assert journal.read(row.trial_id)[-1].notes["loss"] == [float("inf"), None], "what nobody reads is the plugin's own"
+
+
+def test_numbers_in_notes_may_be_none(tmp_path, make_plan, row, make_measurement):
+    notes = {
+        "standard_errors": {"perplexity": float("nan")},
+        "curves": [
+            {"name": "c", "title": "C", "x_title": "x", "y_title": "y", "xs": [1, 2], "ys": [0.5, float("nan")]},
+        ],
+    }
+    journal = sweep(tmp_path, make_plan, row, make_measurement)
+    journal.append(make_measurement(row, 1, "generation", {"perplexity": 3.0}, notes=notes))
+    read = journal.read(row.trial_id)[-1].notes
+    assert "warnings" not in read
+    assert math.isnan(read["standard_errors"]["perplexity"])
+    assert read["curves"][0]["ys"][0] == 0.5
+    assert math.isnan(read["curves"][0]["ys"][1])
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [{"ys": [0.5]}, {"ys": [0.5, "1"]}, {"xs": 3}, {"more": 1}],
+    ids=["too short", "a text", "no list", "unknown"],
+)
+def test_curves_of_another_form_are_left_out_and_said(harm):
+    curve = {"name": "c", "title": "C", "x_title": "x", "y_title": "y", "xs": [1, 2], "ys": [0.5, 0.6]}
+    assert in_form({"curves": [curve]}) == {"curves": [curve]}
+    left = in_form({"curves": [curve | harm]})
+    assert left.keys() == {"warnings"}
+    assert left["warnings"][0].startswith("the note 'curves' was left out")
 
 
 def test_notes_have_a_bound_and_say_what_they_lost(tmp_path, row):
