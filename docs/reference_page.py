@@ -10,13 +10,14 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from harness import contracts, errors, metric, toolkit, training
 from harness.models import blocks
+from harness.toolkit import finetune, steps
 
 PAGE = Path(__file__).with_name("reference.md")
 HEAD = """<!-- Made by docs/reference_page.py from docstrings: edit those. -->
@@ -35,6 +36,8 @@ PARTS = (
     ("harness.models.blocks", blocks, "The attention heads and MLP matrices of a model, by name."),
     ("harness.errors", errors, "What a plugin may raise: the message is shown to the user as it is."),
 )
+NAMED_TYPES = {contracts: (contracts, metric, training), toolkit: (steps, finetune)}
+"""Where the names of types stand that a part's annotations use."""
 SECTIONS = ("Args", "Returns", "Yields", "Raises", "Example", "Source")
 
 
@@ -47,8 +50,8 @@ def page() -> str:
         lines += [f"## {title}\n", textwrap.fill(f"{about} {listed}.", 128, break_on_hyphens=False) + "\n"]
         for name in names:
             lines += entry(name, getattr(module, name))
-        if module is contracts:
-            lines += ["### Types\n", "\n".join(aliases()) + "\n"]
+        if module in NAMED_TYPES:
+            lines += ["### Types\n", "\n".join(aliases(NAMED_TYPES[module])) + "\n"]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -66,9 +69,9 @@ def public_names(module: ModuleType) -> list[str]:
     return names
 
 
-def aliases() -> Iterator[str]:
+def aliases(modules: Iterable[ModuleType]) -> Iterator[str]:
     """Yield what the names of types stand for that annotations above use."""
-    for module in (contracts, metric, training):
+    for module in modules:
         body = ast.parse(inspect.getsource(module)).body
         for statement, below in zip(body, [*body[1:], None], strict=True):
             if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
@@ -146,8 +149,8 @@ def docstring_lines(value: Any) -> Iterator[str]:
         if heading == "Example":
             yield f"```pycon\n{lines}\n```\n"
         elif heading in ("Args", "Raises"):
-            items = re.split(r"^(?=\w+: )", lines, flags=re.M)
-            listed = [re.sub(r"^(\w+): ", r"- `\1`: ", " ".join(item.split())) for item in items if item.strip()]
+            items = re.split(r"^(?=[*]*\w+: )", lines, flags=re.M)
+            listed = [re.sub(r"^([*]*\w+): ", r"- `\1`: ", " ".join(item.split())) for item in items if item.strip()]
             yield f"**{heading}**\n\n" + "\n".join(listed) + "\n"
         else:
             yield f"**{heading}:** {' '.join(lines.split())}\n"

@@ -98,7 +98,7 @@ class EMSO(Method):
                 history.append(self.choose(model, batches, generator))
             return history[-1]
 
-        yield from train_and_yield(task, model, self.erasure_loss, select)
+        yield from train_and_yield(task, model, self.erasure_loss, select=select)
 
     def erasure_loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return L_EM, or −L_NLL for `loss: nll`."""

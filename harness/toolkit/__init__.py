@@ -16,10 +16,12 @@ from harness.models.tokenizing import token_lists, true_continuations, unpadded
 from harness.toolkit.batches import room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
-from harness.toolkit.finetune import Epoch, train, train_and_yield
+from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield
 from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl, token_negative_entropy, token_nll
+from harness.toolkit.masks import WeightMasks, straight_through_mask
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
 from harness.toolkit.short_training import trained_briefly
+from harness.toolkit.steps import LossTerms, Step
 from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
 from harness.toolkit.two_samples import auc_items
 
@@ -34,8 +36,12 @@ __all__ = [
     "Continuations",
     "Epoch",
     "LogitLens",
+    "LossTerms",
     "PairModel",
     "Scores",
+    "Step",
+    "TrainingParts",
+    "WeightMasks",
     "auc_items",
     "before_end",
     "check_encoder",
@@ -60,6 +66,7 @@ __all__ = [
     "rows_at_once",
     "sample",
     "sampling_log_p",
+    "straight_through_mask",
     "texts_key",
     "token_distillation",
     "token_kl",

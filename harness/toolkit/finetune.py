@@ -9,28 +9,48 @@ stops training early.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict, Unpack
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from harness.contracts import ErasedModel, ErasureTask, Json, Model, Sequences, Training, TrainingTask
-from harness.errors import TrialError
+from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters
 from harness.models.blocks import Block, block_order
 from harness.toolkit.engines import TrainingEngine, engine_for
 from harness.toolkit.engines.torch import plain_forward
 from harness.toolkit.losses import Batch
+from harness.toolkit.masks import WeightMasks
+from harness.toolkit.steps import GradientRule, Loss, LossTerms, Parts, only_running, take_step
 
-Loss = Callable[[Model, Batch, Batch], torch.Tensor]
-"""(model, forget, retain) to this micro-batch's share of the loss. Without retain data `retain` is empty."""
-Parts = tuple[Batch, Batch]
-"""A micro-batch of the forget set, and one of the retain data."""
 Select = Callable[[Model, Sequence[Batch]], tuple[Sequence[Block], dict[str, Json]]]
 """(model, micro-batches of one random global batch) to the blocks that an epoch trains, and notes about the choice."""
+Rows = Callable[[Model, int], Sequence[int]]
+"""(model, epoch) to the forget set's rows that this epoch trains on."""
+AfterStep = Callable[[Mapping[str, float]], None]
+"""(values of the step: `loss`, and each term's of `LossTerms`) to nothing: where a method keeps state between steps."""
+
+
+class TrainingParts(TypedDict, total=False):
+    """What `train` takes beside a loss; without any of it, all weights are trained on all of the forget set."""
+
+    frozen: Sequence[Model]
+    """All other models that the loss or `select` runs, such as a teacher. They compute in the precision in which the
+    model is trained, and where that takes bf16 weights, theirs become so, in place."""
+    select: Select
+    """Chooses the blocks that an epoch trains; only those change."""
+    trains: Collection[str] | WeightMasks
+    """The parameters that are trained, by their names in `named_parameters`, or the masks of matrices."""
+    rows: Rows
+    """Chooses what each epoch trains on, with the model as it then is. No row ends the training."""
+    beside: Sequences
+    """Further texts, one beside each forget sequence: the loss gets their micro-batch as its last argument."""
+    gradient: GradientRule
+    """Makes the gradient of each step out of its terms'; the loss is then a `LossTerms`, the engine torch's."""
+    after_step: AfterStep
+    """Is told the values of each step after it."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +64,15 @@ class Epoch:
 
 
 def train_and_yield(
-    task: ErasureTask, model: Model, loss: Loss, select: Select | None = None, frozen: Sequence[Model] = ()
+    task: ErasureTask, model: Model, loss: Loss, **parts: Unpack[TrainingParts]
 ) -> Iterator[ErasedModel]:
     """Yield `model` at each epoch in `task.strengths`, and where the trajectory stopped early; see `train`."""
-    for epoch in train(task, model, loss, int(max(task.strengths)), select, frozen):
+    for epoch in train(task, model, loss, int(max(task.strengths)), **parts):
         if epoch.number in task.strengths or epoch.stop_reason:
             yield ErasedModel(epoch.number, model, epoch.notes, epoch.changed_blocks, epoch.stop_reason)
 
 
-def train(
-    task: TrainingTask,
-    model: Model,
-    loss: Loss,
-    epochs: int,
-    select: Select | None = None,
-    frozen: Sequence[Model] = (),
-) -> Iterator[Epoch]:
+def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, **parts: Unpack[TrainingParts]) -> Iterator[Epoch]:
     """Train `model` in place on the forget set and yield after each epoch, 0 first.
 
     The data order of an epoch depends on the seed and its number alone, and the learning rate is
@@ -72,45 +85,43 @@ def train(
         model: What is trained; between two epochs nothing else of the training is on its device.
         loss: What is minimised.
         epochs: How many.
-        select: Chooses the blocks that an epoch trains; without it all weights are trained.
-        frozen: All other models that `loss` or `select` runs, such as a teacher. They compute in the precision in
-            which `model` is trained, and where that takes bf16 weights, theirs become so, in place.
+        **parts: What else the training is made of, by name: see `TrainingParts`.
 
     Raises:
-        TrialError: A loss that is not finite, or one that runs a model that is neither trained nor `frozen`; blocks to
-            be selected and LoRA at once.
+        TrialError: A loss that is not finite, or one that runs a model that is neither trained nor `frozen`; parts that
+            exclude one another.
     """
-    training = task.training
-    if training.lora and select:
-        raise TrialError("a method that selects blocks trains these alone, and no LoRA adapters: set lora: null.")
+    _refuse_parts(task, model, loss, parts)
+    training, select = task.training, parts.get("select")
     baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
     selected: list[Json] = []
     yield Epoch(0, {}, () if select else None)
-    adapters = LowRankAdapters(model, training.lora, _epoch_seed(task.seed, 0, 3)) if training.lora else None
+    adapters = _adapters(task, model, parts)
     engine = None if select else engine_for(task.engine, adapters.model if adapters else model, training)
     try:
         for number in range(1, epochs + 1):
             task.progress(f"epoch {number} of {epochs}")
             notes: dict[str, Json] = {"epoch": number}
+            rows = _rows_of_epoch(task, model, number, parts)
+            if not len(rows):
+                _stop_reason(task, model, baseline, notes)
+                names = tuple(sorted(changed, key=block_order)) if select else None
+                yield Epoch(number, notes, names, f"no forget sequence was chosen to train epoch {number} on")
+                return
             if select is not None:
-                rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))
-                batches = micro_batches(
-                    task.forget, rows[: training.global_batch], training, next(model.parameters()).device
-                )
-                with plain_forward(model, training), _only_running(model, *frozen):
-                    chosen, choice_notes = select(model, batches)
+                chosen, choice_notes = _selected_blocks(task, model, select, number, parts.get("frozen", ()))
                 selected.append([block.name for block in chosen])
                 notes |= {**choice_notes, "selected_by_epoch": list(selected)}
                 changed |= {block.name for block in chosen}
                 engine = engine_for(task.engine, model, training, chosen)
             assert engine is not None
-            for other in frozen:
+            for other in parts.get("frozen", ()):
                 engine.freeze(other)
             if adapters:
                 adapters.unmerge()
             engine.resume()
-            notes |= _one_epoch(task, loss, engine, frozen, number)
+            notes |= _one_epoch(task, loss, engine, rows, number, parts)
             engine.suspend()
             if adapters:
                 adapters.merge()
@@ -129,24 +140,63 @@ def train(
             adapters.close()
 
 
-@contextmanager
-def _only_running(*models: Model) -> Iterator[None]:
-    """Refuse the forward pass of any other model: its precision, or on DeepSpeed its weights, would be another."""
-    known = {id(module) for model in models for module in model.modules()}
+def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingParts) -> None:
+    """Raise for parts that exclude one another."""
+    if task.training.lora and "select" in parts:
+        raise TrialError("a method that selects blocks trains these alone, and no LoRA adapters: set lora: null.")
+    if task.training.lora and "trains" in parts:
+        raise TrialError("a method that says what it trains trains that alone, and no LoRA adapters: set lora: null.")
+    if "select" in parts and "trains" in parts:
+        raise TrialError("a method selects blocks, or says what it trains: give one of select and trains.")
+    if "gradient" in parts and not isinstance(loss, LossTerms):
+        raise TrialError("a gradient is made of two terms' gradients: give the loss as LossTerms(forget, retain).")
+    if "gradient" in parts and "select" not in parts and task.engine.name != "torch":
+        raise TrialError(
+            f"a method that makes its own gradient needs the weights in one place, and engine: {task.engine.name} "
+            "may part them. Say engine: torch."
+        )
+    beside = parts.get("beside")
+    if beside is not None and len(beside) != len(task.forget):
+        raise TrialError(
+            f"{len(beside)} texts stand beside {len(task.forget)} forget sequences. Give one for each, in their order."
+        )
+    trains = parts.get("trains", ())
+    known = [name for name, _ in model.named_parameters()]
+    for name in () if isinstance(trains, WeightMasks) else trains:
+        if name not in known:
+            raise TrialError(f"{unknown('parameter', name, known)} They are those of model.named_parameters().")
 
-    def check(module: torch.nn.Module, inputs: Any) -> None:
-        if id(module) not in known and next(module.parameters(recurse=False), None) is not None:
-            raise TrialError(
-                f"a loss, or a selection, ran a {type(module).__name__} of a model that the training loop does not "
-                "know. Use the model that it is given, and name all others: train_and_yield(task, model, loss, "
-                "frozen=[teacher])."
-            )
 
-    handle = register_module_forward_pre_hook(check)
-    try:
-        yield
-    finally:
-        handle.remove()
+def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> LowRankAdapters | WeightMasks | None:
+    """Return what is trained in the weights' stead; without it, let the weights that are trained ask for a gradient."""
+    if task.training.lora:
+        return LowRankAdapters(model, task.training.lora, _epoch_seed(task.seed, 0, 3))
+    trains = parts.get("trains")
+    if isinstance(trains, WeightMasks):
+        return trains
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(trains is None or name in trains)
+    return None
+
+
+def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: TrainingParts) -> torch.Tensor:
+    """Return the forget set's rows that an epoch trains on, in its order."""
+    order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
+    if (choose := parts.get("rows")) is None:
+        return order
+    is_chosen = torch.zeros(len(task.forget), dtype=torch.bool)
+    is_chosen[torch.as_tensor(choose(model, number), dtype=torch.long)] = True
+    return order[is_chosen[order]]
+
+
+def _selected_blocks(
+    task: TrainingTask, model: Model, select: Select, number: int, frozen: Sequence[Model]
+) -> tuple[Sequence[Block], dict[str, Json]]:
+    """Return the blocks that an epoch trains, chosen on one random global batch, and notes about the choice."""
+    rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))[: task.training.global_batch]
+    batches = micro_batches(task.forget, rows, task.training, next(model.parameters()).device)
+    with plain_forward(model, task.training), only_running(model, *frozen):
+        return select(model, batches)
 
 
 def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
@@ -162,47 +212,56 @@ def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[
 
 
 def _one_epoch(
-    task: TrainingTask, loss: Loss, engine: TrainingEngine, frozen: Sequence[Model], number: int
+    task: TrainingTask,
+    loss: Loss,
+    engine: TrainingEngine,
+    order: torch.Tensor,
+    number: int,
+    parts: TrainingParts,
 ) -> dict[str, Json]:
-    began, values = time.perf_counter(), []
-    device = next(engine.model.parameters()).device
-    order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
+    began = time.perf_counter()
+    values: list[dict[str, float]] = []
+    retain_order = order
     if task.retain is not None:
         shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, number, 2))
-        retain = shuffled.repeat(-(-len(order) // len(shuffled)))[: len(order)]
+        retain_order = shuffled.repeat(-(-len(order) // len(shuffled)))[: len(order)]
+    streams = [(task.forget, order), (task.retain, retain_order)]
+    if (beside := parts.get("beside")) is not None:
+        streams.append((beside, order))
     for start in range(0, len(order), task.training.global_batch):
-        rows = order[start : start + task.training.global_batch]
-        forget_parts = micro_batches(task.forget, rows, task.training, device, engine.workers)
-        retain_parts = [_EMPTY] * len(forget_parts)
-        if task.retain is not None:
-            retain_rows = retain[start : start + len(rows)]
-            retain_parts = micro_batches(task.retain, retain_rows, task.training, device, engine.workers)
-        value, parts = 0.0, list(zip(forget_parts, retain_parts, strict=True))
-        for (forget_part, retain_part), weight in _of_worker(parts, engine):
-            with engine.forward(), _only_running(engine.model, *frozen):
-                share = loss(engine.model, forget_part, retain_part) * weight
-            value += engine.backward(share)
-        engine.step()
-        values.append(value)
-    return {
+        batch = _global_batch(streams, start, task.training, engine)
+        step = take_step(engine, loss, batch, parts.get("frozen", ()), parts.get("gradient"))
+        values.append(step)
+        if (after_step := parts.get("after_step")) is not None:
+            after_step(step)
+    losses = [step["loss"] for step in values]
+    notes: dict[str, Json] = {
         "precision": engine.precision,
-        "loss_first": values[0],
-        "loss_last": values[-1],
-        "loss_mean": sum(values) / len(values),
+        "loss_first": losses[0],
+        "loss_last": losses[-1],
+        "loss_mean": sum(losses) / len(losses),
         "optimizer_steps": len(values),
         "skipped_steps": engine.skipped_steps,
         "epoch_seconds": time.perf_counter() - began,
     }
+    for term in values[0].keys() - {"loss"}:
+        notes[f"{term}_loss_mean"] = sum(step[term] for step in values) / len(values)
+    return notes | ({"forget_sequences": len(order)} if "rows" in parts else {})
 
 
-def _of_worker(parts: Sequence[Parts], engine: TrainingEngine) -> Iterator[tuple[Parts, float]]:
-    """Yield the parts of a global batch that this worker computes, each with its weight.
-
-    All workers must step equally often: one that has run out computes a part again, for nothing.
-    """
-    for first in range(0, len(parts), engine.workers):
-        index = first + engine.rank
-        yield (parts[index], 1.0) if index < len(parts) else (parts[-1], 0.0)
+def _global_batch(
+    streams: Sequence[tuple[Sequences | None, torch.Tensor]], start: int, training: Training, engine: TrainingEngine
+) -> list[Parts]:
+    """Return the micro-batches of the global batch that starts there, each with one of every stream beside it."""
+    device = next(engine.model.parameters()).device
+    columns: list[list[Batch]] = []
+    for sequences, order in streams:
+        rows = order[start : start + training.global_batch]
+        if sequences is None:
+            columns.append([_EMPTY] * len(columns[0]))
+        else:
+            columns.append(micro_batches(sequences, rows, training, device, engine.workers))
+    return list(zip(*columns, strict=True))
 
 
 def micro_batches(

@@ -40,7 +40,7 @@ def trained_briefly(
     order = torch.randperm(len(sequences), generator=torch.Generator().manual_seed(seed))
     at_once = torch.arange(min(batch, len(sequences)))
     with torch.inference_mode(False), torch.enable_grad():
-        copied = copy.deepcopy(model).eval()
+        copied = copy.deepcopy(model).eval().requires_grad_(True)
         engine = TorchEngine(copied, training)
     try:
         for step in range(max(steps) + 1):

@@ -39,6 +39,9 @@ class TrainingEngine(Protocol):
     def backward(self, loss: torch.Tensor) -> float:
         """Add the gradient of this share of the loss; return the share's value."""
 
+    def total(self, share: torch.Tensor) -> float:
+        """Return the sum of a value's shares over all workers; each of them calls it."""
+
     def step(self) -> None:
         """Apply the accumulated gradient and forget it."""
 
@@ -55,7 +58,7 @@ class TrainingEngine(Protocol):
 def engine_for(
     engine: Engine, model: Model, training: Training, blocks: Sequence[Block] | None = None
 ) -> TrainingEngine:
-    """Return the engine that trains `model`, or some of its blocks.
+    """Return the engine that trains the weights of `model` that ask for a gradient, or some of its blocks.
 
     A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.
     """

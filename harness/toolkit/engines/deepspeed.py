@@ -36,7 +36,7 @@ BUCKET = 50_000_000
 
 
 class DeepSpeedEngine:
-    """Trains a copy of the model on DeepSpeed, with torch's own AdamW.
+    """Trains a copy of the model on DeepSpeed, those weights that ask for a gradient, with torch's own AdamW.
 
     Precision `bf16` is DeepSpeed's: weights and gradients in bf16, with fp32 weights and optimiser
     state behind them; the plain model gets the fp32 ones.
@@ -56,8 +56,6 @@ class DeepSpeedEngine:
 
     def _start(self, training: Training, engine: Engine) -> None:
         trained = copy.deepcopy(self._plain)
-        if not training.lora:  # Its adapters alone ask for a gradient.
-            trained.requires_grad_(True)
         self._named = {name: weight for name, weight in trained.named_parameters() if weight.requires_grad}
         weights = list(self._named.values())
         # On a GPU in one pass: step by step, its intermediate results take as much again as its state.
@@ -115,15 +113,19 @@ class DeepSpeedEngine:
         Raises:
             TrialError: The loss is NaN or infinite.
         """
-        total = loss.detach().double()
-        torch.distributed.all_reduce(total)
-        value = float(total)
+        value = self.total(loss.detach())
         if not math.isfinite(value):  # On every worker, so that none waits for another.
             raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             # DeepSpeed takes the mean over the workers, whose shares are to be added.
             self.model.backward(loss * self.workers, scale_wrt_gas=False)
         return value
+
+    def total(self, share: torch.Tensor) -> float:
+        """Return the sum of a value's shares over all workers; each of them calls it."""
+        total = share.double()
+        torch.distributed.all_reduce(total)
+        return float(total)
 
     def step(self) -> None:
         """Apply the accumulated gradient and forget it."""

@@ -15,7 +15,7 @@ from harness.toolkit.engines.parking import Parking
 
 
 class TorchEngine:
-    """Accumulates gradients and steps AdamW on all weights of a model, on its LoRA adapters, or on some of its blocks.
+    """Accumulates gradients and steps AdamW on the weights that ask for a gradient, or on some blocks of a model.
 
     A block is trained as a Parameter that is a view of its slice, with the slice of the matrix's
     gradient: AdamW never sees the rest of the matrix, which stays as it is to the last bit.
@@ -26,8 +26,7 @@ class TorchEngine:
         self.workers, self.rank = 1, 0
         parameters = dict(model.named_parameters())
         if blocks is None:
-            # With LoRA the model's own weights ask for no gradient.
-            self._whole = [weight for weight in parameters.values() if weight.requires_grad or not training.lora]
+            self._whole = [weight for weight in parameters.values() if weight.requires_grad]
             self._slices: list[tuple[Parameter, Block, Parameter]] = []
         else:
             self._whole = []
@@ -70,6 +69,10 @@ class TorchEngine:
             raise TrialError(f"the loss is {value}. Lower training.learning_rate, or train in fp32.")
         loss.backward()
         return value
+
+    def total(self, share: torch.Tensor) -> float:
+        """Return the sum of a value's shares over all workers: of the only one."""
+        return float(share)
 
     def step(self) -> None:
         """Apply the accumulated gradient and forget it."""

@@ -12,9 +12,10 @@ from harness.contracts import Training
 from harness.errors import TrialError
 from harness.models.blocks import blocks
 from harness.specs import Engine
-from harness.toolkit.finetune import _of_worker, micro_batches, train, train_and_yield
+from harness.toolkit.finetune import micro_batches, train, train_and_yield
 from harness.toolkit.losses import nll_loss as loss
 from harness.toolkit.losses import token_nll
+from harness.toolkit.steps import shares_of_worker
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=4, early_stop=None)
 
@@ -97,7 +98,9 @@ def test_a_loss_of_sequences_is_that_of_the_whole_global_batch(in_fp64, forget, 
     forget, rows = replace(forget, prefix_tokens=6), torch.tensor([4, 0, 2, 1, 3])
     parts = micro_batches(forget, rows, training, torch.device("cpu"), workers)
     engines = [SimpleNamespace(rank=rank, workers=workers) for rank in range(workers)]
-    shares = [preference(model, part) * weight for engine in engines for part, weight in _of_worker(parts, engine)]
+    shares = [
+        preference(model, part) * weight for engine in engines for part, weight in shares_of_worker(parts, engine)
+    ]
     gradients = []
     for value in (sum(shares), preference_one_by_one(model, forget, rows, first)):
         model.zero_grad()
@@ -194,7 +197,8 @@ def test_a_point_holds_what_every_epoch_up_to_it_selected(make_model, forget):
         return [block for name in names for block in blocks(model) if block.name == name], {"mine": names}
 
     erased = {
-        point.strength: point.notes for point in train_and_yield(Task(forget, TRAINING, (2, 3)), model, loss, select)
+        point.strength: point.notes
+        for point in train_and_yield(Task(forget, TRAINING, (2, 3)), model, loss, select=select)
     }
     assert erased[2]["selected_by_epoch"] == [["L0.C_fc"], ["L1.W_v.H2", "L0.C_proj"]], "what is noted stays as it was"
     assert erased[3]["selected_by_epoch"] == [*erased[2]["selected_by_epoch"], ["L0.C_fc"]]

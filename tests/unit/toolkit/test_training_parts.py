@@ -1,0 +1,292 @@
+"""What a method may add to the training loop: each part does what it says, and what is not added changes nothing."""
+
+import copy
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from harness.contracts import LoRA, Training
+from harness.errors import ModelError, TrialError
+from harness.specs import Engine
+from harness.toolkit import LossTerms, WeightMasks, token_nll, train, train_and_yield
+
+TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
+ON_DEEPSPEED = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 2, 3)]
+MATRICES = ("transformer.h.0.mlp.c_fc.weight", "transformer.h.1.mlp.c_proj.weight")
+
+
+@dataclass
+class Task:
+    forget: object
+    retain: object = None
+    engine: Engine = field(default_factory=Engine)
+    training: Training = TRAINING
+    strengths: tuple = (2,)
+    seed: int = 0
+
+    def validation_perplexity(self, model):
+        return 1.0
+
+    def progress(self, message):
+        pass
+
+
+@pytest.fixture
+def texts(make_sequences):
+    """Return forget texts and retain texts, which no two of are alike."""
+    generator = torch.Generator().manual_seed(1)
+    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10, 8, 11, 12)]
+    return make_sequences(rows[:5]), make_sequences(rows[5:])
+
+
+@pytest.fixture
+def in_fp64():
+    """Return a tiny GPT-2 in fp64, in which two ways to one gradient differ by 1e-16."""
+    torch.manual_seed(1)
+    ends = {"vocab_size": 60, "bos_token_id": 0, "eos_token_id": 0}
+    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, initializer_range=0.3, **ends)
+    return GPT2LMHeadModel(config).double().eval()
+
+
+def nll(model, batch):
+    logits = model(input_ids=batch.tokens_BT[:, :-1]).logits
+    return batch.mean(token_nll(logits, batch.targets_BS))
+
+
+def ascent(model, forget):
+    return -nll(model, forget)
+
+
+def difference(model, forget, retain):
+    return -nll(model, forget) + 0.5 * nll(model, retain)
+
+
+def weights(model):
+    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+
+def trained(model, task, loss, **parts):
+    """Return the weights of a copy after the last epoch, and that epoch."""
+    copied = copy.deepcopy(model)
+    *_, last = train(task, copied, loss, 2, **parts)
+    return weights(copied), last
+
+
+def largest_change(one, other):
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+class TestTerms:
+    def test_a_loss_of_two_terms_is_their_sum_to_the_bit(self, make_model, texts):
+        whole, _ = trained(make_model(1), Task(*texts), difference)
+        told = []
+        terms, last = trained(make_model(1), Task(*texts), LossTerms(ascent, nll, 0.5), after_step=told.append)
+        assert all(torch.equal(whole[name], terms[name]) for name in whole)
+        assert [sorted(values) for values in told] == [["forget", "loss", "retain"]] * 4
+        assert all(v["loss"] == pytest.approx(v["forget"] + 0.5 * v["retain"], rel=1e-5) for v in told)
+        for name in ("forget", "retain"):
+            assert last.notes[f"{name}_loss_mean"] == pytest.approx((told[2][name] + told[3][name]) / 2)
+
+    def test_a_weight_that_changes_between_steps_counts_from_the_next_on(self, make_model, texts):
+        loss = LossTerms(ascent, nll, 0.5)
+
+        def forget_it(values):
+            loss.retain_weight = 0.0
+
+        told = []
+        trained(make_model(1), Task(*texts), loss, after_step=lambda values: (forget_it(values), told.append(values)))
+        assert told[0]["loss"] == pytest.approx(told[0]["forget"] + 0.5 * told[0]["retain"])
+        assert [values["loss"] for values in told[1:]] == pytest.approx([values["forget"] for values in told[1:]])
+
+    @pytest.mark.parametrize("engine", ON_DEEPSPEED, ids=str)
+    def test_deepspeed_tells_the_same_values(self, make_model, texts, engine):
+        plain, theirs = [], []
+        on_torch, _ = trained(make_model(1), Task(*texts), LossTerms(ascent, nll, 0.5), after_step=plain.append)
+        task = Task(*texts, engine=engine)
+        on_deepspeed, _ = trained(make_model(1), task, LossTerms(ascent, nll, 0.5), after_step=theirs.append)
+        assert largest_change(on_torch, on_deepspeed) < 1e-5
+        for one, other in zip(plain, theirs, strict=True):
+            assert other == pytest.approx(one, rel=1e-4)
+
+
+class TestGradient:
+    def test_the_sum_of_both_terms_gradients_is_that_of_the_loss(self, in_fp64, texts):
+        def added(step):
+            forget, retain = step.gradient("forget"), step.gradient("retain")
+            return {name: forget[name] + 0.5 * retain[name] for name in forget}
+
+        whole, last = trained(in_fp64, Task(*texts), difference)
+        ours, by_rule = trained(in_fp64, Task(*texts), LossTerms(ascent, nll, 0.5), gradient=added)
+        assert largest_change(whole, ours) < 1e-9
+        assert by_rule.notes["loss_mean"] == pytest.approx(last.notes["loss_mean"])
+        alone, _ = trained(in_fp64, Task(*texts), LossTerms(ascent, nll), gradient=lambda step: step.gradient("forget"))
+        assert largest_change(whole, alone) > 1e-3
+
+    def test_weights_are_moved_for_as_long_as_the_context_lasts(self, in_fp64, texts):
+        seen = []
+
+        def rule(step):
+            here = step.gradient("forget")
+            before = {name: weight.detach().clone() for name, weight in step.weights.items()}
+            with step.moved({name: 0.1 * torch.ones_like(weight) for name, weight in step.weights.items()}):
+                there = step.gradient("forget")
+            assert all(torch.equal(before[name], weight) for name, weight in step.weights.items())
+            seen.append((here, there, step.values))
+            return there
+
+        task = Task(*texts, training=replace(TRAINING, global_batch=5, micro_batch=5))
+        trained(in_fp64, task, LossTerms(ascent, nll), gradient=rule)
+        here, there, values = seen[0]
+        for moved, ours in ((0.0, here), (0.1, there)):
+            model = copy.deepcopy(in_fp64)
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.add_(moved)
+            expected: list[dict[str, torch.Tensor]] = []
+            list(train(task, model, noting_its_gradient(expected), 1))
+            assert largest_change(expected[0], ours) < 1e-12
+        assert values.keys() == {"forget"}
+
+    @pytest.mark.parametrize(
+        ("make", "said"),
+        [
+            (lambda gradient: {}, "made gradients of 0 weights, and 28 others"),
+            (lambda gradient: {name: value[:1] for name, value in gradient.items()}, "not of the shape"),
+            (lambda gradient: {name: value * float("nan") for name, value in gradient.items()}, "not finite"),
+        ],
+    )
+    def test_a_gradient_of_something_else_is_refused(self, in_fp64, texts, make, said):
+        with pytest.raises(TrialError, match=said):
+            trained(in_fp64, Task(*texts), LossTerms(ascent, nll), gradient=lambda step: make(step.gradient("forget")))
+
+
+def noting_its_gradient(gradients):
+    """Return the ascent's loss, which notes the model's gradient of it."""
+
+    def loss(model, forget, retain):
+        value = ascent(model, forget)
+        names = [name for name, _ in model.named_parameters()]
+        gradients.append(
+            dict(zip(names, torch.autograd.grad(value, model.parameters(), retain_graph=True), strict=True))
+        )
+        return value
+
+    return loss
+
+
+class TestWhatIsTrained:
+    @pytest.mark.parametrize("engine", [Engine(), *ON_DEEPSPEED], ids=str)
+    def test_named_parameters_change_and_no_others(self, make_model, texts, engine):
+        before = weights(make_model(1))
+        after, _ = trained(make_model(1), Task(*texts, engine=engine), difference, trains=MATRICES)
+        assert {name for name in before if not torch.equal(before[name], after[name])} == set(MATRICES)
+        every, _ = trained(make_model(1), Task(*texts, engine=engine), difference, trains=list(before))
+        assert largest_change(every, trained(make_model(1), Task(*texts), difference)[0]) < 1e-5
+
+    @pytest.mark.parametrize("engine", [Engine(), *ON_DEEPSPEED[:2]], ids=str)
+    def test_trained_masks_drop_a_share_of_each_matrix_and_leave_the_rest_as_it_is(self, make_model, texts, engine):
+        model, task = make_model(1), Task(*texts, engine=engine, training=replace(TRAINING, learning_rate=0.1))
+        before = weights(model)
+        drawn = copy.deepcopy(model)
+        WeightMasks(drawn, MATRICES, dropped=0.25, seed=3).merge()
+        masks = WeightMasks(model, MATRICES, dropped=0.25, seed=3)
+        kept = [weights(model) for _ in train(task, model, difference, 2, trains=masks)]
+        for name, weight in before.items():
+            of_name = [epoch[name] for epoch in kept]
+            if name not in MATRICES:
+                assert all(torch.equal(weight, after) for after in of_name)
+                continue
+            assert torch.equal(of_name[0], weight), "before the first epoch nothing is dropped"
+            for after in of_name[1:]:
+                assert int((after == 0).sum()) == round(0.25 * weight.numel())
+                assert torch.equal(after[after != 0], weight[after != 0])
+            assert not torch.equal(of_name[1], drawn.get_parameter(name)), "the scores have moved"
+            assert not torch.equal(of_name[1], of_name[2])
+
+    def test_masks_that_drop_nothing_leave_the_model_to_the_bit(self, make_model, texts):
+        model = make_model(1)
+        before = weights(model)
+        list(train(Task(*texts), model, difference, 1, trains=WeightMasks(model, MATRICES, dropped=0.0, seed=0)))
+        after = weights(model)
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+    def test_a_mask_of_what_is_no_matrix_is_refused(self, make_model):
+        for name in ("transformer.h.0.mlp.c_fc.bias", "transformer.h.0.nothing.weight"):
+            with pytest.raises(ModelError, match=f"{name} is no matrix"):
+                WeightMasks(make_model(1), [name], dropped=0.5, seed=0)
+
+
+class TestRows:
+    @staticmethod
+    def seen_rows(model, task, choose):
+        """Return the first tokens of what each step trained on, and what came out."""
+        seen = []
+
+        def loss(model, forget, retain):
+            seen.append(forget.tokens_BT[:, 0].tolist())
+            return ascent(model, forget)
+
+        points = list(train_and_yield(task, model, loss, rows=choose))
+        return seen, points
+
+    def test_all_rows_are_the_training_without_a_choice(self, make_model, texts):
+        whole, _ = trained(make_model(1), Task(*texts), difference)
+        chosen, _ = trained(make_model(1), Task(*texts), difference, rows=lambda model, epoch: [4, 1, 0, 2, 3])
+        assert all(torch.equal(whole[name], chosen[name]) for name in whole)
+
+    def test_an_epoch_trains_on_what_is_chosen_for_it(self, make_model, texts):
+        by_epoch = {1: [0, 3], 2: [4]}
+        seen, points = self.seen_rows(make_model(1), Task(*texts), lambda model, epoch: by_epoch[epoch])
+        first = texts[0].tokens_NT[:, 0].tolist()
+        assert [sorted(step) for step in seen] == [sorted([first[0], first[3]]), [first[4]]]
+        assert points[0].notes["forget_sequences"] == 1
+
+    def test_no_row_ends_the_training_where_it_is(self, make_model, texts):
+        model = make_model(1)
+        once, _ = trained(
+            model, Task(*texts), lambda m, f, r: ascent(m, f), rows=lambda m, epoch: range(5)[: 5 - epoch * 2]
+        )
+        model = make_model(1)
+        seen, points = self.seen_rows(
+            model, Task(*texts, strengths=(3,)), lambda m, epoch: range(5)[: max(0, 5 - epoch * 2)]
+        )
+        assert len(seen) == 3
+        assert [point.strength for point in points] == [3]
+        assert points[0].stop_reason == "no forget sequence was chosen to train epoch 3 on"
+        assert all(torch.equal(once[name], weight) for name, weight in weights(model).items())
+
+
+def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequences, texts):
+    forget, retain = texts
+    beside = make_sequences([[row + 1, 50] for row in range(5)])
+    first = {int(tokens[0]): row for row, tokens in enumerate(forget.tokens_NT)}
+    seen = []
+
+    def loss(model, forget, retain, beside):
+        for tokens, other in zip(forget.tokens_BT, beside.tokens_BT, strict=True):
+            seen.append((first[int(tokens[0])], int(other[0]) - 1))
+        return ascent(model, forget) + nll(model, beside)
+
+    assert len(first) == 5
+    trained(make_model(1), Task(forget, retain), loss, beside=beside)
+    assert len(seen) == 10
+    assert all(row == other for row, other in seen)
+    with pytest.raises(TrialError, match="3 texts stand beside 5 forget sequences"):
+        trained(make_model(1), Task(forget, retain), loss, beside=retain)
+
+
+@pytest.mark.parametrize(
+    ("loss", "parts", "changes", "said"),
+    [
+        (difference, {"gradient": lambda step: {}}, {}, "give the loss as LossTerms"),
+        (LossTerms(ascent, nll), {"gradient": lambda step: {}}, {"engine": ON_DEEPSPEED[0]}, "Say engine: torch"),
+        (difference, {"trains": MATRICES}, {"training": replace(TRAINING, lora=LoRA(rank=2))}, "set lora: null"),
+        (difference, {"trains": MATRICES, "select": lambda *_: ([], {})}, {}, "one of select and trains"),
+        (difference, {"trains": ["wte"]}, {}, "'wte'"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(make_model, texts, loss, parts, changes, said):
+    with pytest.raises(TrialError, match=said):
+        trained(make_model(1), Task(*texts, **changes), loss, **parts)
