@@ -47,7 +47,7 @@ Definition = Literal["exact", "table"]
 """`exact`: the mended formulas. `table`: what the published tables were almost certainly made with."""
 Reference = Literal["none", "retain_data", "memorized_model"]
 """What a method needs besides the model and the forget set: the paper's three groups."""
-Lowered = Literal["likelihood", "hidden_states"]
+Lowered = Literal["likelihood", "logits", "hidden_states"]
 MoreTexts = Literal["holdout", "retain"]
 Read = Literal["holdout", "retain", "retrained"]
 """What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, the retrained model."""
@@ -149,8 +149,8 @@ class Method(ABC):
     searched_training: ClassVar[tuple[str, ...]] = ("learning_rate",)
     """What of `training` a search varies besides the method's own settings; () where nothing is trained."""
     lowers: ClassVar[Lowered] = "likelihood"
-    """What of the forget set its loss lowers: one that works on hidden states is held to less by the conformance suite,
-    not to raise the likelihood beyond noise."""
+    """What of the forget set its loss lowers: one that works on all logits or on hidden states is held to less by the
+    conformance suite, not to raise the likelihood beyond noise."""
     published: ClassVar[Mapping[str, Json]] = {}
     """What its publication used where that is not the default, by setting (`training.learning_rate`): a search tries it
     beside the defaults."""

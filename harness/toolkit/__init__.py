@@ -19,7 +19,7 @@ from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield
 from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl, token_negative_entropy, token_nll
 from harness.toolkit.masks import WeightMasks, straight_through_mask
-from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
+from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy, own_perplexity
 from harness.toolkit.short_training import trained_briefly
 from harness.toolkit.steps import LossTerms, Step
 from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
@@ -61,6 +61,7 @@ __all__ = [
     "load_encoder",
     "memorization_accuracy",
     "nll_loss",
+    "own_perplexity",
     "retokenized",
     "room_after",
     "rows_at_once",

@@ -1,0 +1,102 @@
+"""Primal-dual unlearning: flatten the logits on the forget set, and hold the retain loss below a limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import torch
+
+from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
+from harness.toolkit import Batch, LossTerms, own_perplexity, token_nll, train_and_yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class PDU(Method):
+    """Minimises the mean spread of the forget set's logits while r, the mean NLL on the retain set, stays below ε.
+
+    The loss is the spread + λ (r − ε), and λ learns: after each step it becomes max(0, λ + η (r − ε)), so that it grows
+    while too much is lost and shrinks to nothing while there is room. ε is the original's own r, plus a slack. The
+    spread is least, 0, where all tokens are equally likely, as EMSO's entropy is greatest there.
+
+    Differs from the paper: r is that of next-token prediction on retain texts, and ε is relative to the original's; λ
+    learns from the second epoch on (the paper's warm-up is 3 to 5 of 10 to 30 epochs). Its public code compared each
+    logit with the label one position further; here each prediction has its own.
+
+    Source: arXiv:2506.05314, the logit-margin flattening loss and its dual update.
+    """
+
+    label = "PDU"
+    source = "PDU 2025, arXiv:2506.05314"
+    reference = "retain_data"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+    lowers = "logits"
+
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
+    """Passes over the forget set; each batch comes with a retain batch of the same size."""
+    multiplier: Annotated[NonNegative, LogUniform(low=1.0, high=200.0)] = 50.0
+    """λ at first."""
+    slack: Annotated[NonNegative, LogUniform(low=0.03, high=1.0)] = 0.1
+    """How far r may rise above the original's, in nats a token."""
+    dual_step: NonNegative = 1.0
+    """η, of the multiplier; 0 leaves it as it is."""
+    warm_up: Count = 1
+    """Epochs before the multiplier learns."""
+    spread: Literal["margin", "variance"] = "margin"
+    """`margin`: the square of the largest logit less the mean one; `variance`: of all logits."""
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for, with the multiplier as it then is."""
+        assert task.retain is not None
+        model = task.load_original()
+        limit = math.log(own_perplexity(model, task.retain)) + self.slack
+        loss = LossTerms(self.flatness, self.retain_loss, self.multiplier)
+        warm_up_steps = self.warm_up * -(-len(task.forget) // task.training.global_batch)
+        steps = 0
+
+        def learn(values: Mapping[str, float]) -> None:
+            nonlocal steps
+            steps += 1
+            if steps > warm_up_steps:
+                loss.retain_weight = self.learnt(loss.retain_weight, values["retain"] - limit)
+
+        for erased in train_and_yield(task, model, loss, after_step=learn):
+            notes = {**erased.notes, "multiplier": loss.retain_weight, "retain_limit": limit}
+            yield replace(erased, notes=notes)
+
+    def flatness(self, model: Model, forget: Batch) -> torch.Tensor:
+        """Return the mean spread of the logits."""
+        return forget.mean(logit_spread(forget.logits(model), self.spread))
+
+    def retain_loss(self, model: Model, retain: Batch) -> torch.Tensor:
+        """Return r, the mean NLL on the retain texts."""
+        return retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+
+    def learnt(self, multiplier: float, violation: float) -> float:
+        """Return λ after a step at which r − ε was so much.
+
+        Example:
+            >>> PDU(dual_step=2.0).learnt(1.0, 0.5), PDU(dual_step=2.0).learnt(1.0, -0.75)
+            (2.0, 0.0)
+        """
+        return max(0.0, multiplier + self.dual_step * violation)
+
+
+def logit_spread(logits_BSV: torch.Tensor, spread: Literal["margin", "variance"]) -> torch.Tensor:
+    """Return how far the logits of each prediction are from equal: 0 where they are.
+
+    Source: arXiv:2506.05314, the logit-margin flattening loss (before its mean).
+
+    Example:
+        >>> logits = torch.tensor([[[1.0, 2.0, 6.0]]])
+        >>> logit_spread(logits, "margin").item()
+        9.0
+        >>> round(logit_spread(logits, "variance").item(), 4)
+        4.6667
+    """
+    if spread == "variance":
+        return logits_BSV.var(dim=-1, unbiased=False)
+    return (logits_BSV.amax(dim=-1) - logits_BSV.mean(dim=-1)).square()

@@ -1,0 +1,125 @@
+"""PDU: the multiplier's course by hand, and what it is tied to."""
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from harness.contracts import Training
+from harness.specs import Engine
+from harness.toolkit import Batch, token_nll, train_and_yield
+from methods.pdu import PDU, logit_spread
+
+TRAINING = Training(learning_rate=1e-3, global_batch=2, micro_batch=1, early_stop=None)
+
+
+@dataclass
+class Task:
+    forget: object
+    retain: object
+    original: object
+    strengths: tuple = (1, 2, 3)
+    training: Training = TRAINING
+    engine: Engine = field(default_factory=Engine)
+    seed: int = 0
+
+    def load_original(self):
+        return self.original(1, layers=2)
+
+    def validation_perplexity(self, model):
+        return 1.0
+
+    def progress(self, message):
+        pass
+
+
+@pytest.fixture
+def task(make_model, make_sequences):
+    generator = torch.Generator().manual_seed(1)
+    rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10, 8)]
+    return Task(make_sequences(rows[:3]), make_sequences(rows[3:]), make_model)
+
+
+def weights(model):
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def test_equal_logits_have_no_spread_and_a_shift_changes_none():
+    logits = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(0))
+    for spread in ("margin", "variance"):
+        assert not logit_spread(torch.full((1, 2, 5), 3.0), spread).any()
+        assert torch.allclose(logit_spread(logits, spread), logit_spread(logits + 5.0, spread), atol=1e-4)
+        assert torch.allclose(logit_spread(2 * logits, spread), 4 * logit_spread(logits, spread), rtol=1e-4)
+
+
+def test_the_variances_gradient_is_that_of_the_formula():
+    logits = torch.tensor([[[1.0, 2.0, 6.0]]], requires_grad=True)
+    logit_spread(logits, "variance").sum().backward()
+    # 2 (z − mean) / V
+    assert torch.allclose(logits.grad, torch.tensor([[[-4 / 3, -2 / 3, 2.0]]]))
+
+
+def test_the_multiplier_learns_from_each_steps_violation(task):
+    method = PDU(multiplier=2.0, slack=0.01, dual_step=3.0, warm_up=1)
+    seen = []
+
+    class Watched(PDU):
+        def learnt(self, multiplier, violation):
+            after = super().learnt(multiplier, violation)
+            seen.append((multiplier, violation, after))
+            return after
+
+    points = list(Watched(**vars(method)).erase(task))
+    assert points[0].notes["multiplier"] == 2.0, "the warm-up leaves it"
+    assert len(seen) == 4, "two steps in each of the epochs after the warm-up"
+    expected = 2.0
+    for before, violation, after in seen:
+        assert before == expected
+        assert after == pytest.approx(max(0.0, before + 3.0 * violation))
+        expected = after
+    assert points[-1].notes["multiplier"] == expected != 2.0
+    tokens, lengths = task.retain.tokens_NT, task.retain.lengths_N
+    total = 0.0
+    model = task.load_original()
+    for row, length in zip(tokens, lengths.tolist(), strict=True):
+        log_p = model(row[None, :length]).logits[0, :-1].log_softmax(-1).detach()
+        total -= float(log_p[torch.arange(length - 1), row[1:length]].sum())
+    assert points[0].notes["retain_limit"] == pytest.approx(total / int((lengths - 1).sum()) + 0.01, rel=1e-5)
+
+
+@pytest.mark.parametrize("spread", ["margin", "variance"])
+def test_with_a_fixed_multiplier_it_is_gradient_differences_shape(task, spread):
+    def loss(model, forget: Batch, retain: Batch):
+        logits = forget.logits(model)
+        if spread == "margin":
+            flatness = (logits.max(-1).values - logits.mean(-1)) ** 2
+        else:
+            flatness = ((logits - logits.mean(-1, keepdim=True)) ** 2).mean(-1)
+        return forget.mean(flatness) + 4.0 * retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+
+    *_, ours = PDU(multiplier=4.0, dual_step=0.0, spread=spread).erase(task)
+    ours = weights(ours.model)
+    *_, theirs = train_and_yield(task, task.load_original(), loss)
+    assert torch.allclose(ours, weights(theirs.model), atol=1e-4)
+    *_, other = PDU(multiplier=0.0, dual_step=0.0, spread=spread).erase(task)
+    assert not torch.allclose(ours, weights(other.model), atol=1e-4)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_it_flattens_the_forget_set_and_with_a_wrong_sign_it_sharpens_it(task, monkeypatch, sign):
+    flatness = PDU.flatness
+    monkeypatch.setattr(PDU, "flatness", lambda *given: sign * flatness(*given))
+    *_, last = PDU(multiplier=0.0, dual_step=0.0).erase(task)
+    tokens = task.forget.tokens_NT[:, :7]
+    with torch.inference_mode():
+        before, after = (
+            logit_spread(model(tokens).logits, "margin").mean() for model in (task.load_original(), last.model)
+        )
+    assert (after < before) == (sign == 1)
+
+
+def test_a_limit_that_nothing_reaches_turns_the_retain_term_off(task):
+    *_, last = PDU(multiplier=0.5, slack=50.0, dual_step=1.0, warm_up=0).erase(task)
+    assert last.notes["multiplier"] == 0.0
+    assert math.isfinite(last.notes["retain_limit"])

@@ -1,0 +1,107 @@
+"""SGA: which texts it chooses, and what it is where it chooses all."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from harness.contracts import Training
+from harness.specs import Engine
+from harness.toolkit import nll_loss, train
+from methods.gradient_ascent import GradientAscent
+from methods.sga import SelectiveGradientAscent
+
+TRAINING = Training(learning_rate=1e-3, global_batch=2, micro_batch=2, early_stop=None)
+PREFIX = 3
+
+
+@dataclass
+class Task:
+    forget: object
+    original: object
+    strengths: tuple = (1, 2, 3)
+    training: Training = TRAINING
+    engine: Engine = field(default_factory=Engine)
+    retain: object = None
+    seed: int = 0
+
+    def load_original(self):
+        return self.original()
+
+    def validation_perplexity(self, model):
+        return 1.0
+
+    def progress(self, message):
+        pass
+
+
+@pytest.fixture
+def texts(make_sequences):
+    generator = torch.Generator().manual_seed(2)
+    rows = [torch.randint(1, 60, (10,), generator=generator).tolist() for _ in range(4)]
+    return make_sequences(rows, prefix_tokens=PREFIX)
+
+
+@pytest.fixture
+def task(make_model, make_sequences, texts):
+    """Return a task on a model that recites two of its four texts."""
+    known = make_sequences(texts.tokens_NT[:2].tolist())
+    model = make_model(1, layers=2)
+    learning = Training(learning_rate=1e-2, global_batch=2, micro_batch=2, early_stop=None)
+    list(train(Task(known, lambda: None, training=learning), model, nll_loss, 12))
+    states = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def original():
+        fresh = make_model(1, layers=2)
+        fresh.load_state_dict(states)
+        return fresh
+
+    return Task(texts, original)
+
+
+def weights(model):
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def trajectory(method, task):
+    return [(point, weights(point.model)) for point in method.erase(task)]
+
+
+def accuracy(model, tokens):
+    with torch.inference_mode():
+        choices = model(tokens[None]).logits[0].argmax(-1)
+    right = (choices[PREFIX - 1 : -2] == tokens[PREFIX:-1]).tolist()
+    return sum(right) / len(right)
+
+
+def test_a_threshold_of_0_is_gradient_ascent_to_the_bit(task):
+    ours = trajectory(SelectiveGradientAscent(threshold=0.0), task)
+    theirs = trajectory(GradientAscent(), task)
+    assert len(ours) == len(theirs) == 3
+    assert all(torch.equal(one, other) for (_, one), (_, other) in zip(ours, theirs, strict=True))
+
+
+def test_only_what_is_still_recited_is_trained_on(task, monkeypatch):
+    model = task.load_original()
+    assert [accuracy(model, tokens) for tokens in task.forget.tokens_NT[:2]] == [1.0, 1.0]
+    assert max(accuracy(model, tokens) for tokens in task.forget.tokens_NT[2:]) < 0.5
+    seen = []
+    plain = SelectiveGradientAscent.loss
+
+    def spy(self, model, forget, retain):
+        seen.append({tuple(tokens) for tokens in forget.tokens_BT.tolist()})
+        return plain(self, model, forget, retain)
+
+    monkeypatch.setattr(SelectiveGradientAscent, "loss", spy)
+    task.strengths = (1,)
+    [(point, after)] = trajectory(SelectiveGradientAscent(threshold=0.9), task)
+    assert seen == [{tuple(tokens) for tokens in task.forget.tokens_NT[:2].tolist()}]
+    assert point.notes["forget_sequences"] == 2
+    assert not torch.equal(after, weights(model))
+
+
+def test_where_nothing_is_recited_any_more_it_ends(task):
+    task.training = Training(learning_rate=1e-2, global_batch=2, micro_batch=2, early_stop=None)
+    *_, (last, _) = trajectory(SelectiveGradientAscent(threshold=0.9), task)
+    assert last.stop_reason.startswith("no forget sequence was chosen to train epoch")
+    assert max(accuracy(last.model, tokens) for tokens in task.forget.tokens_NT) < 0.9
