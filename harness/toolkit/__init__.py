@@ -17,6 +17,7 @@ from harness.toolkit.batches import room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, train, train_and_yield
+from harness.toolkit.linear_layers import MLPMatrix, SecondMoments, loss_gradient, mlp_matrices, second_moments
 from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl, token_negative_entropy, token_nll
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
 from harness.toolkit.short_training import trained_briefly
@@ -34,8 +35,10 @@ __all__ = [
     "Continuations",
     "Epoch",
     "LogitLens",
+    "MLPMatrix",
     "PairModel",
     "Scores",
+    "SecondMoments",
     "auc_items",
     "before_end",
     "check_encoder",
@@ -53,13 +56,16 @@ __all__ = [
     "judge_key",
     "lacks_layers",
     "load_encoder",
+    "loss_gradient",
     "memorization_accuracy",
+    "mlp_matrices",
     "nll_loss",
     "retokenized",
     "room_after",
     "rows_at_once",
     "sample",
     "sampling_log_p",
+    "second_moments",
     "texts_key",
     "token_distillation",
     "token_kl",
