@@ -39,6 +39,7 @@ METHOD_NAMES = [
     "kl_divergence",
     "gradient_ascent",
     "deliberate_imagination",
+    "kfac_edit",
 ]
 SWEEP = """
 models: [miniature-m]
@@ -58,6 +59,7 @@ methods:
   kl_divergence: {epochs: 1}
   gradient_ascent: {epochs: 1}
   deliberate_imagination: {gamma: 3, epochs: 1}
+  kfac_edit: {erased_mass: 0.01}
 evaluators: {memorization: {el_prefixes: 4}, generation: {mauve_seeds: 1}}
 """
 
