@@ -61,6 +61,7 @@ TURNED = {
     "gradient_ascent": "loss",
     "gradient_difference": "loss",
     "emso": "erasure_loss",
+    "repselect": "loss",
     "task_arithmetic": "subtract",
     "contrastive_decoding": "contrast",
 }

@@ -40,6 +40,7 @@ METHOD_NAMES = [
     "gradient_ascent",
     "deliberate_imagination",
     "kfac_edit",
+    "repselect",
 ]
 SWEEP = """
 models: [miniature-m]
@@ -60,6 +61,7 @@ methods:
   gradient_ascent: {epochs: 1}
   deliberate_imagination: {gamma: 3, epochs: 1}
   kfac_edit: {erased_mass: 0.01}
+  repselect: {epochs: 1}
 evaluators: {memorization: {el_prefixes: 4}, generation: {mauve_seeds: 1}}
 """
 
