@@ -19,6 +19,7 @@ from harness.models.loading import configuration, load_model
 from harness.planning.tuning import declared_faults
 from harness.plugins import METHODS, declared_space
 from harness.records.artifacts import Artifacts
+from harness.search_space import end_of
 from harness.testing.shared import Conformance, assert_unchanged, left_alone
 from harness.testing.small import MODEL, forget_nll, small_spec
 
@@ -55,8 +56,12 @@ class MethodConformance(Conformance):
         return METHODS.load(name)
 
     def dial(self, method: type[Method]) -> tuple[Number, ...]:
-        """Return the strengths that the tests try."""
-        return self.strengths or ((1, 2) if method.strength.cumulative else (0.3, 3.0))
+        """Return the strengths that the tests try; of a dial that ends below 3, its end and a tenth of that."""
+        if self.strengths or method.strength.cumulative:
+            return self.strengths or (1, 2)
+        searched = declared_space(method).get(method.strength.field)
+        strongest = min(3.0, end_of(searched)) if searched else 3.0
+        return strongest / 10, strongest
 
     def erase(
         self, method: type[Method], name: str, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0

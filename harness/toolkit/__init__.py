@@ -17,6 +17,7 @@ from harness.toolkit.batches import room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield
+from harness.toolkit.linear_layers import MLPMatrix, SecondMoments, loss_gradient, mlp_matrices, second_moments
 from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl, token_negative_entropy, token_nll
 from harness.toolkit.masks import WeightMasks, straight_through_mask
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy, own_perplexity
@@ -37,8 +38,10 @@ __all__ = [
     "Epoch",
     "LogitLens",
     "LossTerms",
+    "MLPMatrix",
     "PairModel",
     "Scores",
+    "SecondMoments",
     "Step",
     "TrainingParts",
     "WeightMasks",
@@ -59,7 +62,9 @@ __all__ = [
     "judge_key",
     "lacks_layers",
     "load_encoder",
+    "loss_gradient",
     "memorization_accuracy",
+    "mlp_matrices",
     "nll_loss",
     "own_perplexity",
     "retokenized",
@@ -67,6 +72,7 @@ __all__ = [
     "rows_at_once",
     "sample",
     "sampling_log_p",
+    "second_moments",
     "straight_through_mask",
     "texts_key",
     "token_distillation",

@@ -62,13 +62,19 @@ TURNED = {
     "gradient_difference": "loss",
     "sga": "loss",
     "emso": "erasure_loss",
+    "repselect": "loss",
     "task_arithmetic": "subtract",
     "contrastive_decoding": "contrast",
 }
 """What says which way a method goes."""
+WITHOUT_SIGN = ("kfac_edit",)
+"""What takes directions away: to add them once more harms as much. tests/unit/methods has its wrong way round."""
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS.names() if METHODS.load(name).lowers == "likelihood"])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in METHODS.names() if name not in WITHOUT_SIGN and METHODS.load(name).lowers == "likelihood"],
+)
 def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypatch, name):
     plugin = METHODS.load(name)
     if name == "kl_divergence":

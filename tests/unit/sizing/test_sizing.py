@@ -39,6 +39,8 @@ METHOD_NAMES = [
     "kl_divergence",
     "gradient_ascent",
     "deliberate_imagination",
+    "kfac_edit",
+    "repselect",
 ]
 SWEEP = """
 models: [miniature-m]
@@ -58,6 +60,8 @@ methods:
   kl_divergence: {epochs: 1}
   gradient_ascent: {epochs: 1}
   deliberate_imagination: {gamma: 3, epochs: 1}
+  kfac_edit: {erased_mass: 0.01}
+  repselect: {epochs: 1}
 evaluators: {memorization: {el_prefixes: 4}, generation: {mauve_seeds: 1}}
 """
 

@@ -176,7 +176,7 @@ def erased(name, folder, engine):
     artifacts = Artifacts(folder)
     if method.reference == "memorized_model":
         build_memorized(spec, artifacts, print)
-    strength = 1 if method.strength.field == "epochs" else 3.0
+    strength = {"epochs": 1, "erased_mass": 0.01}.get(method.strength.field, 3.0)
     settings = {method.strength.field: strength} | ({"epochs": 1} if name == "deliberate_imagination" else {})
     task = ErasingTask(spec, artifacts, (strength,), print)
     found = next(METHODS.configure(name, settings).erase(task))

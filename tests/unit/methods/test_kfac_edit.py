@@ -1,0 +1,184 @@
+"""K-FAC edit: its directions by hand, its ranking against a plain loop, and the same in every layout of a matrix."""
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM
+
+from harness.contracts import Training
+from harness.execution.trial.tasks import ErasingTask
+from harness.models.patch import apply_patch, save_patch
+from harness.records.artifacts import Artifacts
+from harness.testing.small import small_spec
+from harness.toolkit import SecondMoments, mlp_matrices, second_moments, token_nll
+from methods import kfac_edit
+from methods.kfac_edit import KFACEdit, least
+
+MOMENTS = SecondMoments(
+    # Eigenvalues 1, 3 and 5; the eigenvector of 1 is (1, -1, 0) / √2, that of 3 is (1, 1, 0) / √2.
+    inputs_II=torch.tensor([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 5.0]]).double(),
+    gradients_OO=torch.diag(torch.tensor([6.0, 3.0, 1.0])).double(),
+)
+WEIGHT = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+SIZES = {
+    **{"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "initializer_range": 0.3},
+    **{"num_attention_heads": 2, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0},
+    "rms_norm_eps": 1e-5,
+}
+
+
+@dataclass
+class Task:
+    """As much of a task as the edit asks for."""
+
+    model: torch.nn.Module
+    retain: object
+    training: Training = field(default_factory=lambda: Training(micro_batch=2))
+    seed: int = 0
+
+    def load_original(self):
+        return self.model
+
+    def progress(self, message):
+        pass
+
+
+@pytest.fixture(scope="module")
+def texts(make_sequences):
+    generator = torch.Generator().manual_seed(0)
+    return make_sequences(torch.randint(1, 40, (6, 12), generator=generator).tolist())
+
+
+def edited(model, texts, **settings):
+    return next(KFACEdit(**settings).erase(Task(model, texts)))
+
+
+def test_sides_by_hand():
+    """0.2 of Σ λ = 9 is more than 1 and less than 1 + 3, and 0.2 of Σ μ = 10 more than 1 and less than 1 + 3."""
+    erased = KFACEdit(erased_mass=0.2, ranking="sides").erased_part(WEIGHT, MOMENTS)
+    expected = torch.tensor([[1.5, 1.5, 3.0], [4.5, 4.5, 6.0], [0.0, 0.0, 0.0]])
+    assert torch.allclose(WEIGHT - erased, expected, atol=1e-6)
+
+
+def test_pairs_by_hand():
+    """0.1 of 9 · 10 is 9: the products 1 · 1, 1 · 3 and 3 · 1 are 7 together, and 5 · 1 would make 12."""
+    erased = KFACEdit(erased_mass=0.1).erased_part(WEIGHT, MOMENTS)
+    expected = torch.tensor([[1.0, 2.0, 3.0], [4.5, 4.5, 6.0], [0.0, 0.0, 9.0]])
+    assert torch.allclose(WEIGHT - erased, expected, atol=1e-6)
+
+
+def test_least_is_what_a_loop_takes_one_by_one():
+    values = torch.rand(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for share in (0.0, 0.01, 0.3, 0.7, 0.999):
+        taken, held = set(), 0.0
+        for index, value in sorted(enumerate(values.flatten().tolist()), key=lambda pair: pair[1]):
+            held += value
+            if held >= share * float(values.sum()):
+                break
+            taken.add(index)
+        assert set(least(values, share).flatten().nonzero().flatten().tolist()) == taken
+    assert taken, "the last share takes almost all"
+
+
+@pytest.mark.parametrize("ranking", ["pairs", "sides"])
+def test_a_kept_mass_of_1_is_the_original_to_the_last_bit_even_where_curvature_is_0(ranking):
+    empty = SecondMoments(torch.diag(torch.tensor([0.0, 0.0, 1.0])), torch.diag(torch.tensor([0.0, 1.0, 2.0])))
+    assert torch.equal(WEIGHT - KFACEdit(erased_mass=0.0, ranking=ranking).erased_part(WEIGHT, empty), WEIGHT)
+    assert not torch.equal(WEIGHT - KFACEdit(erased_mass=1e-9, ranking=ranking).erased_part(WEIGHT, empty), WEIGHT)
+
+
+def test_only_the_layers_and_matrices_asked_for_change_and_a_patch_holds_them(tmp_path, make_model, texts):
+    original, model = make_model(layers=4), make_model(layers=4)
+    found = edited(model, texts, erased_mass=0.3, layers=2, depth=0.75)
+    assert found.changed_blocks == ("L1.C_fc", "L2.C_fc")
+    before = dict(original.named_parameters())
+    changed = [name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])]
+    assert changed == [f"transformer.h.{layer}.mlp.c_fc.weight" for layer in (1, 2)]
+    assert all(0 < share < 1 for share in found.notes["kept_square_norm"].values())
+    assert json.loads(json.dumps(found.notes)) == found.notes
+    file = tmp_path / "patch.safetensors"
+    save_patch(model, found.changed_blocks, "digest", file)
+    apply_patch(original, "digest", file)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+    both = edited(make_model(layers=4), texts, erased_mass=0.3, layers=1, depth=1.0, edited="all")
+    assert both.changed_blocks == ("L3.C_fc", "L3.C_proj")
+
+
+def test_a_conv1d_is_edited_as_the_same_matrix_of_a_linear_layer(texts):
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=64, initializer_range=0.3)
+    model = GPT2LMHeadModel(config).eval()
+    before = {matrix.parameter: model.get_parameter(matrix.parameter).clone() for matrix in mlp_matrices(model)}
+    moments = second_moments(model, texts, mlp_matrices(model), Training(micro_batch=2), labels_seed=0)
+    edited(model, texts, erased_mass=0.3, edited="all", depth=1.0)
+    for name, weight_IO in before.items():
+        linear = torch.nn.Linear(*weight_IO.shape)
+        linear.weight.data.copy_(weight_IO.T)
+        expected_OI = linear.weight - KFACEdit(erased_mass=0.3).erased_part(linear.weight.detach(), moments[name])
+        assert torch.allclose(model.get_parameter(name), expected_OI.T, atol=1e-5)
+        assert not torch.allclose(model.get_parameter(name), weight_IO, atol=1e-2)
+
+
+@pytest.mark.parametrize("ranking", ["pairs", "sides"])
+def test_gate_and_up_in_one_matrix_are_edited_as_if_they_were_two(texts, ranking):
+    torch.manual_seed(0)
+    llama, phi = LlamaForCausalLM(LlamaConfig(**SIZES)).eval(), Phi3ForCausalLM(Phi3Config(**SIZES)).eval()
+    weights = dict(llama.state_dict())
+    for layer in range(2):
+        inside = f"model.layers.{layer}"
+        parts = [weights.pop(f"{inside}.self_attn.{name}_proj.weight") for name in "qkv"]
+        weights[f"{inside}.self_attn.qkv_proj.weight"] = torch.cat(parts)
+        parts = [weights.pop(f"{inside}.mlp.{name}_proj.weight") for name in ("gate", "up")]
+        weights[f"{inside}.mlp.gate_up_proj.weight"] = torch.cat(parts)
+    phi.load_state_dict(weights)
+    before_NTV = logits(llama, texts)
+    assert torch.allclose(before_NTV, logits(phi, texts), atol=1e-4)
+    settings = {"erased_mass": 0.2, "ranking": ranking, "edited": "all", "depth": 1.0}
+    blocks = [edited(model, texts, **settings).changed_blocks for model in (llama, phi)]
+    assert blocks[0] == blocks[1]
+    after_NTV = logits(llama, texts)
+    assert torch.allclose(after_NTV, logits(phi, texts), atol=1e-3)
+    assert float((after_NTV - before_NTV).std()) > 0.1 * float(before_NTV.std())
+
+
+def logits(model, texts):
+    with torch.inference_mode():
+        return model(texts.tokens_NT).logits
+
+
+def test_what_has_little_curvature_costs_general_text_less_than_what_has_much(monkeypatch, tmp_path):
+    """The wrong way round: as many coefficients, those with the most curvature."""
+    task = ErasingTask(small_spec("retain_data"), Artifacts(tmp_path), (0.002,), print)
+
+    def nll_of(model):
+        with torch.no_grad():
+            return float(token_nll(model(task.retain.tokens_NT[:, :-1]).logits, task.retain.tokens_NT[:, 1:]).mean())
+
+    def most(values, share):
+        count = int(least(values, share).sum())
+        chosen = torch.zeros(values.numel(), dtype=torch.bool)
+        chosen[values.flatten().argsort(descending=True)[:count]] = True
+        return chosen.view(values.shape)
+
+    before = nll_of(task.load_original())
+    right = nll_of(next(KFACEdit(erased_mass=0.002).erase(task)).model) - before
+    monkeypatch.setattr(kfac_edit, "least", most)
+    wrong = nll_of(next(KFACEdit(erased_mass=0.002).erase(task)).model) - before
+    assert 0 < right < 0.2 * wrong
+
+
+def test_labels_decide_which_directions_go(make_model, texts):
+    sampled, again, true = (make_model(layers=2) for _ in range(3))
+    edited(sampled, texts, erased_mass=0.2)
+    edited(again, texts, erased_mass=0.2)
+    edited(true, texts, erased_mass=0.2, labels="true")
+    name = "transformer.h.1.mlp.c_fc.weight"
+    assert torch.equal(sampled.get_parameter(name), again.get_parameter(name))
+    assert not torch.allclose(sampled.get_parameter(name), true.get_parameter(name), atol=1e-4)
+
+
+def test_a_model_without_known_mlps_is_refused():
+    assert "a 'mamba' are is not known" in KFACEdit().refuses({"model_type": "mamba"})
+    assert KFACEdit().refuses({"model_type": "phi3"}) is None
