@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 import torch
@@ -43,6 +43,8 @@ class TrainingParts(TypedDict, total=False):
     """Chooses the blocks that an epoch trains; only those change."""
     trains: Collection[str] | WeightMasks
     """The parameters that are trained, by their names in `named_parameters`, or the masks of matrices."""
+    learning_rate: float
+    """AdamW's, instead of `training.learning_rate`: of what is no weight."""
     rows: Rows
     """Chooses what each epoch trains on, with the model as it then is. No row ends the training."""
     beside: Sequences
@@ -92,7 +94,8 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, **parts: Un
             exclude one another.
     """
     _refuse_parts(task, model, loss, parts)
-    training, select = task.training, parts.get("select")
+    training = replace(task.training, learning_rate=parts.get("learning_rate", task.training.learning_rate))
+    select = parts.get("select")
     baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
     selected: list[Json] = []

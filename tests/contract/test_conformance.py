@@ -67,8 +67,8 @@ TURNED = {
     "contrastive_decoding": "contrast",
 }
 """What says which way a method goes."""
-WITHOUT_SIGN = ("kfac_edit",)
-"""What takes directions away: to add them once more harms as much. tests/unit/methods has its wrong way round."""
+WITHOUT_SIGN = ("balanced_subnet", "kfac_edit")
+"""What takes away weights or directions, and harms whichever it takes. tests/unit/methods has the wrong way round."""
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ FILE = Path(__file__).with_name("golden.json")
 AGAIN = "run python tests/contract/test_golden.py, look at what it changed in golden.json, and commit that"
 STRENGTHS = {
     **{"task_arithmetic": 0.05, "contrastive_decoding": 0.5, "deliberate_imagination": 10.0},
-    "kfac_edit": 0.002,
+    **{"kfac_edit": 0.002, "balanced_subnet": 0.05},
 }
 DIGITS = 1e-5
 """On the kind of CPU that wrote the file, in fp32: between one thread and two the numbers move by up to 5e-7."""

@@ -41,6 +41,8 @@ METHOD_NAMES = [
     "deliberate_imagination",
     "kfac_edit",
     "repselect",
+    "balanced_subnet",
+    "pdu",
 ]
 SWEEP = """
 models: [miniature-m]
@@ -62,6 +64,8 @@ methods:
   deliberate_imagination: {gamma: 3, epochs: 1}
   kfac_edit: {erased_mass: 0.01}
   repselect: {epochs: 1}
+  balanced_subnet: {dropped: 0.01, epochs: 1}
+  pdu: {epochs: 1}
 evaluators: {memorization: {el_prefixes: 4}, generation: {mauve_seeds: 1}}
 """
 

@@ -1,0 +1,80 @@
+"""BalancedSubnet: find the weights of the MLPs that recite the forget set and not the retain set, and make them 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Lt
+
+from harness.contracts import (
+    ErasedModel,
+    ErasureTask,
+    Json,
+    LogUniform,
+    Method,
+    Model,
+    Positive,
+    PositiveCount,
+    Strength,
+    Training,
+)
+from harness.toolkit import Batch, LossTerms, WeightMasks, lacks_layers, mlp_matrices, token_nll, train
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalancedSubnet(Method):
+    """Trains masks of the MLPs' matrices on −L_NLL(forget) + L_NLL(retain), and drops a share of each matrix.
+
+    No weight is trained: what is not dropped stays as it is, to the last bit. The masks are edge-popup's: a score for
+    each weight, straight-through gradients.
+
+    Differs from the paper: the scores are stepped by AdamW, as everything here is, and not by SGD at .1 with a momentum
+    of .9; the retain texts are the sweep's, and not random tokens.
+
+    Source: Sakarvadia et al., arXiv:2410.02159, section 4; code: msakarvadia/memorization.
+    """
+
+    label = "Subnet"
+    source = "Sakarvadia et al. 2025, arXiv:2410.02159"
+    reference = "retain_data"
+    version = 1
+    strength = Strength("dropped", cumulative=False, off=0.0)
+    searched_training = ()
+
+    dropped: Annotated[float, Ge(0.0), Lt(1.0), LogUniform(low=0.001, high=0.3)] = 0.01
+    """The share of each matrix that becomes 0."""
+    epochs: Annotated[PositiveCount, LogUniform(low=1, high=12)] = 5
+    """Passes over the forget set; the early stop may end them sooner."""
+    score_rate: Annotated[Positive, LogUniform(low=0.001, high=0.1)] = 0.01
+    """AdamW's learning rate for the scores, instead of `training.learning_rate`, which is the weights'."""
+
+    def refuses(self, config: Mapping[str, Json]) -> str | None:
+        """Return why it is not known where a model's MLPs are."""
+        return lacks_layers(str(config.get("model_type")))
+
+    def refuses_training(self, training: Training) -> str | None:
+        """Return why no LoRA adapters are trained."""
+        if training.lora is None:
+            return None
+        return "it trains masks, and no weights or adapters. Say lora: null in this row's training."
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the masked model once."""
+        model = task.load_original()
+        names = [matrix.parameter for matrix in mlp_matrices(model)]
+        loss = LossTerms(self.ascent, self.descent)
+        masks = WeightMasks(model, names, self.dropped, task.seed)
+        for epoch in train(task, model, loss, self.epochs, trains=masks, learning_rate=self.score_rate):
+            last = epoch
+        yield ErasedModel(self.dropped, model, last.notes, stop_reason=last.stop_reason)
+
+    def ascent(self, model: Model, forget: Batch) -> torch.Tensor:
+        """Return −NLL on the forget set."""
+        return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+
+    def descent(self, model: Model, retain: Batch) -> torch.Tensor:
+        """Return NLL on the retain texts."""
+        return retain.mean(token_nll(retain.logits(model), retain.targets_BS))
