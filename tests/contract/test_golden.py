@@ -20,7 +20,7 @@ from harness.testing.small import small_spec, small_task
 
 FILE = Path(__file__).with_name("golden.json")
 AGAIN = "run python tests/contract/test_golden.py, look at what it changed in golden.json, and commit that"
-STRENGTHS = {"task_arithmetic": 0.05, "contrastive_decoding": 0.5, "deliberate_imagination": 10.0}
+STRENGTHS = {"task_arithmetic": 0.05, "contrastive_decoding": 0.5, "deliberate_imagination": 10.0, "memfree": 10.0}
 DIGITS = 1e-5
 """On the kind of CPU that wrote the file, in fp32: between one thread and two the numbers move by up to 5e-7."""
 ELSEWHERE = 1e-4
@@ -47,14 +47,14 @@ def kind_of_cpu():
 
 def erased_numbers(name, folder):
     """Return the mean and spread of the erased model's log-probabilities on the forget set."""
-    method = METHODS.load(name)
+    strength = STRENGTHS.get(name, 1)
+    settings = {METHODS.load(name).strength.field: strength} | ({"epochs": 1} if "deliberate" in name else {})
+    method = METHODS.configure(name, settings)
     spec, artifacts = small_spec(method.reference), Artifacts(folder)
     forget = forget_set(spec)
     if method.reference == "memorized_model":
         build_memorized(spec, artifacts, print)
-    strength = STRENGTHS.get(name, 1)
-    settings = {method.strength.field: strength} | ({"epochs": 1} if "deliberate" in name else {})
-    erased = next(METHODS.configure(name, settings).erase(ErasingTask(spec, artifacts, (strength,), print)))
+    erased = next(method.erase(ErasingTask(spec, artifacts, (strength,), print)))
     with torch.inference_mode():
         nll = -erased.model(forget.tokens_NT[:, :-1]).logits.log_softmax(-1)
         token_nll = nll.gather(-1, forget.tokens_NT[:, 1:, None])

@@ -464,8 +464,7 @@ def test_whoever_declares_a_space_can_leave_it_to_itself(name):
     plugin = METHODS.load(name)
     assert list(declared_faults(plugin)) == []
     assert plugin.strength.field in declared_space(plugin)
-    trained = plugin.reference != "memorized_model"
-    assert (RATE in declared_space(plugin)) == trained
+    assert (RATE in declared_space(plugin)) == (name not in ("task_arithmetic", "contrastive_decoding", "memfree"))
 
 
 def test_declarations_that_a_setting_does_not_allow_are_found(monkeypatch):
