@@ -142,7 +142,6 @@ class Method(ABC):
     label: ClassVar[str]
     """As printed in tables: "EMSO"."""
     source: ClassVar[str]
-    reference: ClassVar[Reference]
     version: ClassVar[int]
     """Raised whenever the method's numbers change; part of every trial's identity."""
     strength: ClassVar[Strength]
@@ -154,6 +153,14 @@ class Method(ABC):
     published: ClassVar[Mapping[str, Json]] = {}
     """What its publication used where that is not the default, by setting (`training.learning_rate`): a search tries it
     beside the defaults."""
+
+    @property
+    @abstractmethod
+    def reference(self) -> Reference:
+        """What it needs besides the model and the forget set.
+
+        `reference = "none"` in a class says so of all settings; a property may look at them.
+        """
 
     @abstractmethod
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:

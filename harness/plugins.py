@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, with_config
 
 from harness.base.settings import fields_of
-from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Training
+from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Reference, Training
 from harness.errors import PluginError, unknown
 from harness.search_space import OF_TRAINING, Dimension
 
@@ -144,6 +144,17 @@ def default_strength(plugin: type[Method]) -> Number | None:
     """Return the strength that the plugin uses where a sweep gives none; None if it declares no default."""
     default = plugin.__dataclass_fields__[plugin.strength.field].default
     return default if isinstance(default, int | float) else None
+
+
+def default_reference(plugin: type[Method]) -> Reference | None:
+    """Return what a method needs with its default settings; None if that depends on settings without a default."""
+    declared = inspect.getattr_static(plugin, "reference")
+    if not isinstance(declared, property):
+        return cast(Reference, declared)
+    try:
+        return plugin(**{plugin.strength.field: plugin.strength.off}).reference
+    except (TypeError, ValueError):
+        return None
 
 
 def default_declaration(plugin: type[Evaluator]) -> tuple[tuple[Metric, ...], tuple[Read, ...]] | None:

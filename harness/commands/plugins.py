@@ -19,10 +19,15 @@ from harness.commands.command import Command
 from harness.contracts import Evaluator, Method
 from harness.errors import PluginError
 from harness.planning.evaluators import READ
-from harness.plugins import EVALUATORS, METHODS, declared_space, default_declaration
+from harness.plugins import EVALUATORS, METHODS, declared_space, default_declaration, default_reference
 from harness.search_space import OF_TRAINING, Choice, Dimension
 
-NEEDS = {"none": "nothing more", "retain_data": "retain data", "memorized_model": "a memorized model"}
+NEEDS = {
+    "none": "nothing more",
+    "retain_data": "retain data",
+    "memorized_model": "a memorized model",
+    None: "what its settings say",
+}
 
 
 class PluginsCommand(Command):
@@ -52,7 +57,7 @@ def _described_method(name: str, plugin: type[Method]) -> Iterator[str]:
     strength = plugin.strength
     trials = "one trial goes through its values" if strength.cumulative else "a trial for each value"
     yield f"  {name}  {plugin.label}: {_first_paragraph(plugin)}"
-    yield f"    from {plugin.source}; needs {NEEDS[plugin.reference]}; version {plugin.version}"
+    yield f"    from {plugin.source}; needs {NEEDS[default_reference(plugin)]}; version {plugin.version}"
     yield f"    strength: {strength.field} ({trials}; erases nothing at {strength.off:g})"
     space = declared_space(plugin)
     yield from _described_settings(plugin, space)

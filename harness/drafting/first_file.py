@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from harness.contracts import Method, Number
 from harness.drafting.file_templates import flow
 from harness.errors import PluginError
-from harness.plugins import EVALUATORS, METHODS, declared_space, default_declaration, default_strength
+from harness.plugins import (
+    EVALUATORS,
+    METHODS,
+    declared_space,
+    default_declaration,
+    default_reference,
+    default_strength,
+)
 from harness.search_space import Choice, LogUniform
 from harness.specs import HOLDOUT
 
@@ -15,6 +22,7 @@ NEEDS = {
     "none": "needs nothing more",
     "retain_data": "needs retain data: data.retain",
     "memorized_model": "needs a memorised model, which is trained first",
+    None: "what it needs depends on its settings",
 }
 FEWEST_EPOCHS = 3
 """Of a cumulative strength: each further one costs one step more, and a curve needs three points."""
@@ -57,7 +65,11 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         grid = strength_grid(plugin)
         row = f"{name}: {flow({plugin.strength.field: grid or ['...']})}"
         reason = left_out.get(name, "" if grid else "it declares no strength to begin with: say which.")
-        yield f"# {row}   # left out: {' '.join(reason.split())}" if reason else f"{row}   # {NEEDS[plugin.reference]}"
+        yield (
+            f"# {row}   # left out: {' '.join(reason.split())}"
+            if reason
+            else f"{row}   # {NEEDS[default_reference(plugin)]}"
+        )
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:

@@ -48,6 +48,11 @@ class TrialTemplate:
     space: Mapping[str, Dimension] = field(default_factory=dict)
     """Of a tuned sweep: where its settings are searched."""
 
+    @property
+    def strongest(self) -> Method:
+        """Return the method at its largest strength."""
+        return self.plugin(**{**self.settings, self.plugin.strength.field: max(self.strengths)})
+
 
 def trial_templates(methods: Mapping[str, Settings]) -> Checking[list[TrialTemplate]]:
     """Return the templates of the `methods` block in the file's order."""

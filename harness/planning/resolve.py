@@ -139,11 +139,10 @@ def method_faults(
     """Yield every row whose method cannot erase from one of the models, or cannot be trained as the file says."""
     configurations = [configuration(model.checkpoint) for model in models]
     for template in templates:
-        plugin, path = template.plugin, f"methods.{template.key}"
-        if plugin.reference == "retain_data" and not has_retain:
+        plugin, method, path = template.plugin, template.strongest, f"methods.{template.key}"
+        if method.reference == "retain_data" and not has_retain:
             reason = "needs retain data, and the sweep has none: add data.retain, for instance {source: miniature}."
             yield Fault(path, reason)
-        method = plugin(**{**template.settings, plugin.strength.field: max(template.strengths)})
         of_training = f"{path}.training.lora" if template.training.get("lora") else path
         trains_no_lora = of_training != path and not plugin.searched_training
         if trains_no_lora:

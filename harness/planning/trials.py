@@ -202,7 +202,7 @@ def _reference(spec: TrialSpec, kind: str) -> TrialSpec:
 
 def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template: TrialTemplate) -> TrialSpec:
     """Return the trial that a template asks for, of the model and with the seed of `original`."""
-    plugin = template.plugin
+    plugin, reference = template.plugin, template.strongest.reference
     apart = template.variant.removeprefix(template.method)
     # In tables: `EMSO`, `EMSO (k=4)`, `EMSO (wide)`.
     label = f"{plugin.label} {apart if apart.startswith('(') or not apart else f'({template.variant})'}".strip()
@@ -211,13 +211,13 @@ def erasure(original: TrialSpec, model: ResolvedModel, sources: Texts, template:
         variant=template.variant,
         method=template.method,
         label=label,
-        reference=plugin.reference,
+        reference=reference,
         settings=template.settings,
         method_version=plugin.version,
         strength_name=plugin.strength.field,
         strengths=template.strengths,
         training=training_for(template, model.training),
-        retain=sources.get("retain") if plugin.reference == "retain_data" else None,
+        retain=sources.get("retain") if reference == "retain_data" else None,
     )
     if "timeout_minutes" in template.limits:
         minutes = template.limits["timeout_minutes"]

@@ -4,8 +4,8 @@ A plugin author's whole test file:
 
     from harness.testing import MethodConformance
 
-    class TestNPO(MethodConformance):
-        plugin = "npo"
+    class TestUnlikelihood(MethodConformance):
+        plugin = "unlikelihood"
 
 pytest collects the inherited tests. They run the plugin on the smallest miniature model, through the
 same tasks that a trial gives it. A property is checked together with its opposite: the off strength

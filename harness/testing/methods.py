@@ -67,12 +67,10 @@ class MethodConformance(Conformance):
         self, method: type[Method], name: str, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
     ) -> Iterator[ErasedModel]:
         """Yield what the method yields, on the small trial."""
-        task = self.task(method, artifacts, strengths, seed)
-        yield from self.configured(method, name, max(strengths)).erase(task)
+        configured = self.configured(method, name, max(strengths))
+        yield from configured.erase(self.task(configured, artifacts, strengths, seed))
 
-    def task(
-        self, method: type[Method], artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0
-    ) -> ErasingTask:
+    def task(self, method: Method, artifacts: Artifacts, strengths: tuple[Number, ...], seed: int = 0) -> ErasingTask:
         """Return the small trial's task, with the memorised model if the method needs it."""
         spec = small_spec(method.reference, seed, self.model)
         if method.reference == "memorized_model":
@@ -139,9 +137,10 @@ class MethodConformance(Conformance):
         """
         first = self.dial(method)[0]
         strength = self.gentle or (first if method.strength.cumulative else first / 30)
-        task = self.task(method, artifacts, (strength,))
+        configured = self.configured(method, name, strength)
+        task = self.task(configured, artifacts, (strength,))
         task.training = replace(task.training, learning_rate=FIRST_STEP_RATE)
-        erased = next(self.configured(method, name, strength).erase(task)).model
+        erased = next(configured.erase(task)).model
         assert_forgets(method, forget_nll(self.logits(self.original())), forget_nll(self.logits(erased)))
 
     def test_the_same_seed_gives_the_same_model(self, method: type[Method], name: str, artifacts: Artifacts) -> None:
@@ -164,10 +163,11 @@ class MethodConformance(Conformance):
     ) -> None:
         """It yields what the task asks for, in order; its task and what the process shares are untouched meanwhile."""
         wanted = self.dial(method) if method.strength.cumulative else self.dial(method)[:1]
-        task = self.task(method, artifacts, wanted)
+        configured = self.configured(method, name, max(wanted))
+        task = self.task(configured, artifacts, wanted)
         with left_alone(task):
             yielded = []
-            for erased in self.configured(method, name, max(wanted)).erase(task):
+            for erased in configured.erase(task):
                 assert_unchanged(task.process_state.changed())
                 yielded.append(erased.strength)
         assert yielded == list(wanted)

@@ -61,10 +61,16 @@ TURNED = {
     "gradient_ascent": "loss",
     "gradient_difference": "loss",
     "sga": "loss",
+    "npo": "loss",
+    "simnpo": "loss",
+    "ihl": "loss",
+    "satimp": "loss",
+    "ceu": "loss",
     "emso": "erasure_loss",
     "repselect": "loss",
     "task_arithmetic": "subtract",
     "contrastive_decoding": "contrast",
+    "memfree": "lowered",
 }
 """What says which way a method goes."""
 WITHOUT_SIGN = ("balanced_subnet", "kfac_edit")
@@ -83,9 +89,9 @@ def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypa
     elif name == "deliberate_imagination":
         imagine = deliberate_imagination.imagine
         monkeypatch.setattr(deliberate_imagination, "imagine", lambda *given: imagine(*given[:2], -given[2]))
-    elif plugin.reference == "memorized_model":
+    elif not plugin.searched_training:
         formula = getattr(plugin, TURNED[name])
-        monkeypatch.setattr(plugin, TURNED[name], lambda self, o, memorized: 2 * o - formula(self, o, memorized))
+        monkeypatch.setattr(plugin, TURNED[name], lambda self, o, other: 2 * o - formula(self, o, other))
     else:
         loss = getattr(plugin, TURNED[name])
         monkeypatch.setattr(plugin, TURNED[name], lambda *given: -loss(*given))

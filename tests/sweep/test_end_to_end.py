@@ -354,12 +354,12 @@ def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path, an
     monkeypatch.syspath_prepend(another_package)
     assert cli.main(["plugins"]) == 0
     listed = capsys.readouterr().out
-    assert "npo" in listed
+    assert "unlikelihood" in listed
     assert "version 1; reads texts of the forget set's kind" in listed
     assert "closer to 0.5 is better; fraction, 0 to 1; membership; Yeom" in listed
-    asked = ["--set", "methods={npo: {epochs: [1, 2]}}", "--set", "evaluators.loss_attack={}"]
+    asked = ["--set", "methods={unlikelihood: {epochs: [1, 2]}}", "--set", "evaluators.loss_attack={}"]
     assert run(sweep_file, tmp_path, *asked) == 0
-    assert (table(tmp_path).variant == "npo").sum() == 2
+    assert (table(tmp_path).variant == "unlikelihood").sum() == 2
     measured = pd.read_csv(tmp_path / "tiny" / "table.csv").set_index("variant")["loss_auc"]
     assert measured["original"] > 0.9
     assert '<th colspan="1">Membership</th>' in (tmp_path / "tiny" / "report.html").read_text()
@@ -367,7 +367,15 @@ def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path, an
 
 @pytest.mark.soak
 def test_a_plugin_of_another_package_is_held_to_the_contract_by_its_own_test(another_package):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN_PACKAGE / "test_npo.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(PLUGIN_PACKAGE / "test_unlikelihood.py"),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(another_package)}
     ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout

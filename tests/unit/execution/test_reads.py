@@ -30,7 +30,7 @@ from harness.testing import EvaluatorConformance
 from harness.testing.small import FORGET, MODEL, MORE_TEXTS, RETAIN, small_spec
 
 ROOT = Path(__file__).parents[3]
-PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_npo"
+PACKAGE = ROOT / "tests" / "plugin_package" / "src" / "lethe_unlikelihood"
 FILE = """# Who is recognised?
 models: [{id: MODEL}]
 data:
@@ -214,7 +214,9 @@ def code_in(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "file"), [("add-a-method.md", "npo.py"), ("add-a-metric.md", "loss_attack.py")])
+@pytest.mark.parametrize(
+    ("page", "file"), [("add-a-method.md", "unlikelihood.py"), ("add-a-metric.md", "loss_attack.py")]
+)
 def test_the_guides_show_the_plugins_that_are_tested(page, file):
     def meaning(code):
         return [ast.dump(part) for part in ast.parse(code).body[1:]]

@@ -230,17 +230,20 @@ TRAINED = [
     ("kl_divergence", {"epochs": 1}),
     ("deliberate_imagination", {"gamma": 3.0, "epochs": 1}),
     ("emso", {"epochs": 1, "selection": "all"}),
+    ("npo", {"epochs": 1}),
+    ("ihl", {"epochs": 1, "retain": False}),
+    ("ceu", {"epochs": 1}),
 ]
 
 
 @pytest.mark.parametrize(("name", "settings"), TRAINED)
 def test_every_trained_method_erases_by_an_adapter_alone(name, settings, tmp_path):
-    method = METHODS.load(name)
+    method = METHODS.configure(name, settings)
     spec = small_spec(method.reference)
     texts = {each: replace(getattr(spec, each), sequences=8) for each in ("forget", "retain")}
     spec = replace(spec, **texts, training=replace(spec.training, lora=LoRA(rank=2)))
     task = ErasingTask(spec, Artifacts(tmp_path), (settings[method.strength.field],), lambda message: None)
-    *_, erased = METHODS.configure(name, settings).erase(task)
+    *_, erased = method.erase(task)
     adapter = merged_adapter(erased.model)
     assert all(bool(outer.any()) for _, outer in adapter.updates.values())
     assert is_all_of(adapter, erased.model, task.load_original())

@@ -4,12 +4,14 @@ import io
 import json
 import re
 import shutil
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from rich.console import Console
 from transformers import BloomConfig, BloomForCausalLM
 
+from harness.contracts import Method, Strength
 from harness.data.sequences import load_forget
 from harness.errors import ConfigError
 from harness.execution.trial.items import sequence_identities
@@ -17,7 +19,7 @@ from harness.models.loading import load_tokenizer
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.plans import Plan
-from harness.plugins import METHODS
+from harness.plugins import METHODS, default_reference
 from harness.reporting.plan import one_step_epochs, trials_table
 from harness.specs import TimeLimit
 
@@ -522,3 +524,38 @@ def test_a_batch_above_the_forget_set_is_told_in_the_plan(planned):
     console = Console(file=io.StringIO(), width=200)
     console.print(trials_table(found, dict.fromkeys((spec.trial_id for spec in found.trials), "missing"), 0))
     assert both[0] in console.file.getvalue()
+
+
+def test_what_a_method_needs_may_depend_on_its_settings(planned):
+    found = planned("methods={npo: , npo_alone: {method: npo, retain: false}}")
+    needs = {spec.variant: (spec.reference, spec.retain is not None) for spec in found.trials if spec.method == "npo"}
+    assert needs == {"npo": ("retain_data", True), "npo_alone": ("none", False)}
+    assert planned("data.retain=null", "methods={npo: {retain: false}}").trials
+    with pytest.raises(ConfigError) as refused:
+        planned("data.retain=null", "methods={npo: , npo_alone: {method: npo, retain: false}}")
+    [fault] = refused.value.faults
+    assert fault.path == "methods.npo"
+    assert fault.reason.startswith("needs retain data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeedsByLayer(Method):
+    """Its need depends on a setting without a default."""
+
+    strength = Strength("epochs", cumulative=True, off=0)
+    layer: int
+    epochs: int = 1
+
+    @property
+    def reference(self):
+        return "retain_data" if self.layer else "none"
+
+    def erase(self, task):
+        yield from ()
+
+
+def test_what_a_method_needs_by_default():
+    assert default_reference(METHODS.load("gradient_difference")) == "retain_data"
+    assert default_reference(METHODS.load("npo")) == "retain_data"
+    assert default_reference(NeedsByLayer) is None
+    assert NeedsByLayer(layer=0).reference == "none"

@@ -13,12 +13,20 @@ from harness.analysis.published.rows import points_of
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
 from harness.plans import Compare
-from harness.plugins import METHODS
 from harness.records.published import published_conditions
 from harness.records.results import Results, trial_results
 from harness.specs import HOLDOUT
 
 SWEEPS = Path(__file__).resolve().parents[3] / "sweeps"
+OF_THE_PAPER = {
+    "emso",
+    "task_arithmetic",
+    "contrastive_decoding",
+    "deliberate_imagination",
+    "gradient_ascent",
+    "gradient_difference",
+    "kl_divergence",
+}
 
 
 @pytest.fixture
@@ -77,7 +85,7 @@ def test_the_definition_is_all_that_two_sweeps_differ_in():
 def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
     found = plan(SWEEPS / "tuned.yaml", [*anywhere, *other_judges])
     assert [spec.method for spec in found.trials] == ["original", "retrained", "holdout"]
-    assert {study.trial.method for study in found.studies} == set(METHODS.names())
+    assert {study.trial.method for study in found.studies} >= OF_THE_PAPER
     assert {study.trials for study in found.studies} == {8}
     for study in found.studies:
         assert [str(target) for target in study.targets] == ["ma <= 0.9", "ma <= 0.75", "ma <= retrained"]
@@ -102,7 +110,7 @@ def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_
     assert (spec.utility.start, spec.utility.sequences) == (450, 50), "the passages that the model never saw"
     [unseen] = [spec.forget for spec in found.trials if spec.method == HOLDOUT]
     assert (unseen.start, unseen.rows) == (512, 64), "rows that the model never saw"
-    assert {spec.method for spec in found.trials} >= set(METHODS.names())
+    assert {spec.method for spec in found.trials} >= OF_THE_PAPER
     assert {judge.location for judge in map(spec.judges.get, CAUSAL_ROLES)} == {spec.model.location}
 
 

@@ -459,13 +459,16 @@ def test_a_method_that_declares_nothing_needs_a_range_for_its_strength(planned, 
     assert list(found.studies[0].space) == ["epochs"]
 
 
+WITHOUT_RATE = ("balanced_subnet", "contrastive_decoding", "kfac_edit", "memfree", "repselect", "task_arithmetic")
+"""The methods that do not use the learning rate of `training`."""
+
+
 @pytest.mark.parametrize("name", METHODS.names())
 def test_whoever_declares_a_space_can_leave_it_to_itself(name):
     plugin = METHODS.load(name)
     assert list(declared_faults(plugin)) == []
     assert plugin.strength.field in declared_space(plugin)
-    trained = plugin.reference != "memorized_model" and name not in ("balanced_subnet", "kfac_edit", "repselect")
-    assert (RATE in declared_space(plugin)) == trained
+    assert (RATE in declared_space(plugin)) == (name not in WITHOUT_RATE)
 
 
 def test_declarations_that_a_setting_does_not_allow_are_found(monkeypatch):

@@ -10,7 +10,7 @@ from transformers import GPTNeoConfig, Qwen2MoeConfig
 
 from harness.base.digests import digest_of
 from harness.contracts import Checkpoint, ErasedModel, LoRA, Training
-from harness.plugins import METHODS
+from harness.plugins import METHODS, default_reference
 from harness.sizing import size_cache
 from harness.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
 from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing, run_shallow
@@ -47,17 +47,17 @@ def make_trial(make_shape):
 
     def make(method="gradient_ascent", strengths=(1,), shape=None, **changes):
         text = Source(source="miniature", rows=24, longest=24, prefix_tokens=8)
-        plugin = METHODS.load(method)
+        plugin, reference = METHODS.load(method), default_reference(METHODS.load(method))
         fields = {
             "model": shape or make_shape(),
             "method": method,
-            "reference": plugin.reference,
+            "reference": reference,
             "settings": {},
             "strength_name": plugin.strength.field,
             "strengths": strengths,
             "training": Training(global_batch=8, micro_batch=4),
             "forget": text,
-            "retain": text if plugin.reference == "retain_data" else None,
+            "retain": text if reference == "retain_data" else None,
             "utility": text,
             "validation": text,
             "judges": {},

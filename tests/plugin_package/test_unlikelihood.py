@@ -3,5 +3,5 @@
 from harness.testing import MethodConformance
 
 
-class TestNPO(MethodConformance):
-    plugin = "npo"
+class TestUnlikelihood(MethodConformance):
+    plugin = "unlikelihood"

@@ -1,0 +1,56 @@
+"""CE-U: distil the model from itself without the text's token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+
+from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Method, Model, Strength
+from harness.toolkit import Batch, token_distillation, train_and_yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class CEU(Method):
+    """Minimises the cross entropy with the model's own distribution of the moment, the text's token left out.
+
+    Its gradient in the logits is p for the text's token, and −p p_v / (1 − p) for any other: it ends where the token is
+    unlikely, and leaves the odds among the others as they are to the first order. It is deliberate imagination with
+    itself as the teacher and γ → ∞.
+
+    Differs from the paper: the first token of an answer is not left out, since a text has none.
+
+    Source: Yang, arXiv:2503.01224; what it was published with is its author's (OpenUnlearning, pull request 72).
+    """
+
+    label = "CE-U"
+    source = "Yang 2025, arXiv:2503.01224"
+    reference = "none"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+    published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 2e-6}
+
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 9
+    """Passes over the forget set."""
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for."""
+        yield from train_and_yield(task, task.load_original(), self.loss)
+
+    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+        """Return the cross entropy on the forget set with what the model would say without the text's tokens."""
+        logits = forget.logits(model)
+        return forget.mean(token_distillation(without_target(logits.detach(), forget.targets_BS), logits))
+
+
+def without_target(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
+    """Return logits whose softmax has nothing left for the target, and for all others what they had, in proportion.
+
+    Example:
+        >>> logits = torch.tensor([[[0.5, 0.3, 0.2]]]).log()
+        >>> [round(p, 6) for p in without_target(logits, torch.tensor([[0]])).softmax(-1).flatten().tolist()]
+        [0.0, 0.6, 0.4]
+    """
+    return logits_BSV.scatter(-1, targets_BS.unsqueeze(-1), float("-inf"))

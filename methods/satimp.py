@@ -1,0 +1,83 @@
+"""SatImp, and WGA as a special case of it: ascent in which each token counts by how likely it still is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+
+from harness.contracts import (
+    Count,
+    ErasedModel,
+    ErasureTask,
+    Json,
+    LogUniform,
+    Method,
+    Model,
+    NonNegative,
+    Reference,
+    Strength,
+)
+from harness.toolkit import Batch, token_nll, train_and_yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class SatImp(Method):
+    """Minimises the mean over forget tokens of −w log(1/p), w = p^β1 (1 − p)^β2 being a weight without a gradient.
+
+    With `retain`, and by default, L_NLL on the retain set is added. β1 lets go of what is forgotten (saturation), β2
+    takes less of what is certain (importance). `beta1: 1, beta2: 0` is WGA, and `beta1: 0, beta2: 0` gradient ascent.
+
+    Differs from the paper: the forget term was published with a weight of 0.1 beside the retain term's 1; here its
+    weight is 1, and `retain_weight` the ratio of the two, which is all that AdamW sees.
+
+    Source: Yang et al., arXiv:2505.11953, section 5; WGA: Wang et al., arXiv:2502.19301. What they were published with
+    is from OpenUnlearning: SatImp with β1 5 (or 6), β2 1 and a ratio of 10, WGA with `beta1: 1, beta2: 0,
+    retain_weight: 1`, both in 5 epochs at 1e-5.
+    """
+
+    label = "SatImp"
+    source = "Yang et al. 2025, arXiv:2505.11953"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+    published: ClassVar[Mapping[str, Json]] = {"retain_weight": 10.0}
+
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 5
+    """Passes over the forget set."""
+    beta1: Annotated[NonNegative, LogUniform(low=0.25, high=8.0)] = 5.0
+    """Saturation: the larger, the sooner a token is let go of as it gets less likely."""
+    beta2: Annotated[NonNegative, LogUniform(low=0.1, high=4.0)] = 1.0
+    """Importance: the larger, the less a token counts that is all but certain."""
+    retain: bool = True
+    """Whether NLL on the retain set is added."""
+    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=10.0)] = 1.0
+    """Of that."""
+
+    @property
+    def reference(self) -> Reference:
+        """Return what it needs: retain data, unless `retain` is false."""
+        return "retain_data" if self.retain else "none"
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for."""
+        yield from train_and_yield(task, task.load_original(), self.loss)
+
+    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+        """Return −NLL on the forget set, weighted token by token, plus NLL on the retain set if asked for."""
+        nll = token_nll(forget.logits(model), forget.targets_BS)
+        ascent = -forget.mean(self.weight(nll.detach()) * nll)
+        if not self.retain:
+            return ascent
+        descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        return ascent + self.retain_weight * descent
+
+    def weight(self, nll_BS: torch.Tensor) -> torch.Tensor:
+        """Return p^β1 (1 − p)^β2 of each token, from its NLL.
+
+        Example:
+            >>> round(SatImp(beta1=2.0, beta2=1.0).weight(-torch.tensor(0.5).log()).item(), 6)
+            0.125
+        """
+        return (-self.beta1 * nll_BS).exp() * (-torch.expm1(-nll_BS)) ** self.beta2

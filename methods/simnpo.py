@@ -1,0 +1,86 @@
+"""SimNPO: negative preference optimisation without the original, of NLLs divided by the sequences' lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from torch.nn import functional
+
+from harness.contracts import (
+    Count,
+    ErasedModel,
+    ErasureTask,
+    Json,
+    LogUniform,
+    Method,
+    Model,
+    NonNegative,
+    Positive,
+    Reference,
+    Strength,
+)
+from harness.toolkit import Batch, token_nll, train_and_yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimNPO(Method):
+    """Minimises the mean over forget sequences of −(2/β) log σ(β (ℓ − δ)), ℓ being a sequence's mean NLL per token.
+
+    With `retain`, and by default, L_NLL on the retain set is added. What is unlikely already is let go of, however
+    likely it was with the original, which is not asked. For β → 0 it is gradient ascent on the means.
+
+    Differs from the paper: its γ is βδ here. Its repository, OPTML-Group/Unlearn-Simple, weighs the forget term by
+    0.1375 and the retain term by 1 (OpenUnlearning, with β 4.5: 0.125 and 1); here the forget term's weight is 1, and
+    `retain_weight` the ratio of the two, which is all that AdamW sees.
+
+    Source: Fan et al., arXiv:2410.07163, equation 4; β, δ, epochs and what it was published with are its repository's.
+    """
+
+    label = "SimNPO"
+    source = "Fan et al. 2024, arXiv:2410.07163"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+    published: ClassVar[Mapping[str, Json]] = {"retain_weight": 7.27}
+
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 10
+    """Passes over the forget set."""
+    beta: Annotated[Positive, LogUniform(low=0.5, high=8.0)] = 2.5
+    """How soon a sequence is let go of."""
+    margin: NonNegative = 0.0
+    """δ: by so many nats a token the NLL is to be above 0."""
+    retain: bool = True
+    """Whether NLL on the retain set is added."""
+    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=10.0)] = 1.0
+    """Of that."""
+
+    @property
+    def reference(self) -> Reference:
+        """Return what it needs: retain data, unless `retain` is false."""
+        return "retain_data" if self.retain else "none"
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for."""
+        yield from train_and_yield(task, task.load_original(), self.loss)
+
+    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+        """Return the preference's mean over the forget sequences, plus NLL on the retain set if asked for."""
+        nll = token_nll(forget.logits(model), forget.targets_BS)
+        ascent = forget.sequence_mean(self.preference(forget.means_per_sequence(nll)))
+        if not self.retain:
+            return ascent
+        descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        return ascent + self.retain_weight * descent
+
+    def preference(self, nll_B: torch.Tensor) -> torch.Tensor:
+        """Return −(2/β) log σ(β (ℓ − δ)) of each sequence with a mean NLL of ℓ nats per token.
+
+        Example:
+            At the margin it is (2/β) log 2:
+
+            >>> SimNPO(beta=2.0, margin=3.0).preference(torch.tensor([3.0])).exp().round().item()
+            2.0
+        """
+        return functional.softplus(-self.beta * (nll_B - self.margin)) * (2 / self.beta)

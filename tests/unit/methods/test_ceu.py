@@ -1,0 +1,57 @@
+"""CE-U: its gradient by hand, the limit of deliberate imagination, and finite where nothing but the token is likely."""
+
+import pytest
+import torch
+
+from harness.toolkit import token_distillation
+from methods.ceu import CEU, without_target
+from methods.deliberate_imagination import imagine
+
+LOGITS = torch.randn(4, 3, 12, generator=torch.Generator().manual_seed(0))
+TARGETS = torch.randint(0, 12, (4, 3), generator=torch.Generator().manual_seed(1))
+
+
+def loss_and_gradient(make_teacher, logits, targets):
+    student = logits.clone().requires_grad_()
+    loss = token_distillation(make_teacher(logits, targets), student)
+    loss.sum().backward()
+    return loss.detach(), student.grad
+
+
+def test_gradient_by_hand():
+    """p in the token's logit, −p p_v / (1 − p) in any other's."""
+    logits = torch.tensor([[[0.5, 0.3, 0.2]]]).log()
+    loss, gradient = loss_and_gradient(without_target, logits, torch.tensor([[0]]))
+    assert gradient.flatten().tolist() == pytest.approx([0.5, -0.3, -0.2])
+    others = torch.tensor([0.6, 0.4])
+    assert loss.item() == pytest.approx(-(others * torch.tensor([0.3, 0.2]).log()).sum().item())
+
+
+@pytest.mark.parametrize(("gamma", "is_limit"), [(60.0, True), (3.0, False)])
+def test_it_is_deliberate_imagination_of_itself_in_the_limit(gamma, is_limit):
+    ours = loss_and_gradient(without_target, LOGITS, TARGETS)
+    imagined = loss_and_gradient(lambda z, y: imagine(z, y, gamma), LOGITS, TARGETS)
+    assert torch.allclose(ours[0], imagined[0], atol=1e-6) == is_limit
+    assert torch.allclose(ours[1], imagined[1], atol=1e-6) == is_limit
+
+
+def test_certain_and_impossible_tokens_are_finite():
+    """A teacher of −∞ has a probability of 0, and 0 · −∞ would be NaN."""
+    logits = torch.tensor([[[200.0, 0.0, -200.0], [-200.0, 0.0, 200.0]]])
+    loss, gradient = loss_and_gradient(without_target, logits, torch.tensor([[0, 0]]))
+    assert loss.isfinite().all()
+    assert gradient[0, 0].tolist() == pytest.approx([1.0, -1.0, 0.0]), "of a certain token the whole of it"
+    assert gradient[0, 1].tolist() == [0.0, 0.0, 0.0], "what is gone already is let go of"
+
+
+def test_the_model_is_its_own_teacher_and_the_teacher_has_no_gradient(model, texts, batches, gradient):
+    parts = batches(texts())
+    ours = gradient(model, sum(CEU().loss(model, part, part) for part in parts))
+    total = 0.0
+    for tokens, length in zip(texts().tokens_NT, texts().lengths_N, strict=True):
+        logits, targets = model(tokens[None, : length - 1]).logits[0], tokens[1:length]
+        target = logits.detach().clone()
+        target[torch.arange(length - 1), targets] = -torch.inf
+        total = total - (target.softmax(-1) * logits.log_softmax(-1)).sum()
+    expected = gradient(model, total / sum(length - 1 for length in texts().lengths_N.tolist()))
+    assert torch.allclose(ours, expected, atol=1e-5)

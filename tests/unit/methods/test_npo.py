@@ -1,0 +1,60 @@
+"""NPO against a loss that reads one text after the other, and at the ends of β."""
+
+import pytest
+import torch
+
+from methods.npo import NPO
+
+
+@pytest.fixture
+def original(make_model):
+    return make_model(2, layers=2)
+
+
+def preference_loss(method, original, model, forget, retain):
+    return sum(method.loss(original, model, *parts) for parts in zip(forget, retain, strict=True))
+
+
+def test_it_is_the_papers_loss_one_text_after_the_other(model, original, texts, batches, nll_of, gradient):
+    forget, retain = texts(), texts(seed=1)
+    beta, weight = 0.07, 3.0
+    by_text = zip(nll_of(model, forget), nll_of(original, forget), strict=True)
+    rises = [ours.sum() - theirs.sum().detach() for ours, theirs in by_text]
+    preferences = [-2 / beta * torch.nn.functional.logsigmoid(beta * rise) for rise in rises]
+    expected = sum(preferences) / len(preferences) + weight * torch.cat(nll_of(model, retain)).mean()
+    method = NPO(beta=beta, retain_weight=weight)
+    loss = preference_loss(method, original, model, batches(forget), batches(retain))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert torch.allclose(gradient(model, loss), gradient(model, expected), atol=1e-4)
+    assert len({round(rise.item()) for rise in rises}) > 1
+
+
+def test_a_small_beta_is_gradient_ascent_on_the_sums(model, original, texts, batches, nll_of, gradient):
+    forget = batches(texts())
+    ascent = -sum(nll.sum() for nll in nll_of(model, texts())) / len(texts())
+    by_beta = {}
+    for beta in (1e-6, 0.1):
+        loss = preference_loss(NPO(beta=beta, retain=False), original, model, forget, forget)
+        by_beta[beta] = gradient(model, loss)
+    expected = gradient(model, ascent)
+    assert torch.allclose(by_beta[1e-6], expected, atol=1e-3 * expected.abs().max().item())
+    assert not torch.allclose(by_beta[0.1], expected, atol=1e-1 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize(("beta", "is_let_go"), [(0.1, True), (0.005, False)])
+def test_a_large_beta_lets_go_of_a_text_of_200_tokens_after_a_quarter_of_a_nat_each(beta, is_let_go):
+    rise = torch.tensor([0.25 * 200], requires_grad=True)
+    NPO(beta=beta).preference(rise).sum().backward()
+    assert -1 <= rise.grad.item() < 0
+    assert (-rise.grad.item() < 0.02) == is_let_go
+
+
+def test_retain_texts_are_read_where_it_says_so(model, original, texts, batches):
+    forget, retain, others = batches(texts()), batches(texts(seed=1)), batches(texts(seed=2))
+    alone, beside = NPO(retain=False), NPO()
+    assert (alone.reference, beside.reference) == ("none", "retain_data")
+    losses = [
+        [preference_loss(m, original, model, forget, r).item() for r in (retain, others)] for m in (alone, beside)
+    ]
+    assert losses[0][0] == losses[0][1]
+    assert losses[1][0] != losses[1][1]
