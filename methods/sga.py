@@ -10,7 +10,7 @@ import torch
 from annotated_types import Ge, Le
 
 from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, Strength
-from harness.toolkit import Batch, greedy_choices, memorization_accuracy, token_nll, train_and_yield
+from harness.toolkit import Batch, memorization_accuracy, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class SelectiveGradientAscent(Method):
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""
+        from harness.toolkit import greedy_choices
 
         def memorised(model: Model, epoch: int) -> list[int]:
             predicted_NT = greedy_choices(model, task.forget)

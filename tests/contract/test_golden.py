@@ -21,8 +21,6 @@ from harness.testing.small import small_spec, small_task
 
 FILE = Path(__file__).with_name("golden.json")
 AGAIN = "run python tests/contract/test_golden.py NAME, look at what it changed in golden.json, and commit that"
-    "run python tests/contract/test_golden.py with its name, look at what it changed in golden.json, and commit that"
-)
 STRENGTHS = {
     **{"task_arithmetic": 0.05, "contrastive_decoding": 0.5, "deliberate_imagination": 10.0},
     **{"kfac_edit": 0.002, "balanced_subnet": 0.05, "memfree": 10.0},
