@@ -99,10 +99,8 @@ def trie(texts: Sequence[Sequence[int]], n: int) -> list[torch.Tensor]:
     node_R = torch.zeros(len(runs_RN), dtype=torch.int64)
     levels = []
     for token_R in runs_RN.unbind(dim=1):
-        key_R = node_R * BASE + token_R
-        level = torch.cat([key_R.unique(), torch.tensor([LAST])])
-        node_R = torch.searchsorted(level, key_R)
-        levels.append(level)
+        keys, node_R = (node_R * BASE + token_R).unique(return_inverse=True)
+        levels.append(torch.cat([keys, torch.tensor([LAST])]))
     return levels
 
 

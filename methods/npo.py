@@ -52,8 +52,8 @@ class NPO(Method):
     """How soon a sequence is let go of: of long ones sooner, since their NLLs are sums."""
     retain: bool = True
     """Whether NLL on the retain set is added."""
-    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=10.0)] = 1.0
-    """Of that."""
+    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=100.0)] = 1.0
+    """Of that. It is a mean over tokens, beside sums: of long texts it is felt from where those are let go of."""
 
     @property
     def reference(self) -> Reference:
