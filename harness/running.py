@@ -94,7 +94,9 @@ def run_planned(
         with INTERRUPTION.deferred():
             analysis = Analysis(measured)
             written = write(analysis, folders.results)
-        tracking.finish(measured, point_tags(analysis.ranked.table), written, answer_markdown(analysis))
+        tracking.finish(
+            measured, point_tags(analysis.ranked.table, analysis.attacks), written, answer_markdown(analysis)
+        )
     return SweepResults(folders.results, analysis)
 
 

@@ -37,7 +37,7 @@ class TrackCommand(Command):
         tracker = Tracker(folder.parent)
         try:
             with only_tracking(folder):
-                tracker.sync(outcome.results, point_tags(outcome.ranked.table))
+                tracker.sync(outcome.results, point_tags(outcome.ranked.table, outcome.analysis.attacks))
                 tracker.finish(written_files(folder), answer_markdown(outcome.analysis))
         except LetheError:
             raise

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import pandas as pd
 
+from harness.analysis.attacks.excess import AttackedRow, AttackTable
 from harness.analysis.tradeoff.curves import styles
 from harness.reporting.figures.style import REFERENCE_STYLES
+from harness.specs import ORIGINAL
 
 _WORDS = {True: "true", False: "false"}
 
 
-def point_tags(table: pd.DataFrame) -> dict[str, dict[str, str]]:
+def point_tags(table: pd.DataFrame, attacked: Sequence[AttackTable] = ()) -> dict[str, dict[str, str]]:
     """Return each point's tags by its id: whether it collapsed and how, is ranked, and is on its method's frontier.
 
-    `mlflow.runColor` is the colour that its variant has in the report's figures.
+    `mlflow.runColor` is the colour that its variant has in the report's figures. A ranked point's `excess.METRIC` is
+    how much more an attack gets out of it than out of the retrained model, over all its seeds, with the interval.
     """
+    excesses = {
+        (of_model.model, row.variant): _excess_tags(of_model, row) for of_model in attacked for row in of_model.rows
+    }
     colours = {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
     for variant, (colour, _) in styles(table).items():
         colours.setdefault(variant, colour)
-    columns = ["point_id", "variant", "collapsed", "collapse_class", "ranked", "frontier"]
+    columns = ["point_id", "model", "method", "variant", "collapsed", "collapse_class", "ranked", "frontier"]
     tags = {}
     for row in table[columns].to_dict(orient="records"):
         of_point = {
@@ -29,5 +38,16 @@ def point_tags(table: pd.DataFrame) -> dict[str, dict[str, str]]:
         }
         if row["variant"] in colours:
             of_point["mlflow.runColor"] = colours[row["variant"]]
+        if row["ranked"] or row["method"] == ORIGINAL:
+            of_point |= excesses.get((row["model"], row["variant"]), {})
         tags[row["point_id"]] = of_point
+    return tags
+
+
+def _excess_tags(of_model: AttackTable, row: AttackedRow) -> dict[str, str]:
+    tags = {}
+    for metric, excess in zip(of_model.metrics, row.excesses, strict=True):
+        if not math.isnan(excess.difference):
+            cell = excess.cell()
+            tags[f"excess.{metric.name}"] = f"{cell.text} ({cell.interval})" if cell.interval else cell.text
     return tags

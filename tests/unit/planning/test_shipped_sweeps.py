@@ -90,7 +90,9 @@ def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
     for study in found.studies:
         assert [str(target) for target in study.targets] == ["ma <= 0.9", "ma <= 0.75", "ma <= retrained"]
         assert study.trial.training.early_stop is None
-        assert max(study.strengths(study.defaults)) == (5 if study.is_cumulative else study.defaults[study.trial.strength_name])
+        assert max(study.strengths(study.defaults)) == (
+            5 if study.is_cumulative else study.defaults[study.trial.strength_name]
+        )
     assert found.compare == Compare(utility=("perplexity", "own_perplexity"))
 
 

@@ -468,7 +468,7 @@ def test_a_points_tags_are_the_tables_and_its_colour_the_figures():
     rows = [("o", "original", "original", False, "healthy", False), ("a", "emso", "mine", True, "gibberish", True)]
     rows += [("b", "emso", "mine", None, "unknown", False), ("h", "holdout", "holdout", None, "", False)]
     names = ["point_id", "method", "variant", "collapsed", "collapse_class", "ranked"]
-    tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(frontier=True))
+    tags = point_tags(pd.DataFrame(rows, columns=names).astype({"collapsed": object}).assign(frontier=True, model="m"))
     assert tags["a"] == {
         "collapsed": "true", "collapse_class": "gibberish", "ranked": "true", "frontier": "true",
         "mlflow.runColor": STYLES[0][0],

@@ -13,6 +13,7 @@ from harness.analysis.evidence import Evidence
 from harness.contracts import Metric
 from harness.records.items import MetricItems
 from harness.reporting.page import page
+from harness.reporting.point_tags import point_tags
 from harness.reporting.sections.attacks import Attacks
 from harness.reporting.template import text_file
 
@@ -192,3 +193,17 @@ def test_the_page_has_the_table_where_no_attack_measured_a_curve(
     assert "Does it come back?" in shown
     assert "Retrained, as measured" in shown
     assert "Curves of what attacks measured" not in shown
+
+
+def test_mlflow_has_the_excess_of_what_is_ranked(attacked):
+    more_N = TWIN + np.array([0.1, 0.2, 0.3, 0.2, 0.1, 0.2, 0.3, 0.2])
+    ranked = attacked(original=[ORIGINAL], retrained=[TWIN], ga=[more_N])
+    [table] = attack_tables(ranked)
+    by_method = dict(zip(ranked.table["method"], ranked.table["point_id"], strict=True))
+    tags = point_tags(ranked.table, [table])
+    cell = table.rows[1].cells[1]
+    assert cell.text == "+0.200"
+    assert tags[by_method["ga"]]["excess.relearned"] == f"{cell.text} ({cell.interval})"
+    assert tags[by_method["original"]]["excess.ma"].startswith("+0.800 (")
+    assert not [name for name in tags[by_method["retrained"]] if name.startswith("excess")]
+    assert not [name for of_point in point_tags(ranked.table).values() for name in of_point if "excess" in name]
