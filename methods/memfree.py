@@ -43,7 +43,8 @@ class MemFree(Method):
     original below the same look-up.
 
     Differs from the paper: n-grams are looked up in a trie, which never errs, and not in a Bloom filter; and γ is
-    finite, so that log-probabilities stay numbers. The paper's method is γ → ∞.
+    finite, so that log-probabilities stay numbers. The paper's method is γ → ∞. A text that shares an n-gram with the
+    forget set costs γ nats more for it, which makes the model's own perplexity of such texts as large as γ is.
 
     Source: Ippolito et al., arXiv:2210.17546, section 3 (MemFree decoding).
     """

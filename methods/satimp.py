@@ -31,7 +31,9 @@ class SatImp(Method):
     takes less of what is certain (importance). `beta1: 1, beta2: 0` is WGA, and `beta1: 0, beta2: 0` gradient ascent.
 
     Differs from the paper: the forget term was published with a weight of 0.1 beside the retain term's 1; here its
-    weight is 1, and `retain_weight` the ratio of the two, which is all that AdamW sees.
+    weight is 1, and `retain_weight` the ratio of the two, which is all that AdamW sees. The default is 0.1: of a text
+    that is recited p is near 1, where w is nearly 0, and at the published ratio of 10 it is the retain term alone that
+    moves the weights.
 
     Source: Yang et al., arXiv:2505.11953, section 5; WGA: Wang et al., arXiv:2502.19301. What they were published with
     is from OpenUnlearning: SatImp with β1 5 (or 6), β2 1 and a ratio of 10, WGA with `beta1: 1, beta2: 0,
@@ -52,8 +54,8 @@ class SatImp(Method):
     """Importance: the larger, the less a token counts that is all but certain."""
     retain: bool = True
     """Whether NLL on the retain set is added."""
-    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=10.0)] = 1.0
-    """Of that."""
+    retain_weight: Annotated[NonNegative, LogUniform(low=0.01, high=10.0)] = 0.1
+    """Of that. A token's own weight is 0.067 at most with the default exponents, and 1 with WGA's."""
 
     @property
     def reference(self) -> Reference:
