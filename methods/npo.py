@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated
 
 import torch
-from torch.nn import functional
 
 from harness.contracts import (
     Count,
@@ -22,7 +21,7 @@ from harness.contracts import (
     Reference,
     Strength,
 )
-from harness.toolkit import Batch, token_nll, train_and_yield
+from harness.toolkit import Batch, preference, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,19 +69,8 @@ class NPO(Method):
         with torch.no_grad():
             before = token_nll(forget.logits(original), forget.targets_BS)
         rise = token_nll(forget.logits(model), forget.targets_BS) - before
-        ascent = forget.sequence_mean(self.preference(forget.sums_per_sequence(rise)))
+        ascent = forget.sequence_mean(preference(forget.sums_per_sequence(rise), self.beta))
         if not self.retain:
             return ascent
         descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
         return ascent + self.retain_weight * descent
-
-    def preference(self, rise_B: torch.Tensor) -> torch.Tensor:
-        """Return −(2/β) log σ(β Δ) of each sequence whose NLL has risen by Δ nats.
-
-        Example:
-            At the original, Δ = 0, it is (2/β) log 2:
-
-            >>> NPO(beta=2.0).preference(torch.zeros(1)).exp().round().item()
-            2.0
-        """
-        return functional.softplus(-self.beta * rise_B) * (2 / self.beta)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from torch.nn import functional
 
 from harness.contracts import (
     Count,
@@ -22,7 +21,7 @@ from harness.contracts import (
     Reference,
     Strength,
 )
-from harness.toolkit import Batch, token_nll, train_and_yield
+from harness.toolkit import Batch, preference, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +67,8 @@ class SimNPO(Method):
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return the preference's mean over the forget sequences, plus NLL on the retain set if asked for."""
         nll = token_nll(forget.logits(model), forget.targets_BS)
-        ascent = forget.sequence_mean(self.preference(forget.means_per_sequence(nll)))
+        ascent = forget.sequence_mean(preference(forget.means_per_sequence(nll) - self.margin, self.beta))
         if not self.retain:
             return ascent
         descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
         return ascent + self.retain_weight * descent
-
-    def preference(self, nll_B: torch.Tensor) -> torch.Tensor:
-        """Return −(2/β) log σ(β (ℓ − δ)) of each sequence with a mean NLL of ℓ nats per token.
-
-        Example:
-            At the margin it is (2/β) log 2:
-
-            >>> SimNPO(beta=2.0, margin=3.0).preference(torch.tensor([3.0])).exp().round().item()
-            2.0
-        """
-        return functional.softplus(-self.beta * (nll_B - self.margin)) * (2 / self.beta)

@@ -18,7 +18,15 @@ from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded
 from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield
 from harness.toolkit.linear_layers import MLPMatrix, SecondMoments, loss_gradient, mlp_matrices, second_moments
-from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl, token_negative_entropy, token_nll
+from harness.toolkit.losses import (
+    Batch,
+    nll_loss,
+    preference,
+    token_distillation,
+    token_kl,
+    token_negative_entropy,
+    token_nll,
+)
 from harness.toolkit.masks import WeightMasks, straight_through_mask
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy, own_perplexity
 from harness.toolkit.short_training import trained_briefly
@@ -67,6 +75,7 @@ __all__ = [
     "mlp_matrices",
     "nll_loss",
     "own_perplexity",
+    "preference",
     "retokenized",
     "room_after",
     "rows_at_once",

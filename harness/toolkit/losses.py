@@ -122,6 +122,22 @@ def nll_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
     return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
 
+def preference(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
+    """Return −(2/β) log σ(β Δ) of each sequence whose NLL has risen by Δ nats: the larger Δ, the less is left to gain.
+
+    Its slope is −1 at Δ = 0 and falls to 0 for a large βΔ. For β → 0 it is −Δ and a constant: gradient ascent.
+
+    Source: Zhang et al., "Negative preference optimization", arXiv:2404.05868, equation 3.
+
+    Example:
+        At the original, Δ = 0, it is (2/β) log 2:
+
+        >>> preference(torch.zeros(1), beta=2.0).exp().round().item()
+        2.0
+    """
+    return functional.softplus(-beta * rise_B) * (2 / beta)
+
+
 def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return sum_y p log p of each prediction: 0 for certainty, −log V for total confusion.
 

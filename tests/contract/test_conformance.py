@@ -62,6 +62,8 @@ TURNED = {
     "gradient_difference": "loss",
     "sga": "loss",
     "npo": "loss",
+    "npo_sam": "loss",
+    "gru": "loss",
     "simnpo": "loss",
     "ihl": "loss",
     "satimp": "loss",

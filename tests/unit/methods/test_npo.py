@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from harness.toolkit import preference
 from methods.npo import NPO
 
 
@@ -44,7 +45,7 @@ def test_a_small_beta_is_gradient_ascent_on_the_sums(model, original, texts, bat
 @pytest.mark.parametrize(("beta", "is_let_go"), [(0.1, True), (0.005, False)])
 def test_a_large_beta_lets_go_of_a_text_of_200_tokens_after_a_quarter_of_a_nat_each(beta, is_let_go):
     rise = torch.tensor([0.25 * 200], requires_grad=True)
-    NPO(beta=beta).preference(rise).sum().backward()
+    preference(rise, beta).sum().backward()
     assert -1 <= rise.grad.item() < 0
     assert (-rise.grad.item() < 0.02) == is_let_go
 

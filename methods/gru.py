@@ -1,0 +1,80 @@
+"""Gradient rectified unlearning: ascend on the forget set, but never against the retain set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Gt, Le
+
+from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Method, Model, Strength
+from harness.toolkit import Batch, LossTerms, Step, token_nll, train_and_yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRU(Method):
+    """Steps along the gradient g of −L_NLL(forget), without the part of it that raises the retain loss.
+
+    Where g and m, an average of the retain texts' gradients, point apart, ⟨g, m⟩ < 0, the step takes
+    g − ⟨g, m⟩ / ‖m‖² m, which is at right angles to m. Nothing else holds the model: no step is taken for the retain
+    texts' sake.
+
+    Differs from the paper: AdamW turns the rectified gradient into a step, which need not be at right angles to m any
+    more; so does the paper's own code. Every loss can be rectified so, and here it is gradient ascent's.
+
+    Source: Wang et al., arXiv:2503.09117, section 3.2; the average is its repository's, tmlr-group/GRU.
+    """
+
+    label = "GRU"
+    source = "Wang et al. 2025, arXiv:2503.09117"
+    reference = "retain_data"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+    published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5, "epochs": 5}
+
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
+    """Passes over the forget set; each batch comes with a retain batch of the same size."""
+    newest: Annotated[float, Gt(0.0), Le(1.0)] = 0.8
+    """The weight of the step's own retain gradient in m; the rest is what m was before."""
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for."""
+        average: dict[str, torch.Tensor] = {}
+
+        def rectified_gradient(step: Step) -> dict[str, torch.Tensor]:
+            for name, gradient in step.gradient("retain").items():
+                before = average.get(name, gradient)
+                average[name] = self.newest * gradient + (1 - self.newest) * before
+            return rectified(step.gradient("forget"), average)
+
+        loss = LossTerms(self.loss, self.retain_loss, retain_weight=0.0)
+        yield from train_and_yield(task, task.load_original(), loss, gradient=rectified_gradient)
+
+    def loss(self, model: Model, forget: Batch) -> torch.Tensor:
+        """Return −NLL on the forget set."""
+        return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+
+    def retain_loss(self, model: Model, retain: Batch) -> torch.Tensor:
+        """Return NLL on the retain texts."""
+        return retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+
+
+def rectified(forget: Mapping[str, torch.Tensor], retain: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the forget gradient without what of it points against the retain gradient, over all weights together.
+
+    Source: Wang et al., arXiv:2503.09117, section 3.2, its closed form.
+
+    Example:
+        >>> along, against = {"w": torch.tensor([1.0, 1.0])}, {"w": torch.tensor([-1.0, 1.0])}
+        >>> rectified(along, {"w": torch.tensor([2.0, 0.0])})["w"].tolist()
+        [1.0, 1.0]
+        >>> rectified(against, {"w": torch.tensor([2.0, 0.0])})["w"].tolist()
+        [0.0, 1.0]
+    """
+    product = sum(float((forget[name].double() * retain[name]).sum()) for name in forget)
+    if product >= 0:
+        return dict(forget)
+    share = product / sum(float(retain[name].double().square().sum()) for name in forget)
+    return {name: gradient - share * retain[name] for name, gradient in forget.items()}

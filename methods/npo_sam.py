@@ -1,0 +1,77 @@
+"""NPO with sharpness-aware minimisation: forget where a small step back would not remember."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import torch
+
+from harness.contracts import (
+    Count,
+    ErasedModel,
+    ErasureTask,
+    LogUniform,
+    Method,
+    Model,
+    NonNegative,
+    Positive,
+    Strength,
+)
+from harness.toolkit import Batch, LossTerms, Step, preference, token_nll, train_and_yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class NPOSAM(Method):
+    """Takes NPO's gradient where the weights are moved by ρ up the forget loss, and adds the retain texts' here.
+
+    Differs from the paper: in its repository, OPTML-Group/Unlearn-Smooth, NPO is a loss of all raw logits, as in MUSE;
+    here it is NPO's own.
+
+    Source: Fan et al., arXiv:2502.05374, NPO+SAM; NPO: Zhang et al., arXiv:2404.05868, equation 3.
+    """
+
+    label = "NPO+SAM"
+    source = "Fan et al. 2025, arXiv:2502.05374"
+    reference = "retain_data"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0)
+
+    epochs: Annotated[Count, LogUniform(low=1, high=12)] = 10
+    """Passes over the forget set; each batch comes with a retain batch of the same size."""
+    radius: Annotated[NonNegative, LogUniform(low=0.001, high=0.1)] = 0.01
+    """ρ, the Euclidean length of the move over all weights; 0 is NPO."""
+    beta: Annotated[Positive, LogUniform(low=0.005, high=0.5)] = 0.1
+    """How soon a sequence is let go of: of long ones sooner, since their NLLs are sums."""
+    retain_weight: Annotated[NonNegative, LogUniform(low=0.1, high=100.0)] = 1.0
+    """Of the retain texts' gradient."""
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for."""
+        original = task.load_original()
+        loss = LossTerms(partial(self.loss, original), self.retain_loss, self.retain_weight)
+        yield from train_and_yield(task, task.load_original(), loss, frozen=[original], gradient=self.gradient)
+
+    def gradient(self, step: Step) -> dict[str, torch.Tensor]:
+        """Return the forget term's gradient where it is sharpest nearby, plus the retain term's here."""
+        uphill = step.gradient("forget")
+        length = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in uphill.values()))
+        if self.radius and length:
+            with step.moved({name: gradient * (self.radius / length) for name, gradient in uphill.items()}):
+                uphill = step.gradient("forget")
+        retain = step.gradient("retain")
+        return {name: uphill[name] + self.retain_weight * retain[name] for name in uphill}
+
+    def loss(self, original: Model, model: Model, forget: Batch) -> torch.Tensor:
+        """Return NPO's loss on the forget set."""
+        with torch.no_grad():
+            before = token_nll(forget.logits(original), forget.targets_BS)
+        rise = token_nll(forget.logits(model), forget.targets_BS) - before
+        return forget.sequence_mean(preference(forget.sums_per_sequence(rise), self.beta))
+
+    def retain_loss(self, model: Model, retain: Batch) -> torch.Tensor:
+        """Return NLL on the retain texts."""
+        return retain.mean(token_nll(retain.logits(model), retain.targets_BS))
