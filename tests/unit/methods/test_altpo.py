@@ -1,0 +1,110 @@
+"""AltPO: its loss one text after the other, and the alternatives that it writes."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from harness.contracts import Training
+from harness.specs import Engine
+from harness.toolkit import nll_loss, sample, train
+from methods.altpo import AltPO, longest_common_run
+
+PREFIX, LENGTH = 4, 20
+
+
+@dataclass
+class Task:
+    forget: object
+    retain: object = None
+    original: object = None
+    training: Training = field(
+        default_factory=lambda: Training(learning_rate=1e-2, global_batch=4, micro_batch=2, early_stop=None)
+    )
+    engine: Engine = field(default_factory=Engine)
+    strengths: tuple = (1,)
+    seed: int = 0
+
+    def load_original(self):
+        return self.original()
+
+    def validation_perplexity(self, model):
+        return 1.0
+
+    def progress(self, message):
+        pass
+
+
+@pytest.fixture
+def task(make_model, make_sequences):
+    """Return a task on a model that recites its four texts."""
+    generator = torch.Generator().manual_seed(2)
+    rows = [torch.randint(1, 60, (LENGTH - row,), generator=generator).tolist() for row in range(4)]
+    forget, model = make_sequences(rows, prefix_tokens=PREFIX), make_model(1, layers=2)
+    list(train(Task(forget), model, nll_loss, 40))
+    states = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def original():
+        fresh = make_model(1, layers=2)
+        fresh.load_state_dict(states)
+        return fresh
+
+    return Task(forget, forget, original)
+
+
+def test_it_is_the_papers_loss_one_text_after_the_other(model, make_model, texts, batches, nll_of, gradient):
+    forget, beside, retain, original = texts(), texts(seed=3), texts(seed=1), make_model(2, layers=2)
+    method = AltPO(beta=0.07, retain_weight=3.0)
+    rises = []
+    for of_texts in (forget, beside):
+        pairs = zip(nll_of(model, of_texts), nll_of(original, of_texts), strict=True)
+        rises.append([ours.sum() - theirs.sum().detach() for ours, theirs in pairs])
+    losses = [
+        -2 / 0.07 * torch.nn.functional.logsigmoid(0.07 * (text - other)) for text, other in zip(*rises, strict=True)
+    ]
+    expected = sum(losses) / len(losses) + 3.0 * torch.cat(nll_of(model, retain)).mean()
+    parts = zip(batches(forget), batches(retain), batches(beside), strict=True)
+    loss = sum(method.loss(original, model, *part) for part in parts)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert torch.allclose(gradient(model, loss), gradient(model, expected), atol=1e-4)
+
+
+def test_an_alternative_is_another_text_of_the_same_prefix_and_length(task):
+    original, forget = task.load_original(), task.forget
+    method = AltPO(longest_run=3, tries=20)
+    drawn = sample(original, forget.tokens_NT[:, :PREFIX], LENGTH - PREFIX, seed=0, top_p=1.0)
+    recited = [
+        longest_common_run(text[PREFIX:length].tolist(), written.tolist())
+        for text, length, written in zip(forget.tokens_NT, forget.lengths_N.tolist(), drawn, strict=True)
+    ]
+    assert max(recited) >= 3, "the original recites"
+    beside, runs = method.alternatives(original, task)
+    for row, length in enumerate(forget.lengths_N.tolist()):
+        text, other = forget.tokens_NT[row].tolist(), beside.tokens_NT[row].tolist()
+        assert text[:PREFIX] == other[:PREFIX]
+        assert other[length:] == text[length:] == [0] * (LENGTH - length)
+        assert longest_common_run(text[PREFIX:length], other[PREFIX:length]) == runs[row] < 3
+    assert torch.equal(method.alternatives(original, task)[0].tokens_NT, beside.tokens_NT)
+    assert not torch.equal(method.alternatives(original, replace(task, seed=1))[0].tokens_NT, beside.tokens_NT)
+
+
+def test_where_no_draw_is_another_text_it_says_so(task):
+    _, runs = AltPO(longest_run=1, tries=1).alternatives(task.load_original(), task)
+    assert min(runs) >= 1
+    [erased] = AltPO(longest_run=1, tries=1).erase(task)
+    assert erased.notes["texts_with_an_alternative"] == 0
+    [other] = AltPO(longest_run=3, tries=20).erase(task)
+    assert other.notes["texts_with_an_alternative"] == 4
+
+
+def test_the_longest_run_is_that_of_a_loop_over_all_runs():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(30):
+        one, other = (torch.randint(0, 3, (9,), generator=generator).tolist() for _ in range(2))
+        shared = [
+            stop - start
+            for start in range(9)
+            for stop in range(start + 1, 10)
+            if any(other[at : at + stop - start] == one[start:stop] for at in range(9))
+        ]
+        assert longest_common_run(one, other) == max(shared, default=0)
