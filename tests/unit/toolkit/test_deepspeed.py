@@ -171,15 +171,15 @@ def test_nothing_is_compiled_and_nobody_needs_mpi(make_model):
 
 def erased(name, folder, engine):
     """Return the erased miniature-s on an engine, and its notes."""
-    method = METHODS.load(name)
+    dial = METHODS.load(name).strength.field
+    strength = 1 if dial == "epochs" else 3.0
+    method = METHODS.configure(name, {dial: strength} | ({"epochs": 1} if name == "deliberate_imagination" else {}))
     spec = replace(small_spec(method.reference), engine=engine)
     artifacts = Artifacts(folder)
     if method.reference == "memorized_model":
         build_memorized(spec, artifacts, print)
-    strength = 1 if method.strength.field == "epochs" else 3.0
-    settings = {method.strength.field: strength} | ({"epochs": 1} if name == "deliberate_imagination" else {})
     task = ErasingTask(spec, artifacts, (strength,), print)
-    found = next(METHODS.configure(name, settings).erase(task))
+    found = next(method.erase(task))
     with torch.inference_mode():
         return found.model(task.forget.tokens_NT[:, :-1]).logits, found.notes
 
