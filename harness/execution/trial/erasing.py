@@ -48,10 +48,12 @@ def erase(
 ) -> Generator[Erasure, None, None]:
     """Yield the erasures at the wanted strengths. A caller that wants no more closes the generator.
 
-    A method that needs the memorised model does its training there: it erases in this process.
+    A method that trains nothing, or whose training is the memorised model's, erases in this process: workers hand in
+    plain weights, and what it yields may be none.
     """
     settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
-    if spec.engine.workers == 1 or spec.reference == "memorized_model":
+    trains = METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
+    if spec.engine.workers == 1 or not trains:
         task = ErasingTask(spec, artifacts, wanted, progress)
         with closing(_erased(spec, settings, task)) as models:
             for erased in models:

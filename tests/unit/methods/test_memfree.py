@@ -8,10 +8,11 @@ import torch
 
 from evaluators.depth import Depth
 from evaluators.relearning import Relearning
+from harness.execution.trial.erasing import erase
 from harness.execution.trial.tasks import ErasingTask
 from harness.records.artifacts import Artifacts
 from harness.sizing.estimate import MemoryEstimate, estimate_memory
-from harness.specs import Source
+from harness.specs import Engine, Source
 from harness.testing.small import small_spec, small_task
 from harness.toolkit import PairModel, greedy_continuations, sample
 from harness.toolkit.decoding.stepping import is_cache_exact
@@ -162,3 +163,12 @@ def test_its_memory_is_known_before_it_runs():
     need = estimate_memory(spec)
     assert isinstance(need, MemoryEstimate), need
     assert need.trained == 0
+
+
+def test_workers_are_not_asked_for_where_nothing_is_trained(tmp_path):
+    """They hand in plain weights, and this would come back as the original."""
+    engine = Engine(name="deepspeed", zero_stage=2, workers=2)
+    spec = replace(small_spec(), method="memfree", strength_name="gamma", strengths=(1000.0,), engine=engine)
+    [erasure] = erase(spec, Artifacts(tmp_path), (1000.0,), print)
+    assert isinstance(erasure.erased.model, PairModel)
+    assert erasure.worker_nodes == ()

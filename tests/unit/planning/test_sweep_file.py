@@ -29,13 +29,14 @@ def test_all_faults_of_form_are_reported_together(check):
         report="{samples: plan}",
         keep_erased="pach\nmodles: []",
     )
+    known = ", ".join(METHODS.names())
     expected = {
         "seeds.1": "must be a whole number of at least 0 and at most 4294967295; got true.",
         "data.forget.sequencess": "no setting is called 'sequencess'. Did you mean 'sequences'? Known: field, name, ",
         "data.utility.prompts": "must be a whole number of at least 1; got 0.",
         "training.learning_rate": "must be a number above 0; got the text 'fast'.",
         "training.micro_bach": "no setting is called 'micro_bach'. Did you mean 'micro_batch'? Known: early_stop, ",
-        "methods.emsoo": f"no method is called 'emsoo'. Did you mean 'emso'? Known: {', '.join(METHODS.names())}.",
+        "methods.emsoo": f"no method is called 'emsoo'. Did you mean 'emso'? Known: {known}.",
         "methods.emso.epochs.0": "must be a whole number of at least 0; got -1.",
         "methods.emso.epochs.2": "must be a whole number of at least 0; got the text '3'.",
         "methods.emso.k": "must be a whole number of at least 1; got 0.",
