@@ -12,10 +12,7 @@ import torch
 from evaluators.metrics.attacks.erasure_depth import LEAST_DROP, erasure_depth
 from evaluators.metrics.means import standard_error, weighted_mean
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, MeasuredCurve, Metric, Model, Sequences
-from harness.toolkit import LogitLens, hidden_states, lacks_layers, rows_at_once, token_nll
-
-MOST_ROWS = 32
-"""Sequences in one forward pass; fewer of long ones."""
+from harness.toolkit import LogitLens, hidden_states, lacks_layers, padded_batches, token_nll
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,15 +134,11 @@ class Depth(Evaluator):
 @torch.inference_mode()
 def continuation_log_p(model: Model, lens: LogitLens, sequences: Sequences) -> np.ndarray:
     """Return the mean log p, in nats, that a lens reads of each continuation's tokens after each layer (N, L)."""
-    device, start = next(model.parameters()).device, max(sequences.prefix_tokens, 1)
-    at_once = rows_at_once(model.config.vocab_size, sequences.tokens_NT.shape[1], device, most=MOST_ROWS)
+    start = max(sequences.prefix_tokens, 1)
     parts = []
-    for first in range(0, len(sequences), at_once):
-        lengths_B = sequences.lengths_N[first : first + at_once].to(device)
-        # Right padding needs no mask: a causal model's earlier positions never see it.
-        tokens_BT = sequences.tokens_NT[first : first + at_once, : int(lengths_B.max())].to(device)
+    for tokens_BT, lengths_B in padded_batches(model, sequences):
         asked_BS = tokens_BT[:, start:]
-        counts_BS = torch.arange(start, tokens_BT.shape[1], device=device) < lengths_B[:, None]
+        counts_BS = torch.arange(start, tokens_BT.shape[1], device=tokens_BT.device) < lengths_B[:, None]
         of_layers = []
         for states_BTD in hidden_states(model, tokens_BT)[1:]:
             nll_BS = token_nll(lens(states_BTD[:, start - 1 : -1]).float(), asked_BS).double()

@@ -15,13 +15,11 @@ from evaluators.metrics.attacks.blind_baseline import blind_auc_items
 from evaluators.metrics.attacks.membership_scores import MIN_K_SHARE, mean_of_lowest, standardized, zlib_ratio
 from evaluators.metrics.means import standard_error, weighted_mean
 from harness.contracts import CloserTo, Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, Read, Sequences
-from harness.toolkit import auc_items, decoded, rows_at_once, token_nll, true_continuations, unpadded
+from harness.toolkit import auc_items, decoded, padded_batches, token_nll, true_continuations, unpadded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-MOST_ROWS = 32
-"""Texts in one forward pass; fewer of long ones."""
 WIDTH = 1.96
 """Standard errors to either side that hold 95 %."""
 MEMBERS_ARE: Mapping[str, Literal["higher", "lower"]] = {
@@ -183,22 +181,16 @@ def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBa
     Scored are a text's tokens after its first: their mean NLL in nats (`loss`), their NLL for each compressed byte of
     the whole text (`zlib`), and the means of the least likely of them, plain and standardised (`min_k`, `min_k_plus`).
     """
-    device = next(model.parameters()).device
     scores: dict[str, list[float]] = {"loss": [], "zlib": [], "min_k": [], "min_k_plus": []}
-    written = decoded(tokenizer, unpadded(texts))
-    at_once = rows_at_once(model.config.vocab_size, texts.tokens_NT.shape[1], device, most=MOST_ROWS)
-    for start in range(0, len(texts), at_once):
-        rows = slice(start, start + at_once)
-        lengths = texts.lengths_N[rows].tolist()
-        # Right padding needs no mask: a causal model's earlier positions never see it.
-        tokens_BT = texts.tokens_NT[rows, : max(lengths)].to(device)
+    written = iter(decoded(tokenizer, unpadded(texts)))
+    for tokens_BT, lengths_B in padded_batches(model, texts):
         logits_BTV = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits
-        for text, length, logits_TV, tokens_T in zip(written[rows], lengths, logits_BTV, tokens_BT, strict=True):
+        for length, logits_TV, tokens_T in zip(lengths_B.tolist(), logits_BTV, tokens_BT, strict=True):
             # Text by text: standardising takes several times the memory of the logits.
             of_text_TV, asked_T = logits_TV[: length - 1].float(), tokens_T[1:length]
             nll_T = token_nll(of_text_TV[None], asked_T[None])[0].double()
             scores["loss"].append(float(nll_T.mean()))
-            scores["zlib"].append(zlib_ratio(float(nll_T.sum()), text))
+            scores["zlib"].append(zlib_ratio(float(nll_T.sum()), next(written)))
             scores["min_k"].append(mean_of_lowest(-nll_T))
             scores["min_k_plus"].append(mean_of_lowest(standardized(of_text_TV, asked_T)))
     return {name: np.array(values) for name, values in scores.items()}

@@ -13,7 +13,7 @@ from harness.data.sequences import chosen_sequences
 from harness.models.hidden_states import LogitLens, hidden_states, lacks_layers
 from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
 from harness.models.tokenizing import token_lists, true_continuations, unpadded
-from harness.toolkit.batches import room_after, rows_at_once
+from harness.toolkit.batches import padded_batches, room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield
@@ -75,6 +75,7 @@ __all__ = [
     "mlp_matrices",
     "nll_loss",
     "own_perplexity",
+    "padded_batches",
     "preference",
     "retokenized",
     "room_after",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
-from harness.contracts import Model
+from harness.contracts import Model, Sequences
 from harness.models.configurations import longest_context
 
 LOGIT_BYTES = {"cpu": 512 << 20, "cuda": 4 << 30}
@@ -25,6 +27,19 @@ def rows_at_once(vocabulary: int, tokens: int, device: torch.device, most: int) 
         13
     """
     return max(1, min(most, LOGIT_BYTES[device.type] // (4 * vocabulary * tokens)))
+
+
+def padded_batches(model: Model, sequences: Sequences, most: int = 32) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield some sequences at a time, tokens_BT and lengths_B on the model's device, cut to the longest of them.
+
+    Right padding needs no mask: a causal model's earlier positions never see it.
+    """
+    device = next(model.parameters()).device
+    at_once = rows_at_once(vocabulary_of(model), sequences.tokens_NT.shape[1], device, most)
+    for start in range(0, len(sequences), at_once):
+        lengths_B = sequences.lengths_N[start : start + at_once]
+        tokens_BT = sequences.tokens_NT[start : start + at_once, : int(lengths_B.max())]
+        yield tokens_BT.to(device), lengths_B.to(device)
 
 
 def read_at_once(tokens: int, device: torch.device) -> int:

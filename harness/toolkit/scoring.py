@@ -22,7 +22,7 @@ from harness.models.reading import judge_facts
 from harness.models.resolving import CAUSAL_ROLES
 from harness.models.tokenizing import start_tokens, token_lists
 from harness.specs import ORIGINAL
-from harness.toolkit.batches import read_at_once, rows_at_once
+from harness.toolkit.batches import padded_batches, read_at_once, rows_at_once
 from harness.toolkit.device import computing_device
 from harness.toolkit.losses import token_nll
 
@@ -178,14 +178,10 @@ def _states_and_logits(
 @torch.inference_mode()
 def own_perplexity(model: Model, sequences: Sequences) -> float:
     """Return exp of the model's mean NLL over all predicted tokens of `sequences`; NaN if there are none."""
-    device = next(model.parameters()).device
     total = count = 0.0
-    at_once = rows_at_once(model.config.vocab_size, sequences.tokens_NT.shape[1], device, most=SCORED_ROWS)
-    for start in range(0, len(sequences), at_once):
-        lengths = sequences.lengths_N[start : start + at_once].to(device)
-        tokens = sequences.tokens_NT[start : start + at_once, : int(lengths.max())].to(device)
+    for tokens, lengths in padded_batches(model, sequences, SCORED_ROWS):
         logits = model(input_ids=tokens[:, :-1], use_cache=False).logits.float()
-        counted = torch.arange(1, tokens.shape[1], device=device) < lengths[:, None]
+        counted = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]
         total += float(token_nll(logits, tokens[:, 1:]).double().masked_fill(~counted, 0.0).sum())
         count += int(counted.sum())
     return math.exp(min(total / count, 700.0)) if count else float("nan")
