@@ -43,6 +43,8 @@ METHOD_NAMES = [
     "repselect",
     "balanced_subnet",
     "pdu",
+    "npo_sam",
+    "gru",
 ]
 SWEEP = """
 models: [miniature-m]
@@ -66,6 +68,8 @@ methods:
   repselect: {epochs: 1}
   balanced_subnet: {dropped: 0.01, epochs: 1}
   pdu: {epochs: 1}
+  npo_sam: {epochs: 1}
+  gru: {epochs: 1}
 evaluators: {memorization: {el_prefixes: 4}, generation: {mauve_seeds: 1}}
 """
 
