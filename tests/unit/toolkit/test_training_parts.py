@@ -1,12 +1,17 @@
 """What a method may add to the training loop: each part does what it says, and what is not added changes nothing."""
 
 import copy
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from harness import contracts, toolkit
 from harness.contracts import LoRA, Training
 from harness.errors import ModelError, TrialError
 from harness.specs import Engine
@@ -290,3 +295,16 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
 def test_parts_that_do_not_go_together_are_refused(make_model, texts, loss, parts, changes, said):
     with pytest.raises(TrialError, match=said):
         trained(make_model(1), Task(*texts, **changes), loss, **parts)
+
+
+def test_the_example_of_the_guide_takes_no_step_against_the_retain_set(in_fp64, texts):
+    page = (Path(__file__).parents[3] / "docs" / "add-a-method.md").read_text()
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "without_conflict" in block]
+    names = {"torch": torch, **vars(toolkit), **vars(contracts), "Iterator": Iterator}
+    exec(code, names)
+    task = Task(*texts)
+    task.load_original = lambda: copy.deepcopy(in_fp64)
+    [erased] = names["erase"](SimpleNamespace(ascent=ascent, descent=nll), task)
+    plain, _ = trained(in_fp64, task, LossTerms(ascent, nll))
+    assert largest_change(weights(erased.model), plain) > 1e-4, "a conflict was taken away"
+    assert erased.notes["forget_loss_mean"] < 0 < erased.notes["retain_loss_mean"]
