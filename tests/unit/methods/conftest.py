@@ -1,9 +1,13 @@
-"""What the tests of losses share: texts of several lengths, and their NLL one text after the other."""
+"""What the tests of methods share: texts of several lengths, their NLL one text after the other, and a task."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 
 from harness.contracts import Training
+from harness.specs import Engine
 from harness.toolkit.finetune import micro_batches
 
 LENGTHS = (12, 7, 9, 3, 12)
@@ -60,3 +64,47 @@ def gradient():
         return torch.cat([weight.grad.flatten() for weight in model.parameters()])
 
     return of
+
+
+@dataclass
+class Task:
+    """As much of an `ErasureTask` as methods ask for, on a model that is made anew for each that loads it."""
+
+    forget: object
+    retain: object = None
+    load_original: Callable[[], torch.nn.Module] = None
+    training: Training = field(
+        default_factory=lambda: Training(learning_rate=1e-3, global_batch=3, micro_batch=2, early_stop=None)
+    )
+    strengths: tuple = (1,)
+    engine: Engine = field(default_factory=Engine)
+    seed: int = 0
+
+    def validation_perplexity(self, model):
+        return 1.0
+
+    def progress(self, message):
+        pass
+
+
+@pytest.fixture
+def make_task():
+    """Return the maker of tasks."""
+    return Task
+
+
+@pytest.fixture
+def copies_of():
+    """Return a maker of what loads copies of a model as it is now."""
+
+    def loader(make, model):
+        states = {name: value.clone() for name, value in model.state_dict().items()}
+
+        def load():
+            fresh = make()
+            fresh.load_state_dict(states)
+            return fresh
+
+        return load
+
+    return loader

@@ -1,55 +1,26 @@
 """AltPO: its loss one text after the other, and the alternatives that it writes."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 import torch
 
 from harness.contracts import Training
-from harness.specs import Engine
 from harness.toolkit import nll_loss, sample, train
 from methods.altpo import AltPO, longest_common_run
 
 PREFIX, LENGTH = 4, 20
 
 
-@dataclass
-class Task:
-    forget: object
-    retain: object = None
-    original: object = None
-    training: Training = field(
-        default_factory=lambda: Training(learning_rate=1e-2, global_batch=4, micro_batch=2, early_stop=None)
-    )
-    engine: Engine = field(default_factory=Engine)
-    strengths: tuple = (1,)
-    seed: int = 0
-
-    def load_original(self):
-        return self.original()
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
-
-
 @pytest.fixture
-def task(make_model, make_sequences):
+def task(make_task, copies_of, make_model, make_sequences):
     """Return a task on a model that recites its four texts."""
     generator = torch.Generator().manual_seed(2)
     rows = [torch.randint(1, 60, (LENGTH - row,), generator=generator).tolist() for row in range(4)]
     forget, model = make_sequences(rows, prefix_tokens=PREFIX), make_model(1, layers=2)
-    list(train(Task(forget), model, nll_loss, 40))
-    states = {name: value.clone() for name, value in model.state_dict().items()}
-
-    def original():
-        fresh = make_model(1, layers=2)
-        fresh.load_state_dict(states)
-        return fresh
-
-    return Task(forget, forget, original)
+    training = Training(learning_rate=1e-2, global_batch=4, micro_batch=2, early_stop=None)
+    list(train(make_task(forget, training=training), model, nll_loss, 40))
+    return make_task(forget, forget, copies_of(lambda: make_model(1, layers=2), model), training)
 
 
 def test_it_is_the_papers_loss_one_text_after_the_other(model, make_model, texts, batches, nll_of, gradient):

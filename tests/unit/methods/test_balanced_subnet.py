@@ -1,53 +1,24 @@
 """BalancedSubnet: what it drops, and that it drops what the forget set needs."""
 
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 
 from harness.contracts import LoRA, Training
-from harness.specs import Engine
 from harness.toolkit import mlp_matrices, nll_loss, train
 from methods.balanced_subnet import BalancedSubnet
 
 TRAINING = Training(learning_rate=1e-2, global_batch=3, micro_batch=2, early_stop=None)
 
 
-@dataclass
-class Task:
-    forget: object
-    retain: object = None
-    original: object = None
-    training: Training = TRAINING
-    engine: Engine = field(default_factory=Engine)
-    strengths: tuple = (0.1,)
-    seed: int = 0
-
-    def load_original(self):
-        return self.original()
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
-
-
 @pytest.fixture
-def task(make_model, make_sequences):
+def task(make_task, copies_of, make_model, make_sequences):
     """Return a task on a model that knows its forget texts and its retain texts alike."""
     generator = torch.Generator().manual_seed(2)
     rows = [torch.randint(1, 60, (12,), generator=generator).tolist() for _ in range(6)]
     model = make_model(1, layers=2)
-    list(train(Task(make_sequences(rows)), model, nll_loss, 30))
-    states = {name: value.clone() for name, value in model.state_dict().items()}
-
-    def original():
-        fresh = make_model(1, layers=2)
-        fresh.load_state_dict(states)
-        return fresh
-
-    return Task(make_sequences(rows[:3]), make_sequences(rows[3:]), original)
+    list(train(make_task(make_sequences(rows), training=TRAINING), model, nll_loss, 30))
+    original = copies_of(lambda: make_model(1, layers=2), model)
+    return make_task(make_sequences(rows[:3]), make_sequences(rows[3:]), original, TRAINING)
 
 
 def nll(model, sequences):

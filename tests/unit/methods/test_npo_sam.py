@@ -1,41 +1,17 @@
 """NPO+SAM: where its gradient is taken, and what it is without a move."""
 
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 
 from harness.contracts import Training
-from harness.specs import Engine
 from methods.npo import NPO
 from methods.npo_sam import NPOSAM
 
 
-@dataclass
-class Task:
-    forget: object
-    retain: object
-    original: object
-    strengths: tuple = (2,)
-    training: Training = field(
-        default_factory=lambda: Training(learning_rate=1e-3, global_batch=3, micro_batch=3, early_stop=None)
-    )
-    engine: Engine = field(default_factory=Engine)
-    seed: int = 0
-
-    def load_original(self):
-        return self.original(1, layers=2)
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
-
-
 @pytest.fixture
-def task(make_model, texts):
-    return Task(texts(), texts(seed=1), make_model)
+def task(make_task, make_model, texts):
+    training = Training(learning_rate=1e-3, global_batch=3, micro_batch=3, early_stop=None)
+    return make_task(texts(), texts(seed=1), lambda: make_model(1, layers=2), training, strengths=(2,))
 
 
 def weights(erased):

@@ -1,44 +1,23 @@
 """PDU: the multiplier's course by hand, and what it is tied to."""
 
 import math
-from dataclasses import dataclass, field
 
 import pytest
 import torch
 
 from harness.contracts import Training
-from harness.specs import Engine
 from harness.toolkit import Batch, token_nll, train_and_yield
 from methods.pdu import PDU, logit_spread
 
 TRAINING = Training(learning_rate=1e-3, global_batch=2, micro_batch=1, early_stop=None)
 
 
-@dataclass
-class Task:
-    forget: object
-    retain: object
-    original: object
-    strengths: tuple = (1, 2, 3)
-    training: Training = TRAINING
-    engine: Engine = field(default_factory=Engine)
-    seed: int = 0
-
-    def load_original(self):
-        return self.original(1, layers=2)
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
-
-
 @pytest.fixture
-def task(make_model, make_sequences):
+def task(make_task, make_model, make_sequences):
     generator = torch.Generator().manual_seed(1)
     rows = [torch.randint(1, 60, (length,), generator=generator).tolist() for length in (9, 12, 7, 12, 10, 8)]
-    return Task(make_sequences(rows[:3]), make_sequences(rows[3:]), make_model)
+    forget, retain = make_sequences(rows[:3]), make_sequences(rows[3:])
+    return make_task(forget, retain, lambda: make_model(1, layers=2), TRAINING, strengths=(1, 2, 3))
 
 
 def weights(model):

@@ -1,38 +1,15 @@
 """SGA: which texts it chooses, and what it is where it chooses all."""
 
-from dataclasses import dataclass, field
-
 import pytest
 import torch
 
 from harness.contracts import Training
-from harness.specs import Engine
 from harness.toolkit import nll_loss, train
 from methods.gradient_ascent import GradientAscent
 from methods.sga import SelectiveGradientAscent
 
 TRAINING = Training(learning_rate=1e-3, global_batch=2, micro_batch=2, early_stop=None)
 PREFIX = 3
-
-
-@dataclass
-class Task:
-    forget: object
-    original: object
-    strengths: tuple = (1, 2, 3)
-    training: Training = TRAINING
-    engine: Engine = field(default_factory=Engine)
-    retain: object = None
-    seed: int = 0
-
-    def load_original(self):
-        return self.original()
-
-    def validation_perplexity(self, model):
-        return 1.0
-
-    def progress(self, message):
-        pass
 
 
 @pytest.fixture
@@ -43,20 +20,14 @@ def texts(make_sequences):
 
 
 @pytest.fixture
-def task(make_model, make_sequences, texts):
+def task(make_task, copies_of, make_model, make_sequences, texts):
     """Return a task on a model that recites two of its four texts."""
     known = make_sequences(texts.tokens_NT[:2].tolist())
     model = make_model(1, layers=2)
     learning = Training(learning_rate=1e-2, global_batch=2, micro_batch=2, early_stop=None)
-    list(train(Task(known, lambda: None, training=learning), model, nll_loss, 12))
-    states = {name: value.clone() for name, value in model.state_dict().items()}
-
-    def original():
-        fresh = make_model(1, layers=2)
-        fresh.load_state_dict(states)
-        return fresh
-
-    return Task(texts, original)
+    list(train(make_task(known, training=learning), model, nll_loss, 12))
+    original = copies_of(lambda: make_model(1, layers=2), model)
+    return make_task(texts, None, original, TRAINING, strengths=(1, 2, 3))
 
 
 def weights(model):
