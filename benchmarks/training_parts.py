@@ -22,7 +22,7 @@ from harness.data.sequences import load_forget
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
 from harness.specs import Engine, Source
-from harness.toolkit import Batch, LossTerms, WeightMasks, mlp_matrices, nll_loss, token_nll, train
+from harness.toolkit import Batch, LossTerms, WeightMasks, mean_nll, mlp_matrices, nll_loss, train
 from harness.toolkit.finetune import micro_batches
 
 TRAINING = Training(learning_rate=1e-5, global_batch=16, micro_batch=16, early_stop=None)
@@ -93,20 +93,15 @@ def _names(model: Model) -> list[str]:
 
 def ascent(model: Model, forget: Batch) -> torch.Tensor:
     """Return −NLL on the forget set."""
-    return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+    return -mean_nll(model, forget)
 
 
-def descent(model: Model, retain: Batch) -> torch.Tensor:
-    """Return NLL on the retain set."""
-    return retain.mean(token_nll(retain.logits(model), retain.targets_BS))
-
-
-TERMS = LossTerms(ascent, descent)
+TERMS = LossTerms(ascent, mean_nll)
 
 
 def difference(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
     """Return gradient difference's loss."""
-    return ascent(model, forget) + descent(model, retain)
+    return ascent(model, forget) + mean_nll(model, retain)
 
 
 def beside_too(model: Model, forget: Batch, retain: Batch, beside: Batch) -> torch.Tensor:

@@ -22,7 +22,7 @@ from harness.contracts import (
     Sequences,
     Strength,
 )
-from harness.toolkit import Batch, preference, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, preference, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class AltPO(Method):
             with torch.no_grad():
                 before = token_nll(texts.logits(original), texts.targets_BS)
             rises.append(texts.sums_per_sequence(token_nll(texts.logits(model), texts.targets_BS) - before))
-        descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        descent = mean_nll(model, retain)
         return forget.sequence_mean(preference(rises[0] - rises[1], self.beta)) + self.retain_weight * descent
 
     def alternatives(self, original: Model, task: ErasureTask) -> tuple[Sequences, list[int]]:

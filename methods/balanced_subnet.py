@@ -21,7 +21,7 @@ from harness.contracts import (
     Strength,
     Training,
 )
-from harness.toolkit import Batch, LossTerms, WeightMasks, lacks_layers, mlp_matrices, token_nll, train
+from harness.toolkit import Batch, LossTerms, WeightMasks, lacks_layers, mean_nll, mlp_matrices, train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class BalancedSubnet(Method):
         """Yield the masked model once."""
         model = task.load_original()
         names = [matrix.parameter for matrix in mlp_matrices(model)]
-        loss = LossTerms(self.ascent, self.descent)
+        loss = LossTerms(self.ascent, mean_nll)
         masks = WeightMasks(model, names, self.dropped, task.seed)
         for epoch in train(task, model, loss, self.epochs, trains=masks, learning_rate=self.score_rate):
             last = epoch
@@ -73,8 +73,4 @@ class BalancedSubnet(Method):
 
     def ascent(self, model: Model, forget: Batch) -> torch.Tensor:
         """Return −NLL on the forget set."""
-        return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
-
-    def descent(self, model: Model, retain: Batch) -> torch.Tensor:
-        """Return NLL on the retain texts."""
-        return retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        return -mean_nll(model, forget)

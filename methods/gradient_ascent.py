@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Method, Model, Strength
-from harness.toolkit import Batch, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class GradientAscent(Method):
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return −NLL on the forget set."""
-        return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+        return -mean_nll(model, forget)
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
-from harness.toolkit import Batch, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class GradientDifference(Method):
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return −NLL on the forget set plus NLL on the retain set."""
-        ascent = -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
-        descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        ascent = -mean_nll(model, forget)
+        descent = mean_nll(model, retain)
         return ascent + self.retain_weight * descent
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:

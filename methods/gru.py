@@ -10,7 +10,7 @@ import torch
 from annotated_types import Gt, Le
 
 from harness.contracts import Count, ErasedModel, ErasureTask, Json, LogUniform, Method, Model, Strength
-from harness.toolkit import Batch, LossTerms, Step, token_nll, train_and_yield
+from harness.toolkit import Batch, LossTerms, Step, mean_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +49,12 @@ class GRU(Method):
                 average[name] = self.newest * gradient + (1 - self.newest) * before
             return rectified(step.gradient("forget"), average)
 
-        loss = LossTerms(self.loss, self.retain_loss, retain_weight=0.0)
+        loss = LossTerms(self.loss, mean_nll, retain_weight=0.0)
         yield from train_and_yield(task, task.load_original(), loss, gradient=rectified_gradient)
 
     def loss(self, model: Model, forget: Batch) -> torch.Tensor:
         """Return −NLL on the forget set."""
-        return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
-
-    def retain_loss(self, model: Model, retain: Batch) -> torch.Tensor:
-        """Return NLL on the retain texts."""
-        return retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        return -mean_nll(model, forget)
 
 
 def rectified(forget: Mapping[str, torch.Tensor], retain: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ from harness.contracts import (
     Reference,
     Strength,
 )
-from harness.toolkit import Batch, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class IHL(Method):
         hinge = forget.mean(inverted_hinge(forget.logits(model), forget.targets_BS))
         if not self.retain:
             return hinge
-        descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        descent = mean_nll(model, retain)
         return hinge + self.retain_weight * descent
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
-from harness.toolkit import Batch, token_kl, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, token_kl, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class KLDivergence(Method):
         original = task.load_original()
 
         def loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
-            ascent = -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+            ascent = -mean_nll(model, forget)
             with torch.no_grad():
                 anchor = retain.logits(original)
             return ascent + self.retain_weight * retain.mean(self.divergence(anchor, retain.logits(model)))

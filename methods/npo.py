@@ -21,7 +21,7 @@ from harness.contracts import (
     Reference,
     Strength,
 )
-from harness.toolkit import Batch, preference, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, preference, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,5 +72,5 @@ class NPO(Method):
         ascent = forget.sequence_mean(preference(forget.sums_per_sequence(rise), self.beta))
         if not self.retain:
             return ascent
-        descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        descent = mean_nll(model, retain)
         return ascent + self.retain_weight * descent

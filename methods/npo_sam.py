@@ -21,7 +21,7 @@ from harness.contracts import (
     Positive,
     Strength,
 )
-from harness.toolkit import Batch, LossTerms, Step, preference, token_nll, train_and_yield
+from harness.toolkit import Batch, LossTerms, Step, mean_nll, preference, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class NPOSAM(Method):
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""
         original = task.load_original()
-        loss = LossTerms(partial(self.loss, original), self.retain_loss, self.retain_weight)
+        loss = LossTerms(partial(self.loss, original), mean_nll, self.retain_weight)
         yield from train_and_yield(task, task.load_original(), loss, frozen=[original], gradient=self.gradient)
 
     def gradient(self, step: Step) -> dict[str, torch.Tensor]:
@@ -71,7 +71,3 @@ class NPOSAM(Method):
             before = token_nll(forget.logits(original), forget.targets_BS)
         rise = token_nll(forget.logits(model), forget.targets_BS) - before
         return forget.sequence_mean(preference(forget.sums_per_sequence(rise), self.beta))
-
-    def retain_loss(self, model: Model, retain: Batch) -> torch.Tensor:
-        """Return NLL on the retain texts."""
-        return retain.mean(token_nll(retain.logits(model), retain.targets_BS))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
-from harness.toolkit import Batch, LossTerms, own_perplexity, token_nll, train_and_yield
+from harness.toolkit import Batch, LossTerms, mean_nll, own_perplexity, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class PDU(Method):
         assert task.retain is not None
         model = task.load_original()
         limit = math.log(own_perplexity(model, task.retain)) + self.slack
-        loss = LossTerms(self.flatness, self.retain_loss, self.multiplier)
+        loss = LossTerms(self.flatness, mean_nll, self.multiplier)
         warm_up_steps = self.warm_up * -(-len(task.forget) // task.training.global_batch)
         steps = 0
 
@@ -70,10 +70,6 @@ class PDU(Method):
     def flatness(self, model: Model, forget: Batch) -> torch.Tensor:
         """Return the mean spread of the logits."""
         return forget.mean(logit_spread(forget.logits(model), self.spread))
-
-    def retain_loss(self, model: Model, retain: Batch) -> torch.Tensor:
-        """Return r, the mean NLL on the retain texts."""
-        return retain.mean(token_nll(retain.logits(model), retain.targets_BS))
 
     def learnt(self, multiplier: float, violation: float) -> float:
         """Return λ after a step at which r − ε was so much.

@@ -22,7 +22,7 @@ from harness.contracts import (
     PositiveCount,
     Strength,
 )
-from harness.toolkit import Batch, MLPMatrix, lacks_layers, loss_gradient, mlp_matrices, token_nll
+from harness.toolkit import Batch, MLPMatrix, lacks_layers, loss_gradient, mean_nll, mlp_matrices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +127,6 @@ class RepSelect(Method):
                 outer_OR.sub_(outer_step, alpha=self.adapter_step)
                 weight_OI = matrix.outputs_first(model.get_parameter(matrix.parameter).detach())
                 weight_OI.copy_(matrix.outputs_first(before[matrix.parameter]) + outer_OR @ inner_RI)
-
-
-def mean_nll(model: Model, batch: Batch) -> torch.Tensor:
-    """Return a micro-batch's share of the NLL."""
-    return batch.mean(token_nll(batch.logits(model), batch.targets_BS))
 
 
 def damp(gradient_OI: torch.Tensor, strongest: int) -> torch.Tensor:

@@ -20,7 +20,7 @@ from harness.contracts import (
     Reference,
     Strength,
 )
-from harness.toolkit import Batch, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class SatImp(Method):
         ascent = -forget.mean(self.weight(nll.detach()) * nll)
         if not self.retain:
             return ascent
-        descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        descent = mean_nll(model, retain)
         return ascent + self.retain_weight * descent
 
     def weight(self, nll_BS: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from annotated_types import Ge, Le
 
 from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, Strength
-from harness.toolkit import Batch, memorization_accuracy, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, memorization_accuracy, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class SelectiveGradientAscent(Method):
 
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return −NLL on the forget set."""
-        return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+        return -mean_nll(model, forget)
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""

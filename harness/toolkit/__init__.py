@@ -20,6 +20,7 @@ from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yiel
 from harness.toolkit.linear_layers import MLPMatrix, SecondMoments, loss_gradient, mlp_matrices, second_moments
 from harness.toolkit.losses import (
     Batch,
+    mean_nll,
     nll_loss,
     preference,
     token_distillation,
@@ -71,6 +72,7 @@ __all__ = [
     "lacks_layers",
     "load_encoder",
     "loss_gradient",
+    "mean_nll",
     "memorization_accuracy",
     "mlp_matrices",
     "nll_loss",

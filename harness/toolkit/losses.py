@@ -117,9 +117,17 @@ def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tenso
     return functional.cross_entropy(logits_BSV.transpose(1, 2), targets_BS, reduction="none")
 
 
+def mean_nll(model: Model, batch: Batch) -> torch.Tensor:
+    """Return this micro-batch's share of L_NLL: the mean of −log p over the global batch's counted predictions, nats.
+
+    Source: EMSO paper, section 3.3, L_NLL.
+    """
+    return batch.mean(token_nll(batch.logits(model), batch.targets_BS))
+
+
 def nll_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
     """Return L_NLL on the forget set: what the memorised model is trained with."""
-    return forget.mean(token_nll(forget.logits(model), forget.targets_BS))
+    return mean_nll(model, forget)
 
 
 def preference(rise_B: torch.Tensor, beta: float) -> torch.Tensor:

@@ -304,7 +304,7 @@ def test_the_example_of_the_guide_takes_no_step_against_the_retain_set(in_fp64, 
     exec(code, names)
     task = Task(*texts)
     task.load_original = lambda: copy.deepcopy(in_fp64)
-    [erased] = names["erase"](SimpleNamespace(ascent=ascent, descent=nll), task)
+    [erased] = names["erase"](SimpleNamespace(ascent=ascent), task)
     plain, _ = trained(in_fp64, task, LossTerms(ascent, nll))
     assert largest_change(weights(erased.model), plain) > 1e-4, "a conflict was taken away"
     assert erased.notes["forget_loss_mean"] < 0 < erased.notes["retain_loss_mean"]

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
-from harness.toolkit import Batch, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Unlikelihood(Method):
         others = logits.scatter(-1, forget.targets_BS.unsqueeze(-1), float("-inf"))
         # From the logits of all others: of a p that rounds to 1, log(1 − p) would be −inf, and its gradient NaN.
         unlikelihood = logits.logsumexp(dim=-1) - others.logsumexp(dim=-1)
-        descent = retain.mean(token_nll(retain.logits(model), retain.targets_BS))
+        descent = mean_nll(model, retain)
         return forget.mean(unlikelihood) + self.alpha * descent
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
