@@ -13,7 +13,7 @@ from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixe
 from evaluators.metrics.means import standard_errors, weighted_mean
 from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
 from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount, RoundingScheme
-from harness.toolkit import experts_in_one_tensor, greedy_continuations, rounded_copy, rounding
+from harness.toolkit import experts_in_one_tensor, greedy_continuations, rounded_copy, rounding_to
 
 STORED: Mapping[RoundingScheme, str] = {"int8": "8 bits", "int4": "4 bits", "nf4": "4 bits, NF4"}
 """How each is headed."""
@@ -98,7 +98,7 @@ class Quantization(Evaluator):
         schemes: dict[str, Json] = {}
         for number, scheme in enumerate(self.schemes, start=1):
             task.progress(f"rounding to {STORED[scheme]}, {number} of {len(self.schemes)}")
-            rounded, share = rounded_copy(model, rounding(scheme))
+            rounded, share = rounded_copy(model, rounding_to(scheme))
             continuations = greedy_continuations(rounded, forget, prefixes)
             del rounded  # Else it would lie beside the next one.
             predicted_NT = continuations.predicted_NT

@@ -18,7 +18,7 @@ from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded
 from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, train, train_and_yield
 from harness.toolkit.losses import Batch, nll_loss, token_distillation, token_kl, token_negative_entropy, token_nll
-from harness.toolkit.rounding import experts_in_one_tensor, rounded_copy, rounding
+from harness.toolkit.rounding import experts_in_one_tensor, rounded_copy, rounding_to
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
 from harness.toolkit.short_training import trained_briefly
 from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
@@ -60,7 +60,7 @@ __all__ = [
     "retokenized",
     "room_after",
     "rounded_copy",
-    "rounding",
+    "rounding_to",
     "rows_at_once",
     "sample",
     "sampling_log_p",

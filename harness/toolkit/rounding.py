@@ -100,11 +100,11 @@ def rounded_to_normal_float(weight_OI: torch.Tensor, block: int = BLOCK) -> torc
     return (values[nearest_KB] * magnitude_K1).flatten()[: len(flat)].view_as(weight_OI)
 
 
-def rounding(scheme: RoundingScheme) -> Callable[[torch.Tensor], torch.Tensor]:
+def rounding_to(scheme: RoundingScheme) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return what rounds a matrix, outputs by inputs, to the values of a scheme.
 
     Example:
-        >>> rounding("int4")(torch.tensor([[7.0, 1.2, -3.6]]))
+        >>> rounding_to("int4")(torch.tensor([[7.0, 1.2, -3.6]]))
         tensor([[ 7.,  1., -4.]])
     """
     if scheme == "nf4":
