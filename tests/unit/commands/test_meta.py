@@ -8,12 +8,17 @@ import pytest
 
 from harness.cli import main as lethe
 from harness.commands.meta import disturbed_tasks, measured_numbers
+from harness.execution.inline import run_inline
+from harness.execution.job import Folders
+from harness.execution.jobs import jobs_for
 from harness.execution.trial import disturbed
 from harness.execution.trial.disturbed import DisturbanceSettings, measure_disturbed
 from harness.library import read_folder
 from harness.models.loading import load_model
+from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
-from harness.running import run_sweep
+from harness.records.journal import Journal
+from harness.records.results import read_results
 from harness.toolkit import greedy_choices, rounded_copy, rounding_to, trained_briefly
 
 SWEEP = """# Which metric tells?
@@ -46,9 +51,11 @@ def folder(make_model, tokenizer, tmp_path_factory):
         tokenizer.save_pretrained(world / f"m{seed}")
     file = world / "tiny.yaml"
     file.write_text(SWEEP.format(world))
-    outcome = run_sweep(file, executor="inline", results=world / "results")
-    assert not outcome.unfinished
-    return outcome.folder
+    planned, folders = plan(file), Folders.of_sweep(world / "results", "tiny")
+    journal = Journal(folders.results / "journal")
+    journal.write_plan(planned)
+    run_inline(jobs_for(read_results(planned, journal), folders), folders, lambda event: None)
+    return folders.results
 
 
 @pytest.fixture
