@@ -135,26 +135,27 @@ def robustness(stabilities: Sequence[PointStability], *, is_one_sided: bool = Fa
     """
     relearning_by_model: dict[str, list[float]] = {}
     rounding_by_model: dict[str, list[float]] = {}
+    relearned: list[float] = []
+    rounded: list[float] = []
     for point in stabilities:
         relearning = point.one_sided_relearning if is_one_sided else point.relearning
         rounding = point.one_sided_rounding if is_one_sided else point.rounding
-        for value, by_model in ((relearning, relearning_by_model), (rounding, rounding_by_model)):
-            if not math.isnan(value):
-                by_model.setdefault(point.model, []).append(value)
-    all_relearned, all_rounded = (
-        [value for values in by_model.values() for value in values]
-        for by_model in (relearning_by_model, rounding_by_model)
-    )
+        if not math.isnan(relearning):
+            relearned.append(relearning)
+            relearning_by_model.setdefault(point.model, []).append(relearning)
+        if not math.isnan(rounding):
+            rounded.append(rounding)
+            rounding_by_model.setdefault(point.model, []).append(rounding)
     harmonic = []
     for model, values in relearning_by_model.items():
         if model in rounding_by_model:
             harmonic.append(harmonic_mean(_mean(values), _mean(rounding_by_model[model])))
     return Robustness(
-        _with_interval(_mean(all_relearned), list(map(_mean, relearning_by_model.values()))),
-        _with_interval(_mean(all_rounded), list(map(_mean, rounding_by_model.values()))),
-        _with_interval(harmonic_mean(_mean(all_relearned), _mean(all_rounded)), harmonic),
-        len(all_relearned),
-        len(all_rounded),
+        _with_interval(_mean(relearned), list(map(_mean, relearning_by_model.values()))),
+        _with_interval(_mean(rounded), list(map(_mean, rounding_by_model.values()))),
+        _with_interval(harmonic_mean(_mean(relearned), _mean(rounded)), harmonic),
+        len(relearned),
+        len(rounded),
     )
 
 
