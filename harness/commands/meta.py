@@ -194,7 +194,7 @@ def provenance_of(results: Results, tasks: Sequence[DisturbedTask], settings: Di
         "relearned": f"one epoch on the forget set, AdamW at {settings.learning_rate:g}, {settings.batch} texts a step",
         "rounded": settings.scheme,
         "versions": ", ".join(f"{name} {of_packages[name]}" for name in packages),
-        "commit": own_commit(),
+        "commit": own_commit() or "not known",
         "processor": _listed(hardware(has_gpu=False)),
     }
 

@@ -67,7 +67,7 @@ def _markdown_cells(row: JudgedMetric) -> list[str]:
     auc = [_auc_text(row)] if row.is_circular else [_cell(row.faithfulness.models)]
     cells = [*auc, _cell(row.faithfulness.texts), *map(_cell, (kept.relearning, kept.rounding, kept.both))]
     every, one_sided = row.of_all_points, row.one_sided
-    cells += [number(row.overall), f"{kept.relearned_points}, {kept.rounded_points}"]
+    cells += [number(row.overall), f"{kept.relearned_points}, {kept.rounded_points}", str(kept.unmoved_points)]
     cells += [number(mean.value) for mean in (every.relearning, every.rounding, every.both)]
     return cells + [number(mean.value) for mean in (one_sided.relearning, one_sided.rounding, one_sided.both)]
 

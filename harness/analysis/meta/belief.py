@@ -30,13 +30,21 @@ def _plain(row: JudgedMetric, models: int) -> dict[str, float | int | bool | Non
         "auc": auc.value,
         "auc_low": auc.low,
         "auc_high": auc.high,
+        "text_auc": row.faithfulness.texts.value,
+        "text_auc_low": row.faithfulness.texts.low,
+        "text_auc_high": row.faithfulness.texts.high,
         "relearning": kept.relearning.value,
+        "relearning_low": kept.relearning.low,
+        "relearning_high": kept.relearning.high,
         "rounding": kept.rounding.value,
-        "robustness": kept.both.value,
-        "robustness_low": kept.both.low,
-        "robustness_high": kept.both.high,
+        "rounding_low": kept.rounding.low,
+        "rounding_high": kept.rounding.high,
     }
-    plain: dict[str, float | int | bool | None] = {"models": models, "points": kept.rounded_points}
+    plain: dict[str, float | int | bool | None] = {
+        "models": models,
+        "points": kept.rounded_points,
+        "unmoved": kept.unmoved_points,
+    }
     plain["is_circular"] = row.is_circular
     for name, value in numbers.items():
         plain[name] = None if math.isnan(value) else round(value, 4)
@@ -65,26 +73,29 @@ def in_words(known: Mapping[str, Any]) -> str:
     """Return an entry of meta.json as words.
 
     Example:
-        >>> about = {"models": 5, "points": 12, "is_circular": False, "auc": 1.0, "auc_low": 0.643, "auc_high": 1.0}
-        >>> kept = {"robustness": 0.8, "robustness_low": 0.7, "robustness_high": 0.9}
-        >>> in_words(about | kept)  # doctest: +NORMALIZE_WHITESPACE
-        'it tells 5 models with the forget set from 5 without it with an AUC of 1.000 (0.643–1.000), and keeps 0.800
-        (0.700–0.900) of itself over 12 erased models that are relearned or rounded'
-        >>> in_words(about | kept | {"is_circular": True, "robustness": None})  # doctest: +NORMALIZE_WHITESPACE
-        'it compares a model with the original and the retrained one, so it cannot be asked to tell those apart, and no
-        erased model showed whether relearning and rounding change it'
+        >>> about = {"models": 5, "points": 12, "unmoved": 0, "is_circular": False}
+        >>> told = {"auc": 1.0, "auc_low": 0.643, "auc_high": 1.0, "text_auc": None}
+        >>> kept = {"relearning": 0.25, "relearning_low": 0.2, "relearning_high": 0.3, "rounding": 0.9}
+        >>> in_words(about | told | kept | {"rounding_low": None})  # doctest: +NORMALIZE_WHITESPACE
+        'it tells 5 models with the forget set from 5 without it with an AUC of 1.000 (0.643–1.000); over 12 erased
+        models R is 0.250 (0.200–0.300) after relearning, and Q 0.900 after rounding'
+        >>> in_words(about | told | {"is_circular": True, "points": 0})  # doctest: +NORMALIZE_WHITESPACE
+        'it compares a model with the original and the retrained one, so it cannot be asked to tell those apart; by
+        this metric no model was erased at a fair price, so R and Q are not known'
     """
-    models = known["models"]
-    faithful = (
-        "it compares a model with the original and the retrained one, so it cannot be asked to tell those apart"
-        if known["is_circular"]
-        else f"it tells {models} models with the forget set from {models} without it with an AUC of "
-        f"{_with_interval(known, 'auc')}"
-    )
-    if known["robustness"] is None:
-        return f"{faithful}, and no erased model showed whether relearning and rounding change it"
-    kept = _with_interval(known, "robustness")
-    return f"{faithful}, and keeps {kept} of itself over {known['points']} erased models that are relearned or rounded"
+    models, points = known["models"], known["points"]
+    if known["is_circular"]:
+        said = "it compares a model with the original and the retrained one, so it cannot be asked to tell those apart"
+    else:
+        apart = f"{models} models with the forget set from {models} without it"
+        said = f"it tells {apart} with an AUC of {_with_interval(known, 'auc')}"
+        if known["text_auc"] is not None:
+            said += f", text by text of {_with_interval(known, 'text_auc')}"
+    if not points:
+        return f"{said}; by this metric no model was erased at a fair price, so R and Q are not known"
+    relearning, rounding = _with_interval(known, "relearning"), _with_interval(known, "rounding")
+    said += f"; over {points} erased models R is {relearning} after relearning, and Q {rounding} after rounding"
+    return f"{said}; on {known['unmoved']} of them it shows nothing at all" if known["unmoved"] else said
 
 
 def _with_interval(known: Mapping[str, Any], name: str) -> str:

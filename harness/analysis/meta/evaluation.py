@@ -125,4 +125,5 @@ def _csv_row(row: JudgedMetric) -> dict[str, float | int | str]:
             cells |= {prefix + name: mean.value, f"{prefix}{name}_low": mean.low, f"{prefix}{name}_high": mean.high}
         cells[f"{prefix}relearned_points"] = of_points.relearned_points
         cells[f"{prefix}rounded_points"] = of_points.rounded_points
+        cells[f"{prefix}unmoved_points"] = of_points.unmoved_points
     return cells | {"overall": row.overall, "threshold": row.faithfulness.threshold}

@@ -18,6 +18,7 @@ from harness.statistics.auc import CONFIDENCE
 
 LEAST_UTILITY = 0.8
 """Of the original's: a model that lost more is left out, as the public study leaves it out."""
+_ROUNDING = 1e-9
 
 Disturbed = Mapping[str, Mapping[str, float]]
 """By the disturbance (`relearned`, `rounded`), each metric's number as measured; nothing of what was not measured."""
@@ -44,6 +45,9 @@ class Robustness:
     """The harmonic mean of both."""
     relearned_points: int
     rounded_points: int
+    unmoved_points: int
+    """Of the relearned ones those where relearning moved the metric neither of the erased nor of the retrained model:
+    R is 1 of them, of a metric that sees nothing there."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class PointStability:
     rounding: float
     one_sided_relearning: float
     one_sided_rounding: float
+    is_unmoved: bool
+    """Whether relearning changes the metric neither here nor of the retrained model."""
 
 
 def point_stabilities(
@@ -100,6 +106,7 @@ def point_stabilities(
                 rounding=agreement(before, after["rounded"]),
                 one_sided_relearning=one_sided_relearning(rise, rise_of_twin),
                 one_sided_rounding=one_sided_rounding(before, after["rounded"]),
+                is_unmoved=rise == rise_of_twin == 0.0,
             )
         )
     return stabilities
@@ -127,7 +134,7 @@ def robustness(stabilities: Sequence[PointStability], *, is_one_sided: bool = Fa
 
     R and Q are means over points; their harmonic mean is of the means, as in the public study. The interval is
     Student's t over the pretrained models, each with the mean of its own points: points of one model are no
-    independent evidence. None for a single model.
+    independent evidence. There is none for a single model, nor where all models have the same.
 
     Args:
         stabilities: Of the points that count.
@@ -156,6 +163,7 @@ def robustness(stabilities: Sequence[PointStability], *, is_one_sided: bool = Fa
         _with_interval(harmonic_mean(_mean(relearned), _mean(rounded)), harmonic),
         len(relearned),
         len(rounded),
+        sum(point.is_unmoved for point in stabilities),
     )
 
 
@@ -165,8 +173,8 @@ def _mean(values: Sequence[float]) -> float:
 
 def _with_interval(value: float, of_models: Sequence[float]) -> Mean:
     """Return a mean with Student's t interval of what each model has, around it, within 0 and 1."""
-    if len(of_models) < 2 or math.isnan(value):
+    error = float(np.std(of_models, ddof=1)) / math.sqrt(len(of_models)) if len(of_models) > 1 else 0.0
+    if math.isnan(value) or error < _ROUNDING:  # No variance to be seen is no certainty.
         return Mean(value, math.nan, math.nan)
-    error = float(np.std(of_models, ddof=1)) / math.sqrt(len(of_models))
     reach = float(stdtrit(len(of_models) - 1, (1 + CONFIDENCE) / 2)) * error
     return Mean(value, max(0.0, value - reach), min(1.0, value + reach))

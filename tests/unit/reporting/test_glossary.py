@@ -100,15 +100,18 @@ def carried(monkeypatch, tmp_path):
 
 def test_how_far_a_metric_can_be_believed_comes_from_the_file_that_lethe_carries(carried, declared):
     info = {metric.name: metric for metric in declared("ma", "el_3", "perplexity")}
-    known = {"models": 5, "points": 9, "is_circular": False, "auc": 0.96, "auc_low": 0.6, "auc_high": 0.99}
-    carried({"ma": known | {"robustness": 0.5, "robustness_low": 0.4, "robustness_high": 0.6}})
+    known = {"models": 5, "points": 9, "unmoved": 4, "is_circular": False, "auc": 0.96, "text_auc": None}
+    for name, value in (("auc", 0.96), ("relearning", 0.5), ("rounding", 0.8)):
+        known |= {name: value, f"{name}_low": value - 0.1, f"{name}_high": value + 0.01}
+    carried({"ma": known})
     told = beliefs(info)
     assert set(told) == {"MA", "EL_3"}, "a metric of the model's own writing is not judged"
-    assert "an AUC of 0.960 (0.600–0.990), and keeps 0.500 (0.400–0.600)" in told["MA"]
+    assert "an AUC of 0.960 (0.860–0.970); over 9 erased models R is 0.500 (0.400–0.510)" in told["MA"]
+    assert told["MA"].endswith("on 4 of them it shows nothing at all")
     assert told["EL_3"].startswith("not yet known")
-    carried({"ma": known | {"auc": 0.5, "robustness": None}})
+    carried({"ma": known | {"auc": 0.5, "points": 0}})
     assert "an AUC of 0.500" in beliefs(info)["MA"]
-    assert "no erased model showed" in beliefs(info)["MA"]
+    assert "R and Q are not known" in beliefs(info)["MA"]
 
 
 def test_what_lethe_carries_is_whole_and_its_page_is_there():

@@ -126,6 +126,20 @@ def test_points_that_cost_too_much_or_are_not_erased_do_not_count(made_up):
     assert row.of_all_points.rounded_points == 5
 
 
+def test_a_metric_that_nothing_moves_is_said_to_show_nothing_and_has_no_interval(made_up):
+    results = made_up()
+    unmoved = disturbed(results, 0.6, 0.4, 0.42)
+    for point in results.measured:
+        for kind in ("relearned", "rounded"):
+            unmoved[point.spec.point_id(point.strength)][kind] = dict(point.measurements[0].numbers)
+    [row] = meta_evaluation(results, unmoved, ["tells"]).rows
+    assert (row.robustness.relearning.value, row.robustness.rounding.value) == (1.0, 1.0)
+    assert math.isnan(row.robustness.relearning.low)
+    assert row.robustness.unmoved_points == 5
+    [row] = meta_evaluation(results, disturbed(results, 0.6, 0.4, 0.42), ["tells"]).rows
+    assert row.robustness.unmoved_points == 0
+
+
 def test_what_was_not_measured_once_disturbed_is_not_known_and_no_zero(made_up):
     results = made_up()
     [row] = meta_evaluation(results, {}, ["tells"]).rows
