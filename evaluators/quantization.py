@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
-import torch
-from torch import nn
 
-from evaluators.metrics.attacks.rounding import rounded_to_integers, rounded_to_normal_float
 from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
 from evaluators.metrics.means import standard_errors, weighted_mean
 from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
-from harness.errors import TrialError
-from harness.toolkit import greedy_continuations
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount, RoundingScheme
+from harness.toolkit import experts_in_one_tensor, greedy_continuations, rounded_copy, rounding_to
 
-Scheme = Literal["int8", "int4", "nf4"]
-ROUNDED: Mapping[Scheme, Callable[[torch.Tensor], torch.Tensor]] = {
-    "int8": partial(rounded_to_integers, bits=8),
-    "int4": partial(rounded_to_integers, bits=4),
-    "nf4": rounded_to_normal_float,
-}
-STORED: Mapping[Scheme, str] = {"int8": "8 bits", "int4": "4 bits", "nf4": "4 bits, NF4"}
+STORED: Mapping[RoundingScheme, str] = {"int8": "8 bits", "int4": "4 bits", "nf4": "4 bits, NF4"}
 """How each is headed."""
 SOURCE = "Zhang et al., arXiv:2410.16454"
-FUSED = (
-    "keeps the matrices of several experts in one tensor, which is not rounded here, so that its experts would stay as "
-    "they are. Leave this model, or this evaluator, out of the sweep."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +33,7 @@ class Quantization(Evaluator):
 
     version = 1
 
-    schemes: tuple[Scheme, ...] = get_args(Scheme)
+    schemes: tuple[RoundingScheme, ...] = get_args(RoundingScheme)
     """How the weights are rounded, each apart from the others."""
     n: PositiveCount = 3
     """Length of EL's n-grams, in tokens."""
@@ -98,15 +83,12 @@ class Quantization(Evaluator):
             ]
         return tuple(metrics)
 
-    def _names(self, scheme: Scheme) -> tuple[str, str, str]:
+    def _names(self, scheme: RoundingScheme) -> tuple[str, str, str]:
         return f"ma_{scheme}", f"es_{scheme}", f"el_{self.n}_{scheme}"
 
     def refuses(self, config: Mapping[str, Json]) -> str | None:
         """Return why a mixture of experts is not measured."""
-        for name, count in config.items():
-            if "experts" in name and isinstance(count, int) and count > 1:
-                return f"it {FUSED}"
-        return None
+        return experts_in_one_tensor(config)
 
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the numbers of each scheme."""
@@ -116,7 +98,7 @@ class Quantization(Evaluator):
         schemes: dict[str, Json] = {}
         for number, scheme in enumerate(self.schemes, start=1):
             task.progress(f"rounding to {STORED[scheme]}, {number} of {len(self.schemes)}")
-            rounded, share = rounded_copy(model, ROUNDED[scheme])
+            rounded, share = rounded_copy(model, rounding_to(scheme))
             continuations = greedy_continuations(rounded, forget, prefixes)
             del rounded  # Else it would lie beside the next one.
             predicted_NT = continuations.predicted_NT
@@ -137,53 +119,3 @@ class Quantization(Evaluator):
         }
         numbers = {name: weighted_mean(values) for name, values in per_item.items()}
         return Evaluation(numbers, (), notes, per_item)
-
-
-@torch.no_grad()
-def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Model, float]:
-    """Return a copy of a model whose linear layers are rounded, and the share of all its weights that these hold.
-
-    Args:
-        model: Left as it is.
-        rounded: Of a matrix, outputs by inputs.
-
-    Raises:
-        TrialError: It has no linear layer, or keeps several matrices in one tensor.
-    """
-    copied = copy.deepcopy(model)
-    count = 0
-    for weight, is_transposed in linear_weights(copied):
-        matrix_OI = weight.T if is_transposed else weight
-        matrix_OI.copy_(rounded(matrix_OI))
-        count += weight.numel()
-    if not count:
-        raise TrialError(
-            f"{type(model).__name__} has no linear layer but its output head, so nothing of it is rounded. Leave this "
-            "model, or this evaluator, out of the sweep."
-        )
-    return copied, count / sum(weight.numel() for weight in model.parameters())
-
-
-def linear_weights(model: Model) -> Iterator[tuple[torch.Tensor, bool]]:
-    """Yield the matrix of each linear layer but the head, once each, and whether it is inputs by outputs.
-
-    Raises:
-        TrialError: The model keeps several matrices in one tensor.
-    """
-    from transformers import PreTrainedModel
-    from transformers.pytorch_utils import Conv1D
-
-    left_out: set[int] = set()
-    for part in model.modules():
-        if isinstance(part, nn.Embedding):
-            left_out.add(id(part.weight))
-        elif isinstance(part, PreTrainedModel) and (head := part.get_output_embeddings()) is not None:
-            left_out.add(id(head.weight))
-    for part in model.modules():
-        if isinstance(part, nn.Linear | Conv1D) and id(part.weight) not in left_out:
-            left_out.add(id(part.weight))
-            yield part.weight, isinstance(part, Conv1D)
-        elif not isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            for weight in part.parameters(recurse=False):
-                if weight.ndim > 2 and min(weight.shape) > 1:
-                    raise TrialError(f"{type(model).__name__} {FUSED}")

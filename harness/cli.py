@@ -27,6 +27,7 @@ VERBS = {
     "plugins": "print every method and evaluator with its settings, and every metric",
     "export": "write any point's model as a from_pretrained folder, with tokenizer and card",
     "diff": "show what differs between two results: settings, versions, numbers",
+    "meta": "say which metric can be trusted, over models with and without the forget set",
     "power": "say how many seeds, models and prompts would tell methods apart",
     "items": "print the values of each sequence, prompt and question in a point's metrics",
     "figure": "draw the paper's appendix figures: losses, and a head's attention",

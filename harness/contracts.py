@@ -47,6 +47,8 @@ Definition = Literal["exact", "table"]
 """`exact`: the mended formulas. `table`: what the published tables were almost certainly made with."""
 Reference = Literal["none", "retain_data", "memorized_model"]
 """What a method needs besides the model and the forget set: the paper's three groups."""
+RoundingScheme = Literal["int8", "int4", "nf4"]
+"""How rounded weights are stored: evenly spaced values of 8 or 4 bits, or the 16 of NF4."""
 Lowered = Literal["likelihood", "logits", "hidden_states"]
 MoreTexts = Literal["holdout", "retain"]
 Read = Literal["holdout", "retain", "retrained"]

@@ -29,6 +29,7 @@ from harness.toolkit.losses import (
     token_nll,
 )
 from harness.toolkit.masks import WeightMasks, straight_through_mask
+from harness.toolkit.rounding import experts_in_one_tensor, rounded_copy, rounding_to
 from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy, own_perplexity
 from harness.toolkit.short_training import trained_briefly
 from harness.toolkit.steps import LossTerms, Step
@@ -65,6 +66,7 @@ __all__ = [
     "data_set_folder",
     "decoded",
     "embedded_task",
+    "experts_in_one_tensor",
     "greedy_choices",
     "greedy_continuations",
     "hidden_states",
@@ -81,6 +83,8 @@ __all__ = [
     "preference",
     "retokenized",
     "room_after",
+    "rounded_copy",
+    "rounding_to",
     "rows_at_once",
     "sample",
     "sampling_log_p",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import socket
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -39,12 +39,11 @@ from harness.models.patch import load_erased, save_patch
 from harness.models.saving import save_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
-from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped
 from harness.records.results import trial_results
 from harness.records.tracking.runs import own_commit
-from harness.specs import EvaluatorSpec
+from harness.specs import EvaluatorSpec, TrialSpec
 from harness.toolkit.decoding.pair import PairModel
 
 
@@ -108,7 +107,8 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     )
     trial = _RunningTrial(job, folders, watch, journal, total=sum(map(len, evaluators.values())))
     erase_seconds, began = 0.0, time.perf_counter()
-    with closing(trial.erasures([strength for strength in evaluators if strength is not None])) as erasures:
+    strengths = [strength for strength in evaluators if strength is not None]
+    with closing(models_of(spec, trial.artifacts, strengths, trial.progress)) as erasures:
         for erasure in erasures:
             erased = erasure.erased
             erase_seconds += time.perf_counter() - began
@@ -126,6 +126,66 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     if evaluators:
         missing = ", ".join(f"{strength:g}" for strength in evaluators if strength is not None)
         raise TrialError(f"the method '{spec.method}' never reached {spec.strength_name} {missing}.")
+
+
+def models_of(
+    spec: TrialSpec, artifacts: Artifacts, strengths: Sequence[Number], progress: Callable[[str], None]
+) -> Generator[Erasure, None, None]:
+    """Yield a trial's models at some strengths: kept ones if all were kept, else erased again; or its reference."""
+    device = device_of(spec)
+    if spec.is_reference:
+        yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
+        return
+    kept = {strength: artifacts.find("erased", spec.point_id(strength)) for strength in strengths}
+    if not strengths or None in kept.values():
+        yield from erase(spec, artifacts, tuple(strengths), progress)
+        return
+    for strength, folder in kept.items():
+        assert folder is not None
+        yield Erasure(ErasedModel(strength, load_erased(spec.model, folder).to(device)))
+
+
+def evaluated(
+    spec: TrialSpec,
+    measuring: EvaluatorSpec,
+    model: Model,
+    artifacts: Artifacts,
+    generations: dict[Definition, Generations],
+    progress: Callable[[str], None],
+) -> Evaluation:
+    """Return what an evaluator measures on a model, in evaluation mode, with the texts of a trial.
+
+    Args:
+        spec: The trial.
+        measuring: One of the trial's evaluators.
+        model: Left as it is.
+        artifacts: Where reference features are.
+        generations: What the model has written so far, for all of its evaluators: {} for a new model.
+        progress: Is told what is going on.
+
+    Raises:
+        TrialError: The evaluator changed what it was lent, or reported other metrics than it declares.
+    """
+    name, plugin = measuring.name, f"the evaluator '{measuring.name}'"
+    evaluator: Evaluator = EVALUATORS.configure(name, dict(measuring.settings))
+    task = MeasuringTask(
+        spec,
+        artifacts,
+        model,
+        plugin,
+        generations,
+        measuring.texts,
+        retrained=measuring.retrained,
+        progress=progress,
+    )
+    with guarded(plugin, task):
+        evaluation = evaluator.evaluate(model, task)
+    declared = {metric.name for metric in evaluator.metrics}
+    if set(evaluation.numbers) != declared:
+        missing, more = sorted(declared - set(evaluation.numbers)), len(set(evaluation.numbers) - declared)
+        lacks = f"reported no {', '.join(missing)}" if missing else "reported them all"
+        raise TrialError(f"'{name}' declares {sorted(declared)}; it {lacks}, and {more} that it does not declare.")
+    return evaluation
 
 
 def _notes_of(evaluation: Evaluation) -> dict[str, Json]:
@@ -157,20 +217,6 @@ class _RunningTrial:
         """Return a record's notes, with what turned out damaged since the last record."""
         damage, self._damage = self._damage, []
         return {**notes, "warnings": [*notes.get("warnings", ()), *damage]} if damage else dict(notes)
-
-    def erasures(self, strengths: Sequence[Number]) -> Generator[Erasure, None, None]:
-        """Yield the models to measure: kept ones if all were kept, else erased again."""
-        spec, device = self.spec, device_of(self.spec)
-        if spec.is_reference:
-            yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
-            return
-        kept = {strength: self.artifacts.find("erased", spec.point_id(strength)) for strength in strengths}
-        if not strengths or None in kept.values():
-            yield from erase(spec, self.artifacts, tuple(strengths), self.progress)
-            return
-        for strength, folder in kept.items():
-            assert folder is not None
-            yield Erasure(ErasedModel(strength, load_erased(spec.model, folder).to(device)))
 
     def keep(self, erasure: Erasure, strength: Number | None, seconds: float, *, is_new: bool) -> None:
         """Check the erased model, journal the point, and keep the model if the sweep wants that."""
@@ -214,7 +260,11 @@ class _RunningTrial:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             began = time.perf_counter()
             evaluator: Evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
-            evaluation, items = self._evaluated(spec, evaluator, erased.model, generations)
+            evaluation = evaluated(self.spec, spec, erased.model, self.artifacts, generations, self.progress)
+            unseen = more_texts(self.spec, spec.texts, "holdout")
+            items = metric_items(
+                evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec), unseen
+            )
             self.journal.append_measurement(
                 Measurement(
                     trial_id=self.spec.trial_id,
@@ -235,32 +285,3 @@ class _RunningTrial:
             self.done += 1
             self.watch(Event(job=self.job.name, kind="measured", message=spec.name, done=self.done, total=self.total))
         JUDGES.shrink()
-
-    def _evaluated(
-        self, measuring: EvaluatorSpec, evaluator: Evaluator, model: Model, generations: dict[Definition, Generations]
-    ) -> tuple[Evaluation, dict[str, MetricItems]]:
-        name, plugin = measuring.name, f"the evaluator '{measuring.name}'"
-        task = MeasuringTask(
-            self.spec,
-            self.artifacts,
-            model,
-            plugin,
-            generations,
-            measuring.texts,
-            retrained=measuring.retrained,
-            progress=self.progress,
-        )
-        with guarded(plugin, task):
-            evaluation = evaluator.evaluate(model, task)
-        declared = {metric.name for metric in evaluator.metrics}
-        if set(evaluation.numbers) != declared:
-            missing, more = sorted(declared - set(evaluation.numbers)), len(set(evaluation.numbers) - declared)
-            lacks = f"reported no {', '.join(missing)}" if missing else "reported them all"
-            raise TrialError(f"'{name}' declares {sorted(declared)}; it {lacks}, and {more} that it does not declare.")
-        return evaluation, metric_items(
-            evaluation,
-            evaluator.metrics,
-            measured_set(self.spec),
-            utility_texts(self.spec),
-            more_texts(self.spec, measuring.texts, "holdout"),
-        )

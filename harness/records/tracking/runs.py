@@ -94,7 +94,7 @@ class RunContent:
 @cache
 def own_commit() -> str:
     """Return Lethe's own commit, with `-dirty` where files differ from it; '' if it was installed from a package."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""
     describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]

@@ -54,6 +54,7 @@ def other_judges(world):
         ("num_blocks", 7, 31),
         ("ablation_ta", 15, 15),
         ("entropy_versus_nll", 7, 23),
+        ("meta", 13, 20),
     ],
 )
 def test_the_shipped_sweeps_ask_for_what_they_say(anywhere, other_judges, name, trials, points):

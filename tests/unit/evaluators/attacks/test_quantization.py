@@ -9,14 +9,14 @@ import torch
 from pydantic import ValidationError
 from transformers import GPT2Config, GPT2LMHeadModel, MixtralConfig, MixtralForCausalLM
 
-from evaluators.metrics.attacks.rounding import rounded_to_integers, rounded_to_normal_float
 from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
 from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
-from evaluators.quantization import Quantization, rounded_copy
+from evaluators.quantization import Quantization
 from harness.errors import TrialError
 from harness.execution.guard.fingerprint import changes, model_fingerprints
 from harness.plugins import EVALUATORS
-from harness.toolkit import PairModel, greedy_continuations
+from harness.toolkit import PairModel, greedy_continuations, rounded_copy
+from harness.toolkit.rounding import rounded_to_integers, rounded_to_normal_float
 
 LINEAR = (".attention.", "c_fc.weight", "c_proj.weight")
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from statistics import NormalDist
 
 import torch
+from torch import nn
 from torch.nn import functional
+
+from harness.contracts import Json, Model, RoundingScheme
+from harness.errors import TrialError
 
 GROUP = 128
 """Inputs of an output channel that share a scale, when rounding to integers."""
 BLOCK = 64
 """Weights that share a scale, when rounding to NF4."""
+_FUSED = (
+    "keeps the matrices of several experts in one tensor, which is not rounded here, so that its experts would stay as "
+    "they are. Leave this model, or this evaluator, out of the sweep."
+)
 
 
 def rounded_to_integers(weight_OI: torch.Tensor, bits: int, group: int = GROUP) -> torch.Tensor:
@@ -87,3 +98,77 @@ def rounded_to_normal_float(weight_OI: torch.Tensor, block: int = BLOCK) -> torc
     shares_KB = torch.where(magnitude_K1 == 0, 0.0, blocks_KB / magnitude_K1)
     nearest_KB = torch.bucketize(shares_KB, (values[1:] + values[:-1]) / 2)
     return (values[nearest_KB] * magnitude_K1).flatten()[: len(flat)].view_as(weight_OI)
+
+
+def rounding_to(scheme: RoundingScheme) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what rounds a matrix, outputs by inputs, to the values of a scheme.
+
+    Example:
+        >>> rounding_to("int4")(torch.tensor([[7.0, 1.2, -3.6]]))
+        tensor([[ 7.,  1., -4.]])
+    """
+    if scheme == "nf4":
+        return rounded_to_normal_float
+    return partial(rounded_to_integers, bits=8 if scheme == "int8" else 4)
+
+
+def experts_in_one_tensor(config: Mapping[str, Json]) -> str | None:
+    """Return why `rounded_copy` would leave a model of this configuration as it is; None if it rounds it.
+
+    Example:
+        >>> experts_in_one_tensor({"num_experts": 1})
+    """
+    for name, count in config.items():
+        if "experts" in name and isinstance(count, int) and count > 1:
+            return f"it {_FUSED}"
+    return None
+
+
+@torch.no_grad()
+def rounded_copy(model: Model, rounded: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Model, float]:
+    """Return a copy of a model whose linear layers are rounded, and the share of all its weights that these hold.
+
+    Args:
+        model: Left as it is.
+        rounded: Of a matrix, outputs by inputs. Embeddings, the output head, norms and biases stay as they are.
+
+    Raises:
+        TrialError: It has no linear layer, or keeps several matrices in one tensor.
+    """
+    copied = copy.deepcopy(model)
+    count = 0
+    for weight, is_transposed in _linear_weights(copied):
+        matrix_OI = weight.T if is_transposed else weight
+        matrix_OI.copy_(rounded(matrix_OI))
+        count += weight.numel()
+    if not count:
+        raise TrialError(
+            f"{type(model).__name__} has no linear layer but its output head, so nothing of it is rounded. Leave this "
+            "model, or this evaluator, out of the sweep."
+        )
+    return copied, count / sum(weight.numel() for weight in model.parameters())
+
+
+def _linear_weights(model: Model) -> Iterator[tuple[torch.Tensor, bool]]:
+    """Yield the matrix of each linear layer but the head, once each, and whether it is inputs by outputs.
+
+    Raises:
+        TrialError: The model keeps several matrices in one tensor.
+    """
+    from transformers import PreTrainedModel
+    from transformers.pytorch_utils import Conv1D
+
+    left_out: set[int] = set()
+    for part in model.modules():
+        if isinstance(part, nn.Embedding):
+            left_out.add(id(part.weight))
+        elif isinstance(part, PreTrainedModel) and (head := part.get_output_embeddings()) is not None:
+            left_out.add(id(head.weight))
+    for part in model.modules():
+        if isinstance(part, nn.Linear | Conv1D) and id(part.weight) not in left_out:
+            left_out.add(id(part.weight))
+            yield part.weight, isinstance(part, Conv1D)
+        elif not isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            for weight in part.parameters(recurse=False):
+                if weight.ndim > 2 and min(weight.shape) > 1:
+                    raise TrialError(f"{type(model).__name__} {_FUSED}")

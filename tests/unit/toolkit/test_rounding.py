@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from evaluators.metrics.attacks.rounding import normal_float_values, rounded_to_integers, rounded_to_normal_float
+from harness.toolkit.rounding import normal_float_values, rounded_to_integers, rounded_to_normal_float
 
 SHAPES = [(3, 1), (4, 64), (5, 127), (5, 128), (5, 129), (2, 300)]
 PUBLISHED = (
