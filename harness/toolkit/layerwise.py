@@ -25,14 +25,15 @@ def gradients_by_layer(
 ) -> Iterator[list[dict[str, torch.Tensor]]]:
     """Yield the gradients of several losses in the parameters of one layer after the other, the deepest layer first.
 
-    A gradient is that of the whole global batch, and the same as that of a pass through the whole model, while no more
-    than one layer's lie in memory. Each micro-batch goes forward once, and leaves what enters each of its layers:
-    sequences x tokens x width numbers a layer. Then each layer computes that again, and is differentiated, for all
-    micro-batches and losses before the next layer's turn. So with two losses this takes about a fifth more time than
-    differentiating the whole model, whose gradients and activations it does without.
+    Each is the gradient of the whole global batch, to the last bit that of passes through the whole model, while no
+    more than one layer's lie in memory. Every micro-batch goes forward once and leaves, for each layer, what enters it:
+    width numbers a token of the global batch. Then layer after layer computes that again and is differentiated, for all
+    micro-batches and losses, before it is the next one's turn. One more pass forward is the price: with two losses a
+    fifth of the time. Neither the gradients nor the activations of the whole model are ever there.
 
-    Where several workers share the process group, each computes its share of the micro-batches, and the gradients are
-    summed once a layer: all of them call this, with the same arguments, and get the same gradients to the last bit.
+    Where several workers share a process group, each computes its share of the micro-batches, and a layer's gradients
+    are summed in one reduction. All workers call this with the same arguments, and get the same to the last bit; it
+    differs by rounding from what one worker gets, since the sums are in another order.
 
     Args:
         model: Of a family in `harness/models/families.py`, in the mode of evaluation: dropout would make the second
@@ -40,7 +41,7 @@ def gradients_by_layer(
         batches: All micro-batches of a global batch.
         parameters: The wanted ones, as `named_parameters` calls them; all of them in layers. Nothing is computed
             backwards below the first layer that has one.
-        losses: What is differentiated. The context in which this is called, autocast for one, is theirs too.
+        losses: What is differentiated. A context such as autocast lies around the loop over the layers.
 
     Yields:
         For each loss, in their order, the gradients in a layer's wanted parameters, by their names. Who lets go of them
@@ -67,9 +68,11 @@ def gradients_by_layer(
     names_by_layer = _names_by_layer(model, path, parameters)
     if model.training:
         raise TrialError("the model is in the mode of training, where dropout changes each pass. Call model.eval().")
+    if not names_by_layer:
+        return
+    lowest = min(names_by_layer)
     rank, workers = _rank_and_workers()
-    passes = [_forward(model, layers, batch, losses) for batch in batches[rank::workers]]
-    lowest = min(names_by_layer, default=len(layers))
+    passes = [_forward(model, layers[lowest:], batch, losses) for batch in batches[rank::workers]]
     for number in reversed(range(lowest, len(layers))):
         weights = {name: model.get_parameter(name) for name in names_by_layer.get(number, ())}
         # Not held here: while the next layer's are made, only the caller could still hold these.
@@ -151,11 +154,11 @@ def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Se
     states: list[torch.Tensor] = []
 
     def keep_call(layer: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        call, number = _Call(arguments, named), len(calls)
-        if number == len(layers) or layer is not layers[number] or (states and call.state is not states.pop()):
+        call = _Call(arguments, named)
+        if layer is not next(iter(layers[len(calls) :]), None) or (states and call.state is not states.pop()):
             raise TrialError(
-                f"the layers of this '{model.config.model_type}' are no chain: at layer {number} the hidden state is "
-                "not what the layer before gave. Differentiate the whole model: torch.autograd.grad."
+                f"the layers of this '{model.config.model_type}' are no chain: one is not given what the layer before "
+                "it gave. Differentiate the whole model: torch.autograd.grad."
             )
         calls.append(call)
 
@@ -172,16 +175,17 @@ def _forward(model: Model, layers: torch.nn.ModuleList, batch: Batch, losses: Se
             hooks.callback(layer.register_forward_pre_hook(keep_call, with_kwargs=True).remove)
             hooks.callback(layer.register_forward_hook(keep_state).remove)
         logits_BSV = batch.logits(model)
-    gradients = []
+    gradients: list[torch.Tensor] = []
     for index, loss in enumerate(losses):
         gradients += torch.autograd.grad(loss(batch, logits_BSV), states, retain_graph=index < len(losses) - 1)
     return _Pass(calls, gradients)
 
 
 def _as_computed(state: torch.Tensor) -> torch.Tensor:
-    """Return the state as something computed: of what is not, autocast shares one bf16 copy, and sums its gradient in bf16.
+    """Return the state as something computed: of a leaf autocast shares one bf16 copy, and sums its gradient in bf16.
 
-    Where a layer has no norm before its matrices, a pass through the whole model casts for each of them apart.
+    A pass through the whole model casts once for each matrix, and sums in fp32: where a layer has no norm before them,
+    the gradients would not be the same.
     """
     return state.view_as(state)
 
@@ -196,23 +200,22 @@ def _layer_gradients(
 ) -> list[dict[str, torch.Tensor]]:
     """Return each loss's gradients in a layer's weights, and bring each micro-batch to the layer before."""
     size = sum(weight.numel() for weight in weights.values())
-    like = next(layer.parameters())
-    sums = torch.zeros(losses, size, dtype=like.dtype, device=like.device)
+    sums = next(layer.parameters()).detach().new_zeros(losses, size)
     gradients = [_pieces(of_loss, weights) for of_loss in sums]
     with asking_for_gradients(layer, weights.values()):
-        for one in passes:
-            call = one.calls.pop()
+        for one_pass in passes:
+            call = one_pass.calls.pop()
             state = call.state.detach().requires_grad_(not is_lowest)
-            inputs = [*weights.values()] if is_lowest else [*weights.values(), state]
             output = call.again(layer, _as_computed(state))
-            for index, of_output in enumerate(one.gradients):
+            inputs = [*weights.values()] if is_lowest else [*weights.values(), state]
+            for index, of_output in enumerate(one_pass.gradients):
                 parts = list(torch.autograd.grad(output, inputs, of_output, retain_graph=index < losses - 1))
                 if not is_lowest:
-                    one.gradients[index] = parts.pop()
-                for total, part in zip(gradients[index].values(), parts, strict=True):
-                    total += part
+                    one_pass.gradients[index] = parts.pop()
+                for total in reversed(gradients[index].values()):
+                    total += parts.pop()  # Or they would lie beside those of the next loss.
     # Autocast keeps a bf16 copy of each weight that asks for a gradient, until its context ends.
     torch.clear_autocast_cache()
-    if _rank_and_workers()[1] > 1:
+    if weights and _rank_and_workers()[1] > 1:
         distributed.all_reduce(sums)
     return gradients
