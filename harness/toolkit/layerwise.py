@@ -41,7 +41,8 @@ def gradients_by_layer(
         batches: All micro-batches of a global batch.
         parameters: The wanted ones, as `named_parameters` calls them; all of them in layers. Nothing is computed
             backwards below the first layer that has one.
-        losses: What is differentiated. A context such as autocast lies around the loop over the layers.
+        losses: What is differentiated: from (micro-batch, its logits_BSV) to its share, as `Batch.mean` makes it. A
+            context such as autocast lies around the loop over the layers.
 
     Yields:
         For each loss, in their order, the gradients in a layer's wanted parameters, by their names. Who lets go of them

@@ -3,7 +3,10 @@
 That they are those of the whole model is held on every family: tests/unit/models/test_blocks_of_families.py.
 """
 
+import re
+from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +14,10 @@ from torch import distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from harness import contracts, toolkit
 from harness.contracts import Training
 from harness.errors import TrialError
+from harness.models.blocks import Block, blocks
 from harness.sizing.memory_tracker import MemoryTracker
 from harness.toolkit import gradients_by_layer, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
@@ -90,6 +95,17 @@ def test_nothing_below_the_first_wanted_layer_is_computed_again(model, batches):
         layer.register_forward_hook(lambda layer, inputs, output, number=number: runs.append(number))
     list(gradients_by_layer(model, batches[:1], ["transformer.h.2.mlp.c_fc.weight"], LOSSES))
     assert runs == [0, 1, 2, 3, 3, 2], "both losses in one more pass"
+
+
+def test_the_example_of_the_guide_selects_the_steepest_blocks(model, batches):
+    page = (Path(__file__).parents[3] / "docs" / "add-a-method.md").read_text()
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "gradients_by_layer(" in block]
+    names = {"torch": torch, **vars(toolkit), **vars(contracts), "Sequence": Sequence, "Block": Block, "blocks": blocks}
+    exec(code, names)
+    chosen, _ = names["select"](model, batches)
+    [whole, _] = merged(gradients_by_layer(model, batches, matrices(model), LOSSES))
+    slopes = {block: float(block.of(whole[block.parameter]).norm()) for block in blocks(model)}
+    assert [slopes[block] for block in chosen] == sorted(slopes.values(), reverse=True)[:2]
 
 
 def trace(model):
