@@ -22,7 +22,7 @@ from harness.contracts import (
     Training,
 )
 from harness.models.blocks import Block, block_count, blocks, counts_by_kind, lacks_blocks
-from harness.toolkit import Batch, token_negative_entropy, token_nll, train_and_yield
+from harness.toolkit import Batch, gradients_by_layer, token_negative_entropy, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +117,11 @@ class EMSO(Method):
             order = torch.randperm(len(candidates), generator=generator).tolist()
             chosen = [candidates[index] for index in order[: self.k]]
             return chosen, {**among, "selected_blocks": [{"block": block.name} for block in chosen]}
-        nll, entropy = gradients(model, batches, candidates)
-        scores = {block: self.score(nll, entropy, block) for block in candidates}
+        scores: dict[Block, dict[str, float]] = {}
+        matrices = {block.parameter for block in candidates}
+        for nll, entropy in gradients_by_layer(model, batches, matrices, (_nll, _negative_entropy)):
+            scores |= {block: self.score(nll, entropy, block) for block in candidates if block.parameter in nll}
+            del nll, entropy  # Before the next layer's are made.
         contrastive = self.selection == "contrastive"
         ranked = sorted(candidates, key=lambda block: scores[block]["m"] if contrastive else -scores[block]["saliency"])
         chosen = ranked[: self.k]
@@ -138,29 +141,9 @@ class EMSO(Method):
         return {"m": cosine * saliency, "cosine": cosine, "saliency": saliency}
 
 
-def gradients(
-    model: Model, batches: Sequence[Batch], candidates: Sequence[Block]
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Return the gradients of L_NLL and of L_EM, for every matrix that holds a candidate, in fp32."""
-    holding = {block.parameter for block in candidates}
-    matrices = {name: weight for name, weight in model.named_parameters() if name in holding}
-    for weight in model.parameters():
-        weight.requires_grad_(False)
-    for weight in matrices.values():
-        weight.requires_grad_(True)
-    sums = [{name: torch.zeros_like(weight) for name, weight in matrices.items()} for _ in range(2)]
-    for batch in batches:
-        _add_gradients(model, batch, matrices, sums)
-    return sums[0], sums[1]
+def _nll(batch: Batch, logits_BSV: torch.Tensor) -> torch.Tensor:
+    return batch.mean(token_nll(logits_BSV, batch.targets_BS))
 
 
-def _add_gradients(
-    model: Model, batch: Batch, matrices: dict[str, torch.nn.Parameter], sums: list[dict[str, torch.Tensor]]
-) -> None:
-    """Add a micro-batch's gradients; a function, so that nothing of one pass lies beside the next."""
-    logits = batch.logits(model)
-    losses = (batch.mean(token_nll(logits, batch.targets_BS)), batch.mean(token_negative_entropy(logits)))
-    for loss, total, is_last in zip(losses, sums, (False, True), strict=True):
-        gradients_of_loss = torch.autograd.grad(loss, list(matrices.values()), retain_graph=not is_last)
-        for name, gradient in zip(matrices, gradients_of_loss, strict=True):
-            total[name] += gradient
+def _negative_entropy(batch: Batch, logits_BSV: torch.Tensor) -> torch.Tensor:
+    return batch.mean(token_negative_entropy(logits_BSV))

@@ -56,9 +56,9 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor) -> list[torch.Tensor]:
         states.append(arguments[0] if arguments else named["hidden_states"])
 
     def keep_output(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        states.append(output[0] if isinstance(output, tuple) else output)
+        states.append(state_of(output))
 
-    layers = _layers(model)
+    layers = model_layers(model)
     handles = [layers[0].register_forward_pre_hook(keep_input, with_kwargs=True)]
     handles += [layer.register_forward_hook(keep_output) for layer in layers]
     try:
@@ -98,7 +98,7 @@ class LogitLens:
         """
         self._model = model
         # A state takes the place of what the last layer gives, so that nothing needs to be known of what follows it.
-        self._last = _layers(model)[-1]
+        self._last = model_layers(model)[-1]
         parent, _, name = FAMILIES[model.config.model_type].layers.rpartition(".")
         setattr(attrgetter(parent)(model), name, torch.nn.ModuleList([self._last]))
 
@@ -117,7 +117,18 @@ class LogitLens:
         return logits
 
 
-def _layers(model: Model) -> torch.nn.ModuleList:
+def state_of(output: Any) -> torch.Tensor:
+    """Return the hidden state in what a layer gives: in some architectures other things stand behind it."""
+    state: torch.Tensor = output[0] if isinstance(output, tuple) else output
+    return state
+
+
+def model_layers(model: Model) -> torch.nn.ModuleList:
+    """Return the layers of a model of a known family, the shallowest first.
+
+    Raises:
+        TrialError: The family is not known.
+    """
     if reason := lacks_layers(model.config.model_type):
         raise TrialError(reason)
     layers: torch.nn.ModuleList = attrgetter(FAMILIES[model.config.model_type].layers)(model)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -25,8 +26,9 @@ from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import SCORED_ROWS, own_perplexity
 
-PARTS = 2
-"""From the second micro-batch on, gradients are there already when the next forward pass starts."""
+PARTS = 4
+"""Micro-batches of a global batch that are run. From the second on, gradients are there already when the next forward
+pass starts; and from several it shows whether a method keeps something of each."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,11 @@ class _DryTask:
         self._models: list[weakref.ref[Model]] = []
         self._validated = 0
         training = spec.training
-        size = min(training.micro_batch, training.global_batch, spec.forget.rows)
-        whole = min(training.global_batch, size * PARTS, spec.forget.rows)
+        rows = min(training.global_batch, spec.forget.rows)
+        size = min(training.micro_batch, rows)
+        whole = min(rows, size * PARTS)
+        self.further_parts = -(-rows // size) - PARTS
+        """Of a global batch; they are not run."""
         is_cumulative = not spec.is_reference and METHODS.load(spec.method).strength.cumulative
         self.training = replace(training, global_batch=whole, early_stop=None if is_cumulative else 2.0)
         self.strengths = () if spec.is_reference else _needed_strengths(spec)
@@ -147,9 +152,25 @@ def _dry_run(
         present = task.present()
         is_plain = any(loaded is model for loaded in present)
         frozen = sum(not any(weight.requires_grad for weight in loaded.parameters()) for loaded in present)
-        return DryRunResult(
-            tuple(tracker.moments()), tracker.held(), model, is_plain, len(present), frozen, tracker.trained
-        )
+        moments = _with_further_parts(tracker.moments(), tracker.starts, task.further_parts)
+        return DryRunResult(moments, tracker.held(), model, is_plain, len(present), frozen, tracker.trained)
+
+
+def _with_further_parts(moments: Sequence[Bytes], starts: Sequence[int], further: int) -> tuple[Bytes, ...]:
+    """Return the moments of a run over more micro-batches: what is kept of each adds up until the last one is done.
+
+    Something is kept of each where as many forward passes as there are micro-batches start with ever more, in equal
+    steps. What a single micro-batch holds besides does not depend on how many there are.
+    """
+    grown = list(moments)
+    for first in range(len(starts) - PARTS + 1 if further > 0 else 0):
+        of_parts = [moments[at].activations for at in starts[first : first + PARTS]]
+        steps = {after - before for before, after in pairwise(of_parts)}
+        if len(steps) == 1 and min(steps) > 0:
+            last, after = (*starts, len(moments))[first + PARTS - 1 : first + PARTS + 1]
+            kept = Bytes(activations=further * min(steps))
+            grown[last:after] = [moment + kept for moment in moments[last:after]]
+    return tuple(grown)
 
 
 def _memorized(task: _DryTask) -> Iterator[Model]:

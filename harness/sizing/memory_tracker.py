@@ -87,6 +87,9 @@ class MemoryTracker(TorchDispatchMode):
         self._is_paused = False
         self._undo = ExitStack()
         self._marks: list[int] = []
+        self.starts: list[int] = []
+        """Which of the moments are those before a model goes forward."""
+        self._last_start = 0
         self._state: list[_Piece] = []
         """What a step left behind for the next one."""
 
@@ -96,7 +99,7 @@ class MemoryTracker(TorchDispatchMode):
         self._undo.enter_context(warnings.catch_warnings(action="ignore"))
         self._undo.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         self._undo.callback(register_optimizer_step_post_hook(self._after_step).remove)
-        self._undo.callback(register_module_forward_pre_hook(self._mark_model).remove)
+        self._undo.callback(register_module_forward_pre_hook(self._mark_start).remove)
         self._undo.callback(register_module_forward_hook(self._mark_model).remove)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -208,6 +211,14 @@ class MemoryTracker(TorchDispatchMode):
     def _free(self, key: int) -> None:
         self._log.append((-1, self._live.pop(key)))
         del self._watched[key]
+
+    def _mark_start(self, module: torch.nn.Module, *_: Any) -> None:
+        if hasattr(module, "base_model_prefix"):
+            is_inside = self._last_start == len(self._marks) > 0  # A causal LM has a model of transformers inside.
+            self._mark_model(module)
+            self._last_start = len(self._marks)
+            if not is_inside:
+                self.starts.append(2 * len(self._marks) - 1)
 
     def _mark_model(self, module: torch.nn.Module, *_: Any) -> None:
         if hasattr(module, "base_model_prefix"):  # A whole model of transformers, and none of its parts.

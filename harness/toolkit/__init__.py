@@ -17,6 +17,7 @@ from harness.toolkit.batches import padded_batches, room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
 from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield
+from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.linear_layers import MLPMatrix, SecondMoments, loss_gradient, mlp_matrices, second_moments
 from harness.toolkit.losses import (
     Batch,
@@ -67,6 +68,7 @@ __all__ = [
     "decoded",
     "embedded_task",
     "experts_in_one_tensor",
+    "gradients_by_layer",
     "greedy_choices",
     "greedy_continuations",
     "hidden_states",

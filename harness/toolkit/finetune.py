@@ -197,7 +197,8 @@ def _selected_blocks(
 ) -> tuple[Sequence[Block], dict[str, Json]]:
     """Return the blocks that an epoch trains, chosen on one random global batch, and notes about the choice."""
     rows = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 1))[: task.training.global_batch]
-    batches = micro_batches(task.forget, rows, task.training, next(model.parameters()).device)
+    device = next(model.parameters()).device
+    batches = micro_batches(task.forget, rows, task.training, device, task.engine.workers)
     with plain_forward(model, task.training), only_running(model, *frozen):
         return select(model, batches)
 

@@ -19,6 +19,7 @@ from harness.models.families import FAMILIES
 from harness.models.hidden_states import lacks_layers
 from harness.toolkit.engines.torch import plain_forward
 from harness.toolkit.finetune import micro_batches
+from harness.toolkit.layerwise import asking_for_gradients
 from harness.toolkit.losses import Batch, token_nll
 
 
@@ -133,7 +134,8 @@ def second_moments(
         generator = torch.Generator().manual_seed(labels_seed)
         uniform_NT = torch.rand(sequences.tokens_NT.shape, generator=generator)
     batches = _batches(sequences, training, model, None)
-    with torch.inference_mode(False), torch.enable_grad(), _asking_for_gradients(model, matrices):
+    weights = [model.get_parameter(matrix.parameter) for matrix in matrices]
+    with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
         moments = {matrix.parameter: _no_moments(model, matrix) for matrix in matrices}
         for number, batch in enumerate(batches):
             with _recorded(model, matrices) as passed, plain_forward(model, training):
@@ -186,7 +188,8 @@ def loss_gradient(
         >>> {name[16:]: tuple(gradient.shape) for name, gradient in gradients.items()}
         {'mlp.c_fc.weight': (8, 32), 'mlp.c_proj.weight': (32, 8)}
     """
-    with torch.inference_mode(False), torch.enable_grad(), _asking_for_gradients(model, matrices) as weights:
+    weights = [model.get_parameter(matrix.parameter) for matrix in matrices]
+    with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
         totals = [torch.zeros_like(weight, requires_grad=False) for weight in weights]
         for batch in _batches(sequences, training, model, rows):
             with plain_forward(model, training):
@@ -200,19 +203,6 @@ def _batches(sequences: Sequences, training: Training, model: Model, rows: torch
     """Return the micro-batches of these rows, or of all, on the model's device."""
     rows = torch.arange(len(sequences)) if rows is None else rows
     return micro_batches(sequences, rows, training, next(model.parameters()).device)
-
-
-@contextmanager
-def _asking_for_gradients(model: Model, matrices: Sequence[MLPMatrix]) -> Iterator[list[torch.nn.Parameter]]:
-    """Let these matrices alone ask for a gradient meanwhile, and give them: then nothing below them is kept for it."""
-    asked = {name: weight.requires_grad for name, weight in model.named_parameters()}
-    model.requires_grad_(False)
-    weights = [model.get_parameter(matrix.parameter).requires_grad_(True) for matrix in matrices]
-    try:
-        yield weights
-    finally:
-        for name, is_asking in asked.items():
-            model.get_parameter(name).requires_grad_(is_asking)
 
 
 @contextmanager

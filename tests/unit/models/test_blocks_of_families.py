@@ -16,6 +16,8 @@ from harness.models.loading import architecture
 from harness.models.patch import apply_patch, save_patch
 from harness.toolkit.engines.torch import TorchEngine
 from harness.toolkit.finetune import micro_batches
+from harness.toolkit.layerwise import gradients_by_layer
+from harness.toolkit.losses import token_negative_entropy, token_nll
 from methods.emso import EMSO
 
 HEADS, HIDDEN, LAYERS = 4, 32, 2
@@ -274,6 +276,43 @@ def test_scores_and_selection_are_those_of_gradients_taken_by_hand(model_type, b
     of_heads = {name: m for name, m in scores.items() if name.startswith("L0.W")}
     assert of_heads == pytest.approx(by_hand, rel=1e-3, abs=1e-6)
     assert list(of_heads) == sorted(by_hand, key=lambda name: by_hand[name])
+
+
+def of_the_whole_model(model, batches, names, losses):
+    """Return each loss's gradients, summed micro-batch by micro-batch, of passes through the whole model."""
+    weights = [model.get_parameter(name) for name in names]
+    model.requires_grad_(False)
+    for weight in weights:
+        weight.requires_grad_(True)
+    sums = [dict.fromkeys(names, 0) for _ in losses]
+    for batch in batches:
+        logits_BSV = batch.logits(model)
+        for loss, totals in zip(losses, sums, strict=True):
+            gradients = torch.autograd.grad(loss(batch, logits_BSV), weights, retain_graph=True)
+            totals |= {name: totals[name] + gradient for name, gradient in zip(names, gradients, strict=True)}
+    return sums
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_gradients_layer_by_layer_are_those_of_the_whole_model_to_the_last_bit(model_type, precision, make_sequences):
+    """Of both of EMSO's losses, over three micro-batches of unequal size, with padding."""
+    model = make(model_type)
+    rows = [row[:length] for row, length in zip([*TOKENS.tolist(), [7] * 9], (10, 4, 10, 7, 9), strict=True)]
+    batches = micro_batches(make_sequences(rows), torch.arange(5), TRAINING, torch.device("cpu"))
+    names = list(dict.fromkeys(block.parameter for block in blocks(model)))
+    losses = (
+        lambda batch, logits_BSV: batch.mean(token_nll(logits_BSV, batch.targets_BS)),
+        lambda batch, logits_BSV: batch.mean(token_negative_entropy(logits_BSV)),
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+        by_layer = list(gradients_by_layer(model, batches, names, losses))
+        whole = of_the_whole_model(model, batches, names, losses)
+    assert len(by_layer) == LAYERS
+    for number, expected in enumerate(whole):
+        ours = {name: gradient for layer in by_layer for name, gradient in layer[number].items()}
+        assert ours.keys() == expected.keys()
+        assert all(torch.equal(gradient, expected[name]) and gradient.any() for name, gradient in ours.items())
 
 
 @pytest.mark.parametrize("window", [None, 3])

@@ -18,7 +18,7 @@ from harness.execution.trial.tasks import ErasingTask
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
-from harness.sizing import memory_tracker
+from harness.sizing import erasing_dry_run, memory_tracker
 from harness.sizing.deepspeed import partitioned
 from harness.sizing.erasing_dry_run import dry_run, dry_run_memorizing
 from harness.sizing.estimate import MemoryEstimate, UnknownEstimate, estimate_memory
@@ -106,6 +106,38 @@ def test_erasing_is_told_to_within_a_twentieth(specs, measured, tmp_path, method
         assert dry_run_memorizing(spec).peak.total == pytest.approx(trained, rel=0.1)
     found = dry_run(spec)
     assert found.peak.total == pytest.approx(measured(lambda: erase(spec, artifacts)), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("starts", "of_all"),
+    [
+        ([5, 25, 45, 65], [265, 300]),
+        ([5, 25, 5, 25], [25, 100]),
+        ([5, 5, 5, 5], [5, 100]),
+        ([5, 25, 45, 60], [60, 100]),
+    ],
+    ids=["something of each is kept", "a teacher goes first", "nothing is kept", "unequal steps"],
+)
+def test_what_is_kept_of_each_micro_batch_adds_up_until_they_are_done(starts, of_all):
+    """Four of fourteen are run; between the last one's start and the next pass lies what is made of all of them."""
+    first, second, third, last = starts
+    moments = [Bytes(weights=10, activations=number) for number in (first, 70, second, 70, third, 70, last, 100, 5, 90)]
+    grown = erasing_dry_run._with_further_parts(moments, [0, 2, 4, 6, 8], 10)
+    assert [moment.activations for moment in grown[6:8]] == of_all
+    assert (grown[:6], grown[8:]) == (tuple(moments[:6]), tuple(moments[8:]))
+    assert list(erasing_dry_run._with_further_parts(moments, [0, 2, 4, 6, 8], 0)) == moments
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("method", ["emso", "kl_divergence"])
+def test_many_micro_batches_are_told_from_a_few(specs, monkeypatch, method):
+    """EMSO keeps what enters each layer, which of 24 is more than a step of training ever holds."""
+    told = dry_run(specs("training.global_batch=24", "training.micro_batch=1")[method]).peak.total
+    of_four = dry_run(specs("training.global_batch=4", "training.micro_batch=1")[method]).peak.total
+    monkeypatch.setattr(erasing_dry_run, "PARTS", 24)
+    run = dry_run(specs("training.global_batch=24", "training.micro_batch=1")[method]).peak.total
+    assert told == pytest.approx(run, rel=0.005)
+    assert (told > 1.008 * of_four) == (method == "emso")
 
 
 @pytest.mark.parametrize(

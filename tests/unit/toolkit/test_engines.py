@@ -20,8 +20,8 @@ from harness.plugins import METHODS
 from harness.specs import Engine
 from harness.toolkit.engines import engine_for, parking
 from harness.toolkit.finetune import micro_batches, train
+from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.losses import nll_loss, token_nll
-from methods.emso import gradients
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 PLAIN = Engine()
@@ -235,16 +235,26 @@ def test_selection_sees_the_gradients_that_training_sees(make_model, forget):
     batches = micro_batches(forget, torch.arange(4), training, torch.device("cpu"))
     model = make_model(1, layers=2)
     engine = engine_for(PLAIN, model, training)
+
+    def nll(batch, logits_BSV):
+        return batch.mean(token_nll(logits_BSV, batch.targets_BS))
+
     for batch in batches:
         with engine.forward():
-            loss = batch.mean(token_nll(batch.logits(model), batch.targets_BS))
+            loss = nll(batch, batch.logits(model))
         engine.backward(loss)
     expected = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    matrices = {block.parameter for block in blocks(model)}
+
+    def selected():
+        by_layer = gradients_by_layer(model, batches, matrices, [nll])
+        return {name: gradient for [of_layer] in by_layer for name, gradient in of_layer.items()}
+
     with engine.forward():
-        selected, _ = gradients(model, batches, blocks(model))
-    assert selected
-    assert all(torch.equal(gradient, expected[name]) for name, gradient in selected.items())
-    outside, _ = gradients(model, batches, blocks(model))
+        inside = selected()
+    assert inside.keys() == matrices
+    assert all(torch.equal(gradient, expected[name]) for name, gradient in inside.items())
+    outside = selected()
     assert not all(torch.equal(gradient, expected[name]) for name, gradient in outside.items())
 
 
