@@ -1,4 +1,4 @@
-"""NPO against a loss that reads one text after the other, at the ends of β; NPO+SAM, and where its gradient is taken."""
+"""NPO against a loss that reads one text after the other, at the ends of β; where NPO+SAM takes its gradient."""
 
 import pytest
 import torch
