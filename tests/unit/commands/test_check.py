@@ -69,7 +69,7 @@ def test_what_holds_and_what_does_not_is_said_in_sentences(quick, tmp_path, caps
     assert main([str(file)]) == 1
     out = capsys.readouterr().out
     assert out.splitlines()[0].startswith(f"The method 'mine' ({file}), checked on the smallest miniature.")
-    line = 1 + METHOD.splitlines().index(next(line for line in METHOD.splitlines() if "return -forget.mean" in line))
+    line = 1 + METHOD.splitlines().index(next(line for line in METHOD.splitlines() if "return -mean_nll" in line))
     assert out.splitlines()[2:] == [
         "holds     It can be loaded, with its settings.",
         "fails     It has a version of 99.",
@@ -129,7 +129,7 @@ def test_what_cannot_be_tried_is_bad_input(quick, tmp_path, capsys):
 @pytest.mark.parametrize(("turned", "code"), [(False, 0), (True, 1)])
 def test_a_whole_check_as_a_user_runs_it(tmp_path, turned, code):
     file = tmp_path / "my_ascent.py"
-    file.write_text(METHOD.replace("return -forget.mean", "return forget.mean") if turned else METHOD)
+    file.write_text(METHOD.replace("return -mean_nll", "return mean_nll") if turned else METHOD)
     command = [sys.executable, "-m", "harness.cli", "check", str(file)]
     done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True)
     assert done.returncode == code, done.stderr
