@@ -123,7 +123,7 @@ class Membership(Evaluator):
             better=CloserTo(0.5),
             source="Das et al., arXiv:2406.16201",
             column=155,
-            meaning="how well forget sequences and unseen texts are told apart by the tokens in them, without any "
+            meaning="how well the tokens in them tell forget sequences from unseen texts, without any "
             "model: above .5 the other AUCs may show no more than that",
         )
         return (*of_attacks, blind)

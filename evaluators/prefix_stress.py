@@ -139,7 +139,7 @@ def spread(first: int, last: int, most: int) -> list[int]:
     every = range(first, last + 1)
     if len(every) <= most:
         return list(every)
-    return [every[place * (len(every) - 1) // max(most - 1, 1)] for place in range(most)]
+    return [every[index * (len(every) - 1) // max(most - 1, 1)] for index in range(most)]
 
 
 def stress_prompts(forget: Sequences, extensions: Sequence[int], dropped: Sequence[int]) -> list[list[tuple[int, int]]]:
@@ -153,8 +153,8 @@ def stress_prompts(forget: Sequences, extensions: Sequence[int], dropped: Sequen
         for more in extensions:
             if 2 * more <= length - forget.prefix_tokens:
                 ends.append((sequence, forget.prefix_tokens + more))
-        for place, tokens in enumerate(dropped, start=1):
-            ends.append((place * len(forget) + sequence, forget.prefix_tokens - tokens))
+        for variant, tokens in enumerate(dropped, start=1):
+            ends.append((variant * len(forget) + sequence, forget.prefix_tokens - tokens))
         prompts.append(ends)
     return prompts
 

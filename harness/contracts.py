@@ -152,6 +152,8 @@ class Method(ABC):
     lowers: ClassVar[Lowered] = "likelihood"
     """What of the forget set its loss lowers: one that works on all logits or on hidden states is held to less by the
     conformance suite, not to raise the likelihood beyond noise."""
+    drafted: ClassVar[bool] = True
+    """Whether `lethe init` proposes it in a first file; it writes others as comments."""
     published: ClassVar[Mapping[str, Json]] = {}
     """What its publication used where that is not the default, by setting (`training.learning_rate`): a search tries it
     beside the defaults."""

@@ -22,7 +22,7 @@ from harness.contracts import (
     Sequences,
     Strength,
 )
-from harness.toolkit import Batch, mean_nll, preference, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, preference_loss, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,7 @@ class AltPO(Method):
     reference = "retain_data"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
+    drafted = False
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 2
     """Passes over the forget set."""
@@ -74,7 +75,7 @@ class AltPO(Method):
                 before = token_nll(texts.logits(original), texts.targets_BS)
             rises.append(texts.sums_per_sequence(token_nll(texts.logits(model), texts.targets_BS) - before))
         descent = mean_nll(model, retain)
-        return forget.sequence_mean(preference(rises[0] - rises[1], self.beta)) + self.retain_weight * descent
+        return forget.sequence_mean(preference_loss(rises[0] - rises[1], self.beta)) + self.retain_weight * descent
 
     def alternatives(self, original: Model, task: ErasureTask) -> tuple[Sequences, list[int]]:
         """Return a text beside each forget sequence, of its length and prefix, and the longest run that both share."""
@@ -102,7 +103,7 @@ class AltPO(Method):
                 if run < longest_runs[row]:
                     longest_runs[row] = run
                     tokens_NT[row, prefix:length] = written[: length - prefix]
-        return replace(task.forget, tokens_NT=tokens_NT), longest_runs
+        return replace(task.forget, tokens_NT=tokens_NT, digest=""), longest_runs
 
 
 def longest_common_run(one: Sequence[int], other: Sequence[int]) -> int:
@@ -116,8 +117,8 @@ def longest_common_run(one: Sequence[int], other: Sequence[int]) -> int:
     longest = 0
     for token in one:
         before = 0
-        for place, theirs in enumerate(other, start=1):
+        for length, theirs in enumerate(other, start=1):
             here = before + 1 if token == theirs else 0
-            before, ending_here[place] = ending_here[place], here
+            before, ending_here[length] = ending_here[length], here
             longest = max(longest, here)
     return longest

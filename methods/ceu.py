@@ -30,6 +30,7 @@ class CEU(Method):
     reference = "none"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
+    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 2e-6}
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 9

@@ -32,6 +32,7 @@ class GRU(Method):
     reference = "retain_data"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
+    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5, "epochs": 5}
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1

@@ -42,6 +42,7 @@ class IHL(Method):
     source = "Cha et al. 2025, arXiv:2408.06621"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
+    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-4}
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 5

@@ -21,7 +21,7 @@ from harness.contracts import (
     Reference,
     Strength,
 )
-from harness.toolkit import Batch, mean_nll, preference, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, preference_loss, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class NPO(Method):
         with torch.no_grad():
             before = token_nll(forget.logits(original), forget.targets_BS)
         rise = token_nll(forget.logits(model), forget.targets_BS) - before
-        ascent = forget.sequence_mean(preference(forget.sums_per_sequence(rise), self.beta))
+        ascent = forget.sequence_mean(preference_loss(forget.sums_per_sequence(rise), self.beta))
         if not self.retain:
             return ascent
         descent = mean_nll(model, retain)

@@ -21,7 +21,7 @@ from harness.contracts import (
     Positive,
     Strength,
 )
-from harness.toolkit import Batch, LossTerms, Step, mean_nll, preference, token_nll, train_and_yield
+from harness.toolkit import Batch, LossTerms, Step, mean_nll, preference_loss, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,7 @@ class NPOSAM(Method):
     reference = "retain_data"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
+    drafted = False
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 10
     """Passes over the forget set; each batch comes with a retain batch of the same size."""
@@ -70,4 +71,4 @@ class NPOSAM(Method):
         with torch.no_grad():
             before = token_nll(forget.logits(original), forget.targets_BS)
         rise = token_nll(forget.logits(model), forget.targets_BS) - before
-        return forget.sequence_mean(preference(forget.sums_per_sequence(rise), self.beta))
+        return forget.sequence_mean(preference_loss(forget.sums_per_sequence(rise), self.beta))

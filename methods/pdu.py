@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -10,7 +9,7 @@ from typing import Annotated, Literal
 import torch
 
 from harness.contracts import Count, ErasedModel, ErasureTask, LogUniform, Method, Model, NonNegative, Strength
-from harness.toolkit import Batch, LossTerms, mean_nll, own_perplexity, train_and_yield
+from harness.toolkit import Batch, LossTerms, mean_nll, train_and_yield, whole_loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +32,7 @@ class PDU(Method):
     reference = "retain_data"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
+    drafted = False
     lowers = "logits"
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
@@ -52,7 +52,7 @@ class PDU(Method):
         """Yield the model after each epoch asked for, with the multiplier as it then is."""
         assert task.retain is not None
         model = task.load_original()
-        limit = math.log(own_perplexity(model, task.retain)) + self.slack
+        limit = whole_loss(model, task.retain, mean_nll, task.training) + self.slack
         loss = LossTerms(self.flatness, mean_nll, self.multiplier)
         warm_up_steps = self.warm_up * -(-len(task.forget) // task.training.global_batch)
         steps = 0

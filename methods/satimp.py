@@ -44,6 +44,7 @@ class SatImp(Method):
     source = "Yang et al. 2025, arXiv:2505.11953"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
+    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"retain_weight": 10.0}
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 5

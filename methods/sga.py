@@ -30,6 +30,7 @@ class SelectiveGradientAscent(Method):
     reference = "none"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
+    drafted = False
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Passes over what is chosen of the forget set."""

@@ -21,7 +21,7 @@ from harness.contracts import (
     Reference,
     Strength,
 )
-from harness.toolkit import Batch, mean_nll, preference, token_nll, train_and_yield
+from harness.toolkit import Batch, mean_nll, preference_loss, token_nll, train_and_yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ class SimNPO(Method):
     source = "Fan et al. 2024, arXiv:2410.07163"
     version = 1
     strength = Strength("epochs", cumulative=True, off=0)
+    drafted = False
     published: ClassVar[Mapping[str, Json]] = {"retain_weight": 7.27}
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 10
@@ -67,7 +68,7 @@ class SimNPO(Method):
     def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
         """Return the preference's mean over the forget sequences, plus NLL on the retain set if asked for."""
         nll = token_nll(forget.logits(model), forget.targets_BS)
-        ascent = forget.sequence_mean(preference(forget.means_per_sequence(nll) - self.margin, self.beta))
+        ascent = forget.sequence_mean(preference_loss(forget.means_per_sequence(nll) - self.margin, self.beta))
         if not self.retain:
             return ascent
         descent = mean_nll(model, retain)

@@ -181,7 +181,7 @@ def provenance_of(results: Results, tasks: Sequence[DisturbedTask], settings: Di
     sources = {"forget": (specs[0].measured or specs[0].forget).digest[:_DIGITS]}
     for evaluator in specs[0].evaluators:
         sources |= {role: source.digest[:_DIGITS] for role, source in evaluator.texts.items()}
-    evaluators = [f"{each.name} {each.version} ({each.key[:_DIGITS]})" for each in specs[-1].evaluators]
+    evaluators = [f"{spec.name} {spec.version} ({spec.key[:_DIGITS]})" for spec in specs[-1].evaluators]
     of_packages = versions()
     packages = ("lethe", "python", "torch", "transformers", "numpy")
     return {

@@ -55,7 +55,7 @@ def strength_grid(plugin: type[Method]) -> list[Number]:
 
 
 def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yield the row of every method with what it needs; of `left_out`, as comments with the reason."""
+    """Yield the row of every method with what it needs; as comments those of `left_out` and those not `drafted`."""
     for name in METHODS.names():
         try:
             plugin = METHODS.load(name)
@@ -65,11 +65,10 @@ def method_lines(left_out: Mapping[str, str]) -> Iterator[str]:
         grid = strength_grid(plugin)
         row = f"{name}: {flow({plugin.strength.field: grid or ['...']})}"
         reason = left_out.get(name, "" if grid else "it declares no strength to begin with: say which.")
-        yield (
-            f"# {row}   # left out: {' '.join(reason.split())}"
-            if reason
-            else f"{row}   # {NEEDS[default_reference(plugin)]}"
-        )
+        if reason:
+            yield f"# {row}   # left out: {' '.join(reason.split())}"
+            continue
+        yield f"{'' if plugin.drafted else '# '}{row}   # {NEEDS[default_reference(plugin)]}"
 
 
 def evaluator_lines(settings: Mapping[str, Mapping[str, object]], *, has_holdout: bool) -> Iterator[str]:

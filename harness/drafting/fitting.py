@@ -12,7 +12,6 @@ from harness.errors import ConfigError, DataError
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
 from harness.plans import Plan
-from harness.plugins import METHODS
 from harness.sizing.fit_check import check_fit, large
 from harness.sizing.machine import this_machine
 from harness.sizing.size_cache import SizeCache, cache_folder
@@ -45,11 +44,16 @@ def planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]
     fitting = Fitting(min(MICRO_BATCHES[0], parts["global_batch"]))
     has_holdout = bool(parts["holdout"] or parts["is_embedded"])
     evaluators = list(evaluator_lines(EVALUATOR_SETTINGS, has_holdout=has_holdout))
-    while len(left_out) < len(METHODS.names()):
+    while True:
+        methods = list(method_lines(left_out))
+        if all(row.startswith("#") for row in methods):
+            raise DataError(
+                "No method is left that could erase from this model on this machine: " + "; ".join(left_out.values())
+            )
         content = filled(
             "init.yaml.j2",
             **parts,
-            methods=list(method_lines(left_out)),
+            methods=methods,
             evaluators=evaluators,
             micro_batch=fitting.micro_batch,
             about_memory=fitting.about,
@@ -67,9 +71,6 @@ def planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]
         left_out |= fitting.too_large
         if fitting == before:
             return content, left_out
-    raise DataError(
-        "No method is left that could erase from this model on this machine: " + "; ".join(left_out.values())
-    )
 
 
 def _fitting_of(planned: Plan, global_batch: int) -> Fitting:

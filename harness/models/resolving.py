@@ -124,8 +124,8 @@ def _packaged_minilm() -> Checkpoint:
 
 
 def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
-    for place in dict.fromkeys((folder, tokenizer)):
-        _refuse_odd_files(place)
+    for source in dict.fromkeys((folder, tokenizer)):
+        _refuse_odd_files(source)
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     if not any(folder.glob("*.safetensors")):
         missing.append("model.safetensors (or shards model-*.safetensors)")

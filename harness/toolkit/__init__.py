@@ -16,14 +16,14 @@ from harness.models.tokenizing import token_lists, true_continuations, unpadded
 from harness.toolkit.batches import padded_batches, room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
 from harness.toolkit.device import computing_device
-from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield
+from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield, whole_loss
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.linear_layers import MLPMatrix, SecondMoments, loss_gradient, mlp_matrices, second_moments
 from harness.toolkit.losses import (
     Batch,
     mean_nll,
     nll_loss,
-    preference,
+    preference_loss,
     token_distillation,
     token_kl,
     token_negative_entropy,
@@ -31,7 +31,7 @@ from harness.toolkit.losses import (
 )
 from harness.toolkit.masks import WeightMasks, straight_through_mask
 from harness.toolkit.rounding import experts_in_one_tensor, rounded_copy, rounding_to
-from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy, own_perplexity
+from harness.toolkit.scoring import CausalJudge, Scores, judge_key, memorization_accuracy
 from harness.toolkit.short_training import trained_briefly
 from harness.toolkit.steps import LossTerms, Step
 from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, texts_key, tokenized
@@ -80,9 +80,8 @@ __all__ = [
     "memorization_accuracy",
     "mlp_matrices",
     "nll_loss",
-    "own_perplexity",
     "padded_batches",
-    "preference",
+    "preference_loss",
     "retokenized",
     "room_after",
     "rounded_copy",
@@ -104,6 +103,7 @@ __all__ = [
     "trained_briefly",
     "true_continuations",
     "unpadded",
+    "whole_loss",
 ]
 
 _NEEDS_TRANSFORMERS = {

@@ -52,7 +52,7 @@ class TrainingParts(TypedDict, total=False):
     gradient: GradientRule
     """Makes the gradient of each step out of its terms'; the loss is then a `LossTerms`, the engine torch's."""
     after_step: AfterStep
-    """Is told the values of each step after it."""
+    """Gets the values of each step after it."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, **parts: Un
         **parts: What else the training is made of, by name: see `TrainingParts`.
 
     Raises:
-        TrialError: A loss that is not finite, or one that runs a model that is neither trained nor `frozen`; parts that
-            exclude one another.
+        TrialError: A loss that is not finite, or one that runs a model that is neither trained nor `frozen`; a part
+            that there is not, or parts that exclude one another.
     """
     _refuse_parts(task, model, loss, parts)
     training = replace(task.training, learning_rate=parts.get("learning_rate", task.training.learning_rate))
@@ -144,7 +144,9 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, **parts: Un
 
 
 def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingParts) -> None:
-    """Raise for parts that exclude one another."""
+    """Raise for parts that there are not, which Python lets through, and for those that exclude one another."""
+    for name in parts.keys() - TrainingParts.__annotations__.keys():
+        raise TrialError(f"{unknown('part of training', name, TrainingParts.__annotations__)}")
     if task.training.lora and "select" in parts:
         raise TrialError("a method that selects blocks trains these alone, and no LoRA adapters: set lora: null.")
     if task.training.lora and "trains" in parts:
@@ -203,6 +205,22 @@ def _selected_blocks(
         return select(model, batches)
 
 
+def whole_loss(
+    model: Model, sequences: Sequences, loss: Callable[[Model, Batch], torch.Tensor], training: Training
+) -> float:
+    """Return what a loss is over whole texts, as training counts and computes it: its region, its precision.
+
+    Args:
+        model: What is read; nothing of it changes.
+        sequences: The texts, one global batch.
+        loss: From (model, batch) to this micro-batch's share of the loss, as `Batch.mean` makes it.
+        training: Says which tokens count, how many sequences are read at once, and in which precision.
+    """
+    batches = micro_batches(sequences, torch.arange(len(sequences)), training, next(model.parameters()).device)
+    with torch.no_grad(), plain_forward(model, training):
+        return sum(float(loss(model, batch)) for batch in batches)
+
+
 def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[str, Json]) -> str | None:
     """Note the validation perplexity after an epoch; return why training ends there, if it does."""
     perplexity, limit = task.validation_perplexity(model), task.training.early_stop
@@ -248,8 +266,9 @@ def _one_epoch(
         "skipped_steps": engine.skipped_steps,
         "epoch_seconds": time.perf_counter() - began,
     }
-    for term in values[0].keys() - {"loss"}:
-        notes[f"{term}_loss_mean"] = sum(step[term] for step in values) / len(values)
+    for term in ("forget", "retain"):
+        if of_term := [step[term] for step in values if term in step]:
+            notes[f"{term}_loss_mean"] = sum(of_term) / len(of_term)
     return notes | ({"forget_sequences": len(order)} if "rows" in parts else {})
 
 

@@ -130,7 +130,7 @@ def nll_loss(model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
     return mean_nll(model, forget)
 
 
-def preference(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
+def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
     """Return −(2/β) log σ(β Δ) of each sequence whose NLL has risen by Δ nats: the larger Δ, the less is left to gain.
 
     Its slope is −1 at Δ = 0 and falls to 0 for a large βΔ. For β → 0 it is −Δ and a constant: gradient ascent.
@@ -140,7 +140,7 @@ def preference(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
     Example:
         At the original, Δ = 0, it is (2/β) log 2:
 
-        >>> preference(torch.zeros(1), beta=2.0).exp().round().item()
+        >>> preference_loss(torch.zeros(1), beta=2.0).exp().round().item()
         2.0
     """
     return functional.softplus(-beta * rise_B) * (2 / beta)

@@ -37,10 +37,10 @@ class WeightMasks:
         self.model: Model = copy.deepcopy(model, shared)
         """Another tree of modules around the same weights, in which the masks stand."""
         self._masks: dict[str, _Mask] = {}
-        generator = torch.Generator().manual_seed(seed)
+        generator, weights = torch.Generator().manual_seed(seed), dict(model.named_parameters())
         model.requires_grad_(False)
         for name in matrices:
-            weight = dict(model.named_parameters()).get(name)
+            weight = weights.get(name)
             if weight is None or weight.dim() != 2 or not name.endswith(".weight"):
                 raise ModelError(
                     f"{name} is no matrix of this model that a mask could be of. Name parameters with two dimensions "

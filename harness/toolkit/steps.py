@@ -1,4 +1,4 @@
-"""One optimiser step: of a loss, of a loss whose two terms are told apart, or with a gradient that a method makes."""
+"""One optimiser step: of a loss, of a loss in two terms, or with a gradient that a method makes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Parts = tuple[Batch, ...]
 
 @dataclass
 class LossTerms:
-    """A loss of two terms that are told apart: their values in the notes and after each step, and their gradients.
+    """A loss in two terms: each has its value in the notes and after each step, and its gradient where asked for.
 
     What is minimised is forget + `retain_weight` · retain; the weight may be changed between two steps.
 

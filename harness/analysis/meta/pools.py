@@ -110,12 +110,17 @@ def _keys(point: PointResults, metric: str) -> set[str]:
     return {measurement.key for measurement in point.measurements if metric in measurement.numbers}
 
 
-def number_of(point: PointResults, metric: Metric) -> float:
-    """Return what a point knows of the forget set by a metric; NaN where it was not measured."""
+def measured_number(point: PointResults, metric: Metric) -> float:
+    """Return what was measured of a point; NaN where nothing was."""
     for measurement in point.measurements:
         if metric.name in measurement.numbers:
-            return knowledge(metric, measurement.numbers[metric.name])
+            return measurement.numbers[metric.name]
     return math.nan
+
+
+def number_of(point: PointResults, metric: Metric) -> float:
+    """Return what a point knows of the forget set by a metric; NaN where it was not measured."""
+    return knowledge(metric, measured_number(point, metric))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from harness.analysis.meta.pools import Pools, knowledge, number_of
+from harness.analysis.meta.pools import Pools, knowledge, measured_number, number_of
 from harness.analysis.meta.stability import agreement, harmonic_mean, one_sided_relearning, one_sided_rounding
 from harness.contracts import Metric
 from harness.plans import Plan
@@ -123,10 +123,10 @@ def utility_metric(plan: Plan, info: Mapping[str, Metric]) -> Metric | None:
 
 
 def _share_of_utility(utility: Metric, point: PointResults, original: PointResults) -> float:
-    """Return a point's utility as a share of its original's: of a perplexity the inverse ratio."""
-    value, of_original = (abs(number_of(of_model, utility)) for of_model in (point, original))
-    share = of_original / value if utility.better == "lower" else value / of_original
-    return float(share)
+    """Return a point's utility as a share of its original's: of a perplexity the inverse ratio; NaN of nothing."""
+    value, of_original = (measured_number(of_model, utility) for of_model in (point, original))
+    share, whole = (of_original, value) if utility.better == "lower" else (value, of_original)
+    return share / whole if whole else math.nan
 
 
 def robustness(stabilities: Sequence[PointStability], *, is_one_sided: bool = False) -> Robustness:

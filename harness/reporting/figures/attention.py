@@ -99,4 +99,4 @@ def _token_text(token: str) -> str:
     """Return a token as the font can show it: a warning would name what it lacks, and the text may be private."""
     glyphs = get_font(findfont("DejaVu Sans")).get_charmap()
     named = token.translate(_NAMED_SPACES)
-    return without_mathtext("".join(each if ord(each) in glyphs else _NO_GLYPH for each in named))
+    return without_mathtext("".join(character if ord(character) in glyphs else _NO_GLYPH for character in named))

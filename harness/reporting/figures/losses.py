@@ -86,7 +86,7 @@ def _use_log_odds(ax: Axes, p: pd.Series[float], vocabulary: int) -> None:
     ax.set_xscale("logit")
     ax.set_xlim(p.iloc[0], p.iloc[-1])
     small = [10.0**-power for power in range(2, 12, 2) if 10.0**-power > p.iloc[0]]
-    ax.set_xticks([*small, 0.5, *(1 - each for each in small)], minor=False)
+    ax.set_xticks([*small, 0.5, *(1 - tick for tick in small)], minor=False)
     ax.minorticks_off()
     ax.set_xlabel("p of the label token, the others share the rest evenly (log-odds scale)", fontsize=10, color=INK)
     ax.axvline(1 / vocabulary, color=FAINT, linewidth=0.9, linestyle=DOTTED)

@@ -68,7 +68,7 @@ def gradient():
 
 @dataclass
 class Task:
-    """As much of an `ErasureTask` as methods ask for, on a model that is made anew for each that loads it."""
+    """As much of an `ErasureTask` as methods ask for, which loads a new copy of its model whenever asked."""
 
     forget: object
     retain: object = None

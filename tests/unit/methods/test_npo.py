@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness.contracts import Training
-from harness.toolkit import preference
+from harness.toolkit import preference_loss
 from methods.npo import NPO
 from methods.npo_sam import NPOSAM
 
@@ -14,7 +14,7 @@ def original(make_model):
     return make_model(2, layers=2)
 
 
-def preference_loss(method, original, model, forget, retain):
+def loss_of(method, original, model, forget, retain):
     return sum(method.loss(original, model, *parts) for parts in zip(forget, retain, strict=True))
 
 
@@ -26,7 +26,7 @@ def test_it_is_the_papers_loss_one_text_after_the_other(model, original, texts, 
     preferences = [-2 / beta * torch.nn.functional.logsigmoid(beta * rise) for rise in rises]
     expected = sum(preferences) / len(preferences) + weight * torch.cat(nll_of(model, retain)).mean()
     method = NPO(beta=beta, retain_weight=weight)
-    loss = preference_loss(method, original, model, batches(forget), batches(retain))
+    loss = loss_of(method, original, model, batches(forget), batches(retain))
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert torch.allclose(gradient(model, loss), gradient(model, expected), atol=1e-4)
     assert len({round(rise.item()) for rise in rises}) > 1
@@ -37,7 +37,7 @@ def test_a_small_beta_is_gradient_ascent_on_the_sums(model, original, texts, bat
     ascent = -sum(nll.sum() for nll in nll_of(model, texts())) / len(texts())
     by_beta = {}
     for beta in (1e-6, 0.1):
-        loss = preference_loss(NPO(beta=beta, retain=False), original, model, forget, forget)
+        loss = loss_of(NPO(beta=beta, retain=False), original, model, forget, forget)
         by_beta[beta] = gradient(model, loss)
     expected = gradient(model, ascent)
     assert torch.allclose(by_beta[1e-6], expected, atol=1e-3 * expected.abs().max().item())
@@ -47,7 +47,7 @@ def test_a_small_beta_is_gradient_ascent_on_the_sums(model, original, texts, bat
 @pytest.mark.parametrize(("beta", "is_let_go"), [(0.1, True), (0.005, False)])
 def test_a_large_beta_lets_go_of_a_text_of_200_tokens_after_a_quarter_of_a_nat_each(beta, is_let_go):
     rise = torch.tensor([0.25 * 200], requires_grad=True)
-    preference(rise, beta).sum().backward()
+    preference_loss(rise, beta).sum().backward()
     assert -1 <= rise.grad.item() < 0
     assert (-rise.grad.item() < 0.02) == is_let_go
 
@@ -56,9 +56,7 @@ def test_retain_texts_are_read_where_it_says_so(model, original, texts, batches)
     forget, retain, others = batches(texts()), batches(texts(seed=1)), batches(texts(seed=2))
     alone, beside = NPO(retain=False), NPO()
     assert (alone.reference, beside.reference) == ("none", "retain_data")
-    losses = [
-        [preference_loss(m, original, model, forget, r).item() for r in (retain, others)] for m in (alone, beside)
-    ]
+    losses = [[loss_of(m, original, model, forget, r).item() for r in (retain, others)] for m in (alone, beside)]
     assert losses[0][0] == losses[0][1]
     assert losses[1][0] != losses[1][1]
 

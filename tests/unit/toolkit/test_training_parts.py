@@ -15,7 +15,7 @@ from harness import contracts, toolkit
 from harness.contracts import LoRA, Training
 from harness.errors import ModelError, TrialError
 from harness.specs import Engine
-from harness.toolkit import LossTerms, WeightMasks, token_nll, train, train_and_yield
+from harness.toolkit import LossTerms, WeightMasks, token_nll, train, train_and_yield, whole_loss
 
 TRAINING = Training(learning_rate=1e-3, global_batch=4, micro_batch=2, early_stop=None)
 ON_DEEPSPEED = [Engine(name="deepspeed", zero_stage=stage) for stage in (0, 2, 3)]
@@ -181,6 +181,17 @@ def noting_its_gradient(gradients):
     return loss
 
 
+def test_a_whole_loss_is_that_of_the_region_that_training_counts(in_fp64, texts):
+    forget = replace(texts[0], prefix_tokens=4)
+    for region, first in (("all", 1), ("continuation", 4)):
+        values = []
+        for row, length in zip(forget.tokens_NT, forget.lengths_N.tolist(), strict=True):
+            log_p = in_fp64(row[None, :length]).logits[0, :-1].log_softmax(-1).detach()
+            values.append(-log_p[torch.arange(length - 1), row[1:length]][first - 1 :])
+        training = replace(TRAINING, loss_region=region)
+        assert whole_loss(in_fp64, forget, nll, training) == pytest.approx(float(torch.cat(values).mean()))
+
+
 class TestWhatIsTrained:
     @pytest.mark.parametrize("engine", [Engine(), *ON_DEEPSPEED], ids=str)
     def test_named_parameters_change_and_no_others(self, make_model, texts, engine):
@@ -290,6 +301,7 @@ def test_texts_beside_the_forget_set_come_with_their_own(make_model, make_sequen
         (difference, {"trains": MATRICES}, {"training": replace(TRAINING, lora=LoRA(rank=2))}, "set lora: null"),
         (difference, {"trains": MATRICES, "select": lambda *_: ([], {})}, {}, "one of select and trains"),
         (difference, {"trains": ["wte"]}, {}, "'wte'"),
+        (difference, {"row": lambda model, epoch: [0]}, {}, "no part of training is called 'row'. Did you mean 'rows'"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused(make_model, texts, loss, parts, changes, said):

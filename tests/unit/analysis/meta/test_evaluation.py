@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.analysis.meta.evaluation import meta_evaluation
+from harness.analysis.meta.evaluation import erased_points, meta_evaluation
 from harness.analysis.meta.pools import best_threshold, faithfulness, judged_metrics, knowledge, pools
-from harness.analysis.meta.robustness import robustness
+from harness.analysis.meta.robustness import point_stabilities, robustness
 from harness.analysis.metrics import metric_info
 from harness.contracts import Checkpoint, CloserTo, Metric
 from harness.errors import DataError
@@ -138,6 +138,20 @@ def test_a_metric_that_nothing_moves_is_said_to_show_nothing_and_has_no_interval
     assert row.robustness.unmoved_points == 5
     [row] = meta_evaluation(results, disturbed(results, 0.6, 0.4, 0.42), ["tells"]).rows
     assert row.robustness.unmoved_points == 0
+
+
+@pytest.mark.parametrize(("share", "counted"), [(0.9, 5), (0.5, 0)])
+def test_a_utility_that_is_better_higher_is_a_share_of_the_originals(made_up, share, counted):
+    results = made_up()
+    for trial in results.trials:
+        for point in trial.points:
+            point.measurements[0].numbers["kept"] = 0.9 * (share if trial.spec.method == "erased" else 1.0)
+    kept = Metric(name="kept", title="Kept", better="higher", **ABOUT | {"group": "generation"})
+    stabilities = point_stabilities(
+        TELLS, erased_points(results), pools(results), disturbed(results, 0.6, 0.4, 0.42), 0.6, kept
+    )
+    assert sum(point.is_useful for point in stabilities) == counted
+    assert len(stabilities) == 5
 
 
 def test_what_was_not_measured_once_disturbed_is_not_known_and_no_zero(made_up):
