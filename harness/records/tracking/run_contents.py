@@ -67,7 +67,9 @@ def _point_run(trial: TrialResults, point: PointResults, span: Span) -> RunConte
     MLflow's comparison begins with the first metrics by name, so costs are in a group that comes late.
     """
     spec, strength = point.spec, point.strength
-    values: Numbers = {("resources/measure_seconds", None): sum(measurement.seconds for measurement in point.measurements)}
+    values: Numbers = {
+        ("resources/measure_seconds", None): sum(measurement.seconds for measurement in point.measurements)
+    }
     for name, value in _costs(point).items():
         values[f"resources/{name}", None] = value
     for measurement in point.measurements:
