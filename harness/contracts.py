@@ -64,6 +64,8 @@ class Strength:
     """True: one trial goes through the values (epochs); False: a trial for each (gamma)."""
     off: Number
     """The value at which nothing is erased."""
+    divisible: bool = False
+    """Of epochs: a trial may stop within one, as `train_and_yield` does; 2.25 is after a quarter of the third."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,8 @@ class ErasureTask(TrainingTask, Protocol):
     """What a method may ask for while it erases."""
 
     strengths: tuple[Number, ...]
-    """The strengths to yield, rising. One value, the dial's own, unless the dial is cumulative."""
+    """The strengths to yield, rising. One value, the dial's own, unless the dial is cumulative; whole ones, unless it
+    is divisible."""
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:

@@ -90,6 +90,8 @@ class StudySpec(PlainData):
     """A value for each dimension of the space: the first candidate's."""
     is_cumulative: bool
     """Of the strength: a candidate is raised to its range's end and probed at each whole step."""
+    is_divisible: bool = False
+    """Of a cumulative strength: a trial may stop within an epoch."""
     is_trained: bool
     """Whether erasing takes optimiser steps."""
     search: Literal["optuna", "random"]

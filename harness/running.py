@@ -130,12 +130,10 @@ class _Run:
         self.journal.write_plan(before.plan)
         self.tracking.start()
         measured = self._execute(before, searched)
-        tried = {trial.spec.trial_id: trial.spec.strengths for trial in before.trials}
-        while new := tuple(
-            trial for trial in measured.trials if tried.get(trial.spec.trial_id) != trial.spec.strengths
-        ):
+        tried = {trial.spec.trial_id: trial.spec for trial in before.trials}
+        while new := tuple(trial for trial in measured.trials if tried.get(trial.spec.trial_id) != trial.spec):
             # Choices are measured like other trials, and what follows from them; what failed is not run again.
-            tried |= {trial.spec.trial_id: trial.spec.strengths for trial in new}
+            tried |= {trial.spec.trial_id: trial.spec for trial in new}
             self.journal.write_plan(measured.plan)
             measured = self._execute(replace(measured, trials=new, studies=(), control_studies=()), ())
         return measured

@@ -159,9 +159,12 @@ class TrialSpec(PlainData):
     measured: Source | None = None
     """What erasure is measured on where that is not all of `forget`: the half that tuning never saw."""
     targets: Mapping[str, Number] = field(default_factory=dict)
-    """Of a tuned trial: each target that it was chosen for, and the strength that reaches it."""
+    """Of a tuned trial: each target, and the strength that stands for it: of all beside the search's choice the one
+    whose erasure is nearest to it."""
+    chosen: Mapping[str, Number] = field(default_factory=dict)
+    """Of a tuned trial: by target the strength that the search chose."""
     neighbours: tuple[Number, ...] = ()
-    """Of a tuned trial: strengths beside the chosen ones, measured to say what it costs to meet a target."""
+    """Of a tuned trial: strengths that are measured only to say what it costs to meet a target."""
     searched: Mapping[str, Json] = field(default_factory=dict)
     """Of a tuned trial: what the search chose besides the strength."""
     replicate_of: str | None = None
@@ -214,8 +217,13 @@ class TrialSpec(PlainData):
         return ("utility", self.utility) if group == "generation" else ("forget", self.measured or self.forget)
 
     def targets_at(self, strength: Number | None) -> tuple[str, ...]:
-        """Return the targets of tuning that the point at a strength was chosen for."""
-        return tuple(target for target, chosen in self.targets.items() if chosen == strength)
+        """Return the targets of tuning that the point at a strength stands for."""
+        return tuple(target for target, nearest in self.targets.items() if nearest == strength)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Return how many steps a pass over the forget set takes."""
+        return max(1, -(-self.forget.rows // self.training.global_batch))
 
     @property
     def is_reference(self) -> bool:

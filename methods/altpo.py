@@ -44,7 +44,7 @@ class AltPO(Method):
     source = "Mekala et al. 2025, arXiv:2409.13474"
     reference = "retain_data"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 2

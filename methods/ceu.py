@@ -29,7 +29,7 @@ class CEU(Method):
     source = "Yang 2025, arXiv:2503.01224"
     reference = "none"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 2e-6}
 

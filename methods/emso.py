@@ -44,7 +44,7 @@ class EMSO(Method):
     source = "Zhang et al. 2024, arXiv:2408.04983"
     reference = "none"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 7
     """Passes over the forget set, with a new choice of blocks before each."""

@@ -23,7 +23,7 @@ class GradientAscent(Method):
     source = "Jang et al. 2023, arXiv:2210.01504"
     reference = "none"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 5e-5}
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1

@@ -23,7 +23,7 @@ class GradientDifference(Method):
     source = "Liu et al. 2022, arXiv:2203.12817"
     reference = "retain_data"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Passes over the forget set; each batch comes with a retain batch of the same size."""

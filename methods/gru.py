@@ -31,7 +31,7 @@ class GRU(Method):
     source = "Wang et al. 2025, arXiv:2503.09117"
     reference = "retain_data"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5, "epochs": 5}
 

@@ -41,7 +41,7 @@ class IHL(Method):
     label = "IHL"
     source = "Cha et al. 2025, arXiv:2408.06621"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-4}
 

@@ -23,7 +23,7 @@ class KLDivergence(Method):
     source = "Wang et al. 2023, arXiv:2305.06535"
     reference = "retain_data"
     version = 2
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Passes over the forget set; each batch comes with a retain batch of the same size."""

@@ -43,7 +43,7 @@ class NPO(Method):
     label = "NPO"
     source = "Zhang et al. 2024, arXiv:2404.05868"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 10
     """Passes over the forget set."""

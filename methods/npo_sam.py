@@ -38,7 +38,7 @@ class NPOSAM(Method):
     source = "Fan et al. 2025, arXiv:2502.05374"
     reference = "retain_data"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 10

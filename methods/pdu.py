@@ -31,7 +31,7 @@ class PDU(Method):
     source = "PDU 2025, arXiv:2506.05314"
     reference = "retain_data"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
     lowers = "logits"
 

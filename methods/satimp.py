@@ -43,7 +43,7 @@ class SatImp(Method):
     label = "SatImp"
     source = "Yang et al. 2025, arXiv:2505.11953"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
     published: ClassVar[Mapping[str, Json]] = {"retain_weight": 10.0}
 

@@ -29,7 +29,7 @@ class SelectiveGradientAscent(Method):
     source = "Barbulescu and Triantafillou 2024, arXiv:2405.03097"
     reference = "none"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1

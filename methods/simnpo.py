@@ -41,7 +41,7 @@ class SimNPO(Method):
     label = "SimNPO"
     source = "Fan et al. 2024, arXiv:2410.07163"
     version = 1
-    strength = Strength("epochs", cumulative=True, off=0)
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
     published: ClassVar[Mapping[str, Json]] = {"retain_weight": 7.27}
 

@@ -212,6 +212,7 @@ def study_of(
         space=space,
         defaults=defaults,
         is_cumulative=strength.cumulative,
+        is_divisible=strength.divisible,
         is_trained=bool(template.plugin.searched_training),
         search=tune.search,
         trials=tune.budget.trials or MOST_CANDIDATES,

@@ -13,7 +13,17 @@ from harness.records.journal import Journal
 from harness.records.results import read_results
 from harness.specs import TrialSpec
 
-_NOT_COMPARED = ("trial_id", "sweep", "label", "strengths", "targets", "neighbours", "evaluators", "method_version")
+_NOT_COMPARED = (
+    "trial_id",
+    "sweep",
+    "label",
+    "strengths",
+    "targets",
+    "chosen",
+    "neighbours",
+    "evaluators",
+    "method_version",
+)
 """Of a trial: names and ids, and what is compared in another way."""
 _PLACES = ("path", "location", "tokenizer", "id")
 """Where something is: no difference where its digest is the same."""

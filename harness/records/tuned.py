@@ -16,7 +16,7 @@ from harness.records.record import Candidate
 from harness.records.results import Results, StudyResults, read_results, read_studies
 from harness.records.spending import is_paid
 from harness.search_space import Choice, Dimension, LogUniform, end_of
-from harness.specs import RETRAINED, TrialSpec
+from harness.specs import ORIGINAL, RETRAINED, TrialSpec
 
 
 def unfinished_studies(results: Results) -> list[StudyResults]:
@@ -64,48 +64,79 @@ def chosen_trials(studies: Sequence[StudyResults], results: Results) -> list[Tri
         results: What is measured so far.
     """
     measured: dict[str, dict[str, float]] = {}
-    of_retrained: dict[tuple[str, int], dict[str, float]] = {}
+    of_reference: dict[tuple[str, str, int], dict[str, float]] = {}
     for point in results.measured if studies else ():
         numbers = {name: number for one in point.measurements for name, number in one.numbers.items()}
         measured[point.spec.point_id(point.strength)] = numbers
-        if point.spec.method == RETRAINED:
-            of_retrained[point.spec.model.id, point.spec.seed] = numbers
+        if point.spec.is_reference:
+            of_reference[point.spec.method, point.spec.model.id, point.spec.seed] = numbers
     merged: dict[str, TrialSpec] = {}
     for seed in dict.fromkeys(seed for study in studies for seed in study.spec.seeds):
         for study in studies:
-            levels = of_retrained.get((study.spec.trial.model.id, seed), {})
-            for spec in _of_targets(study, seed, measured, levels) if seed in study.spec.seeds else ():
+            model = study.spec.trial.model.id
+            original = of_reference.get((ORIGINAL, model, seed), {})
+            levels = of_reference.get((RETRAINED, model, seed), {})
+            for spec in _of_targets(study, seed, measured, original, levels) if seed in study.spec.seeds else ():
                 same = merged.get(spec.trial_id, spec)
+                fully = {*same.strengths} - {*same.neighbours} | {*spec.strengths} - {*spec.neighbours}
                 strengths = tuple(sorted({*same.strengths, *spec.strengths}))
-                targets = {**same.targets, **spec.targets}
-                beside = tuple(sorted({*same.neighbours, *spec.neighbours} - {*targets.values()}))
-                merged[spec.trial_id] = replace(spec, strengths=strengths, targets=targets, neighbours=beside)
+                merged[spec.trial_id] = replace(
+                    spec,
+                    strengths=strengths,
+                    targets={**same.targets, **spec.targets},
+                    chosen={**same.chosen, **spec.chosen},
+                    neighbours=tuple(one for one in strengths if one not in fully),
+                )
     return list(merged.values())
 
 
 def _of_targets(
-    study: StudyResults, seed: int, measured: Mapping[str, Mapping[str, float]], of_retrained: Mapping[str, float]
+    study: StudyResults,
+    seed: int,
+    measured: Mapping[str, Mapping[str, float]],
+    of_original: Mapping[str, float],
+    of_retrained: Mapping[str, float],
 ) -> list[TrialSpec]:
-    """Return the trials of a study's choices; `measured` has the numbers of each point by its id."""
-    trials = []
+    """Return the trials of a study's choices; `measured` has the numbers of each point by its id.
+
+    Until it is known which strength is nearest to a target, all of them are measured as neighbours are.
+    """
+    trials: list[TrialSpec] = []
     for result in study.targets:
         if result.chosen is None:
             continue
         settings, strength = result.chosen.candidate.settings, result.chosen.probe["strength"]
         searched = {name: value for name, value in settings.items() if name != study.spec.trial.strength_name}
         chosen = replace(study.spec.trial_with(settings, (strength,)), seed=seed, searched=searched)
-        chosen = replace(chosen, targets={str(result.target): strength})
         asked, metric = result.target.at_most, result.target.metric
         level = of_retrained.get(metric, math.nan) if isinstance(asked, str) else asked
-        erasure = _ErasureAt(chosen, study.spec.is_cumulative, metric, measured)
-        wanted = [one for one in bracketing_strengths(study.spec, strength, level, erasure) if one > 0]
-        if study.spec.is_cumulative:
-            strengths = tuple(sorted((strength, *wanted)))
-            trials.append(replace(erasure.trial_at(strength), strengths=strengths, neighbours=tuple(sorted(wanted))))
-        else:
-            trials.append(erasure.trial_at(strength))
-            trials += (replace(erasure.trial_at(beside), neighbours=(beside,)) for beside in wanted)
+        erasure = _ErasureAt(chosen, study.spec.is_cumulative, metric, measured, of_original.get(metric, math.nan))
+        beside = bracketing_strengths(study.spec, chosen.steps_per_epoch, strength, level, erasure)
+        strengths = tuple(sorted(one for one in {strength, *beside} if one > 0))
+        nearest, is_known = _nearest(strengths, strength, level, erasure)
+        neighbours = tuple(one for one in strengths if len(strengths) > 1 and not (is_known and one == nearest))
+        target = str(result.target)
+        alone = [(one,) for one in strengths]
+        for together in [strengths] if study.spec.is_cumulative else alone:
+            trial = replace(
+                erasure.trial_at(together[0]),
+                strengths=together,
+                targets={target: nearest} if nearest in together else {},
+                chosen={target: strength} if strength in together else {},
+                neighbours=tuple(one for one in neighbours if one in together),
+            )
+            trials.append(trial)
     return trials
+
+
+def _nearest(
+    strengths: Sequence[Number], chosen: Number, level: float, number_at: Callable[[Number], float]
+) -> tuple[Number, bool]:
+    """Return the strength whose number is nearest to a level, and whether it is known: until then the chosen one."""
+    distances = {strength: abs(number_at(strength) - level) for strength in strengths}
+    if any(math.isnan(distance) for distance in distances.values()):
+        return chosen, False
+    return min(distances, key=distances.__getitem__), True
 
 
 @dataclass(frozen=True)
@@ -116,15 +147,16 @@ class _ErasureAt:
     is_cumulative: bool
     metric: str
     measured: Mapping[str, Mapping[str, float]]
+    of_original: float
 
     def trial_at(self, strength: Number) -> TrialSpec:
         """Return the trial that erases to this strength alone."""
-        is_chosen = self.chosen.strengths == (strength,)
-        trial = self.chosen if is_chosen else replace(self.chosen, strengths=(strength,), targets={})
-        return trial.identified(is_cumulative=self.is_cumulative)
+        return replace(self.chosen, strengths=(strength,)).identified(is_cumulative=self.is_cumulative)
 
     def __call__(self, strength: Number) -> float:
-        """Return the number on the reported texts; NaN where it is not measured."""
+        """Return the number on the reported texts, at 0 the original's; NaN where it is not measured."""
+        if strength == 0:
+            return self.of_original
         numbers = self.measured.get(self.trial_at(strength).point_id(strength), {})
         return numbers.get(self.metric, math.nan)
 
@@ -133,21 +165,27 @@ NEAR = 1.2
 """How far from a chosen strength, as a factor, the method is measured once more."""
 REACHES = (1, 2, 4, 8)
 """How many such factors, or steps, from a choice its trajectory is measured until it meets the target."""
+REFINEMENTS = 2
+"""How many strengths are measured between the two where it passes the target ..."""
+CLOSE = 0.02
+"""... until one is so close to it, as a share of the original's number."""
 
 
 def bracketing_strengths(
-    study: StudySpec, strength: Number, level: float, number_at: Callable[[Number], float]
+    study: StudySpec, steps_per_epoch: int, strength: Number, level: float, number_at: Callable[[Number], float]
 ) -> list[Number]:
     """Return the strengths beside a chosen one between which its trajectory meets the target; 0 is the original.
 
-    What is chosen on one half of the texts, at a dial's steps, meets the target on the other half only about; between
-    measured strengths it can be said what it costs to meet it. The strength below is always among them. From the
-    choice the walk goes up where it misses the target, and down where it meets it, ever further, until the other side
-    is found: by 1, 2, 4 and 8 steps of a cumulative strength or of listed values, or factors of 1.2 within the range.
-    A strength that the sweep fixes has none.
+    What is chosen on one half of the texts, at a dial's steps, meets the target on the other half only about. The
+    strength below is always among them. From the choice the walk goes up where it misses the target, and down where it
+    meets it, ever further, until the other side is found: by 1, 2, 4 and 8 steps of a cumulative strength or of listed
+    values, or factors of 1.2 within the range; below all of them lies the original. Then at most two strengths between
+    the last ones, each where the line between them meets the target, bring a measured point close to it: a part of an
+    epoch where the method may stop there. A strength that the sweep fixes has none.
 
     Args:
         study: That made the choice.
+        steps_per_epoch: Of the choice: parts of an epoch are whole steps.
         strength: The chosen one.
         level: What the target allows; NaN where the retrained model is not measured yet.
         number_at: The metric's number on the reported texts at a strength; NaN where it is not measured.
@@ -161,14 +199,46 @@ def bracketing_strengths(
     number = number_at(strength)
     if math.isnan(number) or math.isnan(level):
         return beside
-    sign = 1 if number > level else -1
+    sign, near = 1 if number > level else -1, strength
     for reach in REACHES:
         reached = neighbour(study, strength, sign * reach)
         if reached not in (*beside, strength):
             beside.append(reached)
         if reached == 0 or not (number_at(reached) > level if sign > 0 else number_at(reached) <= level):
             break
+        near = reached
+    else:
+        if sign < 0:
+            reached = 0
+            beside.append(reached)
+    low, high = sorted((near, reached))
+    for _ in range(REFINEMENTS):
+        between = _between(study, steps_per_epoch, (low, number_at(low)), (high, number_at(high)), level)
+        if between is None or min(abs(number_at(one) - level) for one in (low, high)) <= CLOSE * number_at(0):
+            break
+        beside.append(between)
+        if math.isnan(number_at(between)):
+            break
+        low, high = (between, high) if number_at(between) > level else (low, between)
     return beside
+
+
+def _between(
+    study: StudySpec, steps_per_epoch: int, low: tuple[Number, float], high: tuple[Number, float], level: float
+) -> Number | None:
+    """Return the strength at which the line between two, each with its number, is at a level.
+
+    None where the level does not lie between their numbers, or the dial has nothing between the two.
+    """
+    dimension, (lower, of_lower), (upper, of_upper) = _dial(study), low, high
+    if not isinstance(dimension, LogUniform) or not of_lower > level >= of_upper:
+        return None
+    strength = lower + (upper - lower) * min(max((of_lower - level) / (of_lower - of_upper), 0.1), 0.9)
+    if study.is_divisible:
+        strength = round(round(strength * steps_per_epoch) / steps_per_epoch, 4)
+    else:
+        strength = round(strength) if isinstance(dimension.low, int) else float(f"{strength:.4g}")
+    return strength if lower < strength < upper else None
 
 
 def neighbour(study: StudySpec, strength: Number, steps: int) -> Number:

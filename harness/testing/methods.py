@@ -158,6 +158,21 @@ class MethodConformance(Conformance):
         first_of_several = self.logits(next(self.erase(method, name, artifacts, strengths)).model)
         assert torch.equal(alone, first_of_several)
 
+    def test_a_stop_within_an_epoch_changes_no_later_point(
+        self, method: type[Method], name: str, artifacts: Artifacts
+    ) -> None:
+        """Where its dial is divisible a trial may stop within an epoch: another point, and the next one is the same."""
+        if not method.strength.divisible:
+            pytest.skip("the dial is not divisible: a trial stops at its whole values")
+        configured = self.configured(method, name, 1)
+        task = self.task(configured, artifacts, (0.5, 1))
+        task.training = replace(task.training, global_batch=max(1, task.training.global_batch // 2))
+        half, whole = (self.logits(erased.model) for erased in configured.erase(task))
+        task.strengths = (1,)
+        [undivided] = (self.logits(erased.model) for erased in configured.erase(task))
+        assert torch.equal(whole, undivided)
+        assert not torch.equal(half, whole)
+
     def test_it_yields_each_strength_and_leaves_all_else_as_it_was(
         self, method: type[Method], name: str, artifacts: Artifacts
     ) -> None:

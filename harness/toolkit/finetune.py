@@ -8,14 +8,17 @@ stops training early.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypedDict, Unpack
 
 import torch
 
-from harness.contracts import ErasedModel, ErasureTask, Json, Model, Sequences, Training, TrainingTask
+from harness.contracts import ErasedModel, ErasureTask, Json, Model, Number, Sequences, Training, TrainingTask
 from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters
 from harness.models.blocks import Block, block_order
@@ -57,9 +60,9 @@ class TrainingParts(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Epoch:
-    """The state after one whole epoch; number 0 is the untouched model."""
+    """The state after an epoch, or within one where a stop was asked for; number 0 is the untouched model."""
 
-    number: int
+    number: Number
     notes: dict[str, Json]
     changed_blocks: tuple[str, ...] | None
     stop_reason: str | None = None
@@ -68,13 +71,27 @@ class Epoch:
 def train_and_yield(
     task: ErasureTask, model: Model, loss: Loss, **parts: Unpack[TrainingParts]
 ) -> Iterator[ErasedModel]:
-    """Yield `model` at each epoch in `task.strengths`, and where the trajectory stopped early; see `train`."""
-    for epoch in train(task, model, loss, int(max(task.strengths)), **parts):
-        if epoch.number in task.strengths or epoch.stop_reason:
-            yield ErasedModel(epoch.number, model, epoch.notes, epoch.changed_blocks, epoch.stop_reason)
+    """Yield `model` at each epoch in `task.strengths`, and where the trajectory stopped early; see `train`.
+
+    A strength of 2.25 is the model after a quarter of the third epoch's steps.
+    """
+    last = max(task.strengths)
+    with closing(train(task, model, loss, math.ceil(last), task.strengths, **parts)) as epochs:
+        for epoch in epochs:
+            if epoch.number in task.strengths or epoch.stop_reason:
+                yield ErasedModel(epoch.number, model, epoch.notes, epoch.changed_blocks, epoch.stop_reason)
+            if epoch.number >= last:
+                return
 
 
-def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, **parts: Unpack[TrainingParts]) -> Iterator[Epoch]:
+def train(
+    task: TrainingTask,
+    model: Model,
+    loss: Loss,
+    epochs: int,
+    stops: Collection[Number] = (),
+    **parts: Unpack[TrainingParts],
+) -> Generator[Epoch, None, None]:
     """Train `model` in place on the forget set and yield after each epoch, 0 first.
 
     The data order of an epoch depends on the seed and its number alone, and the learning rate is
@@ -87,6 +104,8 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, **parts: Un
         model: What is trained; between two epochs nothing else of the training is on its device.
         loss: What is minimised.
         epochs: How many.
+        stops: Where it yields within an epoch too, at the nearest step: 2.25 is after a quarter of the third. What
+            comes after is the same with a stop and without.
         **parts: What else the training is made of, by name: see `TrainingParts`.
 
     Raises:
@@ -121,19 +140,20 @@ def train(task: TrainingTask, model: Model, loss: Loss, epochs: int, **parts: Un
             assert engine is not None
             for other in parts.get("frozen", ()):
                 engine.freeze(other)
-            if adapters:
-                adapters.unmerge()
-            engine.resume()
-            notes |= _one_epoch(task, loss, engine, rows, number, parts)
-            engine.suspend()
-            if adapters:
-                adapters.merge()
-            if engine.skipped_steps:
-                skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
-                notes["warnings"] = [*notes.get("warnings", []), skipped]
-            reason = _stop_reason(task, model, baseline, notes)
             names = tuple(sorted(changed, key=block_order)) if select else None
-            yield Epoch(number, notes, names, reason)
+            steps = _steps_of_epoch(task, loss, engine, rows, number, parts)
+            ends = _stops_of_epoch(number, -(-len(rows) // training.global_batch), stops)
+            reason = None
+            for stop, notes_of_steps in _stopped_at(ends, steps, engine, adapters):
+                reached = notes | notes_of_steps
+                if engine.skipped_steps:
+                    skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
+                    reached["warnings"] = [*notes.get("warnings", []), skipped]
+                if "rows" in parts:
+                    reached["forget_sequences"] = len(rows)
+                reason = _stop_reason(task, model, baseline, reached)
+                # A stop within an epoch ends nothing: what comes after must not depend on it.
+                yield Epoch(stop, reached, names, reason if stop == number else None)
             if reason:
                 return
     finally:
@@ -233,16 +253,51 @@ def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[
     return None
 
 
-def _one_epoch(
+def _stops_of_epoch(number: int, steps: int, stops: Collection[Number]) -> list[tuple[Number, int]]:
+    """Return where an epoch of so many steps stops, and after how many of them; its end is the last.
+
+    Example:
+        >>> _stops_of_epoch(3, steps=12, stops=(1.5, 2.25, 2.99, 3, 4))
+        [(2.25, 3), (2.99, 12), (3, 12)]
+    """
+    within: list[tuple[Number, int]] = []
+    for stop in sorted(stops):
+        if number - 1 < stop < number:
+            within.append((stop, max(1, round((stop - number + 1) * steps))))
+    return [*within, (number, steps)]
+
+
+def _stopped_at(
+    ends: Sequence[tuple[Number, int]],
+    steps: Iterator[dict[str, float]],
+    engine: TrainingEngine,
+    adapters: LowRankAdapters | WeightMasks | None,
+) -> Iterator[tuple[Number, dict[str, Json]]]:
+    """Take an epoch's steps up to each of its ends, and yield it with what is to be noted; the model is whole then."""
+    values: list[dict[str, float]] = []
+    seconds = 0.0
+    for stop, wanted in ends:
+        if adapters:
+            adapters.unmerge()
+        engine.resume()
+        began = time.perf_counter()
+        values += islice(steps, wanted - len(values))
+        seconds += time.perf_counter() - began
+        engine.suspend()
+        if adapters:
+            adapters.merge()
+        yield stop, _notes_of_steps(values, engine, seconds)
+
+
+def _steps_of_epoch(
     task: TrainingTask,
     loss: Loss,
     engine: TrainingEngine,
     order: torch.Tensor,
     number: int,
     parts: TrainingParts,
-) -> dict[str, Json]:
-    began = time.perf_counter()
-    values: list[dict[str, float]] = []
+) -> Iterator[dict[str, float]]:
+    """Take the steps of an epoch, each when it is asked for, and yield its values."""
     retain_order = order
     if task.retain is not None:
         shuffled = torch.randperm(len(task.retain), generator=_generator(task.seed, number, 2))
@@ -253,9 +308,13 @@ def _one_epoch(
     for start in range(0, len(order), task.training.global_batch):
         batch = _global_batch(streams, start, task.training, engine)
         step = take_step(engine, loss, batch, parts.get("frozen", ()), parts.get("gradient"))
-        values.append(step)
         if (after_step := parts.get("after_step")) is not None:
             after_step(step)
+        yield step
+
+
+def _notes_of_steps(values: Sequence[Mapping[str, float]], engine: TrainingEngine, seconds: float) -> dict[str, Json]:
+    """Return what is noted of an epoch's steps so far."""
     losses = [step["loss"] for step in values]
     notes: dict[str, Json] = {
         "precision": engine.precision,
@@ -264,12 +323,12 @@ def _one_epoch(
         "loss_mean": sum(losses) / len(losses),
         "optimizer_steps": len(values),
         "skipped_steps": engine.skipped_steps,
-        "epoch_seconds": time.perf_counter() - began,
+        "epoch_seconds": seconds,
     }
     for term in ("forget", "retain"):
         if of_term := [step[term] for step in values if term in step]:
             notes[f"{term}_loss_mean"] = sum(of_term) / len(of_term)
-    return notes | ({"forget_sequences": len(order)} if "rows" in parts else {})
+    return notes
 
 
 def _global_batch(

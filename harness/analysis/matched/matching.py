@@ -15,6 +15,7 @@ from harness.analysis.matched.limit import Limit
 from harness.analysis.metrics import Aims, costs, deviations, metric_mean
 from harness.analysis.tradeoff.trajectories import Columns, Trajectory
 from harness.contracts import CloserTo, Metric
+from harness.plans import StudySpec
 from harness.records.results import StudyResults
 from harness.records.tuned import bracketing_strengths
 from harness.specs import TrialSpec
@@ -236,7 +237,7 @@ class Variant:
         for one in self.trajectories:
             for rows in one.replicates:
                 for place, strength in enumerate(rows["strength"]):
-                    if target in specs[rows["trial_id"][place]].targets_at(strength):
+                    if specs[rows["trial_id"][place]].chosen.get(target) == strength:
                         chosen.append((rows, place))
         if len(chosen) < sum(len(study.spec.seeds) for study in self.studies):
             return []
@@ -247,7 +248,8 @@ def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], 
     """Return what stands for a variant at the limit, in each replicate; nothing if any does not reach it."""
     if variant.studies and limit.target:
         chosen = variant.chosen_points(limit.target, specs)
-        return [_at_target(rows, place, variant, limit) for rows, place in chosen]
+        study = variant.studies[0].spec
+        return [_at_target(rows, place, study, specs[rows["trial_id"][place]], limit) for rows, place in chosen]
     reported = limit.reported[0]
     best: list[Mixture] = []
     least = math.inf
@@ -260,16 +262,17 @@ def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], 
     return best
 
 
-def _at_target(rows: Columns, chosen: int, variant: Variant, limit: Limit) -> Mixture:
+def _at_target(rows: Columns, chosen: int, study: StudySpec, spec: TrialSpec, limit: Limit) -> Mixture:
     """Return a replicate's point at a target: the chosen one moved along its own trajectory to where the target is met.
 
     Tuning chose on the selection half, at a dial's steps: on the report half the point has erased more or less than the
     target. Strengths beside it were measured too; where none lies on the other side, the point stays as it is.
     """
-    erasure = dict(zip(rows["strength"][1:], rows[limit.metric.name][1:], strict=True))
+    numbers = rows[limit.metric.name]
+    erasure = {0: numbers[0], **dict(zip(rows["strength"][1:], numbers[1:], strict=True))}
     strength = rows["strength"][chosen]
     beside = bracketing_strengths(
-        variant.studies[0].spec, strength, limit.of(rows), lambda one: float(erasure.get(one, math.nan))
+        study, spec.steps_per_epoch, strength, limit.of(rows), lambda one: float(erasure.get(one, math.nan))
     )
     kept = [0] if 0 in beside else []
     kept += [place for place, one in enumerate(rows["strength"]) if place and one in (strength, *beside)]

@@ -58,6 +58,7 @@ def _probed_and_reported(
     """Return what the probe saw of each chosen point, and its mean over seeds in the table, each point once."""
     # By study and what its probe saw, since a point may be chosen for several targets.
     values: dict[tuple[str, float], float] = {}
+    specs = {trial.spec.trial_id: trial.spec for trial in results.trials}
     for study in results.studies:
         if study.spec.trial.table_model != model:
             continue
@@ -65,8 +66,10 @@ def _probed_and_reported(
         is_of_study = (rows["variant"] == trial.variant) & (rows["replicate"] == trial.model.id)
         of_variant = rows[is_of_study & rows["replicate_seed"].isin(study.spec.seeds)]
         for target in study.targets:
-            has_target = [str(target.target) in targets for targets in of_variant["targets"]]
-            numbers = of_variant.loc[has_target, metric.name].to_numpy(dtype=float)
+            is_chosen = []
+            for id, strength in zip(of_variant["trial_id"], of_variant["strength"], strict=True):
+                is_chosen.append(specs[id].chosen.get(str(target.target)) == strength)
+            numbers = of_variant.loc[is_chosen, metric.name].to_numpy(dtype=float)
             if target.chosen is not None and len(numbers) and not np.isnan(numbers).any():
                 key = study.spec.study_id, float(target.chosen.probe[study.spec.utility])
                 values.setdefault(key, metric_mean(numbers, metric))

@@ -22,7 +22,7 @@ FIXED_BY_NO_TABLE = frozenset({
     "trial_id", "sweep", "variant", "label", "replicate_of",  # names
     "cpus", "gpus", "time_limit", "keep_erased", "samples", "sample_count", "reading",  # decide no number
     "method_version", "engine", "seed",  # how it is computed, of which no source says anything
-    "targets", "searched", "retrained",  # how settings were chosen, which are compared; of reference rows
+    "targets", "chosen", "searched", "retrained",  # how settings were chosen, which are compared; of reference rows
 })  # fmt: skip
 """Fields that may be anything. One in neither set, which is added later, must have its default."""
 _FOLLOWS = ("digest", "rows", "longest")

@@ -110,7 +110,7 @@ def _optimiser_steps(study: StudySpec, spec: TrialSpec, erased: ErasedModel) -> 
         return 0
     # The training loop notes its epoch; a loop of a plugin's own has the strength, if that counts epochs.
     epochs = erased.notes.get("epoch", erased.strength if study.is_cumulative else 0)
-    return int(epochs) * -(-spec.forget.rows // spec.training.global_batch)
+    return int(epochs) * spec.steps_per_epoch
 
 
 def probe(model: Model, selection: Sequences, validation: Sequences) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -51,7 +52,11 @@ def erase(
     A method that trains nothing, or whose training is the memorised model's, erases in this process: workers hand in
     plain weights, and what it yields may be none.
     """
-    settings = {**spec.settings, spec.strength_name: max(wanted)} if wanted else spec.settings
+    strength = METHODS.load(spec.method).strength
+    settings = spec.settings
+    if wanted:
+        last = max(wanted)
+        settings = {**settings, strength.field: math.ceil(last) if strength.divisible else last}
     trains = METHODS.load(spec.method).searched_training and spec.reference != "memorized_model"
     if spec.engine.workers == 1 or not trains:
         task = ErasingTask(spec, artifacts, wanted, progress)

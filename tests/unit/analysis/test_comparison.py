@@ -103,6 +103,8 @@ def compared(measured):
 def trial(make_row):
     def make(variant, strengths=(), **changes):
         keys = {"generation": "generation-key"}
+        if "targets" in changes:
+            changes = {"chosen": changes["targets"], **changes}
         return make_row(variant, strengths, evaluators=keys, **changes)
 
     return make

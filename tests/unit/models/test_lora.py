@@ -192,6 +192,9 @@ def test_measuring_disturbs_no_training(make, forget):
     assert equal(both[1], trajectory(make, Task(forget, strengths=(1,)))[1])
     assert equal(both[2], trajectory(make, Task(forget, strengths=(2,)))[2])
     assert not equal(both[1], both[2])
+    divided = trajectory(make, Task(forget, strengths=(0.5, 1.5, 2)))
+    assert equal(divided[2], both[2])
+    assert not equal(divided[1.5], both[1])
 
 
 def test_only_updates_of_low_rank_are_trained(make, forget):

@@ -7,7 +7,8 @@ from harness.records.journal import Journal
 from harness.records.record import WHOLE, Candidate
 from harness.records.tuned import read_tuned
 from harness.search_space import Choice, LogUniform
-from harness.specs import RETRAINED, Source
+from harness.specs import ORIGINAL, RETRAINED, Source
+from harness.training import Training
 
 SPACES = {
     "epochs": LogUniform(low=1, high=9),
@@ -22,18 +23,20 @@ CHOSEN = {"epochs": 4, "gamma": 0.2, "scale": 1.0, "tokens": 5}
 def tuned(tmp_path, make_spec, make_row, make_plan, make_measurement):
     """Return a maker of the strengths that a sweep measures, in their order, whose search chose one for a target.
 
-    Measured are the retrained model's MA, if given, and that of each strength for which one is given, once it is asked
-    for.
+    Measured are the original's MA, 1, the retrained model's, if given, and that of each strength for which one is
+    given, once it is asked for. An epoch has eight steps. `make.trials` has the trials as they are at the end.
     """
 
-    def make(strength, at_most, erasure, retrained=None):
+    def make(strength, at_most, erasure, retrained=None, is_divisible=False):
+        eight_steps = {"forget": Source(source="miniature", rows=128), "training": Training(global_batch=16)}
         study = StudySpec(
             study_id="study",
-            trial=make_spec(trial_id="study", strength_name=strength, strengths=(), settings={}),
+            trial=make_spec(trial_id="study", strength_name=strength, strengths=(), settings={}, **eight_steps),
             seeds=(0,),
             space={strength: SPACES[strength]},
             defaults={},
             is_cumulative=strength == "epochs",
+            is_divisible=is_divisible,
             is_trained=True,
             search="random",
             trials=1,
@@ -49,20 +52,23 @@ def tuned(tmp_path, make_spec, make_row, make_plan, make_measurement):
         about = {"settings": {strength: chosen}, "targets": {f"ma <= {at_most}": 0.5}, "end": WHOLE, "seconds": 1.0}
         original = {"ma": 1.0, "perplexity": 4.0}
         journal.append(Candidate(trial_id="study", number=0, probes=tuple(probes), original=original, **about))
+        known = make_row(ORIGINAL)
+        journal.append(make_measurement(known, numbers={"ma": 1.0}))
         if retrained is not None:
             journal.append(make_measurement(reference, numbers={"ma": retrained}))
-        plan = make_plan(reference, studies=(study,))
+        plan = make_plan(known, reference, studies=(study,))
         asked = []
         while new := [
             (trial.spec, one)
             for trial in read_tuned(plan, journal).trials
             for one in trial.spec.strengths
-            if trial.spec.method != RETRAINED and one not in asked
+            if not trial.spec.is_reference and one not in asked
         ]:
             asked += sorted(one for _, one in new)
             for spec, one in new:
                 if one in erasure:
                     journal.append(make_measurement(spec, one, numbers={"ma": erasure[one]}))
+        make.trials = [trial.spec for trial in read_tuned(plan, journal).trials if not trial.spec.is_reference]
         return asked
 
     return make
@@ -79,19 +85,64 @@ def tuned(tmp_path, make_spec, make_row, make_plan, make_measurement):
         ("epochs", {3: 0.6, 4: 0.55, 5: 0.52, 6: 0.51, 8: 0.51, 12: 0.51}, [3, 4, 5, 6, 8, 12]),
         ("epochs", {3: 0.6, 4: 0.55}, [3, 4, 5]),
         ("epochs", {3: 0.4, 4: 0.45, 2: 0.6}, [3, 4, 2]),
-        ("epochs", {3: 0.4, 4: 0.45, 2: 0.3}, [3, 4, 2]),
+        ("epochs", {3: 0.4, 4: 0.45, 2: 0.3}, [3, 4, 2, 1]),
         ("gamma", {0.1: 0.6, 0.2: 0.45}, [0.1, 0.2]),
         ("gamma", {0.1: 0.4, 0.2: 0.45}, [0.1, 0.2, 0.05]),
         ("gamma", {0.1: 0.6, 0.2: 0.55, 0.4: 0.51}, [0.1, 0.2, 0.4, 0.8]),
-        ("scale", {1.2**-1: 0.45, 1.0: 0.45, 1.2**-2: 0.6}, [1.2**-1, 1.0, 1.2**-2]),
-        ("scale", {1.2**-1: 0.4, 1.0: 0.4, 1.2**-2: 0.4, 0.5: 0.4}, [1.2**-1, 1.0, 1.2**-2, 0.5]),
-        ("scale", {1.2**-1: 0.6, 1.0: 0.6, 1.2: 0.6, 1.2**2: 0.6, 1.2**4: 0.2}, [1.2**-1, 1.0, 1.2, 1.2**2, 1.2**4]),
-        ("tokens", {4: 0.4, 5: 0.45}, [4, 5]),
+        ("scale", {1.2**-1: 0.45, 1.0: 0.45, 1.2**-2: 0.6}, [1.2**-1, 1.0, 1.2**-2, 0.787]),
+        ("scale", {1.2**-1: 0.6, 1.0: 0.45, 0.9444: 0.57}, [1.2**-1, 1.0, 0.9444, 0.9768]),
+        ("scale", {1.2**-1: 0.6, 1.0: 0.45, 0.9444: 0.51}, [1.2**-1, 1.0, 0.9444]),
+        ("scale", {1.2**-1: 0.4, 1.0: 0.4, 1.2**-2: 0.4, 0.5: 0.4}, [1.2**-1, 1.0, 1.2**-2, 0.5, 0.4167]),
+        (
+            "scale",
+            {1.2**-1: 0.6, 1.0: 0.6, 1.2: 0.6, 1.2**2: 0.6, 1.2**4: 0.2},
+            [1.2**-1, 1.0, 1.2, 1.2**2, 1.2**4, 1.598],
+        ),
+        ("tokens", {4: 0.4, 5: 0.45}, [4, 5, 3]),
         ("tokens", {4: 0.6, 5: 0.55, 6: 0.55, 7: 0.55}, [4, 5, 6, 7, 10]),
     ],
 )
 def test_a_trajectory_is_measured_from_the_choice_until_it_meets_the_target(tuned, strength, erasure, expected):
     assert tuned(strength, 0.5, erasure) == [pytest.approx(one) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("erasure", "expected"),
+    [
+        ({3: 0.6, 4: 0.45}, [3, 4, 3.625]),
+        ({3: 0.6, 4: 0.45, 3.625: 0.53}, [3, 4, 3.625, 3.75]),
+        ({3: 0.6, 4: 0.45, 3.625: 0.53, 3.75: 0.46}, [3, 4, 3.625, 3.75]),
+        ({3: 0.6, 4: 0.45, 3.625: 0.4}, [3, 4, 3.625, 3.25]),
+        ({3: 0.6, 4: 0.45, 3.625: 0.49}, [3, 4, 3.625]),
+        ({3: 0.6, 4: 0.49}, [3, 4]),
+        ({3: 0.4, 4: 0.45, 2: 0.3}, [3, 4, 2, 1.375]),
+    ],
+    ids=lambda one: "" if isinstance(one, list) else f"{len(one)} known",
+)
+def test_an_epoch_in_which_the_target_is_passed_is_divided_at_a_step(tuned, erasure, expected):
+    assert tuned("epochs", 0.5, erasure, is_divisible=True) == expected
+
+
+def test_the_strength_nearest_to_the_target_stands_for_it_and_all_others_are_neighbours(tuned):
+    target = "ma <= 0.5"
+    tuned("epochs", 0.5, {3: 0.6, 4: 0.45, 3.625: 0.49}, is_divisible=True)
+    [trial] = tuned.trials
+    assert (trial.targets, trial.chosen, trial.neighbours) == ({target: 3.625}, {target: 4}, (3, 4))
+
+
+def test_so_it_is_where_each_strength_has_a_trial_of_its_own(tuned):
+    target = "ma <= 0.5"
+    tuned("scale", 0.5, {1.2**-1: 0.6, 1.0: 0.45, 0.9444: 0.51})
+    of_trials = {trial.strengths: (trial.targets, trial.chosen, len(trial.neighbours)) for trial in tuned.trials}
+    below, between, chosen = ((one,) for one in sorted(strength for (strength,) in of_trials))
+    assert (of_trials[between], of_trials[chosen]) == (({target: 0.9444}, {}, 0), ({}, {target: 1.0}, 1))
+    assert of_trials[below] == ({}, {}, 1)
+
+
+def test_until_it_is_known_which_strength_that_is_the_choice_stands_for_its_target(tuned):
+    tuned("epochs", 0.5, {3: 0.6, 4: 0.45}, is_divisible=True)
+    [trial] = tuned.trials
+    assert (trial.targets, trial.neighbours) == ({"ma <= 0.5": 4}, (3, 3.625, 4)), "and nothing is attacked yet"
 
 
 @pytest.mark.parametrize(

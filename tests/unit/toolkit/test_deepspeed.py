@@ -72,6 +72,17 @@ def test_losses_and_weights_are_the_plain_engines(make_model, forget, engine):
         assert (their_notes["optimizer_steps"], their_notes["skipped_steps"]) == (2, 0)
 
 
+@pytest.mark.parametrize("stage", [0, 3])
+def test_a_stop_within_an_epoch_is_the_plain_engines_and_changes_nothing_later(make_model, forget, stage):
+    divided = Task(forget, STAGES[stage], strengths=(1.5, 2))
+    plain, ours = run(make_model, replace(divided, engine=Engine())), run(make_model, divided)
+    whole = run(make_model, Task(forget, STAGES[stage], strengths=(2,)))
+    assert torch.equal(ours[1][0], whole[0][0])
+    for (weights, notes), (their_weights, their_notes) in zip(plain, ours, strict=True):
+        assert torch.allclose(weights, their_weights, atol=1e-5)
+        assert notes["optimizer_steps"] == their_notes["optimizer_steps"]
+
+
 @pytest.mark.parametrize("stage", [0, 2, 3])
 def test_adapters_are_trained_as_on_the_plain_engine(make_model, forget, stage):
     """Those of LoRA alone, with a measurement after each epoch; what is not adapted stays to the last bit."""

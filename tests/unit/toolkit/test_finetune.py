@@ -176,6 +176,31 @@ def test_early_stop_after_a_whole_epoch_with_its_reason(make_model, forget):
     assert [strength for strength, _, _ in run(make_model, patient)] == [1, 3]
 
 
+def test_a_part_of_an_epoch_is_the_model_after_so_many_of_its_steps(make_model, forget):
+    model, after_step = make_model(1, layers=2), []
+    parts = {"after_step": lambda values: after_step.append(weights(model).clone())}
+    list(train_and_yield(Task(forget, TRAINING, strengths=(2,)), model, loss, **parts))
+    assert len(after_step) == 4, "two steps an epoch"
+    points = run(make_model, Task(forget, TRAINING, strengths=(0.5, 1.5, 2)))
+    assert [strength for strength, _, _ in points] == [0.5, 1.5, 2]
+    for (_, reached, _), expected in zip(points, (after_step[0], after_step[2], after_step[3]), strict=True):
+        assert torch.equal(reached, expected)
+    notes = [erased.notes for _, _, erased in points]
+    assert [(note["epoch"], note["optimizer_steps"]) for note in notes] == [(1, 1), (2, 1), (2, 2)]
+    assert notes[1]["loss_mean"] == notes[1]["loss_last"] == notes[2]["loss_first"] != notes[2]["loss_last"]
+
+
+def test_a_trajectory_ends_at_a_part_of_an_epoch(make_model, forget):
+    task = Task(forget, replace(TRAINING, early_stop=1.03), strengths=(1.5,), perplexities=(10.0, 10.2, 99.0))
+    [(strength, _, erased)] = run(make_model, task)
+    assert (strength, erased.stop_reason) == (1.5, None), "only whole epochs stop early, or 2 would depend on 1.5"
+    going_on = replace(task, strengths=(1.5, 3), perplexities=(10.0, 10.2, 99.0, 99.0))
+    assert [(strength, bool(erased.stop_reason)) for strength, _, erased in run(make_model, going_on)] == [
+        (1.5, False),
+        (2, True),
+    ]
+
+
 def test_a_loss_that_is_not_finite_ends_the_trial(make_model, forget):
     with pytest.raises(TrialError, match="learning_rate"):
         list(train(Task(forget, TRAINING), make_model(1, layers=2), lambda *inputs: loss(*inputs) * float("nan"), 1))
