@@ -23,8 +23,8 @@ from harness.reporting.template import text_file
 
 INTERPOLATED = (
     "Interpolated: where the trajectory meets the limit, between two measured neighbours (the original is strength 0), "
-    "never beyond; one of a tuned method's lies close to it where the dial allows that. Measured: the point lies beyond "
-    "the limit, and is compared with no other."
+    "never beyond; one of a tuned method's lies close to it where the dial allows that. Measured: the point lies "
+    "beyond the limit, and is compared with no other."
 )
 VERDICTS_MEAN = (
     "Verdicts compare with the reference, over all limits of the page at once (Holm): better or worse where the ratio "

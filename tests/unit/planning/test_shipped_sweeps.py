@@ -13,6 +13,7 @@ from harness.analysis.published.rows import points_of
 from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.plan import plan
 from harness.plans import Compare
+from harness.plugins import METHODS
 from harness.records.published import published_conditions
 from harness.records.results import Results, trial_results
 from harness.specs import HOLDOUT
@@ -97,6 +98,18 @@ def test_the_tuned_sweep_searches_every_method_alike(anywhere, other_judges):
     assert found.compare == Compare(utility=("perplexity", "own_perplexity"))
 
 
+@pytest.mark.parametrize("name", ["robustness", "all_methods"])
+def test_attacks_meet_the_points_of_the_tuned_sweep(anywhere, other_judges, name):
+    tuned, attacked = (plan(SWEEPS / f"{file}.yaml", [*anywhere, *other_judges]) for file in ("tuned", name))
+    assert attacked.sweep == tuned.sweep, "one journal"
+    assert {study.study_id for study in attacked.studies} >= {study.study_id for study in tuned.studies}
+    assert [spec.trial_id for spec in attacked.trials] == [spec.trial_id for spec in tuned.trials]
+    ours, theirs = ({one.name: one.key for one in found.trials[0].evaluators} for found in (tuned, attacked))
+    assert ours.items() < theirs.items()
+    is_of_all = {study.trial.method for study in attacked.studies} == {*METHODS.names()}
+    assert is_of_all == (name == "all_methods")
+
+
 def test_the_extraction_challenge_is_filled_from_the_command_line(anywhere, tmp_path):
     ids = np.random.default_rng(0).integers(256, size=(600, 200), dtype=np.uint16)
     np.save(tmp_path / "joined.npy", ids)
@@ -124,7 +137,7 @@ def test_every_shipped_sweep_asks_a_question_and_names_itself():
         assert text.splitlines()[0].endswith("?"), file
         content = yaml.safe_load(text)
         assert isinstance(content, Mapping)
-        assert content["name"] == file.stem
+        assert content["name"] == ("tuned" if file.stem in ("robustness", "all_methods") else file.stem)
 
 
 def test_make_paper_runs_sweeps_that_are_there_and_all_of_the_papers():
