@@ -90,6 +90,11 @@ class Relearning(Evaluator):
         object.__setattr__(self, "rates", tuple(sorted(set(self.rates))))
 
     @property
+    def trained_texts(self) -> int:
+        """Return how many texts are in one training step."""
+        return self.batch
+
+    @property
     def metrics(self) -> tuple[Metric, ...]:
         """Return the numbers of the three attacks, shown beside what is ranked."""
         last = self.steps[-1]

@@ -321,6 +321,11 @@ class Evaluator(ABC):
         return ()
 
     @property
+    def trained_texts(self) -> int:
+        """How many texts a step of `trained_briefly` reads: `--plan` counts what that holds. 0: it trains nothing."""
+        return 0
+
+    @property
     @abstractmethod
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics that these settings report, in the order of the table's columns."""

@@ -12,13 +12,14 @@ import torch
 from harness.contracts import Checkpoint, Json, Model
 from harness.models.adapters import target_modules
 from harness.models.loading import unloaded_model
-from harness.plugins import METHODS
+from harness.plugins import EVALUATORS, METHODS
 from harness.sizing.deepspeed import partitioned
 from harness.sizing.erasing_dry_run import DryRun, DryRunResult, bytes_of, dry_run, dry_run_memorizing, run_shallow
 from harness.sizing.measuring_dry_run import judge_pass, model_passes, with_judges
 from harness.sizing.memory_tracker import Bytes, MemoryTracker, largest
 from harness.sizing.size_cache import SizeCache, code_digest, model_digest
-from harness.specs import Source, TrialSpec
+from harness.specs import Engine, Source, TrialSpec
+from harness.training import Training
 
 IN_THIS_PROCESS = SizeCache()
 
@@ -72,7 +73,8 @@ def estimate_memory(spec: TrialSpec, sizes: SizeCache = IN_THIS_PROCESS) -> Memo
             return UnknownEstimate(f"{type(error).__name__}: {reason}" if reason else type(error).__name__)
 
     judges = {role: model_digest(judge) for role, judge in spec.judges.items()}
-    return sizes.in_process([_erasing_key(spec), _text_size(spec.utility), judges], estimate)
+    key = [_erasing_key(spec), _text_size(spec.utility), judges, _trained_texts(spec)]
+    return sizes.in_process(key, estimate)
 
 
 def weights_bytes(checkpoint: Checkpoint, sizes: SizeCache = IN_THIS_PROCESS) -> int:
@@ -91,7 +93,10 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     # Several workers hand in their models as files, and one process measures each alone.
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
     # An evaluator may load the original beside the erased model.
-    measuring = [held + original + of_pass for of_pass in _passes(spec, erased, sizes)]
+    passes = _passes(spec, erased, sizes)
+    if texts := _trained_texts(spec):
+        passes.append(short_training(spec, texts, sizes))
+    measuring = [held + original + of_pass for of_pass in passes]
     return MemoryEstimate(largest(erasing), largest(measuring), erased.trained)
 
 
@@ -115,6 +120,21 @@ def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
         make = partial(judge_pass, role, judge, spec.forget, spec.utility, device)
         [judges[judge]] = stored_passes(["judge", on, role, model_digest(judge)], lambda make=make: [make()])  # type: ignore[misc]
     return with_judges(passes, list(judges.values()))
+
+
+def _trained_texts(spec: TrialSpec) -> int:
+    """Return how many texts there are in the largest training step of an evaluator; 0 where none trains."""
+    configured = (EVALUATORS.configure(evaluator.name, dict(evaluator.settings)) for evaluator in spec.evaluators)
+    return max((evaluator.trained_texts for evaluator in configured), default=0)
+
+
+def short_training(spec: TrialSpec, texts: int, sizes: SizeCache) -> Bytes:
+    """Return what `trained_briefly` holds beside the models: a copy, its gradients, its moments, its activations."""
+    training = Training(global_batch=texts)
+    memorization = replace(spec.memorization, global_batch=texts)
+    trial = replace(spec, training=training, memorization=memorization, engine=Engine())
+    key = ["short training", _shape(trial)]
+    return _stored(sizes, key, lambda: _erase(trial, dry_run_memorizing, on_engine=False)).peak
 
 
 def _stored(sizes: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased:

@@ -13,23 +13,27 @@ import torch
 from transformers import GPTNeoConfig
 
 from harness.contracts import Checkpoint, ErasedModel, Training
+from harness.execution.trial.inputs import forget_set
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.tasks import ErasingTask
+from harness.models.loading import load_model
 from harness.planning.plan import plan
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.sizing import erasing_dry_run, memory_tracker
 from harness.sizing.deepspeed import partitioned
 from harness.sizing.erasing_dry_run import dry_run, dry_run_memorizing
-from harness.sizing.estimate import MemoryEstimate, UnknownEstimate, estimate_memory
+from harness.sizing.estimate import MemoryEstimate, UnknownEstimate, estimate_memory, short_training
 from harness.sizing.fit_check import check_fit, large
 from harness.sizing.machine import PROCESS_BYTES, Machine, share_of, this_machine
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
+from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine
 from harness.sweep import main
 from harness.toolkit.engines import engine_for
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.losses import nll_loss
+from harness.toolkit.short_training import trained_briefly
 
 METHOD_NAMES = [
     "emso",
@@ -152,6 +156,17 @@ def test_a_whole_trial_is_told_to_within_a_seventh(specs, measured, run_whole, m
     need = estimate_memory(spec)
     assert isinstance(need, MemoryEstimate), need
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
+
+
+def test_a_copy_that_an_evaluator_trains_is_told_to_within_a_tenth(specs, measured):
+    spec = specs()["emso"]
+    model, forget = load_model(spec.model), forget_set(spec)
+
+    def train():
+        for _ in trained_briefly(model, forget, steps=[2], learning_rate=1e-4, batch=4, seed=0):
+            pass
+
+    assert short_training(spec, 4, SizeCache()).total == pytest.approx(measured(train), rel=0.1)
 
 
 @pytest.fixture

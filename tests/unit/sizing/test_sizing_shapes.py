@@ -19,7 +19,7 @@ from harness.sizing.fit_check import check_fit, gigabytes
 from harness.sizing.machine import PROCESS_BYTES, Machine
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.sizing.size_cache import SizeCache
-from harness.specs import Engine, Source
+from harness.specs import Engine, EvaluatorSpec, Source
 from harness.testing.small import small_spec
 
 
@@ -111,6 +111,24 @@ def test_one_original_is_beside_what_is_measured(make_trial, method, strengths, 
     need = estimate_memory(trial, SizeCache())
     assert isinstance(need, MemoryEstimate), need
     assert need.measuring.weights == models * weights_of(trial)
+
+
+@pytest.mark.parametrize("method", ["original", "contrastive_decoding", "gradient_ascent"])
+def test_an_evaluator_that_trains_a_copy_is_counted_with_it(make_trial, make_shape, method):
+    shape = {"method": method, "strengths": (), "reference": "none"} if method == "original" else {}
+    wide = make_shape(hidden=512)  # So that its copy is larger than any cache.
+    plain = replace(make_trial(shape=wide), **shape) if shape else make_trial(method, shape=wide)
+
+    def need(**settings):
+        attack = EvaluatorSpec(name="relearning", version=1, settings=settings, key="key")
+        of_trial = estimate_memory(replace(plain, evaluators=(attack,)), SizeCache())
+        assert isinstance(of_trial, MemoryEstimate), of_trial
+        return of_trial.measuring
+
+    without = estimate_memory(plain, SizeCache()).measuring
+    assert need().weights == without.weights + weights_of(plain), "the copy"
+    assert 2 <= (need().optimizer - without.optimizer) / weights_of(plain) < 2.6, "its moments, and what a step takes"
+    assert need(batch=16).total > need(batch=4).total > without.total
 
 
 def test_seeds_strengths_and_rates_need_no_dry_run_of_their_own(make_trial, dry_runs):
