@@ -24,6 +24,8 @@ class Partitioned:
     """While gradients accumulate; activations come on top."""
     step: Bytes
     """While the optimiser steps; there are no activations then."""
+    offloaded: int = 0
+    """Bytes of the machine's memory that take the place of a GPU's: fp32 weights, gradients, and two moments."""
 
 
 def partitioned(weights: int, precision: Precision, engine: Engine, *, on_gpu: bool) -> Partitioned:
@@ -62,4 +64,4 @@ def partitioned(weights: int, precision: Precision, engine: Engine, *, on_gpu: b
     reduced = Bytes(gradients=(low if stage == 1 else low_share) + bucket)
     moments = 0 if on_gpu else 2 * share
     step = held if away else held + Bytes(gradients=share, optimizer=moments)
-    return Partitioned(held, held + gathered + reduced, step)
+    return Partitioned(held, held + gathered + reduced, step, offloaded=4 * share if away else 0)

@@ -32,6 +32,8 @@ class MemoryEstimate:
     measuring: Bytes
     trained: int = 0
     """How many weights a step changes; 0 where nothing is trained."""
+    host: int = 0
+    """Bytes of the machine's memory that each process on a GPU holds beside; 0 on CPUs, where that is the device."""
 
     @property
     def most(self) -> Bytes:
@@ -55,6 +57,7 @@ class _Erased:
     """While the erased model is measured."""
     is_plain: bool
     trained: int
+    host: int = 0
 
 
 def estimate_memory(spec: TrialSpec, sizes: SizeCache = IN_THIS_PROCESS) -> MemoryEstimate | UnknownEstimate:
@@ -73,8 +76,8 @@ def estimate_memory(spec: TrialSpec, sizes: SizeCache = IN_THIS_PROCESS) -> Memo
             return UnknownEstimate(f"{type(error).__name__}: {reason}" if reason else type(error).__name__)
 
     judges = {role: model_digest(judge) for role, judge in spec.judges.items()}
-    key = [_erasing_key(spec), _text_size(spec.utility), judges, _trained_texts(spec)]
-    return sizes.in_process(key, estimate)
+    evaluators = [[evaluator.name, dict(evaluator.settings)] for evaluator in spec.evaluators]
+    return sizes.in_process([_erasing_key(spec), _text_size(spec.utility), judges, evaluators], estimate)
 
 
 def weights_bytes(checkpoint: Checkpoint, sizes: SizeCache = IN_THIS_PROCESS) -> int:
@@ -97,7 +100,7 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     if texts := _trained_texts(spec):
         passes.append(short_training(spec, texts, sizes))
     measuring = [held + original + of_pass for of_pass in passes]
-    return MemoryEstimate(largest(erasing), largest(measuring), erased.trained)
+    return MemoryEstimate(largest(erasing), largest(measuring), erased.trained, erased.host)
 
 
 def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
@@ -139,7 +142,9 @@ def short_training(spec: TrialSpec, texts: int, sizes: SizeCache) -> Bytes:
 
 def _stored(sizes: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased:
     stored = sizes.on_disk(key, lambda: asdict(make()))
-    return _Erased(Bytes(**stored["peak"]), Bytes(**stored["held"]), stored["is_plain"], stored["trained"])
+    return _Erased(
+        Bytes(**stored["peak"]), Bytes(**stored["held"]), stored["is_plain"], stored["trained"], stored["host"]
+    )
 
 
 def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
@@ -150,7 +155,9 @@ def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
         # On a GPU the training loop puts the moments aside while its model is measured.
         held = replace(on_plain.held, optimizer=0) if on_gpu else on_plain.held
         held = replace(held, activations=_on_device(held.activations, spec, on_plain))
-        return _Erased(on_plain.peak, held, on_plain.is_plain, on_plain.trained)
+        # Weights are read through the machine's memory, where the moments wait too.
+        host = bytes_of(spec.model) + on_plain.held.optimizer if on_gpu else 0
+        return _Erased(on_plain.peak, held, on_plain.is_plain, on_plain.trained, host)
     share = min(training.micro_batch, -(-training.global_batch // spec.engine.workers))
     low = torch.bfloat16 if training.precision == "bf16" else torch.float32
     result = run_shallow(run, replace(spec, training=replace(training, precision="fp32", micro_batch=share)), low)
@@ -172,7 +179,8 @@ def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
     is_gone = result.held.optimizer == 0
     held = plain if on_gpu or is_gone else parts.held
     held = others + held + Bytes(activations=_on_device(result.held.activations, spec, result))
-    return _Erased(others + peak, held, result.is_plain, result.trained)
+    host = plain.total + parts.offloaded if on_gpu else 0
+    return _Erased(others + peak, held, result.is_plain, result.trained, host)
 
 
 def _on_device(activations: int, spec: TrialSpec, result: DryRunResult) -> int:

@@ -11,7 +11,7 @@ from harness.base.messages import first_names
 from harness.errors import Fault
 from harness.plugins import METHODS
 from harness.sizing.estimate import IN_THIS_PROCESS, MemoryEstimate, UnknownEstimate, estimate_memory, weights_bytes
-from harness.sizing.machine import Machine, share_of
+from harness.sizing.machine import Machine, host_share_of, share_of
 from harness.sizing.size_cache import SizeCache
 from harness.specs import Engine, TrialSpec
 from harness.training import LoRA
@@ -109,7 +109,15 @@ def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:
 
 def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, sizes: SizeCache) -> str | None:
     fit = fits.get(spec.trial_id)
-    if fit is None or isinstance(fit.need, UnknownEstimate) or fit.has is None or fit.need.most.total <= fit.has:
+    if fit is None or isinstance(fit.need, UnknownEstimate) or fit.has is None:
+        return None
+    if fit.need.host > (there := host_share_of(machine, spec) if spec.gpus > 0 else 0):
+        less = "without offload, or on more workers," if spec.engine.offload else "with fewer trials side by side"
+        return (
+            f"needs {gigabytes(fit.need.host)} of the machine's memory beside what lies on the GPU, and has "
+            f"{gigabytes(max(there, 0))}: run it {less} or on a machine with more."
+        )
+    if fit.need.most.total <= fit.has:
         return None
     most = fit.need.most
     while_ = "erasing" if most is fit.need.erasing else "measuring"
@@ -117,17 +125,22 @@ def _shortage(spec: TrialSpec, fits: Mapping[str, FitCheck], machine: Machine, s
     needs = f"needs {gigabytes(most.total)} while {while_} ({parts}), and has {gigabytes(fit.has)}"
     for changed, setting in _fitting_settings(spec, fit.need, machine):
         other = estimate_memory(changed, sizes)
-        if isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed):
+        if isinstance(other, MemoryEstimate) and _fits(other, machine, changed):
             return f"{needs}: {setting} makes it fit."
     for changed, setting in _smaller(spec):
         other = estimate_memory(changed, sizes)
-        if isinstance(other, MemoryEstimate) and other.most.total <= share_of(machine, changed):
+        if isinstance(other, MemoryEstimate) and _fits(other, machine, changed):
             return f"{needs}: {setting} makes it fit, and changes the numbers."
     of_what = "a GPU" if spec.gpus > 0 else "each trial"
     return (
         f"{needs}: no setting makes it fit this machine. Use a smaller model, or a machine with "
         f"{gigabytes(most.total)} for {of_what}."
     )
+
+
+def _fits(need: MemoryEstimate, machine: Machine, spec: TrialSpec) -> bool:
+    there = host_share_of(machine, spec) if spec.gpus > 0 else 0
+    return need.most.total <= share_of(machine, spec) and need.host <= there
 
 
 def _fitting_settings(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:

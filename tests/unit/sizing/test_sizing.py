@@ -393,7 +393,7 @@ def wide(tmp_path):
 
 def test_a_gpu_that_is_told_to_be_too_small_is_doubted_with_what_would_help_and_not_refused(specs, wide):
     spec = replace(specs("training.precision=bf16")["kl_divergence"], model=wide, gpus=1.0)
-    machine = replace(MACHINE, cpus=16, gpus=4, gpu_memory=80 << 30, has_bf16=True)
+    machine = replace(MACHINE, cpus=16, gpus=4, gpu_memory=80 << 30, has_bf16=True, memory=512 << 30)
     need = estimate_memory(spec).most
     assert need.total > 20 * 1.6e9, "two models, gradients and two moments: 20 bytes a weight"
     assert doubt(spec, machine) is None
@@ -407,6 +407,28 @@ def test_a_gpu_that_is_told_to_be_too_small_is_doubted_with_what_would_help_and_
     on_cpu = replace(spec, gpus=0.0, cpus=16)
     assert refusal(on_cpu, replace(machine, memory=20 << 30)) is not None
     assert doubt(on_cpu, replace(machine, memory=20 << 30)) is None
+
+
+def test_what_waits_in_the_machines_memory_beside_a_gpu_is_counted(specs, wide):
+    plain = replace(specs("training.precision=bf16")["gradient_ascent"], model=wide, gpus=1.0, strengths=(1, 2))
+    offloaded = replace(plain, engine=Engine(name="deepspeed", zero_stage=2, offload=True))
+    machine = replace(MACHINE, cpus=16, gpus=1, gpu_memory=80 << 30, has_bf16=True, memory=17 << 30)
+    weights = estimate_memory(plain).trained
+    assert estimate_memory(plain).host == pytest.approx(12 * weights, rel=0.05), "read there, and two moments wait"
+    assert estimate_memory(offloaded).host == pytest.approx(20 * weights, rel=0.05)
+    assert estimate_memory(replace(offloaded, gpus=0.0)).host == 0, "of a CPU it is the device"
+    said = doubt(offloaded, machine)
+    assert re.search(r"needs 3\d\.\d GB of the machine's memory .*, and has 17\.2 GB: run it without offload", said)
+    assert doubt(offloaded, replace(machine, memory=64 << 30)) is None
+    halved = replace(plain, gpus=0.5)
+    assert doubt(halved, replace(machine, memory=36 << 30, gpu_memory=200 << 30)) is not None, "two side by side"
+    assert doubt(halved, replace(machine, memory=48 << 30, gpu_memory=200 << 30)) is None
+
+
+def test_cudas_context_is_no_trials(specs):
+    spec = replace(specs()["gradient_ascent"], gpus=0.5)
+    machine = replace(MACHINE, gpus=1, gpu_memory=8 << 30)
+    assert share_of(machine, spec) == (4 << 30) - (600 << 20)
 
 
 def test_what_a_machine_has_not_is_said(specs):
