@@ -26,7 +26,7 @@ class Unlikelihood(Method):
     source = "Welleck et al. 2019, arXiv:1908.04319"
     reference = "retain_data"  # or none, memorized_model
     version = 1  # raised whenever the numbers change
-    strength = Strength("epochs", cumulative=True, off=0)  # the one dial that turns erasure up
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)  # the one dial that turns erasure up
 
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1  # what a tuned sweep may try
     """Passes over the forget set."""
