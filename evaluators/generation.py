@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -119,11 +119,13 @@ class Generation(Evaluator):
         texts = written.texts
         table = self.definition == "table"
         judge = task.judge("perplexity", CausalJudge)
-        scores, scored_by = self._score(judge, written.prompts, texts), judge.digest
-        surprise = table_perplexity(judge, written.prompts, texts) if table else perplexity(scores.nll)
+        # The table's perplexity is of padded batches, which say nothing that MAUVE could use.
+        scores = None if table else self._score(judge, written.prompts, texts)
+        surprise = perplexity(scores.nll) if scores else table_perplexity(judge, written.prompts, texts)
+        scored = {judge.digest: scores} if scores else {}
         human = {"perplexity": self._human_perplexity(task, written, judge)}
         del judge  # Makes room: the judges of the paper's size do not fit beside one another.
-        mauve_by_seed, human["features"] = self._mauve(task, written, scores, scored_by)
+        mauve_by_seed, human["features"] = self._mauve(task, written, scored)
         repeats, differs = (table_rep_n, table_div_n) if table else (rep_n, div_n)
         of_texts = {
             f"rep_{self.rep}": np.array([repeats(text, self.rep) for text in texts]),
@@ -143,7 +145,7 @@ class Generation(Evaluator):
         count = task.sample_count
         samples = zip(written.prompts[:count], texts[:count], written.references[:count], strict=True)
         of_tokens = {}
-        if not table:
+        if scores:
             mean_nll = np.array([float(np.mean(row)) if row else math.nan for row in scores.nll])
             of_tokens = {"perplexity": mean_nll, "tokens": np.array([len(row) for row in scores.nll])}
         return Evaluation(numbers, tuple(Sample("utility", *sample) for sample in samples), notes, of_tokens | of_texts)
@@ -194,17 +196,18 @@ class Generation(Evaluator):
         return scores.last_ND if self.definition == "table" else scores.mean_ND
 
     def _mauve(
-        self, task: EvaluationTask, written: Generations, scores: Scores, scored_by: str
+        self, task: EvaluationTask, written: Generations, scored: Mapping[str, Scores]
     ) -> tuple[list[float], float]:
         """Return MAUVE against the human continuations for each clustering, and their perplexity to its judge.
+
+        `scored` has what judges made of the texts so far, by the judge's digest.
 
         Differs from the paper: under `exact` a text's feature is the mean of its hidden states, not the last
         one. A small judge's last state tells little more than the last token: by it, text of perplexity 1,500
         scored 0.72, and by the mean 0.01.
         """
         judge = task.judge("features", CausalJudge)
-        if judge.digest != scored_by:
-            scores = self._score(judge, written.prompts, written.texts)
+        scores = scored.get(judge.digest) or self._score(judge, written.prompts, written.texts)
         human = self._human(task, written, judge)
         seeds = [FIRST_KMEANS_SEED + extra for extra in range(1 if self.definition == "table" else self.mauve_seeds)]
         return mauve_score(self._features(scores), human["features"], seeds), float(human["perplexity"][0])

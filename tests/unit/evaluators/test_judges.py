@@ -15,13 +15,14 @@ from harness.commands.prefetch import hub_contents
 from harness.contracts import Checkpoint
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
+from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.plans import Plan
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
 from harness.reporting.summary import caption
 from harness.sizing.measuring_dry_run import judge_pass
-from harness.testing.small import small_spec
+from harness.testing.small import RETRAINED_MODEL, small_spec
 from harness.toolkit.scoring import CausalJudge
 
 INFO = {metric.name: metric for metric in Generation().metrics}
@@ -141,11 +142,37 @@ def measured_once(tmp_path_factory):
     judges = {**spec.judges, "perplexity": itself, "features": itself}
     spec = replace(spec, judges=judges, utility=replace(spec.utility, sequences=16))
 
-    def run(**settings):
-        task = MeasuringTask(spec, artifacts, load_model(spec.model))
+    def run(perplexity_judge="original", **settings):
+        judges = {**spec.judges, "perplexity": resolve_model(RETRAINED_MODEL)} if perplexity_judge == "another" else {}
+        task = MeasuringTask(replace(spec, judges=judges or spec.judges), artifacts, load_model(spec.model))
         return task, Generation(mauve_seeds=1, **settings).evaluate(task.model, task)
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("definition", "perplexity_judge", "passes"),
+    [("table", "another", 0), ("exact", "another", 1), ("table", "original", 0), ("exact", "original", 1)],
+)
+def test_a_judge_reads_the_texts_once_and_only_where_that_is_used(
+    measured_once, monkeypatch, definition, perplexity_judge, passes
+):
+    """Under `table` the judge of perplexity reads padded batches; what it made of the plain texts was thrown away."""
+    read, score = [], CausalJudge.score
+
+    def counted(judge, prompts, texts, **how):
+        read.append((judge.digest, tuple(texts)))
+        return score(judge, prompts, texts, **how)
+
+    monkeypatch.setattr(CausalJudge, "score", counted)
+    task, _ = measured_once(definition=definition, perplexity_judge=perplexity_judge)
+    texts = task.generations(definition).texts
+    of_texts = [digest for digest, given in read if all(text in one for text, one in zip(texts, given, strict=True))]
+    judges = {role: task.judge(role, CausalJudge).digest for role in ("perplexity", "features")}
+    assert of_texts.count(judges["features"]) == 1
+    if perplexity_judge == "another":
+        assert judges["perplexity"] != judges["features"]
+        assert of_texts.count(judges["perplexity"]) == passes
 
 
 @pytest.mark.parametrize("definition", ["exact", "table"])
