@@ -22,7 +22,9 @@ def point_tags(table: pd.DataFrame, attacked: Sequence[AttackTable] = ()) -> dic
     how much more an attack gets out of it than out of the retrained model, over all its seeds, with the interval.
     """
     excesses = {
-        (of_model.model, row.variant): _excess_tags(of_model, row) for of_model in attacked for row in of_model.rows
+        (of_model.model, row.variant): _excess_tags(of_model, row)
+        for of_model in reversed(attacked)  # What is ranked stands for the first target.
+        for row in of_model.rows
     }
     colours = {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
     for variant, (colour, _) in styles(table).items():

@@ -175,7 +175,8 @@ def _recited_on_terminal(ranked: RankedTable) -> Table:
 def attacks_on_terminal(table: AttackTable) -> Table:
     """Return one model's rows under every attack, without their intervals; above them what comes back."""
     what = "beyond what they bring back from the retrained model" if table.has_retrained else "as measured"
-    said = " ".join([f"{table.model}: what attacks bring back, {what}.", *table.sentences])
+    at = f"{table.model}, {table.target}" if table.target else table.model
+    said = " ".join([f"{at}: what attacks bring back, {what}.", *table.sentences])
     terminal = result_table(said, "")
     terminal.add_column("Method", max_width=28, overflow="fold")
     for metric in table.metrics:

@@ -69,9 +69,11 @@ class AttackedRow:
 
 @dataclass(frozen=True)
 class AttackTable:
-    """One model's rows under every attack."""
+    """One model's rows under every attack; of a tuned sweep those that stand for one of its targets."""
 
     model: str
+    target: str
+    """`MA at most 0.75`; '' where nothing was tuned."""
     metrics: tuple[Metric, ...]
     """Those that declare an attack, in the order of the table's columns."""
     retrained: tuple[float, ...]
@@ -84,24 +86,63 @@ class AttackTable:
 
 
 def attack_tables(ranked: RankedTable) -> list[AttackTable]:
-    """Return the table of every model that was attacked; none where no evaluator measured an attack."""
+    """Return the table of every model that was attacked, in a tuned sweep one for each target, the first target first.
+
+    None where no evaluator measured an attack.
+    """
     metrics = attack_metrics(ranked.info)
     tables = []
     for model, rows in ranked.table.groupby("model", sort=False) if metrics else ():
-        twins, originals = rows[rows["method"] == RETRAINED], rows[rows["method"] == ORIGINAL]
-        by_variant: dict[str, pd.DataFrame] = {}
-        for name, seeds in ranked_rows(rows).groupby("variant", sort=False):
-            by_variant[str(name)] = seeds
-        letters = significance_groups(by_variant, metrics, ranked.evidence, ranked.aims)
-        attacked = [_attacked_row(originals, twins, metrics, ranked.evidence, {})] if len(originals) else []
-        for variant in ranked.ranking.loc[ranked.ranking["model"] == model, "variant"]:
-            attacked.append(_attacked_row(by_variant[variant], twins, metrics, ranked.evidence, letters))
-        levels = tuple(mean_over(twins, metric) for metric in metrics)
-        sentences = _what_comes_back(attacked, metrics)
-        if sentences and max(map(len, by_variant.values())) == 1:
-            sentences = (*sentences, ONE_RUN)
-        tables.append(AttackTable(str(model), tuple(metrics), levels, len(twins) > 0, tuple(attacked), sentences))
+        targets = dict.fromkeys(target for targets in rows["targets"] for target in targets)
+        for target, points in [(target, points_at(rows, target)) for target in targets] or [("", ranked_rows(rows))]:
+            by_variant: dict[str, pd.DataFrame] = {}
+            for name, seeds in points.groupby("variant", sort=False):
+                by_variant[str(name)] = seeds
+            order = ranked.ranking.loc[ranked.ranking["model"] == model, "variant"]
+            by_variant = {name: by_variant[name] for name in dict.fromkeys([*order, *by_variant]) if name in by_variant}
+            tables.append(
+                _attack_table(str(model), target_text(target, ranked.info), rows, by_variant, metrics, ranked)
+            )
     return tables
+
+
+def points_at(rows: pd.DataFrame, target: str) -> pd.DataFrame:
+    """Return the rows that stand for a target of tuning."""
+    return rows[[target in targets for targets in rows["targets"]]]
+
+
+def target_text(target: str, info: MetricInfo) -> str:
+    """Return a target in words.
+
+    Example:
+        >>> about = dict(better="lower", unit="", low=0.0, high=1.0, group="", source="", title="MA")
+        >>> target_text("ma <= retrained", {"ma": Metric(name="ma", **about)}), target_text("", {})
+        ("MA at most the retrained model's", '')
+    """
+    if not target:
+        return ""
+    name, _, level = target.partition(" <= ")
+    return f"{info[name].title} at most " + ("the retrained model's" if level == RETRAINED else level)
+
+
+def _attack_table(
+    model: str,
+    target: str,
+    rows: pd.DataFrame,
+    by_variant: Mapping[str, pd.DataFrame],
+    metrics: Sequence[Metric],
+    ranked: RankedTable,
+) -> AttackTable:
+    twins, originals = rows[rows["method"] == RETRAINED], rows[rows["method"] == ORIGINAL]
+    letters = significance_groups(by_variant, metrics, ranked.evidence, ranked.aims)
+    attacked = [_attacked_row(originals, twins, metrics, ranked.evidence, {})] if len(originals) else []
+    for seeds in by_variant.values():
+        attacked.append(_attacked_row(seeds, twins, metrics, ranked.evidence, letters))
+    levels = tuple(mean_over(twins, metric) for metric in metrics)
+    sentences = _what_comes_back(attacked, metrics)
+    if sentences and max(map(len, by_variant.values())) == 1:
+        sentences = (*sentences, ONE_RUN)
+    return AttackTable(model, target, tuple(metrics), levels, len(twins) > 0, tuple(attacked), sentences)
 
 
 def attack_metrics(info: MetricInfo) -> list[Metric]:
@@ -200,6 +241,7 @@ def attack_frame(tables: Sequence[AttackTable]) -> pd.DataFrame:
                 records.append(
                     {
                         "model": table.model,
+                        "target": table.target,
                         "variant": row.variant,
                         "strength": row.strength,
                         "attack": metric.attack,

@@ -1,7 +1,7 @@
 """What attacks bring back beyond the retrained model: by hand, of either sign, without a twin, against its null."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -126,6 +126,20 @@ def test_nothing_is_said_where_nothing_was_attacked(attacked):
 def test_a_method_that_the_retrained_model_lacks_a_seed_of_is_compared_on_the_shared_ones(attacked):
     [table] = attack_tables(attacked(original=[ORIGINAL], retrained=[TWIN], ga=[TWIN + 0.2, TWIN + 0.9]))
     assert table.rows[1].excesses[1].difference == pytest.approx(0.2)
+
+
+def test_each_target_of_tuning_has_the_rows_that_stand_for_it(attacked):
+    ranked = attacked(original=[ORIGINAL], retrained=[TWIN], ga=[TWIN + 0.5], gd=[TWIN + 0.1])
+    of_variants = {"ga": ("ma <= 0.9",), "gd": ("ma <= 0.9", "ma <= retrained")}
+    targets = [of_variants.get(variant, ()) for variant in ranked.table["variant"]]
+    at_90, at_retrained = attack_tables(replace(ranked, table=ranked.table.assign(targets=targets)))
+    assert (at_90.target, at_retrained.target) == ("MA at most 0.9", "MA at most the retrained model's")
+    assert {row.variant for row in at_90.rows} == {"original", "ga", "gd"}
+    assert [row.variant for row in at_retrained.rows] == ["original", "gd"]
+    frame = attack_frame([at_90, at_retrained])
+    assert frame.groupby("target").size().tolist() == [6, 4]
+    text = text_file("attacks.md.j2", tables=[at_90, at_retrained])
+    assert "## miniature-m, MA at most the retrained model" in text
 
 
 def test_markdown_and_csv_have_every_row_and_attack(attacked):
