@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, Self
 
 from harness.base.digests import digest_of
 from harness.base.plain_data import PlainData
@@ -204,9 +204,17 @@ class Plan(PlainData):
         """Return whether any method is to erase; if none is, the models are measured as they are."""
         return bool(self.studies) or not all(spec.is_reference for spec in self.trials)
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `to_json` wrote; of before choices were moved, each choice stands for its target."""
+        plan = super().from_json(data)
+        if any(spec.chosen for spec in plan.trials):
+            return plan
+        return replace(plan, trials=tuple(replace(spec, chosen=spec.targets) for spec in plan.trials))
+
     @property
     def first_target(self) -> str | None:
-        """Return the target whose chosen points are ranked; None in a sweep that is not tuned."""
+        """Return the target whose points are ranked; None in a sweep that is not tuned."""
         return next((str(study.targets[0]) for study in self.studies), None)
 
 

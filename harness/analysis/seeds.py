@@ -58,12 +58,15 @@ def repeats_of_points(rows: pd.DataFrame) -> list[pd.DataFrame]:
     They share a strength; where tuning chose them, a target instead: two points of one strength may have other
     settings, and the points of one target other strengths.
     """
+    return list(points_by_target(rows).values()) or [points for _, points in rows.groupby("strength", dropna=False)]
+
+
+def points_by_target(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the rows that stand for each target of tuning, the first target first; nothing where none was tuned."""
     targets: dict[str, None] = {}
     for listed in rows["targets"]:
         targets |= dict.fromkeys(listed)
-    if not targets:
-        return [points for _, points in rows.groupby("strength", dropna=False)]
-    return [rows[[target in listed for listed in rows["targets"]]] for target in targets]
+    return {target: rows[[target in listed for listed in rows["targets"]]] for target in targets}
 
 
 def as_measured(table: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,6 @@ import pandas as pd
 from harness.analysis.attacks.excess import AttackedRow, AttackTable
 from harness.analysis.tradeoff.curves import styles
 from harness.reporting.figures.style import REFERENCE_STYLES
-from harness.specs import ORIGINAL
 
 _WORDS = {True: "true", False: "false"}
 
@@ -18,14 +17,13 @@ _WORDS = {True: "true", False: "false"}
 def point_tags(table: pd.DataFrame, attacked: Sequence[AttackTable] = ()) -> dict[str, dict[str, str]]:
     """Return each point's tags by its id: whether it collapsed and how, is ranked, and is on its method's frontier.
 
-    `mlflow.runColor` is the colour that its variant has in the report's figures. A ranked point's `excess.METRIC` is
+    `mlflow.runColor` is the colour that its variant has in the report's figures. An attacked point's `excess.METRIC` is
     how much more an attack gets out of it than out of the retrained model, over all its seeds, with the interval.
     """
-    excesses = {
-        (of_model.model, row.variant): _excess_tags(of_model, row)
-        for of_model in reversed(attacked)  # What is ranked stands for the first target.
-        for row in of_model.rows
-    }
+    excesses: dict[str, dict[str, str]] = {}
+    for of_model in attacked:
+        for of_points in of_model.rows:
+            excesses |= dict.fromkeys(of_points.point_ids, _excess_tags(of_model, of_points))
     colours = {method: colour for method, (_, _, colour) in REFERENCE_STYLES.items()}
     for variant, (colour, _) in styles(table).items():
         colours.setdefault(variant, colour)
@@ -40,9 +38,7 @@ def point_tags(table: pd.DataFrame, attacked: Sequence[AttackTable] = ()) -> dic
         }
         if row["variant"] in colours:
             of_point["mlflow.runColor"] = colours[row["variant"]]
-        if row["ranked"] or row["method"] == ORIGINAL:
-            of_point |= excesses.get((row["model"], row["variant"]), {})
-        tags[row["point_id"]] = of_point
+        tags[row["point_id"]] = of_point | excesses.get(row["point_id"], {})
     return tags
 
 

@@ -13,7 +13,7 @@ from harness.analysis.evidence import REPLICATE, Evidence
 from harness.analysis.grouping import LEVEL, Letters, significance_groups, split_rows
 from harness.analysis.metrics import MetricInfo, mean_over
 from harness.analysis.ranking import RankedTable
-from harness.analysis.seeds import ranked_rows, strengths
+from harness.analysis.seeds import points_by_target, ranked_rows, strengths
 from harness.contracts import Metric
 from harness.specs import ORIGINAL, RETRAINED
 from harness.statistics.contrasts import paired_contrast
@@ -54,7 +54,7 @@ class Excess:
 
 @dataclass(frozen=True)
 class AttackedRow:
-    """One model under every attack: the original, or a method's ranked point."""
+    """One model under every attack: the original, or a method's point that is ranked or stands for a target."""
 
     variant: str
     label: str
@@ -65,6 +65,8 @@ class AttackedRow:
     cells: tuple[Cell, ...]
     """The same as printed; without a retrained model what was measured."""
     collapsed: bool
+    point_ids: tuple[str, ...]
+    """Of each seed and replicate."""
 
 
 @dataclass(frozen=True)
@@ -93,22 +95,14 @@ def attack_tables(ranked: RankedTable) -> list[AttackTable]:
     metrics = attack_metrics(ranked.info)
     tables = []
     for model, rows in ranked.table.groupby("model", sort=False) if metrics else ():
-        targets = dict.fromkeys(target for targets in rows["targets"] for target in targets)
-        for target, points in [(target, points_at(rows, target)) for target in targets] or [("", ranked_rows(rows))]:
-            by_variant: dict[str, pd.DataFrame] = {}
-            for name, seeds in points.groupby("variant", sort=False):
-                by_variant[str(name)] = seeds
-            order = ranked.ranking.loc[ranked.ranking["model"] == model, "variant"]
-            by_variant = {name: by_variant[name] for name in dict.fromkeys([*order, *by_variant]) if name in by_variant}
-            tables.append(
-                _attack_table(str(model), target_text(target, ranked.info), rows, by_variant, metrics, ranked)
-            )
+        order = list(ranked.ranking.loc[ranked.ranking["model"] == model, "variant"])
+        for target, points in (points_by_target(rows) or {"": ranked_rows(rows)}).items():
+            by_variant = {str(name): seeds for name, seeds in points.groupby("variant", sort=False)}
+            in_order = sorted(by_variant, key=lambda name: order.index(name) if name in order else len(order))
+            by_variant = {name: by_variant[name] for name in in_order}
+            text = target_text(target, ranked.info)
+            tables.append(_attack_table(str(model), text, rows, by_variant, metrics, ranked))
     return tables
-
-
-def points_at(rows: pd.DataFrame, target: str) -> pd.DataFrame:
-    """Return the rows that stand for a target of tuning."""
-    return rows[[target in targets for targets in rows["targets"]]]
 
 
 def target_text(target: str, info: MetricInfo) -> str:
@@ -195,6 +189,7 @@ def _attacked_row(
         excesses=tuple(excesses),
         cells=tuple(cells),
         collapsed=bool(rows["collapsed"].eq(True).any()),
+        point_ids=tuple(rows["point_id"]),
     )
 
 

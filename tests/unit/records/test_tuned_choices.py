@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.plans import StudySpec, Target
+from harness.plans import Plan, StudySpec, Target
 from harness.records.journal import Journal
 from harness.records.record import WHOLE, Candidate
 from harness.records.tuned import read_tuned
@@ -151,3 +151,15 @@ def test_until_it_is_known_which_strength_that_is_the_choice_stands_for_its_targ
 def test_the_retrained_models_level_is_awaited(tuned, retrained, expected):
     erasure = {3: 0.58, 4: 0.55, 2: 0.57}
     assert tuned("epochs", "retrained", erasure, retrained) == [one for one in expected if one]
+
+
+def test_in_a_plan_of_before_choices_were_moved_each_stands_for_its_target(make_row, make_plan):
+    old = make_plan(make_row("emso", (2, 3), targets={"ma <= 0.5": 3})).to_json()
+    for trial in old["trials"]:
+        del trial["chosen"]
+    [trial] = Plan.from_json(old).trials
+    assert trial.chosen == trial.targets == {"ma <= 0.5": 3}
+    moved = make_plan(
+        make_row("ga", (0.5,), targets={"ma <= 0.5": 0.5}), make_row("ga", (0.6,), chosen={"ma <= 0.5": 0.6})
+    )
+    assert Plan.from_json(moved.to_json()) == moved, "a point that was not chosen stays so"
