@@ -33,6 +33,7 @@ class Depth(Evaluator):
     """
 
     version = 1
+    needs_fp32 = True
     reads = ("holdout", "retrained")
 
     @property

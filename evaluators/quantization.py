@@ -32,6 +32,7 @@ class Quantization(Evaluator):
     """
 
     version = 1
+    needs_fp32 = True
 
     schemes: tuple[RoundingScheme, ...] = get_args(RoundingScheme)
     """How the weights are rounded, each apart from the others."""

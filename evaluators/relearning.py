@@ -63,6 +63,7 @@ class Relearning(Evaluator):
     """
 
     version = 1
+    needs_fp32 = True
     reads = ("retain",)
 
     shown: PositiveCount | None = None

@@ -30,6 +30,7 @@ class Weights(Evaluator):
     """
 
     version = 1
+    needs_fp32 = True
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

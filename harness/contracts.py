@@ -309,6 +309,9 @@ class Evaluator(ABC):
     """Raised whenever its numbers change; part of every measurement's identity."""
     judges: ClassVar[tuple[str, ...]] = ()
     """Of `perplexity`, `features` (MAUVE), `similarity`, `coherence`; their digests are part of its identity."""
+    needs_fp32: ClassVar[bool] = False
+    """Whether it gets the weights as they were erased whatever `measuring.precision` says: it trains, rounds or reads
+    them."""
     definition: Definition = "exact"
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from harness.base.digests import digest_of
 from harness.base.plain_data import PlainData
-from harness.contracts import Checkpoint, Json, MoreTexts, Number, Training
+from harness.contracts import Checkpoint, Json, MoreTexts, Number, Precision, Training
 
 ORIGINAL = "original"
 RETRAINED = "retrained"
@@ -126,6 +126,10 @@ class EvaluatorSpec:
     """What it gets besides the forget set and the utility prompts."""
     retrained: Checkpoint | None = None
     """The retrained model, where it reads that."""
+    precision: Precision = "fp32"
+    """Of the model's weights while it measures."""
+    judge_precision: Precision = "fp32"
+    """Of its causal judges' weights."""
     skips_neighbours: bool = False
     """Whether a tuned trial's `neighbours` go without it: nothing that it reports is ranked, or compared by."""
 

@@ -35,8 +35,12 @@ _REACH = ("max_position_embeddings", "num_key_value_heads", "attention_layers", 
 ARCHITECTURE = (*_SIZES, *_REACH, "layer_types", "sliding_window")
 
 
-def load_model(checkpoint: Checkpoint) -> PreTrainedModel:
-    """Return a fresh causal LM in fp32, in evaluation mode, on the CPU.
+def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """Return a fresh causal LM, in evaluation mode, on the CPU.
+
+    Args:
+        checkpoint: Where it is.
+        dtype: Of its weights; buffers, such as rotary frequencies, are fp32.
 
     Raises:
         ModelError: The weights do not fit the configuration, are not those that were planned with, are
@@ -44,7 +48,10 @@ def load_model(checkpoint: Checkpoint) -> PreTrainedModel:
     """
     from transformers import AutoModelForCausalLM
 
-    return _fresh_model(AutoModelForCausalLM, checkpoint, attn_implementation="eager")
+    model = _fresh_model(AutoModelForCausalLM, checkpoint, attn_implementation="eager")
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+    return model
 
 
 def load_encoder(checkpoint: Checkpoint) -> PreTrainedModel:

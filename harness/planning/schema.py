@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 from pydantic import BeforeValidator, Field, StringConstraints, create_model, model_validator
 
 from harness.base.settings import Place, Strict, quoted
-from harness.contracts import NonNegative, Positive, PositiveCount, Training
+from harness.contracts import NonNegative, Positive, PositiveCount, Precision, Training
 from harness.data.sections import Data
 from harness.errors import unknown
 from harness.plans import PROBED_UTILITY, SEARCH_SEEDS, Compare
@@ -181,6 +181,15 @@ def _around_one(value: Any) -> tuple[float, float]:
     return float(value[0]), float(value[1])
 
 
+class Measuring(Strict):
+    """In which precision models and judges compute while models are measured."""
+
+    precision: Precision = "fp32"
+    """Of what is measured: bf16 halves caches and weights, and changes greedy choices that are close."""
+    judges: Precision = "fp32"
+    """Of the judges of perplexity and features."""
+
+
 class Collapse(Strict):
     """Outside of which numbers a point has collapsed."""
 
@@ -314,6 +323,7 @@ class Sweep(Strict):
     )
     """An evaluator and its settings; `definition` is `exact` or `table`."""
     judges: Judges = Judges()
+    measuring: Measuring = Measuring()
     tune: Tune | None = None
     compare: CompareAxes = CompareAxes()
     ranking: Ranking = Ranking()

@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import get_args
 
 from harness.base.digests import digest_of
-from harness.contracts import Checkpoint, Evaluator, MoreTexts
+from harness.contracts import Checkpoint, Evaluator, MoreTexts, Precision
 from harness.errors import Fault
 from harness.models.reading import how_it_reads, judges_start_with
+from harness.models.resolving import CAUSAL_ROLES
 from harness.planning.grid import TrialTemplate
 from harness.planning.resolve import JudgesByRole, ResolvedModel, judges_of, training_for, training_of
-from harness.planning.schema import Sweep
+from harness.planning.schema import Measuring, Sweep
 from harness.planning.texts import Texts
 from harness.plans import Compare
 from harness.plugins import plain_settings
@@ -85,7 +86,7 @@ def trials_of(
     for model in models:
         sources = texts[model.path]
         unmeasured = _unmeasured(name, sweep, model, sources, judges_of(judges, model.checkpoint))
-        measured_by = _measured_by(unmeasured, evaluators, inputs, sources, model.retrained)
+        measured_by = _measured_by(unmeasured, sweep.measuring, evaluators, inputs, sources, model.retrained)
         original = replace(unmeasured, evaluators=_skipping_neighbours(measured_by, evaluators, compare))
         for seed in sweep.seeds:
             seeded = replace(original, seed=seed)
@@ -98,7 +99,7 @@ def trials_of(
             if kind in sources and not (kind == STAND_IN and model.retrained is not None):
                 # One seed is enough: another would ask the same model the same.
                 unseen = replace(unmeasured, forget=sources[kind], measured=None)
-                measured_by = _measured_by(unseen, of_erasure, inputs, sources, model.retrained)
+                measured_by = _measured_by(unseen, sweep.measuring, of_erasure, inputs, sources, model.retrained)
                 references.append(_reference(replace(unseen, evaluators=measured_by), kind))
     return references + erasures
 
@@ -143,6 +144,7 @@ def _unmeasured(
 
 def _measured_by(
     spec: TrialSpec,
+    measuring: Measuring,
     evaluators: Mapping[str, Evaluator],
     inputs: Mapping[str, Mapping[str, str]],
     sources: Texts,
@@ -168,6 +170,13 @@ def _measured_by(
         twin = retrained if "retrained" in evaluator.reads else None
         if twin is not None:
             identity["retrained"] = twin.digest
+        precision: Precision = "fp32" if evaluator.needs_fp32 else measuring.precision
+        judge_precision: Precision = measuring.judges if {*CAUSAL_ROLES} & {*evaluator.judges} else "fp32"
+        # What fp32 measured keeps the identity that it had before there was another precision.
+        if precision != "fp32":
+            identity["precision"] = precision
+        if judge_precision != "fp32":
+            identity["judge_precision"] = judge_precision
         spec_of = EvaluatorSpec(
             name=name,
             version=evaluator.version,
@@ -175,6 +184,8 @@ def _measured_by(
             key=digest_of(identity),
             texts=texts,
             retrained=twin,
+            precision=precision,
+            judge_precision=judge_precision,
         )
         specs.append(spec_of)
     return tuple(specs)

@@ -42,7 +42,12 @@ def _flat_settings(spec: TrialSpec) -> dict[str, str]:
     for name in _NOT_COMPARED:
         kept.pop(name, None)
     for evaluator in spec.evaluators:
-        kept[f"evaluators.{evaluator.name}"] = {"settings": evaluator.settings, "identity": evaluator.key}
+        kept[f"evaluators.{evaluator.name}"] = {
+            "settings": evaluator.settings,
+            "precision": evaluator.precision,
+            "judge_precision": evaluator.judge_precision,
+            "identity": evaluator.key,
+        }
     return flat_texts(kept)
 
 
@@ -72,7 +77,8 @@ def _follows(path: str, unequal: Collection[str], known: Collection[str]) -> boo
     parent, _, name = path.rpartition(".")
     if name in _PLACES and f"{parent}.digest" in known:
         return f"{parent}.digest" not in unequal
-    deciding = (f"{parent}.settings", "judges.", "forget.", "measured.", "utility.")
+    of_evaluator = (f"{parent}.settings", f"{parent}.precision", f"{parent}.judge_precision")
+    deciding = (*of_evaluator, "judges.", "forget.", "measured.", "utility.")
     return name == "identity" and any(other.startswith(deciding) for other in unequal)
 
 

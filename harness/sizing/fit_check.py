@@ -102,8 +102,13 @@ def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:
         return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: use one that has them."
     if spec.cpus > machine.cpus:
         return f"needs {spec.cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
-    if spec.gpus > 0 and spec.training.precision == "bf16" and not machine.has_bf16:
-        return "trains in bf16, which this machine's GPU does not compute in: set training.precision to fp32."
+    if spec.gpus > 0 and not machine.has_bf16:
+        asked = [("training.precision", spec.training.precision)]
+        asked += [("measuring.precision", evaluator.precision) for evaluator in spec.evaluators]
+        asked += [("measuring.judges", evaluator.judge_precision) for evaluator in spec.evaluators]
+        for setting, precision in asked:
+            if precision == "bf16":
+                return f"computes in bf16, which this machine's GPU does not: set {setting} to fp32."
     return None
 
 

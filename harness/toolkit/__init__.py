@@ -15,7 +15,7 @@ from harness.models.loading import check_encoder, check_sentence_encoder, load_e
 from harness.models.tokenizing import token_lists, true_continuations, unpadded
 from harness.toolkit.batches import padded_batches, room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
-from harness.toolkit.device import computing_device
+from harness.toolkit.device import computing_device, judges_dtype
 from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield, whole_loss
 from harness.toolkit.layerwise import gradients_by_layer
 from harness.toolkit.linear_layers import MLPMatrix, SecondMoments, loss_gradient, mlp_matrices, second_moments
@@ -73,6 +73,7 @@ __all__ = [
     "greedy_continuations",
     "hidden_states",
     "judge_key",
+    "judges_dtype",
     "lacks_layers",
     "load_encoder",
     "loss_gradient",

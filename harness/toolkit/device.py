@@ -1,4 +1,4 @@
-"""Where a trial computes: the one place that decides it."""
+"""Where a trial computes, and in what its judges do: the one place that decides it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextvars import ContextVar
 import torch
 
 _DEVICE: ContextVar[torch.device | None] = ContextVar("_DEVICE", default=None)
+_JUDGES_DTYPE: ContextVar[torch.dtype] = ContextVar("_JUDGES_DTYPE", default=torch.float32)
 
 
 def device_for(gpus: float) -> torch.device:
@@ -22,13 +23,14 @@ def device_for(gpus: float) -> torch.device:
 
 
 @contextmanager
-def computing_on(device: torch.device) -> Iterator[None]:
-    """Say to `computing_device`, as long as the block lasts, where its trial computes."""
-    token = _DEVICE.set(device)
+def judging_on(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """Say to `computing_device` and `judges_dtype`, as long as the block lasts, what its trial asks for."""
+    device_token, dtype_token = _DEVICE.set(device), _JUDGES_DTYPE.set(dtype)
     try:
         yield
     finally:
-        _DEVICE.reset(token)
+        _DEVICE.reset(device_token)
+        _JUDGES_DTYPE.reset(dtype_token)
 
 
 def computing_device() -> torch.device:
@@ -37,3 +39,8 @@ def computing_device() -> torch.device:
     A GPU that the machine has may be another trial's.
     """
     return _DEVICE.get() or torch.device("cpu")
+
+
+def judges_dtype() -> torch.dtype:
+    """Return in what the causal judges of the trial that asks for one compute: fp32 unless it says otherwise."""
+    return _JUDGES_DTYPE.get()

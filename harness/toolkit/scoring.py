@@ -23,7 +23,7 @@ from harness.models.resolving import CAUSAL_ROLES
 from harness.models.tokenizing import start_tokens, token_lists
 from harness.specs import ORIGINAL
 from harness.toolkit.batches import padded_batches, read_at_once, rows_at_once
-from harness.toolkit.device import computing_device
+from harness.toolkit.device import computing_device, judges_dtype
 from harness.toolkit.losses import token_nll
 
 SCORED_ROWS = 32
@@ -49,8 +49,10 @@ class CausalJudge:
         self._id = checkpoint.id
         self._tokenizer = load_tokenizer(checkpoint)
         self._start = start_tokens(self._tokenizer)
-        self.digest = judge_key(checkpoint, *map(str, self._start))
-        self._model = load_model(checkpoint).to(computing_device())
+        dtype = judges_dtype()
+        lowered = [] if dtype == torch.float32 else [str(dtype)]
+        self.digest = judge_key(checkpoint, *map(str, self._start), *lowered)
+        self._model = load_model(checkpoint, dtype).to(computing_device())
         self._longest = positions(checkpoint)
 
     def score(self, prompts: Sequence[str], texts: Sequence[str], *, names: bool = False) -> Scores:
@@ -172,7 +174,7 @@ def _states_and_logits(
         logits = model(tokens_BT, attention_mask=mask_BT, use_cache=False).logits.float()
     finally:
         hook.remove()
-    return states[0], logits
+    return states[0].float(), logits
 
 
 @torch.inference_mode()

@@ -5,16 +5,20 @@ Nothing heavy is imported for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.contracts import Json
-from harness.specs import TrialSpec
+from harness.specs import EvaluatorSpec, TrialSpec
 
 
 def readings_of(trials: Iterable[TrialSpec]) -> tuple[str, ...]:
-    """Return a sentence on each model: how its texts begin and end, how long they may be, its stored precision."""
-    by_model = {spec.model.id: spec.reading for spec in trials if spec.reading}
-    return tuple(f"{id.rstrip('/').rpartition('/')[2]}: {_how_it_reads(reading)}." for id, reading in by_model.items())
+    """Return a sentence on each model: how its texts begin and end, how long they may be, in which precision it is."""
+    by_model = {spec.model.id: spec for spec in trials if spec.reading}
+    said = []
+    for spec in by_model.values():
+        parts = [_how_it_reads(spec.reading), *_how_it_is_measured(spec.evaluators)]
+        said.append(f"{spec.model.short_name}: {'; '.join(parts)}.")
+    return tuple(said)
 
 
 def large_batches(batches: Iterable[tuple[TrialSpec, str]]) -> list[str]:
@@ -46,3 +50,14 @@ def _how_it_reads(reading: Mapping[str, Json]) -> str:
     for role, start in (reading.get("judges_start_with") or {}).items():
         parts.append(f"the judge of {role} starts each with {' '.join(start)}")
     return "; ".join(parts)
+
+
+def _how_it_is_measured(evaluators: Sequence[EvaluatorSpec]) -> Iterator[str]:
+    """Yield in which precision models and judges compute, where that is not fp32 for all."""
+    lowered = {evaluator.precision for evaluator in evaluators} - {"fp32"}
+    if lowered:
+        exact = [evaluator.name for evaluator in evaluators if evaluator.precision == "fp32"]
+        kept = f" ({', '.join(exact)} in fp32)" if exact else ""
+        yield f"measured in {' and '.join(lowered)}{kept}"
+    if judges := {evaluator.judge_precision for evaluator in evaluators} - {"fp32"}:
+        yield f"judges of perplexity and features compute in {' and '.join(judges)}"

@@ -11,6 +11,7 @@ from operator import attrgetter
 import pandas as pd
 
 from harness.analysis.caveats.judges import HumanReading, judge_warnings
+from harness.analysis.caveats.precision import changed_choices
 from harness.analysis.caveats.readings import large_batches
 from harness.analysis.cells import duration_text, number, strength_text
 from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
@@ -47,6 +48,7 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
     said += results.plan.shared_texts
     said += _few_texts(results.measured, table.ranked.info)
     said += judge_warnings(readings)
+    said += changed_choices(results.measured)
     if results.plan.erases:
         said += _unknown_health(results, table.whole)
     said += _doubtful_health(results, table.ranked)

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from harness.base.digests import digest_of
-from harness.contracts import Definition, Generations, Model, Number, RoundingScheme
+from harness.contracts import Model, Number, RoundingScheme
 from harness.errors import TrialError
 from harness.execution.trial.inputs import measured_set
+from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.run import evaluated, models_of
 from harness.records.artifacts import Artifacts
 from harness.specs import EvaluatorSpec, TrialSpec
@@ -134,12 +135,11 @@ def _measure(
 ) -> None:
     if not measuring or (disturbance == "relearned" and isinstance(model, PairModel)):
         return
-    disturbed = disturbed_model(task.spec, model, disturbance, task.settings)
-    generations: dict[Definition, Generations] = {}
+    disturbed = MeasuredModel(disturbed_model(task.spec, model, disturbance, task.settings))
     for evaluator in measuring:
 
         def make(evaluator: EvaluatorSpec = evaluator) -> Mapping[str, np.ndarray]:
-            numbers = evaluated(task.spec, evaluator, disturbed, artifacts, generations, _ignored).numbers
+            numbers = evaluated(task.spec, evaluator, disturbed, artifacts, _ignored).numbers
             return {name: np.array([float(value)]) for name, value in numbers.items()}
 
         artifacts.arrays(task.key(strength, disturbance, evaluator), make)

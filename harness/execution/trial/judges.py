@@ -13,11 +13,11 @@ from harness.contracts import Checkpoint
 from harness.execution.guard.fingerprint import Fingerprints, changes, modules_in, weights_fingerprints
 from harness.models.resolving import check_unchanged, ensure_local
 from harness.toolkit.batches import JUDGE_BYTES
-from harness.toolkit.device import computing_device
+from harness.toolkit.device import computing_device, judges_dtype
 
 Load = Callable[[Checkpoint], object]
-Key = tuple[Load, Checkpoint, torch.device]
-"""The device is the trial's: two trials of one process may have another each."""
+Key = tuple[Load, Checkpoint, torch.device, torch.dtype]
+"""Device and precision are the trial's: two trials of one process may have others."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class JudgeCache:
 
     def get(self, load: Load, checkpoint: Checkpoint) -> object:
         """Return `load(checkpoint)`, loading it unless it is; others go first until there is room for it."""
-        key = load, checkpoint, computing_device()
+        key = load, checkpoint, computing_device(), judges_dtype()
         judge = self._loaded.pop(key, None)
         if judge is None:
             local = ensure_local(checkpoint)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from harness.contracts import Definition, ErasedModel, Evaluation, Evaluator, Generations, Json, Model, Number
+from harness.contracts import ErasedModel, Evaluation, Evaluator, Json, Number, Precision
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution.environment import hardware, versions
 from harness.execution.guard.guard import guarded
@@ -30,6 +30,7 @@ from harness.execution.trial.erasing import Erasure, erase
 from harness.execution.trial.inputs import clear_shared, device_of, measured_set, more_texts, utility_texts
 from harness.execution.trial.items import metric_items
 from harness.execution.trial.judges import JUDGES
+from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.memory import PeakMemory, memory_counters, release_free_memory
 from harness.execution.trial.tasks import MeasuringTask
@@ -148,9 +149,8 @@ def models_of(
 def evaluated(
     spec: TrialSpec,
     measuring: EvaluatorSpec,
-    model: Model,
+    measured: MeasuredModel,
     artifacts: Artifacts,
-    generations: dict[Definition, Generations],
     progress: Callable[[str], None],
 ) -> Evaluation:
     """Return what an evaluator measures on a model, in evaluation mode, with the texts of a trial.
@@ -158,9 +158,8 @@ def evaluated(
     Args:
         spec: The trial.
         measuring: One of the trial's evaluators.
-        model: Left as it is.
+        measured: The model, left as it is but for what it has written; all of its evaluators share it.
         artifacts: Where reference features are.
-        generations: What the model has written so far, for all of its evaluators: {} for a new model.
         progress: Is told what is going on.
 
     Raises:
@@ -168,18 +167,21 @@ def evaluated(
     """
     name, plugin = measuring.name, f"the evaluator '{measuring.name}'"
     evaluator: Evaluator = EVALUATORS.configure(name, dict(measuring.settings))
+    lent = measured.in_precision(measuring.precision)
     task = MeasuringTask(
         spec,
         artifacts,
-        model,
+        lent.model,
         plugin,
-        generations,
+        lent.generations,
         measuring.texts,
         retrained=measuring.retrained,
+        precision=measuring.precision,
+        judge_precision=measuring.judge_precision,
         progress=progress,
     )
     with guarded(plugin, task):
-        evaluation = evaluator.evaluate(model, task)
+        evaluation = evaluator.evaluate(lent.model, task)
     declared = {metric.name for metric in evaluator.metrics}
     if set(evaluation.numbers) != declared:
         missing, more = sorted(declared - set(evaluation.numbers)), len(set(evaluation.numbers) - declared)
@@ -255,12 +257,17 @@ class _RunningTrial:
         """Run each evaluator on the erased model and journal what it measured, one line each."""
         erased.model.eval()
         release_free_memory()
-        generations: dict[Definition, Generations] = {}
+        measured = MeasuredModel(erased.model)
+        changed_choices: dict[Precision, dict[str, Json]] = {}
         for spec in evaluators:
             self.progress(f"{spec.name} at {strength:g}" if strength is not None else spec.name)
             began = time.perf_counter()
             evaluator: Evaluator = EVALUATORS.configure(spec.name, dict(spec.settings))
-            evaluation = evaluated(self.spec, spec, erased.model, self.artifacts, generations, self.progress)
+            evaluation = evaluated(self.spec, spec, measured, self.artifacts, self.progress)
+            notes = _notes_of(evaluation)
+            if spec.precision != "fp32" and spec.precision not in changed_choices:
+                changed_choices[spec.precision] = measured.changed_choices(spec.precision, measured_set(self.spec))
+                notes["changed_choices"] = changed_choices[spec.precision]
             unseen = more_texts(self.spec, spec.texts, "holdout")
             items = metric_items(
                 evaluation, evaluator.metrics, measured_set(self.spec), utility_texts(self.spec), unseen
@@ -276,7 +283,7 @@ class _RunningTrial:
                     numbers={name: float(value) for name, value in evaluation.numbers.items()},
                     metrics=tuple(asdict(metric) for metric in evaluator.metrics),
                     samples=tuple(sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
-                    notes=self._noted(_notes_of(evaluation)),
+                    notes=self._noted(notes),
                     seconds=time.perf_counter() - began,
                 ),
                 items,

@@ -12,7 +12,17 @@ from typing import TypeVar, cast, get_args
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from harness.contracts import Checkpoint, Definition, Generations, Model, MoreTexts, Number, Sequences, Training
+from harness.contracts import (
+    Checkpoint,
+    Definition,
+    Generations,
+    Model,
+    MoreTexts,
+    Number,
+    Precision,
+    Sequences,
+    Training,
+)
 from harness.errors import TrialError
 from harness.execution.guard.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
 from harness.execution.guard.guard import refuse_changes
@@ -20,6 +30,7 @@ from harness.execution.guard.process_state import ProcessState
 from harness.execution.trial import inputs
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES
+from harness.execution.trial.measured_model import DTYPES
 from harness.execution.trial.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.reading import text_ends
@@ -27,7 +38,7 @@ from harness.records.artifacts import Artifacts
 from harness.specs import Source, TrialSpec
 from harness.toolkit.batches import room_after
 from harness.toolkit.decoding.sampling import sample
-from harness.toolkit.device import computing_on
+from harness.toolkit.device import judging_on
 from harness.toolkit.scoring import own_perplexity
 from harness.toolkit.texts import before_end, cleaned, decoded, texts_key
 
@@ -53,11 +64,6 @@ class _TrialTask:
     def spec_fingerprints(self) -> dict[tuple[str, str], Hashable]:
         """Return the trial's settings, each as text."""
         return {("the trial's", name): json.dumps(value, sort_keys=True) for name, value in self.spec.to_json().items()}
-
-    def load_original(self) -> Model:
-        """Return a fresh copy of the original model on the trial's device."""
-        with self.process_state.applied():
-            return load_model(self.spec.model).to(device_of(self.spec))
 
 
 @dataclass
@@ -98,6 +104,11 @@ class ErasingTask(_TrialTask):
         """The model's tokenizer, a copy: few methods need it, and loading it takes a while."""
         return copy.deepcopy(load_tokenizer(self.spec.model))
 
+    def load_original(self) -> Model:
+        """Return a fresh copy of the original model on the trial's device."""
+        with self.process_state.applied():
+            return load_model(self.spec.model).to(device_of(self.spec))
+
     def memorized_model(self) -> Model:
         """Return a fresh copy of the memorised model; one that misses its gate leaves a warning."""
         with self.process_state.applied():
@@ -128,6 +139,9 @@ class MeasuringTask(_TrialTask):
     """What the evaluator gets besides the forget set and the utility prompts."""
     retrained: Checkpoint | None = None
     """The retrained model, where the evaluator reads it."""
+    precision: Precision = "fp32"
+    """Of all models that it is lent."""
+    judge_precision: Precision = "fp32"
     progress: Callable[[str], None] = field(default=lambda message: None)
     """Shows what is going on."""
 
@@ -172,7 +186,7 @@ class MeasuringTask(_TrialTask):
 
     def judge(self, role: str, load: Callable[[Checkpoint], T]) -> T:
         """Return the judge for `role`, where the trial computes; a large one goes when the next is asked for."""
-        with self.process_state.applied(), computing_on(device_of(self.spec)):
+        with self.process_state.applied(), judging_on(device_of(self.spec), DTYPES[self.judge_precision]):
             return cast(T, JUDGES.get(load, self.spec.judges[role]))
 
     def cached(self, key: Sequence[str], make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -190,13 +204,21 @@ class MeasuringTask(_TrialTask):
         with self.process_state.applied():  # Other trials share the file, so it gets the trial's own umask.
             return self.artifacts.arrays(tuple(key), make_guarded)
 
+    def load_original(self) -> Model:
+        """Return a fresh copy of the original model, on the trial's device and in the precision of what is measured."""
+        with self.process_state.applied():
+            return load_model(self.spec.model, DTYPES[self.precision]).to(device_of(self.spec))
+
     def original_digest(self) -> str:
-        """Return the digest of the original's weights."""
-        return self.spec.model.digest
+        """Return the digest of the original's weights, in the precision in which they are lent."""
+        return self._digest_of(self.spec.model)
 
     def retrained_digest(self) -> str:
-        """Return the digest of the retrained model's weights."""
-        return self._retrained_model().digest
+        """Return the digest of the retrained model's weights, in the precision in which they are lent."""
+        return self._digest_of(self._retrained_model())
+
+    def _digest_of(self, checkpoint: Checkpoint) -> str:
+        return checkpoint.digest if self.precision == "fp32" else f"{checkpoint.digest} in {self.precision}"
 
     def load_retrained(self) -> Model:
         """Return a fresh copy of the retrained model on the trial's device.
@@ -205,7 +227,7 @@ class MeasuringTask(_TrialTask):
             TrialError: The evaluator does not say that it reads it.
         """
         with self.process_state.applied():
-            return load_model(self._retrained_model()).to(device_of(self.spec))
+            return load_model(self._retrained_model(), DTYPES[self.precision]).to(device_of(self.spec))
 
     def _retrained_model(self) -> Checkpoint:
         if self.retrained is None:

@@ -59,10 +59,11 @@ class PairModel(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
             past_key_values = DynamicCache(config=self.config) if past_key_values is None else past_key_values
             caches = list(self.halves(past_key_values))
         inputs.pop("return_dict", None)
-        logits = [
-            model(input_ids=input_ids, past_key_values=cache, use_cache=cache is not None, **inputs).logits
-            for model, cache in zip((self.first, self.second), caches, strict=True)
-        ]
+        logits = []
+        for model, cache in zip((self.first, self.second), caches, strict=True):
+            of_model = model(input_ids=input_ids, past_key_values=cache, use_cache=cache is not None, **inputs).logits
+            # A difference of rounded logits is rounded more.
+            logits.append(of_model.float() if of_model.is_floating_point() else of_model)
         return CausalLMOutputWithPast(logits=self.combine(*logits), past_key_values=past_key_values)
 
     def halves(self, cache: Cache) -> tuple[Cache, Cache]:

@@ -17,7 +17,7 @@ from harness.records.artifacts import Artifacts
 from harness.specs import Engine
 from harness.testing.small import small_spec
 from harness.toolkit import computing_device
-from harness.toolkit.device import computing_on, device_for
+from harness.toolkit.device import device_for, judging_on
 
 ROOT = Path(__file__).parents[3]
 
@@ -47,9 +47,9 @@ def test_a_judge_is_where_its_trial_computes_and_not_where_there_happens_to_be_a
 
 @pytest.mark.usefixtures("machine_with_a_gpu")
 def test_a_device_is_that_of_the_block_and_of_no_other():
-    with computing_on(device_for(1.0)):
+    with judging_on(device_for(1.0), torch.float32):
         assert computing_device().type == "cuda"
-        with computing_on(device_for(0.0)):
+        with judging_on(device_for(0.0), torch.float32):
             assert computing_device().type == "cpu"
         assert computing_device().type == "cuda"
     assert device_for(0.0).type == "cpu"

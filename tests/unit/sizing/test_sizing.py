@@ -436,7 +436,7 @@ def test_what_a_machine_has_not_is_said(specs):
     gpu = replace(MACHINE, gpus=1, gpu_memory=80 << 30, has_bf16=True)
     assert refusal(replace(spec, gpus=1.0), gpu) is None
     assert refusal(replace(spec, gpus=1.0), replace(gpu, has_bf16=False)) == (
-        "trains in bf16, which this machine's GPU does not compute in: set training.precision to fp32."
+        "computes in bf16, which this machine's GPU does not: set training.precision to fp32."
     )
     in_fp32 = replace(spec, gpus=1.0, training=replace(spec.training, precision="fp32"))
     assert refusal(in_fp32, replace(gpu, has_bf16=False)) is None

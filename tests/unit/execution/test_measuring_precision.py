@@ -1,0 +1,172 @@
+"""`measuring: {precision: bf16}`: who measures in it, what is shared by it, and what the report says it changed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harness.analysis.caveats.precision import changed_choices
+from harness.analysis.caveats.readings import readings_of
+from harness.base.digests import digest_of
+from harness.execution.inline import run_inline
+from harness.execution.job import Folders, Job
+from harness.execution.trial.inputs import measured_set
+from harness.execution.trial.judges import JudgeCache
+from harness.execution.trial.measured_model import MeasuredModel
+from harness.execution.trial.tasks import MeasuringTask
+from harness.models.resolving import resolve_model
+from harness.planning.plan import plan
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.records.record import Failed, Measurement
+from harness.sizing.fit_check import check_fit
+from harness.sizing.machine import Machine
+from harness.specs import EvaluatorSpec
+from harness.testing.small import MODEL, small_spec
+from harness.toolkit import CausalJudge, PairModel
+from harness.toolkit.device import judging_on
+
+CPU = torch.device("cpu")
+FILE = """models: [miniature-s]
+data: {forget: {source: miniature, sequences: 8}, retain: {source: miniature}, utility: {source: miniature, prompts: 8}}
+methods: {}
+evaluators: {memorization: {}, generation: {}, relearning: {}}
+"""
+
+
+def dtypes(model):
+    return {weight.dtype for weight in model.parameters()}
+
+
+def test_a_model_is_lent_in_each_precision_and_stays_as_it_is(make_model):
+    model = make_model()
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    model.register_buffer("frequencies", torch.tensor([1.0 + 2**-12]))
+    measured = MeasuredModel(model)
+    assert measured.in_precision("fp32") is measured
+    lowered = measured.in_precision("bf16")
+    assert measured.in_precision("bf16") is lowered, "one copy for all evaluators"
+    assert (dtypes(lowered.model), dtypes(model)) == ({torch.bfloat16}, {torch.float32})
+    assert lowered.model.lm_head.weight is lowered.model.transformer.wte.weight, "tied weights stay tied"
+    assert lowered.model.frequencies.item() == 1.0 + 2**-12, "no weight, so no precision was asked for"
+    assert lowered.generations is not measured.generations, "what it writes is another text"
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, before[name])
+        assert torch.equal(lowered.model.get_parameter(name), weight.bfloat16())
+
+
+def test_changed_choices_are_those_of_every_counted_position(make_model, make_sequences):
+    texts = torch.randint(60, (12, 20), generator=torch.Generator().manual_seed(0)).tolist()
+    sequences = make_sequences([text[: 20 - row] for row, text in enumerate(texts)])
+    measured = MeasuredModel(make_model())
+    changed = 0
+    for tokens, length in zip(sequences.tokens_NT, sequences.lengths_N, strict=True):
+        for position in range(1, int(length)):
+            choices = []
+            for precision in ("fp32", "bf16"):
+                logits = measured.in_precision(precision).model(tokens[None, :position]).logits[0, -1]
+                choices.append(int(logits.argmax()))
+            changed += choices[0] != choices[1]
+    assert 0 < changed < 20
+    counted = {"precision": "bf16", "choices": sum(range(8, 20)), "changed": changed}
+    assert measured.changed_choices("bf16", sequences) == counted
+    assert measured.changed_choices("fp32", sequences)["changed"] == 0
+
+
+def test_a_pair_of_lowered_models_is_combined_in_fp32(make_model):
+    lent = {}
+
+    def combine(first, second):
+        lent["dtypes"] = first.dtype, second.dtype
+        return first - 0.5 * second
+
+    pair = MeasuredModel(PairModel(make_model(), make_model(seed=1), combine)).in_precision("bf16").model
+    assert dtypes(pair) == {torch.bfloat16}
+    assert pair(torch.tensor([[1, 2, 3]])).logits.dtype == torch.float32
+    assert lent["dtypes"] == (torch.float32, torch.float32)
+
+
+def evaluators_of(tmp_path, *changes):
+    file = tmp_path / "file.yaml"
+    file.write_text(FILE)
+    [original, *_] = plan(file, changes).trials
+    return {evaluator.name: evaluator for evaluator in original.evaluators}
+
+
+def test_precision_is_part_of_what_a_measurement_is_and_fp32_of_none(tmp_path):
+    plain = evaluators_of(tmp_path)
+    assert evaluators_of(tmp_path, "measuring={precision: fp32, judges: fp32}") == plain
+    lowered = evaluators_of(tmp_path, "measuring.precision=bf16")
+    assert {name: each.precision for name, each in lowered.items()} == {
+        "memorization": "bf16",
+        "generation": "bf16",
+        "relearning": "fp32",
+    }
+    assert lowered["relearning"] == plain["relearning"], "it trains the weights as they were erased"
+    assert lowered["memorization"].key != plain["memorization"].key
+    judged = evaluators_of(tmp_path, "measuring.judges=bf16")
+    assert judged["memorization"] == plain["memorization"], "its judge embeds texts, in one precision always"
+    assert judged["generation"].key not in (plain["generation"].key, lowered["generation"].key)
+
+
+def test_a_task_lends_every_model_in_its_precision_and_under_another_digest(make_model, tmp_path):
+    tasks = [
+        MeasuringTask(small_spec(), Artifacts(tmp_path), make_model(), precision=precision)
+        for precision in ("fp32", "bf16")
+    ]
+    assert [dtypes(task.load_original()) for task in tasks] == [{torch.float32}, {torch.bfloat16}]
+    digests = [task.original_digest() for task in tasks]
+    assert digests == [small_spec().model.digest, f"{small_spec().model.digest} in bf16"], "else they shared a cache"
+
+
+def test_a_judge_in_bf16_is_another_judge_with_nearly_the_same_word():
+    cache, checkpoint, read = JudgeCache(), resolve_model("miniature-judge"), {}
+    for dtype in (torch.float32, torch.bfloat16):
+        with judging_on(CPU, dtype):
+            judge = cache.get(CausalJudge, checkpoint)
+            read[dtype] = judge.digest, judge.score(["The old mill"], [" stands by the river."])
+    (exact_digest, exact), (lowered_digest, lowered) = read.values()
+    assert exact_digest != lowered_digest, "or reference features of one were taken for the other's"
+    assert lowered.nll[0] == pytest.approx(exact.nll[0], abs=0.15)
+    assert lowered.nll != exact.nll
+    assert lowered.mean_ND.dtype == exact.mean_ND.dtype
+
+
+def test_a_trial_in_bf16_says_what_that_changed(tmp_path, make_plan, make_results):
+    def measuring(name, **more):
+        return EvaluatorSpec(name=name, version=1, settings={}, key=f"{name}{sorted(more)}", **more)
+
+    lowered = replace(small_spec(), evaluators=(measuring("memorization", precision="bf16"), measuring("weights")))
+    exact = replace(small_spec(), evaluators=(measuring("memorization"),))
+    records = []
+    for spec in (lowered, exact):
+        one = replace(spec, trial_id=digest_of(len(spec.evaluators)), method="original", variant="original")
+        run_inline(
+            [Job(name="original", kind="trial", spec=one)], Folders(tmp_path, tmp_path / "a"), lambda event: None
+        )
+        written = Journal(tmp_path / "journal").read(one.trial_id)
+        assert not [record.error for record in written if isinstance(record, Failed)]
+        records.append((one, written))
+    notes = [
+        [record.notes.get("changed_choices") for record in written if isinstance(record, Measurement)]
+        for _, written in records
+    ]
+    texts = measured_set(lowered)
+    [[counted, none_in_fp32], [none]] = notes
+    assert (none_in_fp32, none) == (None, None)
+    assert counted["choices"] == int((texts.lengths_N - 1).sum())
+    for (spec, written), is_lowered in zip(records, (True, False), strict=True):
+        said = list(changed_choices(make_results(make_plan(spec), {spec.trial_id: written}).measured))
+        assert [MODEL in sentence and "bf16" in sentence for sentence in said] == [True] * is_lowered
+        [reading] = readings_of([replace(spec, reading={"stored": "fp16"})])
+        assert ("measured in bf16 (weights in fp32)" in reading) == is_lowered
+
+
+def test_a_gpu_without_bf16_measures_nothing_in_it():
+    measuring = EvaluatorSpec(name="memorization", version=1, settings={}, key="k", precision="bf16")
+    spec = replace(small_spec(), method="original", variant="original", gpus=1.0, evaluators=(measuring,))
+    machine = Machine(cpus=2, memory=24 << 30, gpus=1, gpu_memory=24 << 30, has_bf16=False)
+    [fault] = check_fit([spec], machine).faults
+    assert fault.reason == "computes in bf16, which this machine's GPU does not: set measuring.precision to fp32."
+    assert check_fit([spec], replace(machine, has_bf16=True)).faults == []
+    assert check_fit([replace(spec, gpus=0.0)], machine).faults == [], "a CPU computes in bf16, if slowly"
