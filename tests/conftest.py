@@ -465,11 +465,11 @@ def measured(monkeypatch):
 
     kept = []
 
-    def counted(checkpoint):
+    def counted(checkpoint, dtype=torch.float32):
         # Some weights are allocated in transformers' own threads, which are not counted: a copy is. What is
         # allocated elsewhere must not be freed here either, or that is counted.
         with ThreadPoolExecutor(1) as elsewhere:
-            kept.append(elsewhere.submit(load_model, checkpoint).result())
+            kept.append(elsewhere.submit(load_model, checkpoint, dtype).result())
         return copy.deepcopy(kept[-1])
 
     for room in (tasks, trial, memorized):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from harness.contracts import Json
+from harness.contracts import Json, Precision
 from harness.specs import EvaluatorSpec, TrialSpec
 
 
@@ -54,10 +54,11 @@ def _how_it_reads(reading: Mapping[str, Json]) -> str:
 
 def _how_it_is_measured(evaluators: Sequence[EvaluatorSpec]) -> Iterator[str]:
     """Yield in which precision models and judges compute, where that is not fp32 for all."""
-    lowered = {evaluator.precision for evaluator in evaluators} - {"fp32"}
-    if lowered:
-        exact = [evaluator.name for evaluator in evaluators if evaluator.precision == "fp32"]
-        kept = f" ({', '.join(exact)} in fp32)" if exact else ""
-        yield f"measured in {' and '.join(lowered)}{kept}"
-    if judges := {evaluator.judge_precision for evaluator in evaluators} - {"fp32"}:
-        yield f"judges of perplexity and features compute in {' and '.join(judges)}"
+    by_precision: dict[Precision, list[str]] = {}
+    for evaluator in evaluators:
+        by_precision.setdefault(evaluator.precision, []).append(evaluator.name)
+    exact = by_precision.pop("fp32", [])
+    for precision in by_precision:
+        yield f"measured in {precision}" + (f" ({', '.join(exact)} in fp32)" if exact else "")
+    if any(evaluator.judge_precision == "bf16" for evaluator in evaluators):
+        yield "judges of perplexity and features compute in bf16"
