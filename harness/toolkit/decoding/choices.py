@@ -95,6 +95,7 @@ def log_likelihoods(model: Model, choices: Sequence[AnswerChoice]) -> list[tuple
                 places, _answers(logits, read, [choices[place].continuation for place in places]), strict=True
             )
             del logits  # Else they would lie beside the next part's.
+        del source  # Else it would lie beside the next batch's.
     return [answers[place] for place in range(len(choices))]
 
 
@@ -127,9 +128,14 @@ def _read_contexts(
 
 def contexts_at_once(model: Model, tokens: int, token_bytes: int, device: torch.device) -> int:
     """Return how many contexts of so many tokens are read at once, each token of which is kept in so many bytes."""
-    kept = CACHE_BYTES[device.type] // (token_bytes * tokens)
-    fitting = max(1, min(kept, read_at_once(tokens, device)))
-    return fitting if _takes_last_only(model) else rows_at_once(vocabulary_of(model), tokens, device, most=fitting)
+    kept = max(1, CACHE_BYTES[device.type] // (token_bytes * tokens))
+    # As if their logits were kept, which bounds what a layer computes too.
+    return choices_at_once(model, tokens, device, most=kept)
+
+
+def choices_at_once(model: Model, tokens: int, device: torch.device, most: int) -> int:
+    """Return how many rows of so many tokens are read at once for their choices' logits, 1 to `most`."""
+    return min(rows_at_once(vocabulary_of(model), tokens, device, most), read_at_once(tokens, device))
 
 
 def read_beginnings(model: Model, tokens_BT: torch.Tensor) -> Cache | None:
@@ -154,23 +160,19 @@ def _answers(
     logits_BTV: torch.Tensor, read: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]]
 ) -> list[tuple[float, bool]]:
     """Return each row's log-likelihood of the continuation that its last tokens predict, and whether it is greedy."""
-    rows: list[int] = []
-    positions: list[int] = []
-    targets: list[int] = []
-    for row, (tokens, continuation) in enumerate(zip(read, continuations, strict=True)):
-        rows += [row] * len(continuation)
-        positions += range(len(tokens) - len(continuation), len(tokens))
-        targets += continuation
-    picked = torch.tensor([rows, positions, targets], device=logits_BTV.device)
-    # Of a flat tensor, and no log-softmax of all: with a large vocabulary a copy of the logits weighs as much as they.
-    log_p = logits_BTV[picked[0], picked[1]].float()
-    log_p = (log_p.gather(1, picked[2, :, None])[:, 0] - log_p.logsumexp(dim=-1)).double()
-    is_greedy = logits_BTV.argmax(dim=-1)[picked[0], picked[1]] == picked[2]
-    if log_p.isnan().any():
+    sums: list[torch.Tensor] = []
+    is_greedy: list[torch.Tensor] = []
+    # Row by row: a copy of all logits would weigh as much as they do, and they outweigh all else.
+    for logits_TV, tokens, continuation in zip(logits_BTV, read, continuations, strict=True):
+        logits_SV = logits_TV[len(tokens) - len(continuation) : len(tokens)].float()
+        targets_S = torch.tensor(continuation, device=logits_BTV.device)
+        log_p_S = logits_SV.gather(1, targets_S[:, None])[:, 0] - logits_SV.logsumexp(dim=-1)
+        sums.append(log_p_S.double().sum())
+        is_greedy.append((logits_SV.argmax(dim=-1) == targets_S).all())
+    log_likelihood_B = torch.stack(sums)
+    if log_likelihood_B.isnan().any():
         raise TrialError("the logits after a choice's context are NaN, so it has no likelihood: erase the model less.")
-    lengths = [len(continuation) for continuation in continuations]
-    sums = [float(part.sum()) for part in log_p.cpu().split(lengths)]
-    return list(zip(sums, [bool(part.all()) for part in is_greedy.cpu().split(lengths)], strict=True))
+    return list(zip(log_likelihood_B.tolist(), torch.stack(is_greedy).tolist(), strict=True))
 
 
 def _takes_last_only(model: Model) -> bool:
@@ -183,27 +185,32 @@ def _takes_last_only(model: Model) -> bool:
 def _branching_bytes(model: Model, choices: Sequence[AnswerChoice], device: torch.device) -> int | None:
     """Return the bytes in which a context's token is kept, or None where contexts cannot be read once for all.
 
-    It is tried on the longest choices: their beginnings are read, and from there on the rest, twice. The logits are
-    compared with those of a pass over all.
+    It is tried on the longest choices: their beginnings are read, and from there on the rest, twice. The first and the
+    last logits are compared with those of a pass over all.
     """
     longest = sorted((choice.read_tokens for choice in choices), key=len)[-TRIED_ROWS:]
-    length = len(longest[0])
-    tokens_BT = torch.tensor([row[:length] for row in longest], device=device)
-    plain = plain_logits(model, tokens_BT)
-    precision = LogitPrecision.of(model, plain)
+    last = len(longest[0]) - 1
+    tokens_BT = torch.tensor([row[: last + 1] for row in longest], device=device)
+    starts = sorted({start for start in (last // 2, last - 1) if start >= 1})
+    whole = plain_logits(model, tokens_BT)
+    precision = LogitPrecision.of(model, whole)
+    # A copy of what is compared: the rest need not lie in memory beside the logits that follow.
+    plain = {position: whole[:, position].clone() for position in (*starts, last)}
+    del whole
     sources = torch.arange(len(longest), device=device).repeat_interleave(2)
     token_bytes = 0
     try:
-        for shared in sorted({shared for shared in (length // 2, length - 2) if 1 <= shared < length}):
-            source = read_beginnings(model, tokens_BT[:, :shared])
-            if source is None or not holds_all(source, len(longest), shared):
+        for start in starts:
+            source = read_beginnings(model, tokens_BT[:, :start])
+            if source is None or not holds_all(source, len(longest), start):
                 fault = "it keeps something else than every token's keys and values"
                 break
             token_bytes = bytes_per_token(source)
-            logits = branched_logits(model, source, sources, tokens_BT[sources, shared:])
-            if not precision.agree(logits, plain[sources, shared:]):
-                fault = f"after {shared} tokens from a cache its logits differ from those without one"
+            logits = branched_logits(model, source, sources, tokens_BT[sources, start:])
+            if not all(precision.agree(logits[:, at - start], plain[at][sources]) for at in (start, last)):
+                fault = f"after {start} tokens from a cache its logits differ from those without one"
                 break
+            del logits
         else:
             return token_bytes or None
     except torch.OutOfMemoryError:
