@@ -21,9 +21,16 @@ import torch
 import yaml
 
 from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
-from harness.errors import LetheError
-from harness.toolkit import data_set_commit, data_set_folder, embedded_task, token_lists
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount, QuestionsShape
+from harness.errors import LetheError, TrialError
+from harness.toolkit import (
+    AnswerChoice,
+    data_set_commit,
+    data_set_folder,
+    embedded_task,
+    log_likelihoods,
+    token_lists,
+)
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
@@ -59,13 +66,20 @@ class Reasoning(Evaluator):
     """`miniature`: small tasks of the embedded corpus. `hub`: the published data sets. Else a folder of their files."""
     limit: PositiveCount | None = None
     """Measure only the first so many rows of each task; all by default."""
-    batch_size: PositiveCount = 32
-    """Choices scored at once; fixed, since another grouping rounds differently."""
 
     def __post_init__(self) -> None:
         """Refuse a list of tasks that is empty or names one twice."""
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"tasks is [{', '.join(self.tasks)}]: name at least one, and each only once")
+
+    @property
+    def questions(self) -> QuestionsShape:
+        """Return about what the largest of these tasks asks: HellaSwag's 10,042 questions, PubMedQA's abstracts."""
+        if self.tasks_path == "miniature":
+            most, longest = 144, 128
+        else:
+            most, longest = 10_042, 512 if "pubmedqa" in self.tasks else 256
+        return QuestionsShape(min(most, self.limit or most), choices=4, longest=longest)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -126,8 +140,9 @@ class Reasoning(Evaluator):
             from lm_eval.models.huggingface import HFLM
 
             tokenizer = copy.deepcopy(task.tokenizer)  # lm-eval gives it a padding token.
-            lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal", batch_size=self.batch_size)
+            lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal")
             lm.tok_encode = partial(encoded, tokenizer)  # The model's texts are all read in one way.
+            lm._loglikelihood_tokens = partial(scored, model, lm.max_length)  # lm-eval reads each choice whole.
             for name in self.tasks:
                 began = time.perf_counter()
                 try:
@@ -161,6 +176,30 @@ def encoded(
     """Return a question's token ids as every other text's, in the place of lm-eval's own way."""
     [tokens] = token_lists(tokenizer, [text], starts=add_special_tokens is not False)
     return tokens
+
+
+def scored(
+    model: Model, longest: int, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
+) -> list[tuple[float, bool]]:
+    """Return lm-eval's answers, each context read once for its choices: log-likelihood, and whether it is greedy.
+
+    Args:
+        model: The erased model.
+        longest: How many tokens it can read; of a longer text the first ones are left out, as lm-eval does.
+        requests: Texts, context and continuation, the two as token ids.
+
+    Raises:
+        TrialError: A choice has no token, or more than the model can read.
+    """
+    choices = []
+    for _, context, continuation in requests:
+        if not 0 < len(continuation) <= longest:
+            raise TrialError(
+                f"a choice has {len(continuation)} tokens, and this model can be asked for 1 to {longest}: leave the "
+                "question out, or take a model that reads longer texts."
+            )
+        choices.append(AnswerChoice(tuple(context[-(longest + 1 - len(continuation)) :]), tuple(continuation)))
+    return log_likelihoods(model, choices)
 
 
 def measure_task(

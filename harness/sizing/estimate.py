@@ -9,13 +9,13 @@ from functools import partial
 
 import torch
 
-from harness.contracts import Checkpoint, Json, Model
+from harness.contracts import Checkpoint, Evaluator, Json, Model
 from harness.models.adapters import target_modules
 from harness.models.loading import unloaded_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.sizing.deepspeed import partitioned
 from harness.sizing.erasing_dry_run import DryRun, DryRunResult, bytes_of, dry_run, dry_run_memorizing, run_shallow
-from harness.sizing.measuring_dry_run import judge_pass, model_passes, with_judges
+from harness.sizing.measuring_dry_run import judge_pass, model_passes, question_passes, with_judges
 from harness.sizing.memory_tracker import Bytes, MemoryTracker, largest
 from harness.sizing.size_cache import SizeCache, code_digest, model_digest
 from harness.specs import Engine, Source, TrialSpec
@@ -97,7 +97,8 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
     # An evaluator may load the original beside the erased model.
     passes = _passes(spec, erased, sizes)
-    if texts := _trained_texts(spec):
+    # In the largest training step of an evaluator; 0 where none trains.
+    if texts := max((evaluator.trained_texts for evaluator in _configured(spec)), default=0):
         passes.append(short_training(spec, texts, sizes))
     measuring = [held + original + of_pass for of_pass in passes]
     return MemoryEstimate(largest(erasing), largest(measuring), erased.trained, erased.host)
@@ -106,6 +107,7 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
 def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
     """Return what each kind of pass holds beside the models while an erased model is measured."""
     device = torch.device("cuda" if spec.gpus > 0 else "cpu")
+    questions = [evaluator.questions for evaluator in _configured(spec) if evaluator.questions is not None]
     on = [[_text_size(spec.forget), _text_size(spec.utility)], device.type]
 
     def stored_passes(key: Json, make: Callable[[], list[Bytes]]) -> list[Bytes]:
@@ -115,9 +117,15 @@ def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
     def of_model() -> list[Bytes]:
         # The checkpoint's own kind, or what the method makes of it.
         model = _unloaded(spec) if erased.is_plain else dry_run(spec).model
-        return model_passes(model, spec.forget, spec.utility, device)
+        passes = model_passes(model, spec.forget, spec.utility, device)
+        return passes + [of_pass for shape in questions for of_pass in question_passes(model, shape, device)]
 
-    key = ["passes", on, model_digest(spec.model) if erased.is_plain else _erasing_key(spec)]
+    key = [
+        "passes",
+        on,
+        [asdict(shape) for shape in questions],
+        model_digest(spec.model) if erased.is_plain else _erasing_key(spec),
+    ]
     passes, judges = stored_passes(key, of_model), {}
     for role, judge in spec.judges.items():
         make = partial(judge_pass, role, judge, spec.forget, spec.utility, device)
@@ -125,10 +133,8 @@ def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
     return with_judges(passes, list(judges.values()))
 
 
-def _trained_texts(spec: TrialSpec) -> int:
-    """Return how many texts there are in the largest training step of an evaluator; 0 where none trains."""
-    configured = (EVALUATORS.configure(evaluator.name, dict(evaluator.settings)) for evaluator in spec.evaluators)
-    return max((evaluator.trained_texts for evaluator in configured), default=0)
+def _configured(spec: TrialSpec) -> list[Evaluator]:
+    return [EVALUATORS.configure(evaluator.name, dict(evaluator.settings)) for evaluator in spec.evaluators]
 
 
 def short_training(spec: TrialSpec, texts: int, sizes: SizeCache) -> Bytes:

@@ -1,32 +1,38 @@
 """Dry-runs a trial's measuring: the largest passes that the toolkit's decoders and the judges make, on fake tensors.
 
 Evaluators decide by values what they do, so they cannot be run themselves. What they can ask for bounds
-what they hold: greedy continuations of the forget set, generations, a judge at a time, the original.
+what they hold: greedy continuations of the forget set, generations, questions with their choices, a judge at a
+time, the original.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from harness.contracts import Checkpoint, Model
+from harness.contracts import Checkpoint, Model, QuestionsShape
+from harness.models.configurations import longest_context
 from harness.models.loading import unloaded_model
 from harness.models.resolving import CAUSAL_ROLES, ensure_local
 from harness.sizing.cuda_autocast import CudaAutocast
 from harness.sizing.memory_tracker import Bytes, MemoryTracker
 from harness.specs import Source
 from harness.toolkit.batches import JUDGE_BYTES, read_at_once, rows_at_once, vocabulary_of
-from harness.toolkit.decoding.cache import Prefilled, joined
+from harness.toolkit.decoding.cache import Prefilled, bytes_per_token, joined
+from harness.toolkit.decoding.choices import branched_logits, choices_at_once, contexts_at_once, read_beginnings
 from harness.toolkit.decoding.greedy import SEQUENCES_AT_ONCE, continued_at_once
 from harness.toolkit.decoding.sampling import sampled_at_once
 from harness.toolkit.decoding.stepping import prefill, stepper
 from harness.toolkit.scoring import SCORED_ROWS, score_batch
 
 EMBEDDED_AT_ONCE = 64
+CHOICE_SHARE = 4
+"""A choice is taken to be a quarter of its question's tokens."""
 
 
 def with_judges(of_model: Sequence[Bytes], of_judges: Sequence[Bytes]) -> list[Bytes]:
@@ -46,6 +52,14 @@ def model_passes(model: Model, forget: Source, utility: Source, device: torch.de
     """Return what each kind of pass holds besides the model that is measured, as if on `device`."""
     greedy = _tracked(lambda tracker: _greedy_pass(tracker, forget, model, device), device)
     return [greedy, _tracked(lambda tracker: _sampled_pass(tracker, utility, model, device), device)]
+
+
+def question_passes(model: Model, questions: QuestionsShape, device: torch.device) -> list[Bytes]:
+    """Return what reading questions for `log_likelihoods` holds besides the model, as if on `device`."""
+    # What a model cannot read is cut off.
+    questions = replace(questions, longest=min(questions.longest, longest_context(model.config)))
+    passes = (_contexts_then_choices, _whole_choices)
+    return [_tracked(lambda tracker, of=of: of(tracker, questions, model, device), device) for of in passes]  # type: ignore[misc]
 
 
 def judge_pass(role: str, judge: Checkpoint, forget: Source, utility: Source, device: torch.device) -> Bytes:
@@ -84,6 +98,34 @@ def _sampled_pass(tracker: MemoryTracker, utility: Source, model: Model, device:
     logits, source = _read_in_parts(tracker, model, rows, prompt, device)
     del logits
     yield from _advanced(tracker, model, source, rows, utility.longest, prompt)
+
+
+def _contexts_then_choices(
+    tracker: MemoryTracker, questions: QuestionsShape, model: Model, device: torch.device
+) -> Iterator[Any]:
+    """Read contexts, which are most of a question, and then the choices that continue them."""
+    tracker.add_model(model)
+    width = max(1, questions.longest // CHOICE_SHARE)
+    shared = questions.longest - width
+    one = read_beginnings(model, torch.zeros(1, 1, dtype=torch.long))
+    if one is None:  # It reads whole texts alone.
+        return
+    contexts = min(contexts_at_once(model, shared, bytes_per_token(one), device), questions.questions)
+    source = read_beginnings(model, torch.zeros(contexts, shared, dtype=torch.long))
+    assert source is not None, "that of one row was kept"
+    tracker.means("caches", [held for layer in source.layers for held in (layer.keys, layer.values)])
+    rows = choices_at_once(model, width, device, most=contexts * questions.choices)
+    sources = torch.zeros(rows, dtype=torch.long)
+    yield branched_logits(model, source, sources, torch.zeros(rows, width, dtype=torch.long))
+
+
+def _whole_choices(
+    tracker: MemoryTracker, questions: QuestionsShape, model: Model, device: torch.device
+) -> Iterator[Any]:
+    """Read choices whose contexts are no other's."""
+    tracker.add_model(model)
+    rows = choices_at_once(model, questions.longest, device, most=questions.questions * questions.choices)
+    yield branched_logits(model, None, torch.empty(0), torch.zeros(rows, questions.longest, dtype=torch.long))
 
 
 def _read_in_parts(

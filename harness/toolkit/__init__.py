@@ -38,11 +38,13 @@ from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, tex
 from harness.toolkit.two_samples import auc_items
 
 if TYPE_CHECKING:
+    from harness.toolkit.decoding.choices import AnswerChoice, log_likelihoods
     from harness.toolkit.decoding.greedy import Continuations, greedy_choices, greedy_continuations
     from harness.toolkit.decoding.pair import PairModel
     from harness.toolkit.decoding.sampling import sample, sampling_log_p
 
 __all__ = [
+    "AnswerChoice",
     "Batch",
     "CausalJudge",
     "Continuations",
@@ -76,6 +78,7 @@ __all__ = [
     "judges_dtype",
     "lacks_layers",
     "load_encoder",
+    "log_likelihoods",
     "loss_gradient",
     "mean_nll",
     "memorization_accuracy",
@@ -108,10 +111,12 @@ __all__ = [
 ]
 
 _NEEDS_TRANSFORMERS = {
+    "AnswerChoice": "decoding.choices",
     "Continuations": "decoding.greedy",
     "PairModel": "decoding.pair",
     "greedy_choices": "decoding.greedy",
     "greedy_continuations": "decoding.greedy",
+    "log_likelihoods": "decoding.choices",
     "sample": "decoding.sampling",
     "sampling_log_p": "decoding.sampling",
 }

@@ -1,4 +1,4 @@
-"""Key-value caches that keep every token, and one whose rows join late.
+"""Key-value caches that keep every token, one whose rows join late, and one that many rows continue.
 
 Rows that start at different positions of their sequences are aligned by absolute position. At step
 t every live row has t cached tokens, so that there is neither padding nor mask; a row joins when t
@@ -74,6 +74,32 @@ class JoiningCache(Cache):  # type: ignore[misc]
         """Add rows that continue these rows of the source cache."""
         for layer in self.layers:
             layer.join(sources)
+
+
+class BranchingLayer(DynamicLayer):  # type: ignore[misc]
+    """One layer's keys and values of B beginnings, and which of them each row continues; what rows add is not kept."""
+
+    def __init__(self, keys_BHTD: torch.Tensor, values_BHTD: torch.Tensor, sources: torch.Tensor) -> None:
+        super().__init__()
+        self.keys, self.values, self._sources = keys_BHTD, values_BHTD, sources
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return each row's beginning and what it adds."""
+        keys = torch.cat([self.keys[self._sources], key_states], dim=-2)
+        return keys, torch.cat([self.values[self._sources], value_states], dim=-2)
+
+
+class BranchingCache(Cache):  # type: ignore[misc]
+    """The branching layers of a whole model, made from the cache of a forward pass over beginnings of one length.
+
+    A pass with it leaves it as it was, so that no more than one layer's keys and values of all rows lie in memory.
+    """
+
+    def __init__(self, source: Cache, sources: torch.Tensor) -> None:
+        super().__init__(layers=[BranchingLayer(layer.keys, layer.values, sources) for layer in source.layers])
 
 
 def whole_cache(model: Model) -> Cache | None:

@@ -27,7 +27,7 @@ from harness.toolkit.decoding.precision import LogitPrecision
 _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
 """More than one, since a mask or a position may suit a single row by chance."""
-_UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+UNFIT = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a model raises if it cannot take its input. Running out of memory is another matter."""
 
 
@@ -174,7 +174,7 @@ def plain_logits(model: Model, tokens: torch.Tensor) -> torch.Tensor:
         logits, _ = prefill(model, tokens, is_cached=False)
     except torch.OutOfMemoryError:
         raise
-    except _UNFIT as error:
+    except UNFIT as error:
         raise TrialError(
             f"{name} cannot read {length} tokens in one forward pass without a cache, as decoding needs it "
             f"({type(error).__name__})."
@@ -215,6 +215,6 @@ def _fault(model: Model, tokens: torch.Tensor, plain: torch.Tensor, precision: L
                     return f"from a cache its logits after {position + 1} tokens differ from those without one"
     except torch.OutOfMemoryError:
         raise
-    except _UNFIT as error:
+    except UNFIT as error:
         return f"its cache cannot be given to it ({type(error).__name__})"
     return ""

@@ -17,12 +17,13 @@ import torch
 import yaml
 from datasets import Dataset
 from lm_eval.__main__ import cli_evaluate as lm_eval_command
+from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evaluators import reasoning
 from evaluators.reasoning import FOLDER, TITLES, Reasoning
 from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
-from harness.errors import DataError
+from harness.errors import DataError, TrialError
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.resolving import resolve_model
 from harness.toolkit.decoding.pair import PairModel
@@ -155,6 +156,33 @@ def test_accuracies_equal_a_naive_oracle(model, asked, folder):
     one = Reasoning(tasks=("winogrande",), tasks_path=str(folder), limit=1).evaluate(model, asked)
     assert one.numbers["winogrande"] == float(np.argmax(sides) == 1)
     assert one.notes["tasks"]["winogrande"]["rows"] == 1
+
+
+@pytest.mark.parametrize("batch_size", [1, 32])
+@pytest.mark.parametrize("positions", [24, 128])
+def test_log_likelihoods_are_lm_evals_own(make_model, asked, folder, batch_size, positions):
+    """Of texts that are longer than the model reads, too: what comes first is left out."""
+    model = make_model(vocabulary=256, positions=positions)
+    lm = HFLM(pretrained=model, tokenizer=copy.deepcopy(asked.tokenizer), backend="causal", batch_size=batch_size)
+    compared = []
+    for name in TITLES:
+        requests = reasoning.lm_eval_task(name, str(folder), None).instances
+        tokens = [[*map(asked.tokenizer.encode, request.args)] for request in requests]
+        if positions == 24 and any(len(continuation) > 24 for _, continuation in tokens):
+            with pytest.raises(TrialError, match="can be asked for 1 to 24"):
+                reasoning.scored(model, lm.max_length, [("", *pair) for pair in tokens])
+            continue
+        theirs = lm.loglikelihood(requests, disable_tqdm=True)
+        ours = reasoning.scored(model, lm.max_length, [("", *pair) for pair in tokens])
+        assert [value for value, _ in ours] == pytest.approx([value for value, _ in theirs], rel=1e-5)
+        assert [is_greedy for _, is_greedy in ours] == [is_greedy for _, is_greedy in theirs]
+        compared.append(name)
+    assert len(compared) >= 4
+
+
+def test_a_choice_without_a_token_is_refused(model):
+    with pytest.raises(TrialError, match="a choice has 0 tokens"):
+        reasoning.scored(model, 128, [("", [1, 2], [])])
 
 
 def test_another_model_gets_answers_of_its_own(model, make_model, asked, folder, monkeypatch):

@@ -181,7 +181,7 @@ def test_questions_are_scored_without_padding_or_an_end_of_text(llama, tokenizer
 
     Task.tokenizer = tokenizer
     assert tokenizer.pad_token is tokenizer.eos_token is tokenizer.bos_token is None
-    evaluation = Reasoning(tasks=("copa", "piqa"), limit=3, batch_size=2).evaluate(load_model(llama), Task())
+    evaluation = Reasoning(tasks=("copa", "piqa"), limit=3).evaluate(load_model(llama), Task())
     assert not evaluation.notes["failed"]
     assert not math.isnan(evaluation.numbers["reasoning"])
 

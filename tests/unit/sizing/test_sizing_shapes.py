@@ -261,6 +261,16 @@ def test_layers_that_are_not_alike_are_run_at_the_whole_depth(make_trial, tmp_pa
     assert layers_run == asked
 
 
+def test_a_trial_that_asks_questions_needs_what_reading_them_holds(make_trial, make_shape):
+    text = Source(source="miniature", rows=4, longest=24, prefix_tokens=8)
+    trial = make_trial(shape=make_shape(vocabulary=20_000), forget=text, utility=text)
+    asks = EvaluatorSpec(name="reasoning", version=1, settings={}, key="0" * 16)
+    plain, asking = (estimate_memory(replace(trial, evaluators=names), SizeCache()) for names in ((), (asks,)))
+    assert asking.erasing == plain.erasing
+    # By hand: the logits of 1,024 tokens, where four texts of 24 tokens have 96.
+    assert asking.measuring.activations > 1_024 * 20_000 * 4 > plain.measuring.activations
+
+
 class Distils(METHODS.load("gradient_ascent")):
     """Holds a teacher that the training loop has frozen, and its own copy of the original."""
 

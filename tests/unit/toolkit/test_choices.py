@@ -1,0 +1,186 @@
+"""Choices of one context, which is read once, against passes over each whole text."""
+
+import logging
+
+import pytest
+import torch
+import transformers as families
+from transformers import LlamaForCausalLM
+
+from harness.errors import TrialError
+from harness.toolkit.batches import READ_TOKENS
+from harness.toolkit.decoding.choices import AnswerChoice, log_likelihoods
+from harness.toolkit.decoding.greedy import CACHE_BYTES
+from harness.toolkit.decoding.pair import PairModel
+
+VOCABULARY, POSITIONS = 61, 40
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+LLAMA = {**SIZES, "num_key_value_heads": 2, "max_position_embeddings": POSITIONS}
+NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
+FAMILIES = {
+    "gpt-neo": ("GPTNeo", "GPTNeoConfig", {**NEO, "window_size": 5, "max_position_embeddings": POSITIONS}),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": POSITIONS}),
+    "llama": ("Llama", "LlamaConfig", LLAMA),
+    "mistral": ("Mistral", "MistralConfig", {**LLAMA, "sliding_window": 5}),
+    "gemma2": (
+        *("Gemma2", "Gemma2Config"),
+        {**LLAMA, "head_dim": 8, "sliding_window": 5, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0},
+    ),
+    "bloom": ("Bloom", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    "mamba": ("Mamba", "MambaConfig", {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2}),
+}
+
+
+def make(name, seed=0, kind=None):
+    """Return a tiny random model with weights so large that its choices vary."""
+    model, config, sizes = FAMILIES[name]
+    ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    torch.manual_seed(seed)
+    made = getattr(families, config)(vocab_size=VOCABULARY, initializer_range=0.3, **ends, **sizes)
+    made._attn_implementation = "eager"
+    kind = kind or getattr(families, model if model.endswith("Model") else f"{model}ForCausalLM")
+    return kind(made).eval()
+
+
+def pair():
+    return PairModel(make("llama"), make("gpt-neo", seed=1), lambda z, memo: z - 0.5 * torch.relu(memo - z))
+
+
+MAKERS = {name: lambda name=name: make(name) for name in FAMILIES} | {"pair": pair}
+
+
+def tokens(generator, count):
+    return tuple(torch.randint(1, VOCABULARY, (count,), generator=generator).tolist())
+
+
+@pytest.fixture(scope="module")
+def choices():
+    """Contexts of 1 to 30 tokens with 1 to 4 continuations, a context that is asked for again later."""
+    generator = torch.Generator().manual_seed(3)
+    asked = []
+    for length, ends in ((30, (3, 5, 1, 9)), (28, (1, 1, 1)), (27, (4, 4)), (9, (7, 2)), (1, (3, 6)), (12, (5,))):
+        context = tokens(generator, length)
+        asked += [AnswerChoice(context, tokens(generator, end)) for end in ends]
+    return [*asked, AnswerChoice(asked[0].context, tokens(generator, 8))]
+
+
+@torch.inference_mode()
+def naive(model, choice):
+    log_p = model(input_ids=torch.tensor([choice.read_tokens]), use_cache=False).logits[0].double().log_softmax(-1)
+    at = log_p[-len(choice.continuation) :]
+    log_likelihood = float(sum(row[token] for row, token in zip(at, choice.continuation, strict=True)))
+    return log_likelihood, tuple(at.argmax(-1).tolist()) == choice.continuation
+
+
+def with_greedy(model, choices):
+    """Return the choices, and one after the first context that the model itself would write."""
+    context = choices[0].context
+    own = ()
+    for _ in range(4):
+        with torch.inference_mode():
+            own += (int(model(input_ids=torch.tensor([context + own]), use_cache=False).logits[0, -1].argmax()),)
+    return [*choices, AnswerChoice(context, own)]
+
+
+def check(model, choices):
+    asked = with_greedy(model, choices)
+    ours, theirs = log_likelihoods(model, asked), [naive(model, choice) for choice in asked]
+    assert [value for value, _ in ours] == pytest.approx([value for value, _ in theirs], rel=1e-5, abs=1e-5)
+    assert [is_greedy for _, is_greedy in ours] == [is_greedy for _, is_greedy in theirs]
+    assert ours[-1][1]
+    assert not ours[0][1]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_choices_are_scored_as_by_passes_over_whole_texts(name, choices, caplog):
+    check(MAKERS[name](), choices)
+    assert ("reads a context once for each of its choices" in caplog.text) == (name == "mamba")
+
+
+@pytest.mark.parametrize("name", ["gpt-neo", "pair"])
+def test_small_budgets_change_nothing(name, choices, monkeypatch):
+    monkeypatch.setitem(READ_TOKENS, "cpu", 1)
+    monkeypatch.setitem(CACHE_BYTES, "cpu", 1)
+    check(MAKERS[name](), choices)
+
+
+class Forgetful(LlamaForCausalLM):
+    """From a cache it sees only the last few tokens."""
+
+    def forward(self, input_ids=None, past_key_values=None, **inputs):
+        if past_key_values is not None and past_key_values.get_seq_length():
+            seen = past_key_values.get_seq_length() + input_ids.shape[1]
+            inputs["attention_mask"] = (torch.arange(seen) >= seen - 6).long().expand(len(input_ids), -1)
+        return super().forward(input_ids, past_key_values=past_key_values, **inputs)
+
+
+class OwnKind(LlamaForCausalLM):
+    """It wants a cache of its own."""
+
+    def forward(self, input_ids=None, past_key_values=None, **inputs):
+        if past_key_values is not None:
+            raise ValueError("not a cache of mine")
+        return super().forward(input_ids, past_key_values=past_key_values, **inputs)
+
+
+class Short(LlamaForCausalLM):
+    """It leaves the cache that it was given as it was."""
+
+    def forward(self, input_ids=None, past_key_values=None, **inputs):
+        return super().forward(input_ids, **{**inputs, "use_cache": False})
+
+
+@pytest.mark.parametrize("kind", [Forgetful, OwnKind, Short])
+def test_a_model_whose_cache_is_wrong_reads_each_text_whole(kind, choices, caplog):
+    check(make("llama", kind=kind), choices)
+    assert f"{kind.__name__} reads a context once for each of its choices" in caplog.text
+
+
+def read_by(model, choices):
+    count = 0
+
+    def add(module, args, kwargs):
+        nonlocal count
+        count += kwargs["input_ids"].numel()
+
+    hook = model.register_forward_pre_hook(add, with_kwargs=True)
+    log_likelihoods(model, choices)
+    hook.remove()
+    return count
+
+
+def test_a_context_is_read_once_for_all_of_its_choices(caplog):
+    generator = torch.Generator().manual_seed(1)
+    context = tokens(generator, 31)
+    four = [AnswerChoice(context, tokens(generator, 5)) for _ in range(4)]
+    # 30 tokens once, and then the context's last one and four of each continuation; all of that twice for the trial,
+    # which reads two whole rows (of 35), their first 17 and 33 tokens, and the rest of each twice.
+    trial = 2 * 35 + 2 * 17 + 4 * 18 + 2 * 33 + 4 * 2
+    assert read_by(make("llama"), four) == trial + 30 + 4 * 5
+    with caplog.at_level(logging.ERROR):
+        assert read_by(make("llama", kind=Short), four) > 4 * 35
+    others = [AnswerChoice(tokens(generator, 31), choice.continuation) for choice in four]
+    assert read_by(make("llama"), others) == 4 * 35
+
+
+def test_contexts_of_very_different_lengths_are_not_read_together():
+    """Else the longer one's rest would be read again with each of its choices."""
+    generator = torch.Generator().manual_seed(1)
+    contexts = [tokens(generator, length) for length in (31, 4)]
+    apart = [[AnswerChoice(context, tokens(generator, 1)) for _ in range(4)] for context in contexts]
+    together = read_by(make("llama"), [*apart[0], *apart[1]])
+    assert together < 31 + 4 + 8 + 2 * (31 + 31 + 2 * 31)
+    check(make("llama"), [*apart[0], *apart[1]])
+
+
+def test_what_cannot_be_read_is_refused(choices):
+    generator = torch.Generator().manual_seed(1)
+    context = tokens(generator, POSITIONS)
+    with pytest.raises(TrialError, match=f"{POSITIONS} positions, so it cannot read {POSITIONS + 1} tokens"):
+        log_likelihoods(make("gpt2"), [AnswerChoice(context, tokens(generator, 2)) for _ in range(2)])
+    model = make("gpt2")
+    with torch.no_grad():
+        model.transformer.ln_f.weight[0] = float("nan")
+    for asked in (choices, choices[:1]):
+        with pytest.raises(TrialError, match="NaN"):
+            log_likelihoods(model, asked)
