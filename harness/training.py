@@ -18,6 +18,8 @@ PositiveCount = Annotated[int, Ge(1)]
 NonNegative = Annotated[float, Ge(0.0)]
 Positive = Annotated[float, Gt(0.0)]
 
+MEMORY_SETTINGS = ("micro_batch", "activation_checkpointing")
+"""Settings of `Training` that decide how much memory a step takes, and no number."""
 ALL_LINEAR: Literal["all-linear"] = "all-linear"
 
 
@@ -77,6 +79,9 @@ class Training:
     """Sequences an optimiser step sees, however they are accumulated."""
     micro_batch: PositiveCount = 16
     """Sequences in one forward pass; changes memory and speed, not the loss."""
+    activation_checkpointing: bool = False
+    """Keep of each layer only what enters it, and compute the rest again backwards: less memory, a third more time, and
+    the same numbers."""
     weight_decay: NonNegative = 0.0
     """AdamW's."""
     precision: Precision = "fp32"
@@ -89,23 +94,23 @@ class Training:
     """Train low-rank adapters instead of the weights; None: the weights."""
 
     def plain(self) -> dict[str, Any]:
-        """Return the settings as plain data; without LoRA no word of it, as before there was any.
+        """Return the settings as plain data; no word of LoRA or of checkpointing where there is none, as at first.
 
         Example:
             >>> "lora" in Training().plain(), Training(lora=LoRA(rank=4)).plain()["lora"]["alpha"]
             (False, 8)
         """
-        settings = asdict(self)
-        return settings if self.lora else {name: value for name, value in settings.items() if name != "lora"}
+        unsaid = [name for name in ("activation_checkpointing", "lora") if not getattr(self, name)]
+        return {name: value for name, value in asdict(self).items() if name not in unsaid}
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that decide numbers: all but how a batch is cut.
+        """Return the settings that decide numbers: all but how a batch is cut, and what of it is kept in memory.
 
         Example:
-            >>> Training(micro_batch=1).identity() == Training().identity()
+            >>> Training(micro_batch=1, activation_checkpointing=True).identity() == Training().identity()
             True
         """
-        return {name: value for name, value in self.plain().items() if name != "micro_batch"}
+        return {name: value for name, value in self.plain().items() if name not in MEMORY_SETTINGS}
 
     def in_words(self) -> dict[str, Any]:
         """Return the settings as a report shows them, each of one line."""

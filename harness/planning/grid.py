@@ -19,6 +19,7 @@ from harness.planning.validation import Checking, collected, validated
 from harness.plugins import METHODS, default_strength, plain_settings
 from harness.search_space import Dimension
 from harness.specs import REFERENCE_ROWS
+from harness.training import MEMORY_SETTINGS
 
 S = TypeVar("S")
 Settings = Mapping[str, Any]
@@ -171,9 +172,10 @@ def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
         yield from validated(TrainingSettings, block, path)
         return {}
     block = flat(block)
-    if "micro_batch" in _variant_axes(block):
-        reason = "decides how much memory a step takes, and no number: give one value, no list."
-        yield Fault(f"{path}.micro_batch", reason)
+    for name in MEMORY_SETTINGS:
+        if name in _variant_axes(block):
+            reason = "decides how much memory a step takes, and no number: give one value, no list."
+            yield Fault(f"{path}.{name}", reason)
     trainings: dict[str, Settings] = {}
     for given, training in (yield from _combinations(TrainingSettings, block, path)):
         settings = training.model_dump(exclude_unset=True)

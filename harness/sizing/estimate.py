@@ -219,7 +219,12 @@ def _erasing_key(spec: TrialSpec) -> Json:
 def _shape(spec: TrialSpec) -> Json:
     training, texts = spec.training, (spec.forget, spec.retain, spec.validation)
     batches = [training.micro_batch, training.global_batch, spec.memorization.global_batch, training.precision]
-    how = [batches, asdict(training.lora) if training.lora else None, asdict(spec.engine)]
+    how = [
+        batches,
+        training.activation_checkpointing,
+        asdict(training.lora) if training.lora else None,
+        asdict(spec.engine),
+    ]
     return [model_digest(spec.model), how, spec.gpus > 0, [_text_size(text) for text in texts]]
 
 

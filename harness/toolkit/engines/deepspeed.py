@@ -19,7 +19,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from torch._C._distributed_c10d import HashStore
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.specs import Engine
+from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
 from harness.toolkit.engines.loopback import loopback_variables
 from harness.toolkit.engines.parking import Parking, free
 
@@ -44,6 +45,7 @@ class DeepSpeedEngine:
 
     def __init__(self, model: Model, training: Training, engine: Engine) -> None:
         self._plain = model
+        self._is_checkpointed = training.activation_checkpointing
         self._has_fp32_behind = engine.zero_stage > 0 or training.precision == "bf16"
         self.precision = "bf16 weights" if training.precision == "bf16" else "fp32"
         self._plain_parking, self._own_parking = Parking(), Parking()
@@ -95,10 +97,13 @@ class DeepSpeedEngine:
         """Return how many steps DeepSpeed left out: in bf16 those with a gradient that is not finite."""
         return int(self.model.skipped_steps)
 
-    def forward(self) -> AbstractContextManager[None]:
-        """Return a context without a cast: DeepSpeed has converted the model, and `freeze` the others."""
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Make a context without a cast: DeepSpeed has converted the model, and `freeze` the others."""
+        checkpointing = checkpointed_layers(self.model) if self._is_checkpointed else nullcontext()
         # peft looks at an adapter's type outside of its module, and ZeRO-3 gathers it for that, as torch warns of.
-        return warnings.catch_warnings(action="ignore", category=FutureWarning)
+        with warnings.catch_warnings(action="ignore", category=FutureWarning), checkpointing:
+            yield
 
     def freeze(self, model: Model) -> None:
         """Give a model that no step changes weights of the precision that DeepSpeed gave the trained one, in place."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch.nn import Parameter
@@ -11,6 +11,7 @@ from torch.nn import Parameter
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
+from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
 from harness.toolkit.engines.parking import Parking
 
 
@@ -52,7 +53,7 @@ class TorchEngine:
 
     def forward(self) -> AbstractContextManager[None]:
         """Return the context in which losses are computed."""
-        return plain_forward(self.model, self._training)
+        return training_forward(self.model, self._training)
 
     def freeze(self, model: Model) -> None:
         """Train no weight of this model; the context does the rest."""
@@ -100,3 +101,15 @@ def plain_forward(model: Model, training: Training) -> AbstractContextManager[No
     """Return the context of a plain model's forward passes: bf16 autocast, or nothing."""
     device = next(model.parameters()).device
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=training.precision == "bf16")
+
+
+@contextmanager
+def training_forward(model: Model, training: Training) -> Iterator[None]:
+    """Make forward passes meanwhile those of a plain model that is trained: as `plain_forward`, checkpointed if so set.
+
+    Raises:
+        TrialError: They are to be checkpointed, and the model has no layers for that.
+    """
+    checkpointing = checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
+    with plain_forward(model, training), checkpointing:
+        yield
