@@ -38,6 +38,7 @@ from harness.miniature.building import build_model, build_tokenizer
 from harness.miniature.checkpoints import MANIFEST, Size
 from harness.miniature.quality import missed_thresholds
 from harness.miniature.replicates import PRETRAINED, Replicate, read_manifest
+from harness.miniature.texts import write_texts
 
 MAX_SEED = 2**32 - 1
 WHAT = "the miniature's models"
@@ -90,6 +91,7 @@ def _rebuild(names: list[str], out: Path, jobs: int) -> dict[str, Any]:
     """Train the named models of the shipped family, and return the entries of all models that `out` then has."""
     with folder_whole(out, WHAT, "replace") as weights:
         manifest = _shared_entries(build_tokenizer(weights))
+        write_texts(weights)
         entries: dict[str, Any] = {}
         others = [name for name in checkpoints.names() if name not in names]
         if others and (out / MANIFEST).exists():

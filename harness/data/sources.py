@@ -18,7 +18,7 @@ from harness.data.data_sets import data_set_rows
 from harness.data.json_lines import TextRow, json_rows
 from harness.data.paths import ARRAY_FILE, CHALLENGE_FILES, SOURCE_SETTINGS, TEXT_FILE, challenge_files, existing_file
 from harness.errors import DataError, unknown
-from harness.miniature import corpus
+from harness.miniature import texts as miniature
 from harness.specs import Source
 
 Role = Literal["forget", "holdout", "retain", "utility", "validation"]
@@ -39,14 +39,7 @@ def texts(source: Source, role: Role) -> Iterator[TextRow]:
         DataError: There is nothing to read.
     """
     if source.source == "miniature":
-        makers = {
-            "forget": corpus.forget_records,
-            "holdout": corpus.unseen_records,
-            "retain": corpus.retain_documents,
-            "utility": corpus.utility_documents,
-            "validation": corpus.validation_documents,
-        }
-        used = makers[role]()[source.start :]
+        used = miniature.texts(role)[source.start :]
         return (TextRow(f"row {number}", text) for number, text in enumerate(used, source.start))
     if source.source == "jsonl":
         return json_rows(existing_file(source.path, TEXT_FILE), source.start, source.field)

@@ -22,6 +22,7 @@ from scipy.special import ndtr, ndtri, stdtrit
 
 from harness.base.digests import digest_of
 from harness.statistics.item_values import Floats, Integers, ItemValues, Match, by_model
+from harness.statistics.recent_arrays import RecentArrays
 
 CONFIDENCE = 0.95
 """Of every interval and test."""
@@ -29,6 +30,8 @@ DRAWS = 10_000
 """By chance in these an end of a 95 % interval is off by 1 % of the width; by that in 2,000 it would be by 2 to 5 %."""
 _AT_ONCE = 2**23
 """Counts that are weighed together: 32 MiB in single precision."""
+_RECENT = RecentArrays(most_bytes=2**26)
+"""Draws of items: a report's tables, figures and files ask for the same ones."""
 _SEED = 11
 _UPPER = 0.5 + CONFIDENCE / 2
 _ROUNDING = 1e-12
@@ -107,7 +110,8 @@ def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
 def _item_deviations(item_values: ItemValues, slopes_R: Floats) -> Floats:
     """Return corrected deviations (D,) of the replicates' mean, each times its slope, with items drawn."""
     models_R = item_values.models_R
-    deviations_DR = (_drawn_item_means(item_values) - item_values.item_means()) * slopes_R
+    drawn_DR = _RECENT.get(item_values.content(), lambda: _drawn_item_means(item_values))
+    deviations_DR = (drawn_DR - item_values.item_means()) * slopes_R
     influences_C = by_model(item_values.influences().T * slopes_R, models_R).mean(axis=1)
     return _corrected(by_model(deviations_DR, models_R).mean(axis=1), influences_C, item_values.known_clusters())
 

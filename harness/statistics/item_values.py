@@ -8,6 +8,7 @@ Array letters: R replicates (rows: seeds, or models pretrained from several), M 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -66,6 +67,13 @@ class ItemValues:
     def _codes_N(self) -> Integers:
         """The clusters as 0, 1, ... in the order of their own codes."""
         return np.asarray(np.unique(self.clusters_N, return_inverse=True)[1], dtype=np.int64)
+
+    def content(self) -> tuple[object, ...]:
+        """Return a key that is equal for equal values, weights, clusters, items and shares, which decide all means."""
+        digest = hashlib.sha256()
+        for array in (*self.known, self._codes_N):
+            digest.update(np.ascontiguousarray(array))
+        return digest.digest(), np.shape(self.values_RN), self.items, self.shares
 
     @property
     def replicates(self) -> int:

@@ -1,6 +1,7 @@
 """The miniature: its corpus, its tokenizer, and that its shipped models are what they claim to be."""
 
 import copy
+import gzip
 import json
 import math
 import re
@@ -17,6 +18,7 @@ from harness.base.digests import file_digest
 from harness.commands import pretrain
 from harness.errors import DataError
 from harness.miniature import checkpoints, corpus, data_files, documents, quality, training
+from harness.miniature import texts as embedded_texts
 from harness.miniature.building import load
 from harness.miniature.facts import Facts, facts
 from harness.miniature.grammar import SLOT, Writer, correct_articles
@@ -98,6 +100,34 @@ def test_another_word_is_another_corpus(monkeypatch, tables, table):
 def test_corpus_is_generated_alike_each_time():
     assert corpus.forget_records.__wrapped__() == corpus.forget_records()
     assert corpus.utility_documents.__wrapped__() == corpus.utility_documents()
+
+
+@pytest.mark.parametrize("role", embedded_texts.GENERATED)
+def test_the_texts_that_are_shipped_are_the_generated_ones(role):
+    assert embedded_texts.texts(role) == embedded_texts.GENERATED[role]()
+
+
+def test_texts_that_are_written_again_are_read_as_they_are_generated(monkeypatch, tmp_path):
+    changed = {role: (f"another {role} text, naïve 🙂",) for role in embedded_texts.GENERATED}
+    monkeypatch.setattr(embedded_texts, "GENERATED", {role: lambda role=role: changed[role] for role in changed})
+    embedded_texts.write_texts(tmp_path)
+    assert {role: embedded_texts.texts(role, tmp_path) for role in changed} == changed
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:1000] + bytes([content[1000] ^ 1]) + content[1001:],
+        lambda content: b"no archive",
+        lambda content: gzip.compress(b'{"forget": []}'),
+    ],
+)
+def test_damaged_texts_are_named_and_never_read(damage, tmp_path):
+    file = tmp_path / embedded_texts.FILE
+    file.write_bytes(damage((checkpoints.WEIGHTS / embedded_texts.FILE).read_bytes()))
+    with pytest.raises(DataError, match=r"texts.json.gz cannot be read .*: install Lethe again, or restore it"):
+        embedded_texts.texts("forget", tmp_path)
 
 
 def test_sizes_of_the_corpus():
@@ -478,6 +508,7 @@ def test_rebuilding_all_leaves_every_model_and_a_manifest(quick_rebuild, capsys)
     out, entries = quick_rebuild
     assert pretrain.main(["--out", str(out)]) == 0
     assert json.loads((out / "manifest.json").read_text())["models"] == entries
+    assert embedded_texts.texts("forget", out) == corpus.forget_records()
     assert [path.name for path in out.parent.iterdir()] == ["weights"]
     assert "7 models" in capsys.readouterr().out
 

@@ -283,3 +283,14 @@ def test_arrays_that_do_not_fit_are_refused():
         item_values([1.0, 2.0, 3.0], weights=[1.0, 1.0])
     with pytest.raises(ValueError, match="no value of 'prompts'"):
         item_values(np.empty((0, 3)))
+
+
+def test_draws_that_were_made_before_are_those_of_the_same_values_alone():
+    values_N = np.random.default_rng(0).normal(size=N)
+    first_D = draws(item_values(values_N))
+    changed_N = np.where(np.arange(N) == 7, values_N + 1.0, values_N)
+    for other in (item_values(changed_N), item_values(values_N, 1 + (np.arange(N) == 7)), item_values(values_N[::-1])):
+        assert (draws(other) != first_D).any()
+    assert (draws(item_values(values_N, items="sequences")) != first_D).any()
+    assert (draws(item_values(values_N, clusters=np.arange(N) // 2)) != first_D).any()
+    np.testing.assert_array_equal(draws(item_values(values_N)), first_D)
