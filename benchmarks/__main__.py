@@ -15,6 +15,7 @@ import traceback
 from importlib import import_module
 
 from benchmarks.measuring import Ratio, table
+from harness.errors import unknown
 
 ARGUMENTS = {
     "extraction_likelihood": ["--sequences", "16", "--rows", "1"],
@@ -31,8 +32,11 @@ ARGUMENTS = {
 def main() -> int:
     """Run the benchmarks, print their table, and return 1 if one raised."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[[], *ARGUMENTS], metavar="NAME", help=", ".join(ARGUMENTS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(ARGUMENTS)}")
     names = parser.parse_args().names or list(ARGUMENTS)
+    for name in names:
+        if name not in ARGUMENTS:
+            parser.error(unknown("benchmark", name, ARGUMENTS))
     ratios: dict[str, list[Ratio]] = {}
     raised = []
     for name in names:

@@ -39,9 +39,9 @@ def precision_part(bench: Bench, shapes: tuple[Shape, ...]) -> Part:
     about = (
         "The same model, measured in fp32 and again with its parameters in bf16. Choices: teacher-forced, one for each "
         f"token but the first. Continuations: greedy, from every {workload.prefix_stride}th prefix to the text's end; "
-        "one is changed if a token of it is. Trained: for "
-        f"{workload.memorizing_epochs} epochs on the texts that are measured. The choices of random weights are nearly "
-        "all near ties: their counts are an upper bound."
+        "one is changed if a token of it is. Trained: in "
+        f"{workload.memorizing_passes} passes over the texts that are measured. The choices of random weights are "
+        "nearly all near ties: their counts are an upper bound."
     )
     columns = ("model", "weights", "choices changed", "continuations changed", "perplexity fp32", "bf16", "shift")
     return Part("Measuring in bf16 against fp32", about, (*columns, "fp32 s", "bf16 s", "ratio"), tuple(cases), 0.75)
@@ -60,12 +60,14 @@ def measuring_bytes(bench: Bench, shape: Shape) -> int:
 def _compare(bench: Bench, shape: Shape, weights: str) -> Iterator[Row]:
     task = RandomTask(bench, shape, bench.spec(shape, "gradient_ascent", bench.workload.training()))
     model = task.load_original()
+    texts = task.forget
     if weights == "trained":
-        for _ in train(task, model, nll_loss, bench.workload.memorizing_epochs):
+        task.forget = bench.workload.repeated(texts)
+        for _ in train(task, model, nll_loss, 1):
             pass
-    in_fp32 = _measure(bench, model, task.forget)
+    in_fp32 = _measure(bench, model, texts)
     to_bf16(model)
-    in_bf16 = _measure(bench, model, task.forget)
+    in_bf16 = _measure(bench, model, texts)
     shift = in_bf16.perplexity / in_fp32.perplexity - 1
     yield (
         shape.name,

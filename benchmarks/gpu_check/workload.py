@@ -47,8 +47,8 @@ class Workload:
     prefix_tokens: int = 100
     global_batch: int = 8
     micro_batch: int = 4
-    memorizing_epochs: int = 40
-    """Before precisions are compared: the choices of random weights are all near ties."""
+    memorizing_passes: int = 40
+    """Over the texts before precisions are compared: the choices of random weights are all near ties."""
     prefix_stride: int = 20
     """Between two prefixes that are continued."""
 
@@ -67,6 +67,11 @@ class Workload:
         shape = (self.sequences, self.tokens)
         tokens_NT = torch.randint(0, vocabulary, shape, generator=torch.Generator().manual_seed(seed))
         return Sequences(tokens_NT, torch.full((self.sequences,), self.tokens), self.prefix_tokens, "")
+
+    def repeated(self, texts: Sequences) -> Sequences:
+        """Return what is memorised in one epoch: between two, a model's moments would travel off the card and back."""
+        tokens_NT = texts.tokens_NT.repeat(self.memorizing_passes, 1)
+        return Sequences(tokens_NT, texts.lengths_N.repeat(self.memorizing_passes), texts.prefix_tokens, "")
 
     def source(self) -> Source:
         """Return what a trial says of such texts."""

@@ -55,6 +55,14 @@ def test_one_alone_is_run_by_its_name(fake_benchmarks, monkeypatch, capsys):
     assert capsys.readouterr().out.rstrip().endswith(table({"fast": [Ratio("a rival", 12.345, "20: its arithmetic")]}))
 
 
+def test_an_unknown_name_is_refused_with_those_there_are(fake_benchmarks, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["bench", "fats"])
+    with pytest.raises(SystemExit) as refused:
+        bench.main()
+    assert refused.value.code == 2
+    assert "fats" in capsys.readouterr().err
+
+
 def test_the_first_turn_does_not_count():
     seconds = {"one": iter([100.0, 1.0, 5.0, 2.0]), "other": iter([100.0, 4.0, 4.0, 4.0])}
     assert medians({name: lambda name=name: next(seconds[name]) for name in seconds}, 3) == {"one": 2.0, "other": 4.0}

@@ -15,7 +15,7 @@ from benchmarks.gpu_check.workload import Bench, RandomTask, Shape, Workload
 from harness.toolkit.decoding.greedy import greedy_continuations
 
 WORKLOAD = Workload(
-    sequences=4, tokens=12, prefix_tokens=4, global_batch=2, micro_batch=1, memorizing_epochs=1, prefix_stride=4
+    sequences=4, tokens=12, prefix_tokens=4, global_batch=2, micro_batch=1, memorizing_passes=2, prefix_stride=4
 )
 
 
