@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 NUMERIC := contract/test_golden.py unit/toolkit/test_finetune.py unit/methods/test_emso.py unit/models/test_lora.py unit/toolkit/test_decoding_families.py
 
-.PHONY: sweep paper test check lint types doctests numbers soak dashboard setup clean
+.PHONY: sweep paper test check lint types doctests numbers soak bench gpu-check dashboard setup clean
 
 sweep: $(READY)
 	$(BIN)/python -m harness.sweep sweeps/tradeoff.yaml
@@ -30,7 +30,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 doctests: $(READY)
-	$(BIN)/python -m pytest harness methods evaluators --doctest-modules
+	$(BIN)/python -m pytest harness methods evaluators benchmarks --doctest-modules
 
 numbers: $(READY)
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest $(addprefix tests/,$(NUMERIC)) \
@@ -38,6 +38,14 @@ numbers: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m pytest tests -m soak
+
+# Ten minutes on two idle CPU cores.
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+# Twenty minutes on one GPU of 24 GB or more.
+gpu-check: $(READY)
+	$(BIN)/python -m benchmarks.gpu_check
 
 dashboard: $(READY)
 	$(BIN)/lethe dashboard

@@ -1,42 +1,45 @@
 """How much faster exact EL is than generating: against a generation per prefix, and one per prefix length.
 
+And against the generations of knowledge-unlearning's validation, for EL and MA (Jang et al., arXiv:2210.01504): one for
+each prefix length, batched over the sequences, and each time once more, one token long. Lethe's give both metrics.
 And what the sizes of its groups are worth: against itself with smaller caches and larger forward passes.
 
     python -m benchmarks.extraction_likelihood [--model ID] [--tokenizer FOLDER] [--sequences N] [--rows N]
 
 All ways run on the same model, sequences and threads, in one process, one after the other; the figures
 that matter are the ratios. The slow ways run on `--rows` sequences only and are scaled up. All must give
-the same tokens, near ties aside; the program says how many differ.
+the same tokens, near ties aside; the program says how many differ. The limit of a ratio is that of the tokens that pass
+through the model: what it would be if a token took everyone the same time.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
+from benchmarks.measuring import Ratio, medians, seconds_of
 from harness.contracts import Model, Sequences
 from harness.data.sequences import load_forget
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
 from harness.specs import Source
 from harness.toolkit.batches import READ_TOKENS
-from harness.toolkit.decoding.greedy import CACHE_BYTES, greedy_continuations
+from harness.toolkit.decoding.greedy import CACHE_BYTES, Continuations, greedy_continuations
 
 Tokens = dict[tuple[int, int], list[int]]
 
 
-def main() -> None:
-    """Print seconds, ratios and differences."""
+def main(argv: Sequence[str] | None = None) -> list[Ratio]:
+    """Print seconds, ratios and differences; return the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="miniature-m")
     parser.add_argument("--tokenizer")
     parser.add_argument("--forget", help="folder of the extraction challenge; the miniature's records otherwise")
     parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--rows", type=int, default=2, help="sequences for the generation per prefix")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     checkpoint = resolve_model(arguments.model, arguments.tokenizer)
     if arguments.forget:
         source = Source(source="extraction_challenge", path=arguments.forget, sequences=arguments.sequences)
@@ -47,25 +50,34 @@ def main() -> None:
     model(input_ids=sequences.tokens_NT[:, :8])
 
     few = _first(sequences, arguments.rows)
-    ours, fast = _timed(lambda: _ours(model, sequences))
-    print(f"{len(sequences)} sequences of {sequences.tokens_NT.shape[1]} tokens, {torch.get_num_threads()} threads")
+    ours = _ours(model, sequences)
+    fast = medians({"Lethe": lambda: seconds_of(lambda: _ours(model, sequences))}, 3)["Lethe"]
+    length = sequences.tokens_NT.shape[1]
+    passed = _tokens_passed(_continuations(model, sequences))
+    print(f"{len(sequences)} sequences of {length} tokens, {torch.get_num_threads()} threads")
     print(f"Lethe                              {fast:8.2f} s")
+    ratios = []
     for name, way, rows in (
+        ("knowledge-unlearning's validation", _validation, sequences),
         ("small groups, whole passes", _in_small_groups, sequences),
         ("a generation per prefix length", _per_length, sequences),
         ("a generation per prefix", _per_prefix, few),
     ):
         theirs, seconds = _timed(lambda way=way, rows=rows: way(model, rows))  # type: ignore[misc]
         scaled = seconds * len(sequences) / len(rows)
+        if way in RIVALS:
+            limit = len(sequences) * RIVALS[way](length) / passed
+            ratios.append(Ratio(name, scaled / fast, f"{limit:.0f}: tokens that pass through the model"))
         differing = sum(theirs[key] != ours[key] for key in theirs)
         note = "" if len(rows) == len(sequences) else f", scaled from {len(rows)} sequences"
         print(f"{name:34} {scaled:8.2f} s = {scaled / fast:6.1f} x{note}; {differing} of {len(theirs)} differ")
+    return ratios
 
 
 def _timed(run: Callable[[], Tokens]) -> tuple[Tokens, float]:
-    began = time.perf_counter()
-    found = run()
-    return found, time.perf_counter() - began
+    made: list[Tokens] = []
+    seconds = seconds_of(lambda: made.append(run()))
+    return made[0], seconds
 
 
 def _first(sequences: Sequences, rows: int) -> Sequences:
@@ -77,8 +89,18 @@ def _keys(sequences: Sequences) -> list[tuple[int, int]]:
     return [(place, prefix) for place, length in lengths for prefix in range(1, length)]
 
 
+def _continuations(model: Model, sequences: Sequences) -> Continuations:
+    return greedy_continuations(model, sequences, [range(1, length) for length in sequences.lengths_N.tolist()])
+
+
+def _tokens_passed(continuations: Continuations) -> int:
+    """Return how many tokens passed through the model: all texts', and what was generated but the last of each row."""
+    tokens = continuations.sequences.tokens_NT
+    return tokens.numel() + sum(tokens.shape[1] - mismatch - 1 for _, mismatch in continuations.rows)
+
+
 def _ours(model: Model, sequences: Sequences) -> Tokens:
-    found = greedy_continuations(model, sequences, [range(1, length) for length in sequences.lengths_N.tolist()])
+    found = _continuations(model, sequences)
     return {key: found.of(*key) for key in _keys(sequences)}
 
 
@@ -107,8 +129,18 @@ def _per_length(model: Model, sequences: Sequences) -> Tokens:
     return found
 
 
-def _generate(model: Model, prompts: torch.Tensor, sequences: Sequences) -> list[list[int]]:
-    new_tokens = sequences.tokens_NT.shape[1] - prompts.shape[1]
+def _validation(model: Model, sequences: Sequences) -> Tokens:
+    """Generate for EL, and once more, a token after each prefix, for MA."""
+    found = _per_length(model, sequences)
+    for prefix in range(1, sequences.tokens_NT.shape[1]):
+        _generate(model, sequences.tokens_NT[:, :prefix], sequences, 1)
+    return found
+
+
+def _generate(
+    model: Model, prompts: torch.Tensor, sequences: Sequences, new_tokens: int | None = None
+) -> list[list[int]]:
+    new_tokens = new_tokens or sequences.tokens_NT.shape[1] - prompts.shape[1]
     rows = model.generate(
         prompts,
         attention_mask=torch.ones_like(prompts),
@@ -118,6 +150,14 @@ def _generate(model: Model, prompts: torch.Tensor, sequences: Sequences) -> list
         pad_token_id=0,
     )
     return rows[:, prompts.shape[1] :].tolist()  # type: ignore[no-any-return]
+
+
+RIVALS: dict[Callable[[Model, Sequences], Tokens], Callable[[int], int]] = {
+    _per_prefix: lambda length: (length - 1) ** 2,
+    _per_length: lambda length: (length - 1) ** 2,
+    _validation: lambda length: (length - 1) ** 2 + length * (length - 1) // 2,
+}
+"""What passes through the model for one sequence of so many tokens, each prefix and what was generated but the last."""
 
 
 if __name__ == "__main__":

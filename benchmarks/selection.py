@@ -10,12 +10,12 @@ process on the same model, in turn, `--repeats` times, and seconds are medians. 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
+from benchmarks.measuring import Ratio, medians, seconds_of
 from harness.contracts import Model, Training
 from harness.data.sequences import load_forget
 from harness.models.blocks import Block, blocks
@@ -28,14 +28,14 @@ from harness.toolkit.finetune import micro_batches
 from methods.emso import EMSO
 
 
-def main() -> None:
-    """Print seconds, bytes and ratios, and how far the scores differ."""
+def main(argv: Sequence[str] | None = None) -> list[Ratio]:
+    """Print seconds, bytes and ratios, and how far the scores differ; return the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="miniature-m")
     parser.add_argument("--sequences", type=int, default=16)
     parser.add_argument("--micro-batch", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     checkpoint = resolve_model(arguments.model, None)
     source = Source(source="miniature", sequences=arguments.sequences, sequence_tokens=128, prefix_tokens=64)
     texts = load_forget(source, load_tokenizer(checkpoint), vocabulary(checkpoint))
@@ -47,26 +47,25 @@ def main() -> None:
     }
     model = load_model(checkpoint)
     scores = {name: way(model, batches) for name, way in ways.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(arguments.repeats):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            way(model, batches)
-            seconds[name].append(time.perf_counter() - began)
-    peaks = {}
+    timed = {name: partial(seconds_of, partial(way, model, batches)) for name, way in ways.items()}
+    seconds = medians(timed, arguments.repeats)
+    peaks, weights = {}, 0
     for name, way in ways.items():
         with MemoryTracker() as tracker:
             way(tracker.loading(lambda: unloaded_model(checkpoint)), batches)
-        peaks[name] = tracker.peak().total
+        peaks[name], weights = tracker.peak().total, tracker.peak().weights
     whole, by_layer = scores.values()
     apart = max(abs(whole[name] - by_layer[name]) for name in whole)
     print(f"{len(texts)} sequences of 128 tokens, {len(batches)} micro-batches, {torch.get_num_threads()} threads")
     rival_seconds, rival_peak = (next(iter(of_ways.values())) for of_ways in (seconds, peaks))
     for name in ways:
-        median, ratio = statistics.median(seconds[name]), peaks[name] / rival_peak
-        times = median / statistics.median(rival_seconds)
-        print(f"{name:16} {median:7.3f} s = {times:4.2f} x   {peaks[name] / 1e6:8.1f} MB = {ratio:4.2f} x")
+        times, ratio = seconds[name] / rival_seconds, peaks[name] / rival_peak
+        print(f"{name:16} {seconds[name]:7.3f} s = {times:4.2f} x   {peaks[name] / 1e6:8.1f} MB = {ratio:4.2f} x")
     print(f"M differs by {apart:g} at most; the same order: {_order(whole) == _order(by_layer)}")
+    return [
+        Ratio("seconds, layer by layer by whole", times, "1.3 at most, as agreed"),
+        Ratio("memory, layer by layer by whole", ratio, f"{weights / rival_peak:.2f}: the model's weights alone"),
+    ]
 
 
 def _order(scores: dict[str, float]) -> list[str]:

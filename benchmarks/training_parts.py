@@ -10,13 +10,13 @@ pays for parts that it does not use.
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
+from benchmarks.measuring import Ratio, medians, seconds_of
 from harness.contracts import Model, Sequences, Training
 from harness.data.sequences import load_forget
 from harness.models.loading import load_model, load_tokenizer, vocabulary
@@ -26,6 +26,18 @@ from harness.toolkit import Batch, LossTerms, WeightMasks, mean_nll, mlp_matrice
 from harness.toolkit.finetune import micro_batches
 
 TRAINING = Training(learning_rate=1e-5, global_batch=16, micro_batch=16, early_stop=None)
+
+
+UNUSED = "1: the same arithmetic"
+LIMITS = {
+    "no parts": UNUSED,
+    "LossTerms": UNUSED,
+    "after_step": UNUSED,
+    "rows": UNUSED,
+    "beside": "1.17: a forward pass beside two trained ones",
+    "gradient": UNUSED,
+}
+"""What each way would cost at best."""
 
 
 @dataclass
@@ -46,13 +58,13 @@ class Task:
         """Say nothing."""
 
 
-def main() -> None:
-    """Print seconds and ratios."""
+def main(argv: Sequence[str] | None = None) -> list[Ratio]:
+    """Print seconds and ratios; return the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="miniature-m")
     parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     checkpoint = resolve_model(arguments.model, None)
     source = Source(source="miniature", sequences=2 * arguments.sequences, sequence_tokens=128, prefix_tokens=64)
     texts = load_forget(source, load_tokenizer(checkpoint), vocabulary(checkpoint))
@@ -70,17 +82,17 @@ def main() -> None:
             model, task, difference, trains=WeightMasks(model, _names(model), dropped=0.01, seed=0)
         ),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(arguments.repeats + 1):
-        for name, way in ways.items():
-            model = load_model(checkpoint)
-            began = time.perf_counter()
-            way(model)
-            seconds[name].append(time.perf_counter() - began)
-    medians = {name: statistics.median(times[1:]) for name, times in seconds.items()}
+
+    def on_a_copy(name: str) -> float:
+        model = load_model(checkpoint)
+        return seconds_of(lambda: ways[name](model))
+
+    seconds = medians({name: partial(on_a_copy, name) for name in ways}, arguments.repeats)
     print(f"{len(task.forget)} sequences of 128 tokens, one epoch, {torch.get_num_threads()} threads")
-    for name, median in medians.items():
-        print(f"{name:28} {median:7.3f} s = {median / medians['a plain loop']:5.2f} x")
+    ratios = {name: median / seconds["a plain loop"] for name, median in seconds.items()}
+    for name, ratio in ratios.items():
+        print(f"{name:28} {seconds[name]:7.3f} s = {ratio:5.2f} x")
+    return [Ratio(f"{name}, by a plain loop", ratios[name], limit) for name, limit in LIMITS.items()]
 
 
 def _rows(texts: Sequences, start: int, stop: int) -> Sequences:

@@ -1,0 +1,102 @@
+"""What `make bench` shows: every benchmark's ratios, whatever one of them does."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from benchmarks import __main__ as bench
+from benchmarks.error_rates import NOT_OURS, Rate, worst
+from benchmarks.extraction_likelihood import RIVALS, _per_length, _per_prefix, _tokens_passed, _validation
+from benchmarks.measuring import Ratio, medians, table
+from harness.toolkit.decoding.greedy import greedy_continuations
+
+FILES = Path(bench.__file__).parent
+
+
+def test_every_benchmark_is_run_and_returns_its_ratios():
+    modules = {path.stem for path in FILES.glob("*.py")} - {"__main__", "measuring"}
+    assert set(bench.ARGUMENTS) == modules
+    for name in modules:
+        assert import_module(f"benchmarks.{name}").main.__annotations__["return"] == "list[Ratio]"
+
+
+@pytest.fixture
+def fake_benchmarks(monkeypatch):
+    """Put two benchmarks in the place of all: one has a ratio, and `raising` does as its name says."""
+
+    def fast(argv):
+        return [Ratio("a rival", 12.345, "20: its arithmetic")]
+
+    def raising(argv):
+        raise ValueError(argv[0])
+
+    monkeypatch.setattr(bench, "ARGUMENTS", {"raising": ["no data"], "fast": []})
+    for main in (raising, fast):
+        module = ModuleType(f"benchmarks.{main.__name__}")
+        module.main = main
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr("sys.argv", ["bench"])
+
+
+def test_one_that_raises_ends_with_1_and_the_others_are_shown(fake_benchmarks, capsys):
+    assert bench.main() == 1
+    said = capsys.readouterr()
+    assert "| fast | a rival | 12.3 | 20: its arithmetic |" in said.out
+    assert "ValueError: no data" in said.err
+    assert said.err.endswith("raising raised: see above.\n")
+
+
+def test_one_alone_is_run_by_its_name(fake_benchmarks, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["bench", "fast"])
+    assert bench.main() == 0
+    assert capsys.readouterr().out.rstrip().endswith(table({"fast": [Ratio("a rival", 12.345, "20: its arithmetic")]}))
+
+
+def test_an_unknown_name_is_refused_with_those_there_are(fake_benchmarks, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["bench", "fats"])
+    with pytest.raises(SystemExit) as refused:
+        bench.main()
+    assert refused.value.code == 2
+    assert "fats" in capsys.readouterr().err
+
+
+def test_the_first_turn_does_not_count():
+    seconds = {"one": iter([100.0, 1.0, 5.0, 2.0]), "other": iter([100.0, 4.0, 4.0, 4.0])}
+    assert medians({name: lambda name=name: next(seconds[name]) for name in seconds}, 3) == {"one": 2.0, "other": 4.0}
+
+
+def test_the_worst_rates_are_those_of_what_the_analysis_says():
+    rates = [
+        Rate("a mean", "", "holds the truth", 0.94, 100),
+        Rate("a mean", "", "holds the truth", 0.96, 100),
+        Rate(f"a price, {NOT_OURS}", "", "holds the truth", 0.5, 100),
+        Rate("a test", "", "false", 0.04, 100),
+        Rate("by items alone, a test", "", "false", 0.7, 100),
+        Rate("worse", "", "found", 0.99, 100),
+    ]
+    assert [ratio.value for ratio in worst(rates)] == [0.94, 0.04]
+
+
+@pytest.mark.parametrize("way", [_per_prefix, _per_length, _validation])
+def test_tokens_that_pass_through_the_model_are_counted_one_by_one(way):
+    """A prefix is read whole, and each generated token but the last is read for the next one."""
+    length, passed = 7, 0
+    for prefix in range(1, length):
+        passed += prefix + (length - prefix) - 1
+        passed += prefix if way is _validation else 0
+    assert RIVALS[way](length) == passed
+
+
+def test_tokens_that_pass_in_lethe_are_the_texts_and_what_follows_each_mismatch(make_model, make_sequences):
+    texts = make_sequences([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]])
+    continuations = greedy_continuations(make_model(1), texts, [range(1, 6)] * 2)
+    generated = 0
+    for sequence in range(2):
+        for position in range(1, 6):
+            is_mismatch = continuations.predicted_NT[sequence, position] != texts.tokens_NT[sequence, position]
+            generated += int(is_mismatch) * (6 - position - 1)
+    assert generated > 0
+    assert _tokens_passed(continuations) == 12 + generated
