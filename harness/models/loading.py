@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from functools import lru_cache
@@ -52,6 +53,14 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> Pr
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
     return model
+
+
+def copied_in(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """Return a copy whose weights are of this type; buffers, such as rotary frequencies, stay as they are."""
+    weights: dict[int, Any] = {}
+    for weight in model.parameters():
+        weights[id(weight)] = torch.nn.Parameter(weight.detach().to(dtype), weight.requires_grad)
+    return copy.deepcopy(model, weights)
 
 
 def load_encoder(checkpoint: Checkpoint) -> PreTrainedModel:

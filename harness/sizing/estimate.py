@@ -15,7 +15,7 @@ from harness.models.loading import unloaded_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.sizing.deepspeed import partitioned
 from harness.sizing.erasing_dry_run import DryRun, DryRunResult, bytes_of, dry_run, dry_run_memorizing, run_shallow
-from harness.sizing.measuring_dry_run import judge_pass, model_passes, question_passes, with_judges
+from harness.sizing.measuring_dry_run import judge_pass, lowered_in_place, model_passes, question_passes, with_judges
 from harness.sizing.memory_tracker import Bytes, MemoryTracker, largest
 from harness.sizing.size_cache import SizeCache, code_digest, model_digest
 from harness.specs import Engine, Source, TrialSpec
@@ -76,7 +76,10 @@ def estimate_memory(spec: TrialSpec, sizes: SizeCache = IN_THIS_PROCESS) -> Memo
             return UnknownEstimate(f"{type(error).__name__}: {reason}" if reason else type(error).__name__)
 
     judges = {role: model_digest(judge) for role, judge in spec.judges.items()}
-    evaluators = [[evaluator.name, dict(evaluator.settings)] for evaluator in spec.evaluators]
+    evaluators = []
+    for evaluator in spec.evaluators:
+        precisions = [evaluator.precision, evaluator.judge_precision]
+        evaluators.append([evaluator.name, dict(evaluator.settings), precisions])
     return sizes.in_process([_erasing_key(spec), _text_size(spec.utility), judges, evaluators], estimate)
 
 
@@ -97,6 +100,8 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
     # An evaluator may load the original beside the erased model.
     passes = _passes(spec, erased, sizes)
+    if any(evaluator.precision == "bf16" for evaluator in spec.evaluators):
+        held += Bytes(weights=held.weights // 2)  # The copy in bf16, beside the model until all evaluators are done.
     # In the largest training step of an evaluator; 0 where none trains.
     if texts := max((evaluator.trained_texts for evaluator in _configured(spec)), default=0):
         passes.append(short_training(spec, texts, sizes))
@@ -107,6 +112,9 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
 def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
     """Return what each kind of pass holds beside the models while an erased model is measured."""
     device = torch.device("cuda" if spec.gpus > 0 else "cpu")
+    # The fewer bytes of bf16 hold no less where something is measured in fp32 beside it.
+    low = all(evaluator.precision == "bf16" for evaluator in spec.evaluators) and bool(spec.evaluators)
+    judged_low = any(evaluator.judge_precision == "bf16" for evaluator in spec.evaluators)
     questions = [evaluator.questions for evaluator in _configured(spec) if evaluator.questions is not None]
     on = [[_text_size(spec.forget), _text_size(spec.utility)], device.type]
 
@@ -117,19 +125,24 @@ def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
     def of_model() -> list[Bytes]:
         # The checkpoint's own kind, or what the method makes of it.
         model = _unloaded(spec) if erased.is_plain else dry_run(spec).model
+        if low:
+            model = MemoryTracker().loading(lambda: lowered_in_place(model, torch.bfloat16))
         passes = model_passes(model, spec.forget, spec.utility, device)
         return passes + [of_pass for shape in questions for of_pass in question_passes(model, shape, device)]
 
     key = [
         "passes",
         on,
+        low,
         [asdict(shape) for shape in questions],
         model_digest(spec.model) if erased.is_plain else _erasing_key(spec),
     ]
     passes, judges = stored_passes(key, of_model), {}
     for role, judge in spec.judges.items():
-        make = partial(judge_pass, role, judge, spec.forget, spec.utility, device)
-        [judges[judge]] = stored_passes(["judge", on, role, model_digest(judge)], lambda make=make: [make()])  # type: ignore[misc]
+        dtype = torch.bfloat16 if judged_low else torch.float32
+        make = partial(judge_pass, role, judge, spec.forget, spec.utility, device, dtype)
+        key = ["judge", on, judged_low, role, model_digest(judge)]
+        [judges[judge]] = stored_passes(key, lambda make=make: [make()])  # type: ignore[misc]
     return with_judges(passes, list(judges.values()))
 
 

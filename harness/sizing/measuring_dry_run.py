@@ -48,6 +48,17 @@ def with_judges(of_model: Sequence[Bytes], of_judges: Sequence[Bytes]) -> list[B
     return [Bytes(activations=held.activations, caches=held.caches, judges=together) for held in passes]
 
 
+def lowered_in_place(model: Model, dtype: torch.dtype) -> Model:
+    """Return the model with weights of this type; fake tensors can be neither swapped for others nor copied."""
+    lowered: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            if weight not in lowered:
+                lowered[weight] = torch.nn.Parameter(weight.detach().to(dtype))
+            module.register_parameter(name, lowered[weight])
+    return model
+
+
 def model_passes(model: Model, forget: Source, utility: Source, device: torch.device) -> list[Bytes]:
     """Return what each kind of pass holds besides the model that is measured, as if on `device`."""
     greedy = _tracked(lambda tracker: _greedy_pass(tracker, forget, model, device), device)
@@ -62,10 +73,12 @@ def question_passes(model: Model, questions: QuestionsShape, device: torch.devic
     return [_tracked(lambda tracker, of=of: of(tracker, questions, model, device), device) for of in passes]  # type: ignore[misc]
 
 
-def judge_pass(role: str, judge: Checkpoint, forget: Source, utility: Source, device: torch.device) -> Bytes:
-    """Return what a judge's largest pass holds, its weights as `judges`."""
+def judge_pass(
+    role: str, judge: Checkpoint, forget: Source, utility: Source, device: torch.device, dtype: torch.dtype
+) -> Bytes:
+    """Return what a judge's largest pass holds, its weights as `judges`; a causal one computes in `dtype`."""
     if role in CAUSAL_ROLES:
-        return _tracked(lambda tracker: _causal_judge(tracker, judge, utility, device), device)
+        return _tracked(lambda tracker: _causal_judge(tracker, judge, utility, device, dtype), device)
     tokens = max(source.longest - source.prefix_tokens for source in (forget, utility))
     return _tracked(lambda tracker: _encoder(tracker, judge, tokens), device)
 
@@ -167,11 +180,17 @@ def _advanced(
         advancing = stepper(model, source, rows, tokens, start)
     advancing.join(torch.zeros(rows, dtype=torch.long))
     yield advancing.step(torch.zeros(rows, dtype=torch.long)), source
+    if any(weight.dtype != torch.float32 for weight in model.parameters()):
+        # Attention may compute in fp32, on copies of keys and values that grow with every step.
+        for _ in range(start + 1, tokens - 1):
+            yield advancing.step(torch.zeros(rows, dtype=torch.long))
 
 
-def _causal_judge(tracker: MemoryTracker, judge: Checkpoint, utility: Source, device: torch.device) -> Iterator[Any]:
+def _causal_judge(
+    tracker: MemoryTracker, judge: Checkpoint, utility: Source, device: torch.device, dtype: torch.dtype
+) -> Iterator[Any]:
     """Read generations with their prompts."""
-    model = tracker.loading(lambda: unloaded_model(judge), "judges")
+    model = tracker.loading(lambda: unloaded_model(judge, dtype), "judges")
     tokens = utility.longest
     rows = min(rows_at_once(model.config.vocab_size, tokens, device, most=SCORED_ROWS), utility.rows)
     yield score_batch(model, torch.zeros(rows, tokens, dtype=torch.long), torch.full((rows,), tokens))

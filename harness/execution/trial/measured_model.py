@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from harness.contracts import Definition, Generations, Json, Model, Precision, Sequences
+from harness.models.loading import copied_in
 from harness.toolkit.decoding.greedy import greedy_choices
 
 DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -25,17 +25,11 @@ class MeasuredModel:
     _lowered: dict[Precision, MeasuredModel] = field(default_factory=dict)
 
     def in_precision(self, precision: Precision) -> MeasuredModel:
-        """Return the model with weights in this precision: itself in fp32, else a copy, made at the first call.
-
-        The copy's buffers, such as rotary frequencies, stay as they are, and so do the model's weights.
-        """
+        """Return the model with weights in this precision: itself in fp32, else a copy, made at the first call."""
         if precision == "fp32":
             return self
         if precision not in self._lowered:
-            lowered: dict[int, torch.nn.Parameter] = {}
-            for weight in self.model.parameters():
-                lowered[id(weight)] = torch.nn.Parameter(weight.detach().to(DTYPES[precision]), weight.requires_grad)
-            self._lowered[precision] = MeasuredModel(copy.deepcopy(self.model, dict(lowered)))
+            self._lowered[precision] = MeasuredModel(copied_in(self.model, DTYPES[precision]))
         return self._lowered[precision]
 
     def changed_choices(self, precision: Precision, sequences: Sequences) -> dict[str, Json]:

@@ -65,7 +65,9 @@ class LogitPrecision:
         """Return the margins under which these choices, ... x V, are near ties: ... of them, or one for all."""
         if not self.is_half:
             return NEAR_TIE
-        return HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps * logits.float().abs().amax(dim=-1)
+        # Without a copy of the logits, which outweigh all else.
+        largest = torch.maximum(logits.amax(dim=-1), -logits.amin(dim=-1)).float()
+        return HALF_NEAR_TIE_STEPS * torch.finfo(self.dtype).eps * largest
 
     def agree(self, ours: torch.Tensor, theirs: torch.Tensor, slack: float = 1.0) -> bool:
         """Return whether two computations of the same logits, ... x V, differ by no more than rounding.
