@@ -112,6 +112,13 @@ def test_erasing_is_told_to_within_a_twentieth(specs, measured, tmp_path, method
     assert found.peak.total == pytest.approx(measured(lambda: erase(spec, artifacts)), rel=0.05)
 
 
+@pytest.mark.soak
+def test_a_method_that_samples_before_it_trains_is_told_to_within_a_twentieth(specs, measured, tmp_path):
+    spec = specs("methods={altpo: {epochs: 1}}")["altpo"]
+    run = measured(lambda: erase(spec, Artifacts(tmp_path / "artifacts")))
+    assert dry_run(spec).peak.total == pytest.approx(run, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("starts", "of_all"),
     [
