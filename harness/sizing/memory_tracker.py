@@ -122,7 +122,10 @@ class MemoryTracker(TorchDispatchMode):
             return args[0].fake_device
         if function in _VALUES and _is_fake(args[0]):
             return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
-        made = function(*args, **(kwargs or {}))
+        if function is torch.ops.aten.nonzero.default and _is_fake(args[0]):  # All are, as each is true.
+            made = args[0].new_empty(args[0].numel(), args[0].dim(), dtype=torch.long)
+        else:
+            made = function(*args, **(kwargs or {}))
         for leaf in (made,) if isinstance(made, torch.Tensor) else tree.tree_leaves(made):
             if isinstance(leaf, torch.Tensor):
                 self._count(leaf)

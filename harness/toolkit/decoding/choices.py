@@ -185,37 +185,39 @@ def _takes_last_only(model: Model) -> bool:
 def _branching_bytes(model: Model, choices: Sequence[AnswerChoice], device: torch.device) -> int | None:
     """Return the bytes in which a context's token is kept, or None where contexts cannot be read once for all.
 
-    It is tried on the longest choices: their beginnings are read, and from there on the rest, twice. The first and the
-    last logits are compared with those of a pass over all.
+    It is tried on the longest choices.
     """
     longest = sorted((choice.read_tokens for choice in choices), key=len)[-TRIED_ROWS:]
-    last = len(longest[0]) - 1
-    tokens_BT = torch.tensor([row[: last + 1] for row in longest], device=device)
-    starts = sorted({start for start in (last // 2, last - 1) if start >= 1})
+    tokens_BT = torch.tensor([row[: len(longest[0])] for row in longest], device=device)
+    fault = _branching_fault(model, tokens_BT)
+    if fault:
+        _LOG.warning("%s reads a context once for each of its choices: %s.", type(model).__name__, fault)
+        return None
+    source = read_beginnings(model, tokens_BT[:1, :1])
+    return None if source is None else bytes_per_token(source)
+
+
+def _branching_fault(model: Model, tokens_BT: torch.Tensor) -> str:
+    """Return why rows cannot be continued from the cache of their beginnings, each twice, or nothing."""
+    rows, last = len(tokens_BT), tokens_BT.shape[1] - 1
     whole = plain_logits(model, tokens_BT)
     precision = LogitPrecision.of(model, whole)
+    starts = sorted({start for start in (last // 2, last - 1) if start >= 1})
     # A copy of what is compared: the rest need not lie in memory beside the logits that follow.
     plain = {position: whole[:, position].clone() for position in (*starts, last)}
     del whole
-    sources = torch.arange(len(longest), device=device).repeat_interleave(2)
-    token_bytes = 0
+    sources = torch.arange(rows, device=tokens_BT.device).repeat_interleave(2)
     try:
         for start in starts:
             source = read_beginnings(model, tokens_BT[:, :start])
-            if source is None or not holds_all(source, len(longest), start):
-                fault = "it keeps something else than every token's keys and values"
-                break
-            token_bytes = bytes_per_token(source)
+            if source is None or not holds_all(source, rows, start):
+                return "its cache does not hold every token's keys and values"
             logits = branched_logits(model, source, sources, tokens_BT[sources, start:])
             if not all(precision.agree(logits[:, at - start], plain[at][sources]) for at in (start, last)):
-                fault = f"after {start} tokens from a cache its logits differ from those without one"
-                break
-            del logits
-        else:
-            return token_bytes or None
+                return f"after {start} tokens from a cache its logits differ from those without one"
+            del logits  # Else they would lie beside the next ones.
     except torch.OutOfMemoryError:
         raise
     except UNFIT as error:
-        fault = f"its cache cannot be given to it ({type(error).__name__})"
-    _LOG.warning("%s reads a context once for each of its choices: %s.", type(model).__name__, fault)
-    return None
+        return f"its cache cannot be given to it ({type(error).__name__})"
+    return ""

@@ -10,6 +10,7 @@ from dataclasses import replace
 import psutil
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import GPTNeoConfig
 
 from harness.contracts import Checkpoint, ErasedModel, Training
@@ -110,6 +111,13 @@ def test_erasing_is_told_to_within_a_twentieth(specs, measured, tmp_path, method
         assert dry_run_memorizing(spec).peak.total == pytest.approx(trained, rel=0.1)
     found = dry_run(spec)
     assert found.peak.total == pytest.approx(measured(lambda: erase(spec, artifacts)), rel=0.05)
+
+
+@pytest.mark.soak
+def test_a_method_that_samples_before_it_trains_is_told_to_within_a_twentieth(specs, measured, tmp_path):
+    spec = specs("methods={altpo: {epochs: 1}}")["altpo"]
+    run = measured(lambda: erase(spec, Artifacts(tmp_path / "artifacts")))
+    assert dry_run(spec).peak.total == pytest.approx(run, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -280,6 +288,17 @@ def test_a_view_of_what_was_there_before_is_nothing_new():
         view = model.weight.t()
         assert tracker.held() == Bytes(weights=40_000)
     assert view.shape == (100, 100)
+
+
+def test_every_value_that_is_asked_for_is_true():
+    tracker = MemoryTracker()
+    with tracker, FakeTensorMode():
+        zeros = torch.zeros(2, 3)
+        assert zeros.nonzero().shape == (6, 2)
+        assert bool((zeros > 0).any())
+        assert zeros[0, 0].item() == 1.0
+    with tracker:
+        assert torch.zeros(2, 3).nonzero().shape == (0, 2)  # What is no dry run's has its own values.
 
 
 def test_a_step_is_told_apart():

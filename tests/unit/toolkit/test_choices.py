@@ -154,8 +154,8 @@ def test_a_context_is_read_once_for_all_of_its_choices(caplog):
     context = tokens(generator, 31)
     four = [AnswerChoice(context, tokens(generator, 5)) for _ in range(4)]
     # 30 tokens once, and then the context's last one and four of each continuation; all of that twice for the trial,
-    # which reads two whole rows (of 35), their first 17 and 33 tokens, and the rest of each twice.
-    trial = 2 * 35 + 2 * 17 + 4 * 18 + 2 * 33 + 4 * 2
+    # which reads two whole rows (of 35), their first 17 and 33 tokens, the rest of each twice, and a token alone.
+    trial = 2 * 35 + 2 * 17 + 4 * 18 + 2 * 33 + 4 * 2 + 1
     assert read_by(make("llama"), four) == trial + 30 + 4 * 5
     with caplog.at_level(logging.ERROR):
         assert read_by(make("llama", kind=Short), four) > 4 * 35
@@ -169,7 +169,7 @@ def test_contexts_of_very_different_lengths_are_not_read_together():
     contexts = [tokens(generator, length) for length in (31, 4)]
     apart = [[AnswerChoice(context, tokens(generator, 1)) for _ in range(4)] for context in contexts]
     together = read_by(make("llama"), [*apart[0], *apart[1]])
-    assert together < 31 + 4 + 8 + 2 * (31 + 31 + 2 * 31)
+    assert together < 31 + 4 + 8 + 2 * (31 + 31 + 2 * 31) + 1
     check(make("llama"), [*apart[0], *apart[1]])
 
 
