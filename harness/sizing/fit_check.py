@@ -154,6 +154,7 @@ def _fitting_settings(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -
     while size > 1:  # It has no say in what measuring needs.
         size //= 2
         yield replace(spec, training=replace(spec.training, micro_batch=size)), f"training.micro_batch: {size}"
+    yield from _checkpointed(spec, need, machine)
     if spec.gpus == 0:
         for cpus in range(spec.cpus + 1, machine.cpus // spec.engine.workers + 1):
             yield replace(spec, cpus=cpus), f"resources.cpus: {cpus}"
@@ -161,6 +162,16 @@ def _fitting_settings(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -
         if 0 < spec.gpus < gpus:
             yield replace(spec, gpus=gpus), f"resources.gpus: {gpus:g}"
     yield from _other_engines(spec, machine)
+
+
+def _checkpointed(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
+    """Yield activation checkpointing where erasing is what does not fit: it takes more time, and changes no number."""
+    if spec.training.activation_checkpointing or need.erasing.total <= share_of(machine, spec):
+        return
+    checkpointed = replace(spec.training, activation_checkpointing=True)
+    yield replace(spec, training=checkpointed), "training.activation_checkpointing: true"
+    smallest = replace(checkpointed, micro_batch=1)
+    yield replace(spec, training=smallest), "training.activation_checkpointing: true with training.micro_batch: 1"
 
 
 def _smaller(spec: TrialSpec) -> Iterator[tuple[TrialSpec, str]]:

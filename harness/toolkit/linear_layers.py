@@ -17,7 +17,7 @@ from harness.errors import TrialError
 from harness.models.blocks import MLP_KINDS
 from harness.models.families import FAMILIES
 from harness.models.hidden_states import lacks_layers
-from harness.toolkit.engines.torch import training_forward
+from harness.toolkit.engines.torch import plain_forward, training_forward
 from harness.toolkit.finetune import micro_batches
 from harness.toolkit.layerwise import asking_for_gradients
 from harness.toolkit.losses import Batch, token_nll
@@ -138,7 +138,7 @@ def second_moments(
     with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
         moments = {matrix.parameter: _no_moments(model, matrix) for matrix in matrices}
         for number, batch in enumerate(batches):
-            with _recorded(model, matrices) as passed, training_forward(model, training):
+            with _recorded(model, matrices) as passed, plain_forward(model, training):
                 logits_BSV, targets_BS = batch.logits(model), batch.targets_BS
             if uniform_NT is not None:
                 first = number * len(batches[0].tokens_BT)

@@ -19,6 +19,7 @@ from harness.records.published import PUBLISHED, published_conditions, published
 from harness.records.record import Stopped
 from harness.records.results import PointResults
 from harness.specs import Engine, EvaluatorSpec, MemorizedTraining, Source, TrialSpec
+from harness.training import MEMORY_SETTINGS
 
 NEO = "EleutherAI/gpt-neo-125m"
 SETTINGS = {
@@ -216,7 +217,7 @@ def test_every_setting_that_decides_a_number_is_a_difference(compare, measured, 
     assert {cell.is_inside for cell in table.cells if cell.title == "MA"} == {None}
 
 
-@pytest.mark.parametrize("training", [field.name for field in fields(Training) if field.name != "micro_batch"])
+@pytest.mark.parametrize("training", [field.name for field in fields(Training) if field.name not in MEMORY_SETTINGS])
 def test_no_setting_of_training_is_forgotten(compare, measured, ablation, training):
     others = {"lora": LoRA(rank=1), "precision": "bf16", "loss_region": "continuation"}
     plan = changed(
@@ -228,7 +229,10 @@ def test_no_setting_of_training_is_forgotten(compare, measured, ablation, traini
 @pytest.mark.parametrize(
     "changes",
     [
-        {"training": Training(micro_batch=1), "engine": Engine(name="deepspeed", zero_stage=2)},
+        {
+            "training": Training(micro_batch=1, activation_checkpointing=True),
+            "engine": Engine(name="deepspeed", zero_stage=2),
+        },
         {"seed": 7, "cpus": 3, "gpus": 1.0, "keep_erased": "all", "sample_count": 9, "method_version": 5},
         {"evaluators": (memorization(n=10), generation(rep=3))},
         {"retain": Source(source="jsonl"), "memorization": MEMORIZED},

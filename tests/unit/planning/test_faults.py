@@ -119,6 +119,11 @@ def test_single_faults(check, replaced, path, reason):
             "training.micro_batch",
             "and no number: give one value, no list.",
         ),
+        (
+            "{emso: {training: {activation_checkpointing: [true, false]}}}",
+            "training.activation_checkpointing",
+            "and no number: give one value, no list.",
+        ),
         ("{emso: {training: fast}}", "training", "must be a mapping (name: value) of learning_rate, global_batch, "),
         ("{emso: 3}", "", "must be a mapping (name: value); got 3."),
         ("{emso: {method: emsi}}", "method", "no method is called 'emsi'. Did you mean 'emso'?"),
@@ -144,7 +149,7 @@ def test_a_row_needs_a_method_and_a_name(check):
     [
         ("emso: {epochs: [1, 2]}", "again: {method: emso, epochs: [3]}"),
         ("emso: ", "again: {method: emso, selection: contrastive}"),
-        ("emso: ", "again: {method: emso, training: {micro_batch: 1}}"),
+        ("emso: ", "again: {method: emso, training: {micro_batch: 1, activation_checkpointing: true}}"),
         ("task_arithmetic: {gamma: [0.04, 0.05]}", "again: {method: task_arithmetic, gamma: 0.05}"),
     ],
 )

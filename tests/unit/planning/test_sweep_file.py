@@ -35,7 +35,7 @@ def test_all_faults_of_form_are_reported_together(check):
         "data.forget.sequencess": "no setting is called 'sequencess'. Did you mean 'sequences'? Known: field, name, ",
         "data.utility.prompts": "must be a whole number of at least 1; got 0.",
         "training.learning_rate": "must be a number above 0; got the text 'fast'.",
-        "training.micro_bach": "no setting is called 'micro_bach'. Did you mean 'micro_batch'? Known: early_stop, ",
+        "training.micro_bach": "no setting is called 'micro_bach'. Did you mean 'micro_batch'? Known: activation",
         "methods.emsoo": f"no method is called 'emsoo'. Did you mean 'emso'? Known: {known}.",
         "methods.emso.epochs.0": "must be a whole number of at least 0; got -1.",
         "methods.emso.epochs.2": "must be a whole number of at least 0; got the text '3'.",

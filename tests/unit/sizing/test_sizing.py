@@ -121,6 +121,21 @@ def test_a_method_that_samples_before_it_trains_is_told_to_within_a_twentieth(sp
 
 
 @pytest.mark.parametrize(
+    ("method", "precision"),
+    [
+        *(("gradient_difference", "fp32"), ("kl_divergence", "bf16")),
+        *(pytest.param(name, "fp32", marks=pytest.mark.soak) for name in ("emso", "gru", "balanced_subnet")),
+    ],
+)
+def test_checkpointed_erasing_is_told_to_within_a_twentieth_and_is_less(specs, measured, tmp_path, method, precision):
+    changes = ["training.activation_checkpointing=true", f"training.precision={precision}", "training.micro_batch=12"]
+    spec = specs(*changes)[method]
+    told = dry_run(spec).peak.total
+    assert told == pytest.approx(measured(lambda: erase(spec, Artifacts(tmp_path / "artifacts"))), rel=0.05)
+    assert told < 0.85 * dry_run(specs(*changes[1:])[method]).peak.total
+
+
+@pytest.mark.parametrize(
     ("starts", "of_all"),
     [
         ([5, 25, 45, 65], [265, 300]),

@@ -151,6 +151,7 @@ def test_what_decides_memory_is_told_apart(make_trial, dry_runs):
     changes = [
         {},
         {"training": replace(trial.training, micro_batch=8)},
+        {"training": replace(trial.training, activation_checkpointing=True)},
         {"training": replace(trial.training, precision="bf16")},
         {"forget": replace(trial.forget, longest=48)},
         {"engine": Engine(name="deepspeed", zero_stage=2)},
@@ -212,21 +213,25 @@ def test_where_nothing_can_be_written_sizes_are_told_all_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "strengths", "micro_batch", "vocabulary"),
+    ("method", "strengths", "micro_batch", "vocabulary", "checkpointing"),
     [
-        ("gradient_ascent", (1, 2), 8, 100),
-        ("gradient_ascent", (1, 2), 1, 5000),
-        ("deliberate_imagination", (3.0,), 1, 100),
-        pytest.param("emso", (1,), 8, 100, marks=pytest.mark.soak),
-        ("emso", (1,), 1, 5000),
-        ("contrastive_decoding", (0.3,), 8, 100),
+        ("gradient_ascent", (1, 2), 8, 100, False),
+        ("gradient_ascent", (1, 2), 8, 100, True),
+        ("gradient_ascent", (1, 2), 1, 5000, False),
+        ("gradient_ascent", (1, 2), 4, 5000, True),
+        ("deliberate_imagination", (3.0,), 1, 100, False),
+        pytest.param("emso", (1,), 8, 100, False, marks=pytest.mark.soak),
+        ("emso", (1,), 1, 5000, False),
+        ("contrastive_decoding", (0.3,), 8, 100, False),
     ],
 )
 def test_a_deep_models_memory_is_told_from_shallow_ones(
-    make_trial, make_shape, method, strengths, micro_batch, vocabulary
+    make_trial, make_shape, method, strengths, micro_batch, vocabulary, checkpointing
 ):
     """Activations outweigh weights in one case, in the other the vocabulary's logits and weights all else."""
-    training = Training(global_batch=16, micro_batch=micro_batch, precision="bf16")
+    training = Training(
+        global_batch=16, micro_batch=micro_batch, precision="bf16", activation_checkpointing=checkpointing
+    )
     shape = make_shape(layers=6, hidden=48, vocabulary=vocabulary)
     trial = make_trial(method, strengths, shape, training=training, gpus=1.0)
     shallow, whole = run_shallow(dry_run, trial), dry_run(trial)
