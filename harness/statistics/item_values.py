@@ -72,7 +72,7 @@ class ItemValues:
         """Return a key that is equal for equal values, weights, clusters, items and shares, which decide all means."""
         digest = hashlib.sha256()
         for array in (*self.known, self._codes_N):
-            digest.update(np.ascontiguousarray(array))
+            digest.update(array.tobytes())
         return digest.digest(), np.shape(self.values_RN), self.items, self.shares
 
     @property
