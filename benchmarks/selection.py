@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     print(f"M differs by {apart:g} at most; the same order: {_order(whole) == _order(by_layer)}")
     return [
         Ratio("seconds, layer by layer by whole", times, "1.3 at most, as agreed"),
-        Ratio("memory, layer by layer by whole", ratio, f"{weights / rival_peak:.2f}: the model's weights alone"),
+        Ratio("memory, layer by layer by whole", ratio, f"{weights / rival_peak:.2f}: the weights alone"),
     ]
 
 
