@@ -45,6 +45,8 @@ class LoRA:
         doc(f"{ALL_LINEAR}, or a list of names of modules"),
     ] = ALL_LINEAR
     """Which matrices: all of attention and MLP (peft's `all-linear`), or the modules of these names in every layer."""
+    base: Precision = "fp32"
+    """What frozen weights are rounded to while adapters train; what is measured is the fp32 weights plus the update."""
 
     def __post_init__(self) -> None:
         """Say what was left to be said, so that equal adapters have equal settings."""
@@ -58,15 +60,26 @@ class LoRA:
         assert self.alpha is not None
         return self.alpha / self.rank
 
+    def plain(self) -> dict[str, Any]:
+        """Return the settings as plain data; no word of the base where it is as it was loaded.
+
+        Example:
+            >>> LoRA(rank=4).plain()
+            {'rank': 4, 'alpha': 8, 'targets': 'all-linear'}
+        """
+        settings = asdict(self)
+        return {name: value for name, value in settings.items() if (name, value) != ("base", "fp32")}
+
     def __str__(self) -> str:
         """Return what tables call it.
 
         Example:
-            >>> str(LoRA(rank=16)), str(LoRA(rank=4, alpha=4, targets=("q_proj", "v_proj")))
-            ('LoRA of rank 16 (alpha 32)', 'LoRA of rank 4 (alpha 4, q_proj and v_proj)')
+            >>> str(LoRA(rank=16, base="bf16")), str(LoRA(rank=4, alpha=4, targets=("q_proj", "v_proj")))
+            ('LoRA of rank 16 (alpha 32, bf16 base)', 'LoRA of rank 4 (alpha 4, q_proj and v_proj)')
         """
         targets = "" if isinstance(self.targets, str) else f", {' and '.join(self.targets)}"
-        return f"LoRA of rank {self.rank} (alpha {self.alpha}{targets})"
+        base = "" if self.base == "fp32" else f", {self.base} base"
+        return f"LoRA of rank {self.rank} (alpha {self.alpha}{targets}{base})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +93,8 @@ class Training:
     micro_batch: PositiveCount = 16
     """Sequences in one forward pass; changes memory and speed, not the loss."""
     activation_checkpointing: bool = False
-    """Keep of each layer only what enters it, and compute the rest again backwards: less memory, a third more arithmetic, and
-    the same numbers."""
+    """Keep of each layer only what enters it, and compute the rest again backwards: less memory, a third more
+    arithmetic, and the same numbers."""
     weight_decay: NonNegative = 0.0
     """AdamW's."""
     precision: Precision = "fp32"
@@ -101,7 +114,8 @@ class Training:
             (False, 8)
         """
         unsaid = [name for name in ("activation_checkpointing", "lora") if not getattr(self, name)]
-        return {name: value for name, value in asdict(self).items() if name not in unsaid}
+        settings = {name: value for name, value in asdict(self).items() if name not in unsaid}
+        return {**settings, "lora": self.lora.plain()} if self.lora else settings
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that decide numbers: all but how a batch is cut, and what of it is kept in memory.

@@ -231,7 +231,8 @@ def save_adapter(adapter: Adapter, original: Checkpoint, folder: Path) -> None:
     for module, (inner, outer) in adapter.updates.items():
         tensors[f"{_PREFIX}{module}.lora_A.weight"] = inner.contiguous()
         tensors[f"{_PREFIX}{module}.lora_B.weight"] = outer.contiguous()
-    facts = {"original": original.digest, "targets": adapter.lora.targets}
+    not_in_config = {name: value for name, value in adapter.lora.plain().items() if name not in ("rank", "alpha")}
+    facts = {"original": original.digest, **not_in_config}
     folder.mkdir(exist_ok=True)
     with writing(folder, "an adapter", weight_in_bytes(tensors.values())):
         save_file(tensors, folder / ADAPTER_FILE, metadata={"format": "pt", "lethe": json.dumps(facts)})
@@ -249,16 +250,17 @@ def read_adapter(folder: Path, original_digest: str) -> Adapter:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
         with safe_open(file, framework="pt") as stored:
             facts = json.loads(stored.metadata()["lethe"])
+            original = facts.pop("original")
             updates = {}
             for stem in dict.fromkeys(name.rpartition(".lora_")[0] for name in stored.keys()):  # noqa: SIM118 - no mapping
                 update = stored.get_tensor(f"{stem}.lora_A.weight"), stored.get_tensor(f"{stem}.lora_B.weight")
                 updates[stem.removeprefix(_PREFIX)] = update
-        lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], targets=facts["targets"])
+        lora = LoRA(rank=config["r"], alpha=config["lora_alpha"], **facts)
         adapter = Adapter(lora, updates, tuple(config["target_modules"]), bool(config["fan_in_fan_out"]))
     except (SafetensorError, OSError, ValueError, TypeError, LookupError, RecursionError) as error:
         raise ModelError(f"{file} is damaged, or no adapter that Lethe wrote ({type(error).__name__}).") from error
-    if facts["original"] != original_digest:
+    if original != original_digest:
         raise ModelError(
-            f"{file} is an adapter of the model with digest {facts['original']}, and this one's is {original_digest}."
+            f"{file} is an adapter of the model with digest {original}, and this one's is {original_digest}."
         )
     return adapter

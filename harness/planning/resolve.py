@@ -152,7 +152,8 @@ def method_faults(
             if reason := method.refuses(config) or "":
                 yield Fault(path, f"cannot erase from '{model.checkpoint.id}': {reason}")
             training = training_for(template, model.training)
-            refusal = method.refuses_training(training) or missing_targets(model.checkpoint, training.lora)
+            refusal = method.refuses_training(training) or model.engine.refuses(training)
+            refusal = refusal or missing_targets(model.checkpoint, training.lora)
             if refusal and not trains_no_lora:
                 yield Fault(of_training, f"cannot be trained so: {refusal}")
 

@@ -6,7 +6,7 @@ import json
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -22,6 +22,7 @@ from harness.plugins import METHODS
 from harness.sizing.cuda_autocast import CudaAutocast
 from harness.sizing.memory_tracker import Bytes, MemoryTracker, largest
 from harness.specs import Engine, Source, TrialSpec
+from harness.toolkit.engines.parking import rehearsing_gpu
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import SCORED_ROWS, own_perplexity
@@ -145,7 +146,11 @@ def _needed_strengths(spec: TrialSpec) -> tuple[Number, ...]:
 def _dry_run(
     spec: TrialSpec, dtype: torch.dtype, layers: int | None, run: Callable[[_DryTask], Iterator[Model]]
 ) -> DryRunResult:
-    with MemoryTracker() as tracker, CudaAutocast() if spec.gpus > 0 else nullcontext():
+    with ExitStack() as stack:
+        tracker = stack.enter_context(MemoryTracker())
+        if spec.gpus > 0:
+            stack.enter_context(CudaAutocast())
+            stack.enter_context(rehearsing_gpu())
         task = _DryTask(spec, tracker, dtype, layers)
         trajectory = run(task)
         model = next(trajectory)

@@ -206,7 +206,8 @@ class MemoryTracker(TorchDispatchMode):
     def _count(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key not in self._live:
+        # What waits in the machine's memory while a GPU's is counted is no part of it.
+        if key not in self._live and tensor.device.type != "meta":
             piece = self._live[key] = _Piece(storage.nbytes(), self._kind)
             self._log.append((1, piece))
             self._watched[key] = weakref.ref(storage, lambda _: self._free(key))
@@ -217,11 +218,19 @@ class MemoryTracker(TorchDispatchMode):
 
     def _mark_start(self, module: torch.nn.Module, *_: Any) -> None:
         if hasattr(module, "base_model_prefix"):
+            self._count_as_weights(module)
             is_inside = self._last_start == len(self._marks) > 0  # A causal LM has a model of transformers inside.
             self._mark_model(module)
             self._last_start = len(self._marks)
             if not is_inside:
                 self.starts.append(2 * len(self._marks) - 1)
+
+    def _count_as_weights(self, model: torch.nn.Module) -> None:
+        """Count as weights what a model computes with and was made after it was loaded, as a rounded base was."""
+        for weight in model.parameters():
+            piece = self._live.get(weight.untyped_storage()._cdata)
+            if piece is not None and piece.kind == "activations":
+                piece.kind = "weights"
 
     def _mark_model(self, module: torch.nn.Module, *_: Any) -> None:
         if hasattr(module, "base_model_prefix"):  # A whole model of transformers, and none of its parts.

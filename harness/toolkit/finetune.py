@@ -23,6 +23,7 @@ from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters
 from harness.models.blocks import Block, block_order
 from harness.toolkit.engines import TrainingEngine, engine_for
+from harness.toolkit.engines.bf16_base import AdaptersOnBf16
 from harness.toolkit.engines.torch import plain_forward
 from harness.toolkit.losses import Batch
 from harness.toolkit.masks import WeightMasks
@@ -34,6 +35,9 @@ Rows = Callable[[Model, int], Sequence[int]]
 """(model, epoch) to the forget set's rows that this epoch trains on."""
 AfterStep = Callable[[Mapping[str, float]], None]
 """(values of the step: `loss`, and each term's of `LossTerms`) to nothing: where a method keeps state between steps."""
+
+
+Adapters = LowRankAdapters | AdaptersOnBf16 | WeightMasks
 
 
 class TrainingParts(TypedDict, total=False):
@@ -192,10 +196,11 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
             raise TrialError(f"{unknown('parameter', name, known)} They are those of model.named_parameters().")
 
 
-def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> LowRankAdapters | WeightMasks | None:
+def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> Adapters | None:
     """Return what is trained in the weights' stead; without it, let the weights that are trained ask for a gradient."""
-    if task.training.lora:
-        return LowRankAdapters(model, task.training.lora, _epoch_seed(task.seed, 0, 3))
+    if lora := task.training.lora:
+        adapters = LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3))
+        return AdaptersOnBf16(model, adapters) if lora.base == "bf16" else adapters
     trains = parts.get("trains")
     if isinstance(trains, WeightMasks):
         return trains
@@ -271,7 +276,7 @@ def _stopped_at(
     ends: Sequence[tuple[Number, int]],
     steps: Iterator[dict[str, float]],
     engine: TrainingEngine,
-    adapters: LowRankAdapters | WeightMasks | None,
+    adapters: Adapters | None,
 ) -> Iterator[tuple[Number, dict[str, Json]]]:
     """Take an epoch's steps up to each of its ends, and yield it with what is to be noted; the model is whole then."""
     values: list[dict[str, float]] = []

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from harness.contracts import Model, Training
+from harness.errors import TrialError
 from harness.models.blocks import Block
 from harness.specs import Engine
 from harness.toolkit.engines.torch import TorchEngine
@@ -61,7 +62,12 @@ def engine_for(
     """Return the engine that trains the weights of `model` that ask for a gradient, or some of its blocks.
 
     A few blocks have next to no optimiser state to partition: they are always stepped by the plain engine.
+
+    Raises:
+        TrialError: The engine cannot train so.
     """
+    if refusal := engine.refuses(training):
+        raise TrialError(f"cannot be trained so: {refusal}")
     if engine.name == "torch" or blocks is not None:
         return TorchEngine(model, training, blocks)
     from harness.toolkit.engines.deepspeed import DeepSpeedEngine

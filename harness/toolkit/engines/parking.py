@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 
 SCARCE = frozenset({"cuda"})
 """Kinds of device whose memory is saved. Parked tensors go to the CPU's, where nothing would be gained."""
+
+_IS_REHEARSAL: ContextVar[bool] = ContextVar("is_rehearsal", default=False)
+
+
+def waiting_device(device: torch.device) -> torch.device | None:
+    """Return where weights wait that nobody computes with; None: where they are, since nothing would be gained.
+
+    Example:
+        >>> waiting_device(torch.device("cuda")), waiting_device(torch.device("cpu"))
+        (device(type='cpu'), None)
+    """
+    if _IS_REHEARSAL.get():
+        return torch.device("meta")
+    return torch.device("cpu") if device.type in SCARCE else None
+
+
+@contextmanager
+def rehearsing_gpu() -> Iterator[None]:
+    """Let a dry run's tensors on the CPU stand for a GPU's, meanwhile: what waits does so on torch's device `meta`."""
+    token = _IS_REHEARSAL.set(True)
+    try:
+        yield
+    finally:
+        _IS_REHEARSAL.reset(token)
 
 
 class Parking:
@@ -37,7 +63,7 @@ class Parking:
             if storage.device.type in SCARCE and storage.nbytes():
                 self._away.append((storage, torch.UntypedStorage(storage.nbytes()).copy_(storage)))
                 storage.resize_(0)
-        _empty_device_cache()
+        empty_device_cache()
 
     def restore(self) -> None:
         """Bring everything back to where it was."""
@@ -56,7 +82,7 @@ def free(tensors: Iterable[torch.Tensor]) -> None:
     for storage in _storages(tensors):
         if storage.resizable():
             storage.resize_(0)
-    _empty_device_cache()
+    empty_device_cache()
 
 
 def _storages(tensors: Iterable[torch.Tensor]) -> Iterator[torch.UntypedStorage]:
@@ -69,7 +95,8 @@ def _storages(tensors: Iterable[torch.Tensor]) -> Iterator[torch.UntypedStorage]
             yield storage
 
 
-def _empty_device_cache() -> None:
+def empty_device_cache() -> None:
+    """Give a GPU back what torch keeps of freed memory."""
     # Freed blocks of a few gigabytes are of use to larger ones only once the device has them back.
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
