@@ -10,7 +10,6 @@ from functools import partial
 import torch
 
 from harness.contracts import Checkpoint, Evaluator, Json, Model
-from harness.models.adapters import target_modules
 from harness.models.loading import unloaded_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.sizing.deepspeed import partitioned
@@ -173,7 +172,6 @@ def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
         on_plain = run_shallow(run, spec)
         # On a GPU the training loop puts the moments aside while its model is measured.
         held = replace(on_plain.held, optimizer=0) if on_gpu else on_plain.held
-        held = replace(held, activations=_on_device(held.activations, spec, on_plain))
         # Weights are read through the machine's memory, where the moments wait too.
         host = bytes_of(spec.model) + on_plain.held.optimizer if on_gpu else 0
         return _Erased(on_plain.peak, held, on_plain.is_plain, on_plain.trained, host)
@@ -197,22 +195,9 @@ def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:
     peak = largest([backward, parts.step, suspending])
     is_gone = result.held.optimizer == 0
     held = plain if on_gpu or is_gone else parts.held
-    held = others + held + Bytes(activations=_on_device(result.held.activations, spec, result))
+    held = others + held + Bytes(activations=result.held.activations)
     host = plain.total + parts.offloaded if on_gpu else 0
     return _Erased(others + peak, held, result.is_plain, result.trained, host)
-
-
-def _on_device(activations: int, spec: TrialSpec, result: DryRunResult) -> int:
-    """Return what is left of what lies beside a model that waits, where that is a GPU's.
-
-    The matrices that adapters are merged into are kept in the machine's memory meanwhile.
-    """
-    if spec.gpus == 0 or spec.training.lora is None or not result.trained:
-        return activations
-    model = _unloaded(spec)
-    matrices = (model.get_submodule(name).weight for name in target_modules(model, spec.training.lora))
-    merged: int = sum(matrix.numel() * matrix.element_text_size() for matrix in matrices)
-    return max(0, activations - merged)
 
 
 def _unloaded(spec: TrialSpec) -> Model:

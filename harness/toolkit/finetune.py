@@ -24,6 +24,7 @@ from harness.models.adapters import LowRankAdapters
 from harness.models.blocks import Block, block_order
 from harness.toolkit.engines import TrainingEngine, engine_for
 from harness.toolkit.engines.bf16_base import AdaptersOnBf16
+from harness.toolkit.engines.parking import waiting_device
 from harness.toolkit.engines.torch import plain_forward
 from harness.toolkit.losses import Batch
 from harness.toolkit.masks import WeightMasks
@@ -199,7 +200,8 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
 def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> Adapters | None:
     """Return what is trained in the weights' stead; without it, let the weights that are trained ask for a gradient."""
     if lora := task.training.lora:
-        adapters = LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3))
+        kept_on = waiting_device(model.device) or torch.device("cpu")
+        adapters = LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3), kept_on)
         return AdaptersOnBf16(model, adapters) if lora.base == "bf16" else adapters
     trains = parts.get("trains")
     if isinstance(trains, WeightMasks):

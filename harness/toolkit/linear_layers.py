@@ -6,7 +6,7 @@ comes back does not depend on how the texts are cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -138,23 +138,36 @@ def second_moments(
     with torch.inference_mode(False), torch.enable_grad(), asking_for_gradients(model, weights):
         moments = {matrix.parameter: _no_moments(model, matrix) for matrix in matrices}
         for number, batch in enumerate(batches):
-            with _recorded(model, matrices) as passed, plain_forward(model, training):
-                logits_BSV, targets_BS = batch.logits(model), batch.targets_BS
-            if uniform_NT is not None:
-                first = number * len(batches[0].tokens_BT)
-                targets_BS = _drawn(logits_BSV.detach(), uniform_NT[first : first + len(targets_BS)])
-            losses_BS = token_nll(logits_BSV, targets_BS)
-            # Summed over the sequences: what a position's gradient is does not depend on how many others there are.
-            loss = _checked(losses_BS.masked_fill(~batch.counted_BS, 0.0).sum())
-            gradients = torch.autograd.grad(loss, [passed[matrix.parameter][1] for matrix in matrices])
-            for matrix, gradient in zip(matrices, gradients, strict=True):
-                of_matrix = moments[matrix.parameter]
-                of_matrix.inputs_II.add_(_product(passed[matrix.parameter][0], batch.counted_BS))
-                of_matrix.gradients_OO.add_(_product(gradient, batch.counted_BS))
+            first = number * len(batches[0].tokens_BT)
+            uniform_BT = None if uniform_NT is None else uniform_NT[first : first + len(batch.tokens_BT)]
+            _add_products(moments, model, matrices, batch, training, uniform_BT)
         for of_matrix in moments.values():
             of_matrix.inputs_II.div_(batches[0].total)
             of_matrix.gradients_OO.div_(batches[0].total)
     return moments
+
+
+def _add_products(
+    moments: Mapping[str, SecondMoments],
+    model: Model,
+    matrices: Sequence[MLPMatrix],
+    batch: Batch,
+    training: Training,
+    uniform_BT: torch.Tensor | None,
+) -> None:
+    """Add a micro-batch's products to the moments; nothing else of it is left when the next one goes forward."""
+    with _recorded(model, matrices) as passed, plain_forward(model, training):
+        logits_BSV, targets_BS = batch.logits(model), batch.targets_BS
+    if uniform_BT is not None:
+        targets_BS = _drawn(logits_BSV.detach(), uniform_BT)
+    losses_BS = token_nll(logits_BSV, targets_BS)
+    # Summed over the sequences: what a position's gradient is does not depend on how many others there are.
+    loss = _checked(losses_BS.masked_fill(~batch.counted_BS, 0.0).sum())
+    gradients = torch.autograd.grad(loss, [passed[matrix.parameter][1] for matrix in matrices])
+    for matrix, gradient in zip(matrices, gradients, strict=True):
+        of_matrix = moments[matrix.parameter]
+        of_matrix.inputs_II.add_(_product(passed[matrix.parameter][0], batch.counted_BS))
+        of_matrix.gradients_OO.add_(_product(gradient, batch.counted_BS))
 
 
 def loss_gradient(

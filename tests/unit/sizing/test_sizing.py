@@ -135,6 +135,23 @@ def test_checkpointed_erasing_is_told_to_within_a_twentieth_and_is_less(specs, m
     assert told < 0.85 * dry_run(specs(*changes[1:])[method]).peak.total
 
 
+def test_second_moments_are_told_where_one_micro_batch_is_all_of_a_global_one(specs, measured, tmp_path):
+    spec = specs("training.micro_batch=12")["kfac_edit"]
+    assert spec.retain.rows > 12, "a second one follows"
+    run = measured(lambda: erase(spec, Artifacts(tmp_path / "artifacts")))
+    assert dry_run(spec).peak.total == pytest.approx(run, rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.soak)])
+def test_a_bf16_base_is_told_to_within_a_twentieth(specs, measured, tmp_path, precision):
+    changes = ["methods={gradient_difference: {epochs: 1}}", f"training.precision={precision}"]
+    spec = specs(*changes, "training.lora={rank: 2, base: bf16}")["gradient_difference"]
+    told = dry_run(spec).peak
+    assert told.total == pytest.approx(measured(lambda: erase(spec, Artifacts(tmp_path / "artifacts"))), rel=0.05)
+    on_fp32 = dry_run(specs(*changes, "training.lora={rank: 2}")["gradient_difference"]).peak
+    assert told.weights == pytest.approx(1.5 * on_fp32.weights, rel=0.03), "both are in a CPU's memory"
+
+
 @pytest.mark.parametrize(
     ("starts", "of_all"),
     [

@@ -432,3 +432,23 @@ def test_what_no_setting_makes_fit_is_told_what_less_would(make_shape, make_tria
     assert refusal(less + 1000).endswith(words)
     smaller = f"Use a smaller model, or a machine with {gigabytes(whole)} for each trial."
     assert refusal(less // 2).endswith(smaller)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_on_a_gpu_the_fp32_weights_are_away_while_adapters_train_beside_a_bf16_base(make_shape, make_trial, precision):
+    deep = make_shape(hidden=256, layers=6, vocabulary=50)
+    training = Training(global_batch=1, micro_batch=1, precision=precision, lora=LoRA(rank=2))
+    plain = make_trial(strengths=(1, 2), shape=deep, training=training, gpus=1.0)
+    rounded = replace(plain, training=replace(training, lora=LoRA(rank=2, base="bf16")))
+    weights, needs = weights_of(plain), [dry_run(trial) for trial in (plain, rounded)]
+    assert {need.held.weights for need in needs} == {needs[0].held.weights}, "the fp32 weights are back while measured"
+    assert max(need.held.activations for need in needs) < weights, "the matrices without their updates wait elsewhere"
+    stepped = [
+        max((moment for moment in need.moments if moment.gradients), key=lambda moment: moment.total) for need in needs
+    ]
+    assert stepped[0].weights - stepped[1].weights == pytest.approx(weights / 2, rel=0.05)
+    if precision == "bf16":
+        saved = stepped[0].activations - stepped[1].activations
+        assert saved == pytest.approx(weights / 2, rel=0.15), "copies that autocast makes of fp32 matrices"
+    shallow = [run_shallow(dry_run, trial).peak.total for trial in (plain, rounded)]
+    assert shallow == [pytest.approx(need.peak.total, rel=0.01) for need in needs]

@@ -18,6 +18,7 @@ from transformers import (
 from harness.contracts import Checkpoint, LoRA, Training
 from harness.errors import TrialError
 from harness.models.adapters import LowRankAdapters, add_adapter, is_all_of, merged_adapter, read_adapter, save_adapter
+from harness.plugins import METHODS
 from harness.specs import Engine
 from harness.toolkit.engines.bf16_base import AdaptersOnBf16
 from harness.toolkit.finetune import train, train_and_yield
@@ -68,6 +69,7 @@ class Task:
     seed: int = 0
     retain: object = None
     engine: Engine = field(default_factory=Engine)
+    load_original: object = None
 
     def validation_perplexity(self, model):
         return float("nan")
@@ -198,6 +200,28 @@ def test_a_training_that_ends_in_the_middle_leaves_the_model_as_it_was(make, for
     with pytest.raises(TrialError, match="the loss is nan"):
         list(train(Task(forget), model, failing, 2))
     assert equal(weights(model), weights(make()))
+
+
+@pytest.mark.parametrize("make", [gpt_neo, llama], ids=lambda make: make.__name__, indirect=True)
+@pytest.mark.parametrize("name", ["kl_divergence", "npo_sam"])
+def test_a_methods_adapters_are_those_beside_a_model_rounded_by_hand(make, forget, name):
+    """KL's teacher is not rounded, and NPO+SAM moves the adapters for a moment."""
+
+    def trained(lora, load):
+        models = iter([make(), load()])  # The teacher comes first.
+        training = replace(TRAINING, lora=lora)
+        task = Task(forget, training, retain=forget, load_original=lambda: next(models))
+        *_, point = METHODS.configure(name, {"epochs": 2}).erase(task)
+        return point.model
+
+    model = trained(ON_BF16, make)
+    adapter = merged_adapter(model)
+    assert is_all_of(adapter, model, make())
+    expected = merged_adapter(trained(ON_FP32, lambda: rounded_by_hand(make())))
+    for module, (inner, outer) in expected.updates.items():
+        assert torch.equal(adapter.updates[module][0], inner)
+        assert torch.equal(adapter.updates[module][1], outer)
+        assert bool(outer.any())
 
 
 def test_deepspeed_refuses_it_in_one_sentence(make, forget):
