@@ -211,7 +211,7 @@ def _on_device(activations: int, spec: TrialSpec, result: DryRunResult) -> int:
         return activations
     model = _unloaded(spec)
     matrices = (model.get_submodule(name).weight for name in target_modules(model, spec.training.lora))
-    merged: int = sum(matrix.numel() * matrix.element_text_size() for matrix in matrices)
+    merged: int = sum(matrix.numel() * matrix.element_size() for matrix in matrices)
     return max(0, activations - merged)
 
 

@@ -443,6 +443,14 @@ def test_a_gpu_that_is_told_to_be_too_small_is_doubted_with_what_would_help_and_
     assert doubt(on_cpu, replace(machine, memory=20 << 30)) is None
 
 
+def test_adapters_on_a_gpu_are_sized(specs):
+    spec = specs("training.lora={rank: 4}")["gradient_ascent"]
+    on_cpu, on_gpu = (estimate_memory(replace(spec, gpus=gpus)) for gpus in (0.0, 1.0))
+    assert isinstance(on_gpu, MemoryEstimate), on_gpu
+    assert on_gpu.trained == on_cpu.trained > 0
+    assert on_gpu.measuring.optimizer == 0 < on_cpu.measuring.optimizer, "a GPU's moments wait in the machine's memory"
+
+
 def test_what_waits_in_the_machines_memory_beside_a_gpu_is_counted(specs, wide):
     plain = replace(specs("training.precision=bf16")["gradient_ascent"], model=wide, gpus=1.0, strengths=(1, 2))
     offloaded = replace(plain, engine=Engine(name="deepspeed", zero_stage=2, offload=True))
