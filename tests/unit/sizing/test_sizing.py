@@ -444,7 +444,7 @@ def test_a_gpu_that_is_told_to_be_too_small_is_doubted_with_what_would_help_and_
 
 
 def test_adapters_on_a_gpu_are_sized(specs):
-    spec = specs("training.lora={rank: 4}")["gradient_ascent"]
+    spec = specs("methods={gradient_ascent: {epochs: 1}}", "training.lora={rank: 4}")["gradient_ascent"]
     on_cpu, on_gpu = (estimate_memory(replace(spec, gpus=gpus)) for gpus in (0.0, 1.0))
     assert isinstance(on_gpu, MemoryEstimate), on_gpu
     assert on_gpu.trained == on_cpu.trained > 0
