@@ -80,8 +80,8 @@ class Training:
     micro_batch: PositiveCount = 16
     """Sequences in one forward pass; changes memory and speed, not the loss."""
     activation_checkpointing: bool = False
-    """Keep of each layer only what enters it, and compute the rest again backwards: less memory, a third more arithmetic, and
-    the same numbers."""
+    """Keep of each layer only what enters it, and compute the rest again backwards: less memory, a third more
+    arithmetic, and the same numbers."""
     weight_decay: NonNegative = 0.0
     """AdamW's."""
     precision: Precision = "fp32"

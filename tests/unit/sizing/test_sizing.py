@@ -181,6 +181,22 @@ def test_a_whole_trial_is_told_to_within_a_seventh(specs, measured, run_whole, m
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("method", "evaluators"),
+    [
+        ("original", "{memorization: {el_prefixes: 4}}"),
+        ("original", "{memorization: {el_prefixes: 4}, weights: {}}"),
+        pytest.param("contrastive_decoding", "{memorization: {el_prefixes: 4}}", marks=pytest.mark.soak),
+    ],
+)
+def test_measuring_holds_an_original_only_for_who_reads_it(specs, measured, run_whole, method, evaluators):
+    """Judges are small here, so that an original more or less shows."""
+    spec = specs(f"evaluators={evaluators}")[method]
+    need = estimate_memory(spec)
+    assert isinstance(need, MemoryEstimate), need
+    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
+
+
 def test_a_copy_that_an_evaluator_trains_is_told_to_within_a_tenth(specs, measured):
     spec = specs()["emso"]
     model, forget = load_model(spec.model), forget_set(spec)
