@@ -37,7 +37,7 @@ from harness.execution.trial.preparing import prepare
 from harness.execution.trial.tasks import measuring_task
 from harness.models.adapters import is_all_of, save_adapter
 from harness.models.loading import load_model
-from harness.models.patch import load_erased, save_patch
+from harness.models.patch import PATCH_FILE, load_erased, save_patch
 from harness.models.saving import save_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
@@ -250,7 +250,7 @@ class _RunningTrial:
         if names is not None:
 
             def make(folder: Path) -> None:
-                save_patch(erased.model, names, original, folder / "patch.safetensors")
+                save_patch(erased.model, names, original, folder / PATCH_FILE)
 
             self.artifacts.build("erased", point_id, make)
         elif erasure.adapter and is_all_of(erasure.adapter, erased.model, load_model(self.spec.model)):
