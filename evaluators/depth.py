@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,7 +34,7 @@ class Depth(Evaluator):
 
     version = 1
     needs_fp32 = True
-    reads = ("holdout", "retrained")
+    reads = ("holdout", "retrained", "original")
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -70,6 +70,10 @@ class Depth(Evaluator):
         """Return why the layers of such a model cannot be looked at."""
         return lacks_layers(str(config.get("model_type")))
 
+    def prepare(self, original: Model, task: EvaluationTask) -> None:
+        """Read the layers of the original and of the retrained model."""
+        self._references(task, lambda: original)
+
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the means over sequences; one of which no layer of the original knows more is left out."""
         # Here, not above: it imports all of transformers, and planning needs the settings only.
@@ -81,9 +85,9 @@ class Depth(Evaluator):
             unknown = dict.fromkeys((metric.name for metric in self.metrics), np.full(len(forget), np.nan))
             said = "depth is not known: a pair of models, which is combined while decoding, has no layers of its own"
             return Evaluation(dict.fromkeys(unknown, np.nan), (), {"warnings": [said]}, unknown)
+        references = self._references(task, task.load_original)
         lens = LogitLens(task.load_original())
         by_texts = {"forget": forget, "unseen": holdout}
-        references = self._references(task, lens, by_texts)
         lost: dict[str, np.ndarray] = {}
         for name, texts in by_texts.items():
             of_original_NL = references[f"original_{name}"]
@@ -115,17 +119,19 @@ class Depth(Evaluator):
         numbers = {name: weighted_mean(values) for name, values in per_item.items()}
         return Evaluation(numbers, (), notes, per_item, curves=(curve,))
 
-    def _references(
-        self, task: EvaluationTask, lens: LogitLens, by_texts: Mapping[str, Sequences]
-    ) -> dict[str, np.ndarray]:
+    def _references(self, task: EvaluationTask, load_original: Callable[[], Model]) -> dict[str, np.ndarray]:
         """Return what the layers of the original and the retrained model say of all texts (N, L): computed once."""
+        assert task.holdout is not None, "it is read"
+        by_texts = {"forget": task.forget, "unseen": task.holdout}
 
         def make() -> dict[str, np.ndarray]:
+            lens = LogitLens(task.load_original())
             read: dict[str, np.ndarray] = {}
-            for who, load in (("original", task.load_original), ("retrained", task.load_retrained)):
+            for who, load in (("original", load_original), ("retrained", task.load_retrained)):
                 reference = load()
                 for name, texts in by_texts.items():
                     read[f"{who}_{name}"] = continuation_log_p(reference, lens, texts)
+                del reference
             return read
 
         digests = task.original_digest(), task.retrained_digest(), *(texts.digest for texts in by_texts.values())

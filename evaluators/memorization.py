@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -113,6 +113,10 @@ class Memorization(Evaluator):
             ),
         )
 
+    def prepare(self, original: Model, task: EvaluationTask) -> None:
+        """Decode what the original says after each prefix."""
+        self._continuations_of_original(task, lambda: original)
+
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:
         """Return the numbers under this definition; exact match is greedy under both."""
         forget = task.forget
@@ -126,7 +130,7 @@ class Memorization(Evaluator):
             per_item, counts = self._exact(task, continuations, el_prefixes), {}
         per_item |= {
             "exact_match": match_lengths(generated, true_continuations(forget)),
-            "exact_match_original": match_lengths(generated, self._continuations_of_original(task)),
+            "exact_match_original": match_lengths(generated, self._continuations_of_original(task, task.load_original)),
             "ma_all": accuracies(forget, continuations.predicted_NT, first=1, left_out=0),
         }
         numbers = {m.name: weighted_mean(per_item[m.name], counts.get(m.weights or "")) for m in self.metrics}
@@ -202,13 +206,13 @@ class Memorization(Evaluator):
         truth = task.cached(key, lambda: {"embeddings": embed(theirs)})
         return row_cosine(embed(ours), truth["embeddings"]).astype(np.float64)
 
-    def _continuations_of_original(self, task: EvaluationTask) -> list[list[int]]:
+    def _continuations_of_original(self, task: EvaluationTask, load: Callable[[], Model]) -> list[list[int]]:
         """Return what the original model says after each prefix: decoded once for all that ask."""
 
         def make() -> dict[str, np.ndarray]:
             prefixes = [[task.forget.prefix_tokens]] * len(task.forget)
             tokens = np.full(task.forget.tokens_NT.shape, -1)
-            for row, said in enumerate(after_prefix(greedy_continuations(task.load_original(), task.forget, prefixes))):
+            for row, said in enumerate(after_prefix(greedy_continuations(load(), task.forget, prefixes))):
                 tokens[row, : len(said)] = said
             return {"tokens": tokens}
 

@@ -31,6 +31,7 @@ class Weights(Evaluator):
 
     version = 1
     needs_fp32 = True
+    reads = ("original",)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

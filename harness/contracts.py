@@ -51,8 +51,9 @@ RoundingScheme = Literal["int8", "int4", "nf4"]
 """How rounded weights are stored: evenly spaced values of 8 or 4 bits, or the 16 of NF4."""
 Lowered = Literal["likelihood", "logits", "hidden_states"]
 MoreTexts = Literal["holdout", "retain"]
-Read = Literal["holdout", "retain", "retrained"]
-"""What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, the retrained model."""
+Read = Literal["holdout", "retain", "retrained", "original"]
+"""What an evaluator gets besides the forget set and the prompts: unseen texts, retain texts, the retrained model, and
+the original beside every model that it measures."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,10 @@ class EvaluationTask(Protocol):
         """Return the digest of the original's weights: a key for what is computed from it."""
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original model."""
+        """Return a fresh copy of the original model, for an evaluator that `reads` it.
+
+        One that `prepares` may ask for it within `cached` alone, should what it prepared be lost.
+        """
 
     def retrained_digest(self) -> str:
         """Return the digest of the retrained model's weights."""
@@ -327,10 +331,10 @@ class Evaluator(ABC):
 
     @property
     def reads(self) -> tuple[Read, ...]:
-        """What more it gets: the task's `holdout` (unseen texts) and `retain`, and `load_retrained`.
+        """What more it gets: the task's `holdout` (unseen texts) and `retain`, `load_retrained` and `load_original`.
 
-        It is part of its identity, and a sweep that lacks it is refused. `reads = ("holdout",)` in a class says so of
-        all settings; a property may look at them.
+        What a sweep may lack is part of its identity, and a sweep that lacks it is refused. `reads = ("holdout",)` in
+        a class says so of all settings; a property may look at them.
         """
         return ()
 
@@ -364,6 +368,18 @@ class Evaluator(ABC):
     def data_sets(self) -> Sequence[tuple[str, str | None]]:
         """Return the id and configuration of every data set of the hub that it reads."""
         return ()
+
+    @property
+    def prepares(self) -> bool:
+        """Whether it has anything to compute of the original alone: whether its class has a `prepare` of its own."""
+        return type(self).prepare is not Evaluator.prepare
+
+    def prepare(self, original: Model, task: EvaluationTask) -> None:  # noqa: B027
+        """Compute by `task.cached` what is made of the original alone, before any model is measured; else nothing.
+
+        `evaluate` then finds it under the same key, and no second model is loaded beside the one that it measures. Of
+        all trials one seed is enough: let no key depend on `task.seed`.
+        """
 
     @abstractmethod
     def evaluate(self, model: Model, task: EvaluationTask) -> Evaluation:

@@ -159,7 +159,7 @@ def read_tokens(model: Checkpoint, text: str) -> tuple[list[int], list[str]]:
 def _load_erased(original: Checkpoint, folder: Path, *, is_patch: bool) -> Model:
     """Return the erased model that a folder holds: whole, or as a patch of the original."""
     from harness.models.loading import ARCHITECTURE, architecture, load_model
-    from harness.models.patch import load_patched
+    from harness.models.patch import PATCH_FILE, load_patched
     from harness.models.resolving import resolve_model
     from harness.records.artifacts import check_intact
 
@@ -168,7 +168,7 @@ def _load_erased(original: Checkpoint, folder: Path, *, is_patch: bool) -> Model
         return load_patched(original, folder)
     if not folder.is_dir():
         raise ModelError(f"no erased model at {folder}: name its checkpoint folder, as `lethe export` writes it.")
-    if (folder / "patch.safetensors").is_file():
+    if (folder / PATCH_FILE).is_file():
         raise ModelError(f"{folder} holds a patch: name it with --patch.")
     erased = resolve_model(str(folder), original.tokenizer)
     ours, theirs = architecture(original), architecture(erased)

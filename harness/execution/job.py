@@ -90,14 +90,14 @@ class Job(PlainData):
 
     name: str
     """Unique in the sweep, short, fit for a folder: `emso-miniature-m-s0-1f3c`."""
-    kind: Literal["memorize", "trial", "candidate"]
+    kind: Literal["prepare", "memorize", "trial", "candidate"]
     spec: TrialSpec
     """The trial; for a candidate, the one that its settings make."""
     candidate: CandidateTask | None = None
-    needs: str | None = None
-    """The artifact key that must exist first."""
+    needs: tuple[str, ...] = ()
+    """The keys of what other jobs must have made first."""
     provides: str | None = None
-    """The artifact key that exists afterwards."""
+    """The key of what is there afterwards: a memorised model's, or one for all that is prepared of an original."""
     node: str = ""
     """The node of a cluster that it runs on: `gpu-3 (10.0.0.7)`."""
 

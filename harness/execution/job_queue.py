@@ -46,10 +46,10 @@ class JobQueue:
         self._ready: list[tuple[int, Job]] = []
         """A heap of the jobs that wait for no builder, by their place in the order."""
         self._held: dict[str, list[Job]] = {}
-        """Jobs that wait, by the artifact they need."""
+        """Jobs that wait, by the first artifact they need that is still coming."""
         self._running: dict[str, Job] = {}
-        self._builders = {job.provides: job.name for job in self.jobs if job.provides}
-        """The name of the job that provides each artifact."""
+        self._builders = {job.provides: job for job in self.jobs if job.provides}
+        """The job that provides each artifact."""
         self._coming = set(self._builders)
         """Artifacts whose builder is not over."""
         self._provided: set[str] = set()
@@ -58,10 +58,7 @@ class JobQueue:
         self._lost: set[str] = set()
         self._exceeded: set[str] = set()
         for job in self.jobs:
-            if job.needs in self._coming:
-                self._held.setdefault(job.needs, []).append(job)
-            else:  # What it needs is on the disk, or the job fails when its turn comes.
-                heapq.heappush(self._ready, (self._places[job.name], job))
+            self._hold_or_release(job)
 
     @property
     def most_attempts(self) -> int:
@@ -95,7 +92,7 @@ class JobQueue:
             if problem is not None:  # All other candidates have it too.
                 study.close()
                 self.fail(candidate, problem)
-            elif self._is_ready(candidate):
+            elif not self._missing(candidate):
                 study.start(candidate)
                 self._running[candidate.name] = candidate
                 return candidate
@@ -203,14 +200,23 @@ class JobQueue:
         if job.provides:
             self._coming.discard(job.provides)
             for waiting in self._held.pop(job.provides, ()):
-                heapq.heappush(self._ready, (self._places[waiting.name], waiting))
+                self._hold_or_release(waiting)
         if job.candidate is not None:
             self._studies[job.candidate.study.study_id].finish(job)
 
-    def _is_ready(self, job: Job) -> bool:
-        if job.needs is None or job.needs in self._provided:
-            return True
-        return Artifacts(self.folders.artifacts).has(MEMORIZED, job.needs)
+    def _hold_or_release(self, job: Job) -> None:
+        """Let a job wait for the first artifact that is still coming, else let it start."""
+        for need in job.needs:
+            if need in self._coming:
+                self._held.setdefault(need, []).append(job)
+                return
+        # What it needs is on the disk, or the job fails when its turn comes.
+        heapq.heappush(self._ready, (self._places[job.name], job))
+
+    def _missing(self, job: Job) -> list[str]:
+        """Return what a job needs and is not there."""
+        artifacts = Artifacts(self.folders.artifacts)
+        return [need for need in job.needs if need not in self._provided and not artifacts.has(MEMORIZED, need)]
 
     def _problem(self, job: Job) -> str | None:
         """Return why a job can never start; None if it can."""
@@ -223,7 +229,11 @@ class JobQueue:
                     f"it asks for {cpus} CPUs and {gpus:g} GPUs, and this machine has {has_cpus:g} and {has_gpus:g}. "
                     "Lower `resources` in the sweep file, or the engine's workers."
                 )
-        if self._is_ready(job) or job.needs in self._coming:
-            return None
-        error = self._errors.get(self._builders.get(job.needs or "", ""), "no job builds it")
-        return f"the memorised model could not be built: {error}"
+        for need in self._missing(job):
+            if need not in self._coming:
+                builder = self._builders.get(need)
+                error = self._errors.get(builder.name, "") if builder else "no job builds it"
+                if builder and builder.kind == "prepare":
+                    return f"what is measured of the original alone could not be computed: {error}"
+                return f"the memorised model could not be built: {error}"
+        return None

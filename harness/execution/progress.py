@@ -182,6 +182,9 @@ class Progress:
 def job_label(job: Job) -> str:
     """Return what a person calls a job: `emso@1–5 on miniature-m, seed 0`."""
     spec = job.spec
+    if job.kind == "prepare":
+        texts = " on unseen texts" if spec.is_of_unseen else ""
+        return f"what is computed of {spec.model.short_name} alone{texts}"
     if job.kind == "memorize":
         return f"memorised model of {spec.model.short_name}"
     if job.kind == "candidate":

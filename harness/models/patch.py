@@ -18,6 +18,8 @@ from harness.models.blocks import blocks
 from harness.models.loading import load_model
 from harness.models.saving import weight_in_bytes
 
+PATCH_FILE = "patch.safetensors"
+
 
 def save_patch(model: Model, names: Iterable[str], original_digest: str, file: Path) -> None:
     """Write the blocks `names` of `model`, with the digest of the original they belong to.
@@ -71,7 +73,7 @@ def load_erased(original: Checkpoint, folder: Path) -> Model:
     Raises:
         ModelError: The patch or adapter belongs to another original.
     """
-    patch = folder / "patch.safetensors"
+    patch = folder / PATCH_FILE
     if (folder / ADAPTER_FILE).is_file():
         return add_adapter(load_model(original), read_adapter(folder, original.digest))
     if patch.is_file():
@@ -86,7 +88,7 @@ def load_patched(original: Checkpoint, patch: Path) -> Model:
     Raises:
         ModelError: There is no patch, or it belongs to another original.
     """
-    file = patch / "patch.safetensors" if patch.is_dir() else patch
+    file = patch / PATCH_FILE if patch.is_dir() else patch
     if not file.is_file():
         raise ModelError(f"no patch at {file}. A sweep keeps them in results/artifacts/erased/<point id>.")
     return apply_patch(load_model(original), original.digest, file)

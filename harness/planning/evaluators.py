@@ -20,8 +20,9 @@ READ: Mapping[Read, tuple[str, str]] = {
     "holdout": ("texts of the forget set's kind that the model never saw", "data.holdout"),
     "retain": ("retain texts", "data.retain"),
     "retrained": ("the retrained model", "its folder (models: [{id: ..., retrained: FOLDER}])"),
+    "original": ("the original beside every model", ""),
 }
-"""What each is, and what a sweep file has to name for it."""
+"""What each is, and what a sweep file has to name for it; nothing for the original, which every sweep has."""
 
 
 def configured_evaluators(block: Mapping[str, Mapping[str, Any]]) -> Checking[dict[str, Evaluator]]:
@@ -92,8 +93,9 @@ def unmeasurable_faults(
             if sources is None:
                 continue
             for role in evaluator.reads:
-                if model.retrained is None if role == "retrained" else role not in sources:
-                    what, setting = READ[role]
+                what, setting = READ[role]
+                is_missing = model.retrained is None if role == "retrained" else role not in sources
+                if setting and is_missing:
                     of_model = f" for '{model.checkpoint.id}'" if role == "retrained" else ""
                     reasons.append(f"reads {what}, and the sweep has none{of_model}: add {setting}.")
             forget = sources.get("report", sources["forget"])

@@ -37,6 +37,8 @@ MEMORIZED = "memorized"
 """The kind of artifact that a memorised model is."""
 MEMORIZED_VERSION = 3
 """Raised when the numbers of memorised models change, or what is noted of them; part of their key."""
+ARRAYS = "arrays"
+"""The kind of artifact that the arrays of an evaluator are."""
 _ARRAYS = "arrays.safetensors"
 _BUILDING = ".building-"
 
@@ -99,7 +101,7 @@ class Artifacts:
             with writing(folder / _ARRAYS, "arrays that trials share", sum(array.nbytes for array in arrays.values())):
                 save_file(arrays, folder / _ARRAYS)
 
-        return load_file(self.build("arrays", digest_of(list(key)), write, key) / _ARRAYS)
+        return load_file(self.build(ARRAYS, digest_of(list(key)), write, key) / _ARRAYS)
 
     @contextmanager
     def scratch_dir(self, kind: str, key: str) -> Iterator[Path]:

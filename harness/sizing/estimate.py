@@ -97,14 +97,16 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     original = Bytes(weights=weights_bytes(spec.model, sizes))
     # Several workers hand in their models as files, and one process measures each alone.
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
-    # An evaluator may load the original beside the erased model.
     passes = _passes(spec, erased, sizes)
     if any(evaluator.precision == "bf16" for evaluator in spec.evaluators):
         held += Bytes(weights=held.weights // 2)  # The copy in bf16, beside the model until all evaluators are done.
     # In the largest training step of an evaluator; 0 where none trains.
     if texts := max((evaluator.trained_texts for evaluator in _configured(spec)), default=0):
         passes.append(short_training(spec, texts, sizes))
-    measuring = [held + original + of_pass for of_pass in passes]
+    if any("original" in evaluator.reads for evaluator in _configured(spec)):
+        held += original
+    # What evaluators prepare of the original alone they prepare beside no other model: that is never more.
+    measuring = [held + of_pass for of_pass in passes]
     return MemoryEstimate(largest(erasing), largest(measuring), erased.trained, erased.host)
 
 

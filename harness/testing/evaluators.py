@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -113,6 +114,21 @@ class EvaluatorConformance(Conformance):
             kept[repr(evaluator), AGAIN] = self.measure(evaluator, load_model(resolve_model(MODEL)), artifacts)
         again = kept[repr(evaluator), AGAIN].numbers
         assert first == pytest.approx(again, rel=0, abs=0, nan_ok=True)
+
+    def test_what_it_prepares_is_found_again(
+        self, evaluator: Evaluator, measured: Callable[[str], Evaluation], tmp_path: Path
+    ) -> None:
+        """What it computes of the original alone is what it asks for later, and changes neither task nor numbers."""
+        if not evaluator.prepares:
+            pytest.skip("it prepares nothing of the original")
+        artifacts, original = Artifacts(tmp_path), load_model(resolve_model(MODEL))
+        preparing, measuring = (self.task(evaluator, original, artifacts) for _ in range(2))
+        with left_alone(preparing):
+            evaluator.prepare(original, preparing)
+        numbers = evaluator.evaluate(original, measuring).numbers
+        assert preparing.cached_keys, "it caches nothing in `prepare`"
+        assert set(preparing.cached_keys) <= set(measuring.cached_keys), "it prepares what it never asks for"
+        assert numbers == pytest.approx(measured(MODEL).numbers, rel=0, abs=0, nan_ok=True)
 
     def test_worse_models_get_worse_numbers(self, evaluator: Evaluator, measured: Callable[[str], Evaluation]) -> None:
         """Reciting the forget set, or writing the same word for ever, shows in the ranked metrics.

@@ -57,7 +57,16 @@ def small_task(evaluator: Evaluator, model: Model, artifacts: Artifacts) -> Meas
     """Return the small trial's task for an evaluator, with the texts and the model that it reads."""
     texts = {role: source for role, source in MORE_TEXTS.items() if role in evaluator.reads}
     twin = resolve_model(RETRAINED_MODEL) if "retrained" in evaluator.reads else None
-    return MeasuringTask(small_spec(), artifacts, model, "the evaluator", texts=texts, retrained=twin)
+    return MeasuringTask(
+        small_spec(),
+        artifacts,
+        model,
+        "the evaluator",
+        texts=texts,
+        retrained=twin,
+        reads=evaluator.reads,
+        prepares=evaluator.prepares,
+    )
 
 
 def one_word_model() -> Model:

@@ -18,7 +18,7 @@ from harness.errors import TrialError
 from harness.execution.trial.inputs import measured_set
 from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.run import evaluated, models_of
-from harness.records.artifacts import Artifacts
+from harness.records.artifacts import ARRAYS, Artifacts
 from harness.specs import EvaluatorSpec, TrialSpec
 from harness.toolkit.decoding.pair import PairModel
 from harness.toolkit.rounding import rounded_copy, rounding_to
@@ -82,7 +82,7 @@ class DisturbedTask:
         for strength in self.strengths:
             for disturbance in self.disturbances:
                 for evaluator in self.measuring:
-                    if not artifacts.has("arrays", digest_of(list(self.key(strength, disturbance, evaluator)))):
+                    if not artifacts.has(ARRAYS, digest_of(list(self.key(strength, disturbance, evaluator)))):
                         by_strength.setdefault(strength, []).append((disturbance, evaluator))
         return by_strength
 
@@ -91,7 +91,7 @@ class DisturbedTask:
         numbers: dict[str, float] = {}
         for evaluator in self.measuring:
             key = self.key(strength, disturbance, evaluator)
-            if artifacts.find("arrays", digest_of(list(key))) is not None:
+            if artifacts.find(ARRAYS, digest_of(list(key))) is not None:
                 numbers |= {name: float(value[0]) for name, value in artifacts.arrays(key, dict).items()}
         return numbers
 

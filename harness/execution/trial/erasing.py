@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,22 +13,23 @@ from typing import Any
 
 import torch
 
+from harness.base.digests import file_digest
 from harness.base.files import write_whole
 from harness.contracts import Checkpoint, ErasedModel, Json, Number
+from harness.errors import TrialError
 from harness.execution.guard.guard import guarded_models
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.memory import PeakMemory, memory_counters
 from harness.execution.trial.tasks import ErasingTask
 from harness.models.adapters import ADAPTER_FILE, Adapter, merged_adapter, read_adapter, save_adapter
-from harness.models.loading import load_model
-from harness.models.resolving import resolve_model
+from harness.models.patch import PATCH_FILE, load_erased, save_patch
 from harness.models.saving import save_model
 from harness.plugins import METHODS
 from harness.records.artifacts import Artifacts
 from harness.specs import TrialSpec
 
-ADAPTER = "adapter"
-"""The folder, beside a worker's model, of the adapter that is merged into it."""
+FACTS = "erased.json"
+"""In a worker's folder, what is known of the model that it hands in."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +72,16 @@ def erase(
         data = {"artifacts": str(artifacts.root), "wanted": list(wanted), "settings": dict(settings)}
         nodes = run_on_workers("harness.execution.trial.erasing:erase_on_worker", spec, data, folder, progress)
         for checkpoint in sorted(folder.iterdir()):
-            facts = json.loads((checkpoint / "erased.json").read_text())
+            facts = json.loads((checkpoint / FACTS).read_text())
             blocks, warnings, peak = (facts.pop(key) for key in ("changed_blocks", "warnings", "peak_memory_bytes"))
-            name = f"{spec.model.id} (erased)"
-            written = Checkpoint(name, str(checkpoint), spec.model.tokenizer, facts.pop("digest"))
-            model = load_model(written).to(device_of(spec))
+            if facts.pop("digests") != _digests(checkpoint):
+                raise TrialError(
+                    f"{checkpoint} changed after a worker wrote the erased model there: run the sweep again."
+                )
+            model = load_erased(spec.model, checkpoint).to(device_of(spec))
+            is_adapter = (checkpoint / ADAPTER_FILE).is_file()
+            adapter = read_adapter(checkpoint, spec.model.digest) if is_adapter else None
             changed = None if blocks is None else tuple(blocks)
-            adapter = None
-            if (checkpoint / ADAPTER / ADAPTER_FILE).is_file():
-                adapter = read_adapter(checkpoint / ADAPTER, spec.model.digest)
             erased = ErasedModel(model=model, changed_blocks=changed, **facts)
             yield Erasure(erased, warnings, peak, adapter, nodes)
 
@@ -100,9 +103,7 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
             peak = int(most)
         if torch.distributed.get_rank() == 0:
             checkpoint = folder / f"{number:04d}"
-            save_model(erased.model, checkpoint)
-            if adapter := merged_adapter(erased.model):
-                save_adapter(adapter, spec.model, checkpoint / ADAPTER)
+            hand_in(erased, spec.model, checkpoint)
             facts = {
                 "strength": erased.strength,
                 "notes": dict(erased.notes),
@@ -110,9 +111,34 @@ def erase_on_worker(spec: TrialSpec, data: Mapping[str, Any], folder: Path, prog
                 "stop_reason": erased.stop_reason,
                 "warnings": _warnings(task, erased),
                 "peak_memory_bytes": peak,
-                "digest": resolve_model(str(checkpoint), tokenizer=spec.model.tokenizer).digest,
+                "digests": _digests(checkpoint),
             }
-            write_whole(checkpoint / "erased.json", json.dumps(facts), "what is known of an erased model")
+            write_whole(checkpoint / FACTS, json.dumps(facts), "what is known of an erased model")
+
+
+def hand_in(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
+    """Write an erased model for `load_erased`: the blocks or the adapter that changed, where these make it, else whole.
+
+    What a method says of its blocks is not taken for granted: laid over the original they have to give the same bits.
+    """
+    folder.mkdir()
+    adapter = merged_adapter(erased.model)
+    if erased.changed_blocks is not None:
+        save_patch(erased.model, erased.changed_blocks, original.digest, folder / PATCH_FILE)
+    elif adapter is not None:
+        save_adapter(adapter, original, folder)
+    if any(folder.iterdir()):
+        made = dict(load_erased(original, folder).named_parameters())
+        weights = dict(erased.model.named_parameters())
+        if all(torch.equal(made[name], weight.detach().cpu()) for name, weight in weights.items()):
+            return
+        shutil.rmtree(folder)
+    save_model(erased.model, folder)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Return the digest of every file of weights in a folder, by its name."""
+    return {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
 
 
 def _warnings(task: ErasingTask, erased: ErasedModel) -> list[str]:

@@ -33,10 +33,11 @@ from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.memorized import build_memorized
 from harness.execution.trial.memory import PeakMemory, memory_counters, release_free_memory
-from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.trial.preparing import prepare
+from harness.execution.trial.tasks import measuring_task
 from harness.models.adapters import is_all_of, save_adapter
 from harness.models.loading import load_model
-from harness.models.patch import load_erased, save_patch
+from harness.models.patch import PATCH_FILE, load_erased, save_patch
 from harness.models.saving import save_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
@@ -62,6 +63,8 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         with INTERRUPTION.limited(seconds_of(job.spec)):
             if job.kind == "memorize":
                 memorize(job, folders, watch)
+            elif job.kind == "prepare":
+                prepare_original(job, folders, watch)
             elif job.kind == "candidate":
                 message = run_candidate(job, folders, watch)
             else:
@@ -90,6 +93,15 @@ def memorize(job: Job, folders: Folders, watch: Watcher) -> None:
     build_memorized(job.spec, Artifacts(folders.artifacts, progress), progress)
 
 
+def prepare_original(job: Job, folders: Folders, watch: Watcher) -> None:
+    """Compute what the evaluators of the job's trial and its siblings need of the original alone."""
+
+    def progress(message: str) -> None:
+        watch(Event(job=job.name, kind="progress", message=message))
+
+    prepare(job.spec, job.spec.evaluators, Artifacts(folders.artifacts, progress), progress)
+
+
 def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
     """Erase and measure what the journal lacks of a trial."""
     spec, journal = job.spec, Journal(folders.results / "journal")
@@ -107,6 +119,10 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         )
     )
     trial = _RunningTrial(job, folders, watch, journal, total=sum(map(len, evaluators.values())))
+    # A job did so before, unless what it made was lost since; now no other model lies beside the original.
+    with trial.memory.not_counting():
+        lacking = {measuring.key: measuring for of_point in evaluators.values() for measuring in of_point}
+        prepare(spec, list(lacking.values()), trial.artifacts, trial.progress)
     erase_seconds, began = 0.0, time.perf_counter()
     strengths = [strength for strength in evaluators if strength is not None]
     with closing(models_of(spec, trial.artifacts, strengths, trial.progress)) as erasures:
@@ -165,22 +181,11 @@ def evaluated(
     Raises:
         TrialError: The evaluator changed what it was lent, or reported other metrics than it declares.
     """
-    name, plugin = measuring.name, f"the evaluator '{measuring.name}'"
+    name = measuring.name
     evaluator: Evaluator = EVALUATORS.configure(name, dict(measuring.settings))
     lent = measured.in_precision(measuring.precision)
-    task = MeasuringTask(
-        spec,
-        artifacts,
-        lent.model,
-        plugin,
-        lent.generations,
-        measuring.texts,
-        retrained=measuring.retrained,
-        precision=measuring.precision,
-        judge_precision=measuring.judge_precision,
-        progress=progress,
-    )
-    with guarded(plugin, task):
+    task = measuring_task(spec, measuring, evaluator, lent, artifacts, progress)
+    with guarded(task.plugin, task):
         evaluation = evaluator.evaluate(lent.model, task)
     declared = {metric.name for metric in evaluator.metrics}
     if set(evaluation.numbers) != declared:
@@ -245,7 +250,7 @@ class _RunningTrial:
         if names is not None:
 
             def make(folder: Path) -> None:
-                save_patch(erased.model, names, original, folder / "patch.safetensors")
+                save_patch(erased.model, names, original, folder / PATCH_FILE)
 
             self.artifacts.build("erased", point_id, make)
         elif erasure.adapter and is_all_of(erasure.adapter, erased.model, load_model(self.spec.model)):

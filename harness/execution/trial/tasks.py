@@ -12,14 +12,17 @@ from typing import TypeVar, cast, get_args
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from harness.base.digests import digest_of
 from harness.contracts import (
     Checkpoint,
     Definition,
+    Evaluator,
     Generations,
     Model,
     MoreTexts,
     Number,
     Precision,
+    Read,
     Sequences,
     Training,
 )
@@ -30,12 +33,12 @@ from harness.execution.guard.process_state import ProcessState
 from harness.execution.trial import inputs
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES
-from harness.execution.trial.measured_model import DTYPES
+from harness.execution.trial.measured_model import DTYPES, MeasuredModel
 from harness.execution.trial.memorized import load_memorized
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.reading import text_ends
 from harness.records.artifacts import Artifacts
-from harness.specs import Source, TrialSpec
+from harness.specs import EvaluatorSpec, Source, TrialSpec
 from harness.toolkit.batches import room_after
 from harness.toolkit.decoding.sampling import sample
 from harness.toolkit.device import judging_on
@@ -139,6 +142,10 @@ class MeasuringTask(_TrialTask):
     """What the evaluator gets besides the forget set and the utility prompts."""
     retrained: Checkpoint | None = None
     """The retrained model, where the evaluator reads it."""
+    reads: tuple[Read, ...] = ()
+    """What the evaluator says that it reads."""
+    prepares: bool = False
+    """Whether it computes what it needs of the original before any model is measured."""
     precision: Precision = "fp32"
     """Of all models that it is lent."""
     judge_precision: Precision = "fp32"
@@ -152,6 +159,9 @@ class MeasuringTask(_TrialTask):
         self.forget: Sequences = inputs.measured_set(self.spec)
         self.holdout, self.retain = (inputs.more_texts(self.spec, self.texts, role) for role in get_args(MoreTexts))
         self.tokenizer: PreTrainedTokenizerBase = copy.deepcopy(load_tokenizer(self.spec.model))
+        self.cached_keys: dict[str, None] = {}
+        """The artifact keys of the arrays that were asked for, in that order."""
+        self._is_making = False
         self._as_given = self._fingerprints()
 
     def _fingerprints(self) -> Fingerprints:
@@ -197,15 +207,30 @@ class MeasuringTask(_TrialTask):
         """
 
         def make_guarded() -> Mapping[str, np.ndarray]:
-            arrays = make()
+            outer, self._is_making = self._is_making, True
+            try:
+                arrays = make()
+            finally:
+                self._is_making = outer
             refuse_changes(self.plugin, self)
             return arrays
 
+        self.cached_keys[digest_of(list(key))] = None
         with self.process_state.applied():  # Other trials share the file, so it gets the trial's own umask.
             return self.artifacts.arrays(tuple(key), make_guarded)
 
     def load_original(self) -> Model:
-        """Return a fresh copy of the original model, on the trial's device and in the precision of what is measured."""
+        """Return a fresh copy of the original model, on the trial's device and in the precision of what is measured.
+
+        Raises:
+            TrialError: The evaluator does not say that it reads it: no plan counts it beside the model.
+        """
+        if "original" not in self.reads and not (self.prepares and self._is_making):
+            raise TrialError(
+                f"{self.plugin} asks for the original, which it does not say that it reads. Compute what it needs of "
+                'the original alone in `prepare`, by `task.cached`; or add reads = ("original",): it is then counted '
+                "beside every model."
+            )
         with self.process_state.applied():
             return load_model(self.spec.model, DTYPES[self.precision]).to(device_of(self.spec))
 
@@ -236,3 +261,28 @@ class MeasuringTask(_TrialTask):
                 'reads = ("retrained",).'
             )
         return self.retrained
+
+
+def measuring_task(
+    spec: TrialSpec,
+    measuring: EvaluatorSpec,
+    evaluator: Evaluator,
+    lent: MeasuredModel,
+    artifacts: Artifacts,
+    progress: Callable[[str], None],
+) -> MeasuringTask:
+    """Return an evaluator's task on a model that is lent to it, in the evaluator's precision already."""
+    return MeasuringTask(
+        spec,
+        artifacts,
+        lent.model,
+        f"the evaluator '{measuring.name}'",
+        lent.generations,
+        measuring.texts,
+        retrained=measuring.retrained,
+        reads=evaluator.reads,
+        prepares=evaluator.prepares,
+        precision=measuring.precision,
+        judge_precision=measuring.judge_precision,
+        progress=progress,
+    )

@@ -1,5 +1,7 @@
 """The queue: jobs start in order, once what they need is there, and none is lost."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.errors import StorageError
@@ -64,6 +66,26 @@ def test_who_needed_what_failed_fails_without_running(open_queue, reported, make
     assert failures(queue) == {"id-waits": [Failed(trial_id="id-waits", error=error, log=())]}
     assert [(event.job, event.kind) for event in events] == [("mem", "failed"), ("waits", "failed")]
     assert queue.is_exhausted()
+
+
+def test_a_job_waits_for_all_that_it_needs_and_is_told_which_could_not_be_made(open_queue, make_job):
+    prepare, memory = (make_job(name, provides=name) for name in ("prepared", "memory"))
+    prepare = replace(prepare, kind="prepare")
+    waits = [make_job("both", needs=("prepared", "memory")), make_job("one", needs=("prepared",))]
+    queue, _ = open_queue(*waits, prepare, memory)
+    assert [queue.next(), queue.next(), queue.next()] == [prepare, memory, None]
+    queue.finish(memory)
+    assert queue.next() is None
+    queue.finish(prepare)
+    assert [queue.next(), queue.next()] == waits
+    queue, events = open_queue(*waits, prepare, memory)
+    assert [queue.next(), queue.next()] == [prepare, memory]
+    queue.finish(memory)
+    queue.report(Event(job="prepared", kind="failed", message="no memory"))
+    queue.finish(prepare)
+    assert queue.next() is None
+    said = {event.message for event in events if event.job in ("both", "one")}
+    assert said == {"what is measured of the original alone could not be computed: no memory"}
 
 
 def test_a_job_whose_process_died_is_tried_once_more(open_queue, make_job):

@@ -55,7 +55,7 @@ def test_a_queue_takes_as_long_for_each_of_many_jobs_as_for_each_of_few(tmp_path
     def drained(count):
         provider = replace(model, name="builder", kind="memorize", provides="k")
         free = [replace(model, name=f"free-{number}") for number in range(count)]
-        held = [replace(model, name=f"held-{number}", needs="k") for number in range(count)]
+        held = [replace(model, name=f"held-{number}", needs=("k",)) for number in range(count)]
         queue = JobQueue([*held, provider, *free], Folders(tmp_path / "s", tmp_path / "artifacts"), lambda event: None)
         order = []
         while job := queue.next():
@@ -96,11 +96,12 @@ def test_a_memorised_model_that_is_there_is_read_once_for_all_trials_that_need_i
     specs = [make_row("ta", (0.1,), seed, reference="memorized_model") for seed in range(5)]
     results = Results(make_plan(*specs), tuple(trial_results(spec, ()) for spec in specs))
     folders = Folders(tmp_path / "s", tmp_path / "artifacts")
-    [builder, *_] = jobs_for(results, folders)
+    [_, builder, *_] = jobs_for(results, folders)
     Artifacts(folders.artifacts).build("memorized", builder.provides, lambda folder: None)
     monkeypatch.setattr(Artifacts, "find", counted)
-    assert [job.kind for job in jobs_for(results, folders)] == ["trial"] * 5
-    assert asked == {builder.provides: 1}
+    assert [job.kind for job in jobs_for(results, folders)] == ["prepare", *["trial"] * 5]
+    assert asked[builder.provides] == 1
+    assert set(asked.values()) == {1}, "nor is what is prepared of the original looked at more than once"
 
 
 def test_the_quickest_trial_of_each_variant_comes_first_and_then_the_longest(make_row, make_plan, tmp_path):
@@ -109,7 +110,7 @@ def test_the_quickest_trial_of_each_variant_comes_first_and_then_the_longest(mak
         *(make_row("ta", (0.1,)), make_row("ta", (0.2,), seed=1), make_row("di", (1, 2)), make_row("di", (1,), seed=1)),
     ]
     results = Results(make_plan(*rows), tuple(trial_results(spec, ()) for spec in rows))
-    jobs = jobs_for(results, Folders(tmp_path / "s", tmp_path / "artifacts"))
+    _, *jobs = jobs_for(results, Folders(tmp_path / "s", tmp_path / "artifacts"))
     assert [job.spec.trial_id for job in jobs] == [
         *("original-0", "ta-0", "di-1", "emso-0"),
         *("emso-1", "di-0", "ta-1"),
@@ -119,7 +120,8 @@ def test_the_quickest_trial_of_each_variant_comes_first_and_then_the_longest(mak
 def test_jobs_whose_short_names_are_the_same_have_names_of_their_own(make_row, make_plan, tmp_path):
     specs = [replace(make_row("emso", (1, 2)), trial_id=f"1f3c{end}") for end in ("aaaa", "bbbb")]
     results = Results(make_plan(*specs), tuple(trial_results(spec, ()) for spec in specs))
-    names = [job.name for job in jobs_for(results, Folders(tmp_path / "s", tmp_path / "artifacts"))]
+    _, *jobs = jobs_for(results, Folders(tmp_path / "s", tmp_path / "artifacts"))
+    names = [job.name for job in jobs]
     assert names == ["emso-miniature-m-s0-1f3c", "emso-miniature-m-s0-1f3cbbbb"]
 
 

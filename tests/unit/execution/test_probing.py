@@ -43,7 +43,7 @@ def test_a_probe_is_what_the_evaluator_and_the_early_stop_measure(study, tmp_pat
     spec, model = study.trial, load_model(study.trial.model)
     seen = probe(model, forget_set(spec), validation_set(spec))
     evaluator = EVALUATORS.configure("memorization", {"el_sequences": 1, "el_prefixes": 1})
-    measured = evaluator.evaluate(model, MeasuringTask(spec, Artifacts(tmp_path), model)).numbers
+    measured = evaluator.evaluate(model, MeasuringTask(spec, Artifacts(tmp_path), model, prepares=True)).numbers
     assert seen == {"ma": measured["ma"], "perplexity": own_perplexity(model, validation_set(spec))}
 
 

@@ -198,6 +198,22 @@ def test_a_whole_trial_is_told_to_within_a_seventh(specs, measured, run_whole, m
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("method", "evaluators"),
+    [
+        ("original", "{memorization: {el_prefixes: 4}}"),
+        ("original", "{memorization: {el_prefixes: 4}, weights: {}}"),
+        pytest.param("contrastive_decoding", "{memorization: {el_prefixes: 4}}", marks=pytest.mark.soak),
+    ],
+)
+def test_measuring_holds_an_original_only_for_who_reads_it(specs, measured, run_whole, method, evaluators):
+    """Judges are small here, so that an original more or less shows."""
+    spec = specs(f"evaluators={evaluators}")[method]
+    need = estimate_memory(spec)
+    assert isinstance(need, MemoryEstimate), need
+    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
+
+
 def test_a_copy_that_an_evaluator_trains_is_told_to_within_a_tenth(specs, measured):
     spec = specs()["emso"]
     model, forget = load_model(spec.model), forget_set(spec)
@@ -458,6 +474,14 @@ def test_a_gpu_that_is_told_to_be_too_small_is_doubted_with_what_would_help_and_
     on_cpu = replace(spec, gpus=0.0, cpus=16)
     assert refusal(on_cpu, replace(machine, memory=20 << 30)) is not None
     assert doubt(on_cpu, replace(machine, memory=20 << 30)) is None
+
+
+def test_adapters_on_a_gpu_are_sized(specs):
+    spec = specs("methods={gradient_ascent: {epochs: 1}}", "training.lora={rank: 4}")["gradient_ascent"]
+    on_cpu, on_gpu = (estimate_memory(replace(spec, gpus=gpus)) for gpus in (0.0, 1.0))
+    assert isinstance(on_gpu, MemoryEstimate), on_gpu
+    assert on_gpu.trained == on_cpu.trained > 0
+    assert on_gpu.measuring.optimizer == 0 < on_cpu.measuring.optimizer, "a GPU's moments wait in the machine's memory"
 
 
 def test_what_waits_in_the_machines_memory_beside_a_gpu_is_counted(specs, wide):

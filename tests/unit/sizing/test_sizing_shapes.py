@@ -103,14 +103,21 @@ def test_the_optimiser_waits_while_a_trajectory_is_measured_on_its_way(make_tria
 
 
 @pytest.mark.parametrize(
-    ("method", "strengths", "models"), [("original", (), 2), ("contrastive_decoding", (0.3,), 3), ("emso", (1, 2), 2)]
+    ("method", "strengths", "models"), [("original", (), 1), ("contrastive_decoding", (0.3,), 2), ("emso", (1, 2), 1)]
 )
-def test_one_original_is_beside_what_is_measured(make_trial, method, strengths, models):
+def test_an_original_is_beside_what_is_measured_only_where_an_evaluator_reads_it(make_trial, method, strengths, models):
     shape = {"method": method, "strengths": strengths, "reference": "none"} if method == "original" else {}
     trial = replace(make_trial(), **shape) if shape else make_trial(method, strengths)
-    need = estimate_memory(trial, SizeCache())
-    assert isinstance(need, MemoryEstimate), need
-    assert need.measuring.weights == models * weights_of(trial)
+
+    def models_with(*names):
+        evaluators = tuple(EvaluatorSpec(name=name, version=1, settings={}, key=name) for name in names)
+        need = estimate_memory(replace(trial, evaluators=evaluators), SizeCache())
+        assert isinstance(need, MemoryEstimate), need
+        return need.measuring.weights / weights_of(trial)
+
+    assert models_with() == models
+    assert models_with("memorization", "generation") == models, "it prepares what it needs of the original"
+    assert models_with("memorization", "weights") == models_with("weights", "depth") == models + 1
 
 
 @pytest.mark.parametrize("method", ["original", "contrastive_decoding", "gradient_ascent"])

@@ -138,7 +138,9 @@ def test_on_the_miniature_a_model_without_any_knowledge_is_nearly_1(tmp_path):
     with torch.no_grad():
         empty.transformer.wte.weight.zero_()
     spec, retrained = replace(small_spec(), forget=texts), resolve_model("miniature-s-retrained")
-    task = MeasuringTask(spec, Artifacts(tmp_path), empty, texts={"holdout": texts}, retrained=retrained)
+    task = MeasuringTask(
+        spec, Artifacts(tmp_path), empty, texts={"holdout": texts}, retrained=retrained, reads=Depth.reads
+    )
     evaluation = Depth().evaluate(empty, task)
     assert 0.8 < evaluation.numbers["depth"] < 1
     assert min(evaluation.notes["layers"]["retrained"]) > 0.1, "on every layer the original knows more of the texts"

@@ -1,0 +1,108 @@
+"""What several workers hand in: an erased model as what changed, where that makes it bit for bit."""
+
+import json
+
+import pytest
+import torch
+
+from harness.contracts import ErasedModel
+from harness.errors import TrialError
+from harness.execution.ray import workers
+from harness.execution.trial.erasing import FACTS, _digests, erase, hand_in
+from harness.execution.trial.tasks import ErasingTask
+from harness.models.adapters import merged_adapter
+from harness.models.loading import load_model
+from harness.models.patch import load_erased
+from harness.plugins import METHODS
+from harness.records.artifacts import Artifacts
+from harness.specs import Engine, TrialSpec
+from harness.testing.small import small_spec
+
+SPEC = small_spec()
+BLOCK = "L0.W_v.H0"
+
+
+def with_a_changed_block():
+    model = load_model(SPEC.model)
+    rows = model.config.hidden_size // model.config.num_heads
+    with torch.no_grad():
+        model.transformer.h[0].attn.attention.v_proj.weight[:rows] += 0.25
+    return model
+
+
+def files(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_blocks_that_changed_alone_are_a_patch(tmp_path):
+    model = with_a_changed_block()
+    hand_in(ErasedModel(1, model, changed_blocks=(BLOCK,)), SPEC.model, tmp_path / "0")
+    assert files(tmp_path / "0") == ["patch.safetensors"]
+    for name, weight in load_erased(SPEC.model, tmp_path / "0").named_parameters():
+        assert torch.equal(weight, model.get_parameter(name)), name
+    hand_in(ErasedModel(0, load_model(SPEC.model), changed_blocks=()), SPEC.model, tmp_path / "1")
+    assert files(tmp_path / "1") == ["patch.safetensors"], "nothing changed before the first epoch"
+
+
+@pytest.mark.parametrize("promised", [None, (), ("L1.W_v.H0",)], ids=["nothing", "no block", "another block"])
+def test_a_model_that_its_promised_blocks_do_not_make_is_handed_in_whole(tmp_path, promised):
+    model = with_a_changed_block()
+    hand_in(ErasedModel(1, model, changed_blocks=promised), SPEC.model, tmp_path / "0")
+    assert "model.safetensors" in files(tmp_path / "0")
+    assert "patch.safetensors" not in files(tmp_path / "0")
+    for name, weight in load_erased(SPEC.model, tmp_path / "0").named_parameters():
+        assert torch.equal(weight, model.get_parameter(name)), name
+
+
+def lora_spec():
+    data = SPEC.to_json()
+    data |= {"method": "gradient_ascent", "strength_name": "epochs", "strengths": [1]}
+    data["training"] |= {"lora": {"rank": 2}, "early_stop": None}
+    return TrialSpec.from_json(data)
+
+
+@pytest.mark.parametrize("is_harmed", [False, True])
+def test_an_adapter_is_handed_in_alone_if_it_is_all_that_changed(tmp_path, is_harmed):
+    spec = lora_spec()
+    task = ErasingTask(spec, Artifacts(tmp_path / "artifacts"), (1,), lambda message: None)
+    [erased] = METHODS.configure("gradient_ascent", {"epochs": 1}).erase(task)
+    assert merged_adapter(erased.model) is not None
+    if is_harmed:
+        with torch.no_grad():
+            erased.model.transformer.wpe.weight[0, 0] += 1
+    hand_in(erased, spec.model, tmp_path / "0")
+    assert ("adapter_model.safetensors" in files(tmp_path / "0")) != is_harmed
+    for name, weight in load_erased(spec.model, tmp_path / "0").named_parameters():
+        assert torch.equal(weight, erased.model.get_parameter(name)), name
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_changes_between_workers_and_measuring_is_refused(tmp_path, monkeypatch, is_damaged):
+    model = with_a_changed_block()
+
+    def hand_in_one(target, spec, data, folder, progress):
+        checkpoint = folder / "0000"
+        hand_in(ErasedModel(1, model, changed_blocks=(BLOCK,)), spec.model, checkpoint)
+        facts = {"strength": 1, "notes": {}, "changed_blocks": [BLOCK], "stop_reason": None}
+        facts |= {"warnings": [], "peak_memory_bytes": None, "digests": _digests(checkpoint)}
+        (checkpoint / FACTS).write_text(json.dumps(facts))
+        if is_damaged:
+            [file] = checkpoint.glob("*.safetensors")
+            content = bytearray(file.read_bytes())
+            content[-1] ^= 1
+            file.write_bytes(content)
+        return ("here", "there")
+
+    monkeypatch.setattr(workers, "run_on_workers", hand_in_one)
+    data = lora_spec().to_json()
+    data["training"]["lora"] = None
+    data["engine"] = Engine(name="deepspeed", workers=2).__dict__
+    erasures = erase(TrialSpec.from_json(data), Artifacts(tmp_path), (1,), lambda message: None)
+    if is_damaged:
+        with pytest.raises(TrialError, match="changed after a worker wrote"):
+            next(erasures)
+        return
+    [erasure] = erasures
+    assert (erasure.worker_nodes, erasure.erased.changed_blocks) == (("here", "there"), (BLOCK,))
+    for name, weight in erasure.erased.model.named_parameters():
+        assert torch.equal(weight, model.get_parameter(name)), name

@@ -1,0 +1,202 @@
+"""What evaluators compute of the original alone: by a job of its own, once, and again where it was lost."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.contracts import Evaluation, Evaluator
+from harness.errors import TrialError
+from harness.execution.inline import run_inline
+from harness.execution.job import Folders, Job
+from harness.execution.jobs import jobs_for
+from harness.execution.prepared import is_prepared
+from harness.execution.trial import preparing, tasks
+from harness.execution.trial.tasks import MeasuringTask
+from harness.models.loading import load_model
+from harness.planning.plan import plan
+from harness.plugins import EVALUATORS
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.records.record import Failed, Measurement
+from harness.records.results import Results, read_results
+from harness.specs import EvaluatorSpec, TimeLimit
+from harness.testing.small import FORGET, small_spec
+
+MEMORIZATION = EvaluatorSpec(
+    name="memorization", version=2, settings={"el_sequences": 1, "el_prefixes": 1}, key="memorization-key"
+)
+
+
+@pytest.fixture
+def original():
+    return replace(
+        small_spec(),
+        **{"trial_id": "original", "method": "original", "variant": "original", "strength_name": ""},
+        **{"forget": replace(FORGET, sequences=4), "evaluators": (MEMORIZATION,)},
+    )
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Return a list of the originals that are loaded: `alone`, or `beside` a model that is measured."""
+    loaded = []
+    for room, how in ((preparing, "alone"), (tasks, "beside")):
+
+        def counted(*arguments, how=how):
+            loaded.append(how)
+            return load_model(*arguments)
+
+        monkeypatch.setattr(room, "load_model", counted)
+    return loaded
+
+
+@pytest.fixture
+def sweep(tmp_path, make_plan):
+    """Return a runner of trials from an empty journal: the kinds of jobs, and every trial's numbers."""
+
+    def run(*specs, lose=lambda: None):
+        shutil.rmtree(tmp_path / "s", ignore_errors=True)
+        folders = Folders(results=tmp_path / "s", artifacts=tmp_path / "artifacts")
+        journal = Journal(folders.results / "journal")
+        jobs = jobs_for(read_results(make_plan(*specs), journal), folders)
+
+        def watch(event):
+            if (event.kind, event.message) == ("progress", "memorization"):
+                lose()
+
+        run_inline(jobs, folders, watch)
+        records = [record for spec in specs for record in journal.read(spec.trial_id)]
+        assert not [record.error for record in records if isinstance(record, Failed)]
+        return [job.kind for job in jobs], [record.numbers for record in records if isinstance(record, Measurement)]
+
+    return run
+
+
+def test_the_original_is_loaded_once_for_all_trials_and_beside_none(sweep, loads, original, tmp_path):
+    other = replace(original, trial_id="other", seed=1)
+    kinds, numbers = sweep(original, other)
+    assert (kinds, loads) == (["prepare", "trial", "trial"], ["alone"])
+    assert numbers[0]["exact_match_original"] > 0
+    loads.clear()
+    assert sweep(original, other) == (["trial", "trial"], numbers), "what is prepared already needs no job"
+    assert loads == []
+
+
+def test_what_was_lost_is_computed_by_a_job_again_and_what_is_lost_then_at_the_point(sweep, loads, original, tmp_path):
+    arrays = tmp_path / "artifacts" / "arrays"
+    _, numbers = sweep(original)
+    [prepared] = (tmp_path / "artifacts" / "prepared").glob("*/arrays.json")
+    [key] = json.loads(prepared.read_text())
+    for harm in (lambda: shutil.rmtree(arrays / key), lambda: (arrays / key / "arrays.safetensors").write_bytes(b"")):
+        harm()
+        loads.clear()
+        assert sweep(original) == (["prepare", "trial"], numbers)
+        assert loads == ["alone"]
+        loads.clear()
+        assert sweep(original, lose=harm) == (["trial"], numbers)
+        assert loads == ["beside"], "lost when the trial had begun"
+
+
+def test_a_trial_computes_itself_what_no_job_did_before_it_loads_its_model(original, loads, tmp_path):
+    folders = Folders(results=tmp_path / "s", artifacts=tmp_path / "artifacts")
+    assert not is_prepared(original.model, MEMORIZATION, Artifacts(folders.artifacts))
+    run_inline([Job(name="original", kind="trial", spec=original)], folders, lambda event: None)
+    assert loads == ["alone"]
+    assert is_prepared(original.model, MEMORIZATION, Artifacts(folders.artifacts))
+
+
+def test_jobs_wait_for_what_is_prepared_of_their_own_original_and_texts(make_row, make_plan, make_results, tmp_path):
+    unseen = {"memorization": "on other texts"}
+    limit = TimeLimit(minutes=7, setting="timeout_minutes")
+    rows = [
+        make_row("original", time_limit=TimeLimit(minutes=1, setting="timeout_minutes")),
+        make_row("ta", (0.1,), reference="memorized_model", time_limit=limit),
+        make_row("holdout", evaluators=unseen),
+        make_row("emso", (1,), evaluators={"weights": "weights-key"}),
+    ]
+    jobs = jobs_for(make_results(make_plan(*rows), {}), Folders(tmp_path / "s", tmp_path / "artifacts"))
+    prepare, of_unseen, memorize, *trials = jobs
+    assert [job.kind for job in jobs] == ["prepare", "prepare", "memorize", *["trial"] * 4]
+    needs = {job.spec.variant: job.needs for job in trials}
+    assert needs == {
+        "original": (prepare.provides,),
+        "ta": (prepare.provides, memorize.provides),
+        "holdout": (of_unseen.provides,),
+        "emso": (),
+    }
+    assert prepare.spec.time_limit == limit, "it may run as long as any that needs it"
+
+
+def test_a_trial_that_lacks_nothing_that_needs_it_waits_for_no_preparation(make_row, make_plan, make_results, tmp_path):
+    row = make_row("original")
+    [*_, trial] = make_results(make_plan(row), {}).trials
+    left = tuple(evaluator for evaluator in row.evaluators if evaluator.name == "generation")
+    partly = Results(make_plan(row), (replace(trial, remaining=((None, left),)),))
+    [job] = jobs_for(partly, Folders(tmp_path / "s", tmp_path / "artifacts"))
+    assert (job.kind, job.needs) == ("trial", ())
+
+
+class Silent(Evaluator):
+    """Asks for the original, and says nothing of it."""
+
+    version = 1
+    metrics = ()
+
+    def evaluate(self, model, task):
+        """Ask for it."""
+        task.load_original()
+        return Evaluation({})
+
+
+class Prepares(Silent):
+    """Prepares, and asks for the original where it is not cached all the same."""
+
+    def prepare(self, original, task):
+        """Keep a number."""
+        task.cached(("a number",), lambda: {"number": np.zeros(1)})
+
+
+class Reads(Silent):
+    """Says so."""
+
+    reads = ("original",)
+
+
+def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
+    for evaluator in (Silent(), Prepares(), Reads()):
+        task = MeasuringTask(
+            *(small_spec(), Artifacts(tmp_path), make_model(), "the evaluator 'it'"),
+            reads=evaluator.reads,
+            prepares=evaluator.prepares,
+        )
+        if isinstance(evaluator, Reads):
+            evaluator.evaluate(task.model, task)
+            continue
+        with pytest.raises(TrialError, match=r"'it' asks for the original, which it does not say that it reads\. .*"):
+            evaluator.evaluate(task.model, task)
+
+
+def test_who_prepares_is_told_by_the_class():
+    prepares = {name: EVALUATORS.load(name)().prepares for name in ("memorization", "depth", "weights", "relearning")}
+    assert prepares == {"memorization": True, "depth": True, "weights": False, "relearning": False}
+
+
+def test_what_is_read_and_prepared_of_the_original_is_no_part_of_a_measurements_identity():
+    """These are the keys from before an evaluator could say either: no measurement is made again."""
+    folder = Path(__file__).parents[3] / "sweeps"
+    keys = {
+        evaluator.name: evaluator.key
+        for file in ("robustness", "tradeoff")
+        for evaluator in plan(folder / f"{file}.yaml").trials[0].evaluators
+        if file == "tradeoff" or evaluator.name in ("depth", "weights")
+    }
+    assert keys == {
+        "memorization": "f5566a200ad49664",
+        "generation": "a18a3cbcf380fdf8",
+        "depth": "1f55d3339634d14a",
+        "weights": "48096515e18633af",
+    }
