@@ -13,11 +13,12 @@ from harness.contracts import Checkpoint, Evaluator, Json, Model
 from harness.models.loading import unloaded_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.sizing.deepspeed import partitioned
-from harness.sizing.erasing_dry_run import DryRun, DryRunResult, bytes_of, dry_run, dry_run_memorizing, run_shallow
+from harness.sizing.erasing_dry_run import DryRun, bytes_of, dry_run, dry_run_memorizing, run_shallow
 from harness.sizing.measuring_dry_run import judge_pass, lowered_in_place, model_passes, question_passes, with_judges
 from harness.sizing.memory_tracker import Bytes, MemoryTracker, largest
 from harness.sizing.size_cache import SizeCache, code_digest, model_digest
 from harness.specs import Engine, Source, TrialSpec
+from harness.toolkit.batches import JUDGE_BYTES
 from harness.training import Training
 
 IN_THIS_PROCESS = SizeCache()
@@ -97,7 +98,7 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     original = Bytes(weights=weights_bytes(spec.model, sizes))
     # Several workers hand in their models as files, and one process measures each alone.
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
-    passes = _passes(spec, erased, sizes)
+    passes, judges = _passes(spec, erased, sizes)
     if any(evaluator.precision == "bf16" for evaluator in spec.evaluators):
         held += Bytes(weights=held.weights // 2)  # The copy in bf16, beside the model until all evaluators are done.
     # In the largest training step of an evaluator; 0 where none trains.
@@ -107,11 +108,13 @@ def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
         held += original
     # What evaluators prepare of the original alone they prepare beside no other model: that is never more.
     measuring = [held + of_pass for of_pass in passes]
-    return MemoryEstimate(largest(erasing), largest(measuring), erased.trained, erased.host)
+    # Judges that do not stay on a GPU together wait in the machine's memory.
+    waiting = judges if spec.gpus > 0 and judges > JUDGE_BYTES else 0
+    return MemoryEstimate(largest(erasing), largest(measuring), erased.trained, erased.host + waiting)
 
 
-def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
-    """Return what each kind of pass holds beside the models while an erased model is measured."""
+def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> tuple[list[Bytes], int]:
+    """Return what each kind of pass holds beside the models that are measured, and what all judges weigh."""
     device = torch.device("cuda" if spec.gpus > 0 else "cpu")
     # The fewer bytes of bf16 hold no less where something is measured in fp32 beside it.
     low = all(evaluator.precision == "bf16" for evaluator in spec.evaluators) and bool(spec.evaluators)
@@ -144,7 +147,7 @@ def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> list[Bytes]:
         make = partial(judge_pass, role, judge, spec.forget, spec.utility, device, dtype)
         key = ["judge", on, judged_low, role, model_digest(judge)]
         [judges[judge]] = stored_passes(key, lambda make=make: [make()])  # type: ignore[misc]
-    return with_judges(passes, list(judges.values()))
+    return with_judges(passes, list(judges.values())), sum(judge.judges for judge in judges.values())
 
 
 def _configured(spec: TrialSpec) -> list[Evaluator]:

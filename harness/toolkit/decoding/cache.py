@@ -12,7 +12,9 @@ the attention mask, which transformers makes from what a cache says it holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import torch
@@ -25,6 +27,34 @@ Prefilled: TypeAlias = Cache | torch.Tensor
 """What rows continue: the cache of a pass over their sequences, or those sequences' tokens_BT, to be read again."""
 _PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
 """Layers that hold keys and values of tokens and nothing else: no recurrent state, no compressed or indexed past."""
+_MORE_BYTES: ContextVar[int] = ContextVar("_MORE_BYTES", default=0)
+
+
+@contextmanager
+def more_cache_bytes(more: int) -> Iterator[None]:
+    """Let the keys and values of the rows that are written at once take so many bytes more, as long as the block lasts.
+
+    More rows are written in the same time, where a step's time is that of reading the weights: on a GPU.
+    """
+    token = _MORE_BYTES.set(more)
+    try:
+        yield
+    finally:
+        _MORE_BYTES.reset(token)
+
+
+def rows_in_caches(source: Prefilled, tokens: int, least_bytes: int) -> int:
+    """Return how many rows of so many tokens may be written at once, whose caches take `least_bytes` and what is more.
+
+    Example:
+        >>> tokens_BT = torch.zeros(1, 1, dtype=torch.long)  # Read again: 8 bytes a token.
+        >>> rows_in_caches(tokens_BT, 100, 8_000)
+        10
+        >>> with more_cache_bytes(4_000):
+        ...     rows_in_caches(tokens_BT, 100, 8_000)
+        15
+    """
+    return (least_bytes + _MORE_BYTES.get()) // (bytes_per_token(source) * tokens)
 
 
 class JoiningLayer(DynamicLayer):  # type: ignore[misc]

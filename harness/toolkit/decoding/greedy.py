@@ -17,12 +17,12 @@ import torch
 
 from harness.contracts import Model, Sequences
 from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
-from harness.toolkit.decoding.cache import Prefilled, bytes_per_token, joined
+from harness.toolkit.decoding.cache import Prefilled, joined, rows_in_caches
 from harness.toolkit.decoding.precision import LogitPrecision
 from harness.toolkit.decoding.stepping import is_cache_exact, plain_logits, prefill, stepper
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
-"""Keys and values that are generated from at once."""
+"""Keys and values that are generated from at once take no more, unless there is room for more."""
 FEWEST_ROWS = 16
 """At least so many are generated at once, whatever they weigh: each step reads all weights, and fewer rows round
 differently."""
@@ -148,7 +148,7 @@ def _read_whole(
 
 def continued_at_once(source: Prefilled, tokens: int, device: torch.device) -> int:
     """Return how many rows of so many tokens are generated at once."""
-    return max(FEWEST_ROWS, CACHE_BYTES[device.type] // (bytes_per_token(source) * tokens))
+    return max(FEWEST_ROWS, rows_in_caches(source, tokens, CACHE_BYTES[device.type]))
 
 
 def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:

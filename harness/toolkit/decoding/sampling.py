@@ -15,13 +15,13 @@ import torch
 
 from harness.contracts import Model
 from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
-from harness.toolkit.decoding.cache import bytes_per_token, joined
+from harness.toolkit.decoding.cache import joined, rows_in_caches
 from harness.toolkit.decoding.stepping import is_cache_exact, prefill, stepper
 
 ROWS_AT_ONCE = {"cpu": 128, "cuda": 256}
 """For a small model, more rows are no faster on a CPU, and their memory is most of what a worker needs."""
 SAMPLED_CACHE_BYTES = {"cpu": 1 << 30, "cuda": 4 << 30}
-"""The most that keys and values of the rows written at once may take."""
+"""Keys and values of the rows written at once take no more, unless there is room for more."""
 FIRST_GUESS = 128
 """The nucleus is first sought among so many tokens: sorting a whole vocabulary costs more than a step."""
 
@@ -69,7 +69,7 @@ def sampled_at_once(model: Model, prompt: int, tokens: int, device: torch.device
     """Return how many rows to write at once on a device, prompts of `prompt` tokens and `tokens` tokens in all."""
     first = torch.zeros(1, 1, dtype=torch.long, device=next(model.parameters()).device)
     _, one = prefill(model, first, is_cached)
-    most = min(ROWS_AT_ONCE[device.type], SAMPLED_CACHE_BYTES[device.type] // (bytes_per_token(one) * tokens))
+    most = min(ROWS_AT_ONCE[device.type], rows_in_caches(one, tokens, SAMPLED_CACHE_BYTES[device.type]))
     return rows_at_once(vocabulary_of(model), prompt, device, most=most)
 
 

@@ -492,6 +492,8 @@ def test_what_waits_in_the_machines_memory_beside_a_gpu_is_counted(specs, wide):
     assert estimate_memory(plain).host == pytest.approx(12 * weights, rel=0.05), "read there, and two moments wait"
     assert estimate_memory(offloaded).host == pytest.approx(20 * weights, rel=0.05)
     assert estimate_memory(replace(offloaded, gpus=0.0)).host == 0, "of a CPU it is the device"
+    judged = replace(plain, judges={"perplexity": wide})
+    assert estimate_memory(judged).host == pytest.approx(16 * weights, rel=0.05), "a judge that is too large to stay"
     said = doubt(offloaded, machine)
     assert re.search(r"needs 3\d\.\d GB of the machine's memory .*, and has 17\.2 GB: run it without offload", said)
     assert doubt(offloaded, replace(machine, memory=64 << 30)) is None
