@@ -13,7 +13,7 @@ from harness.contracts import Checkpoint, Evaluator, Json, Model
 from harness.models.loading import unloaded_model
 from harness.plugins import EVALUATORS, METHODS
 from harness.sizing.deepspeed import partitioned
-from harness.sizing.erasing_dry_run import DryRun, DryRunResult, bytes_of, dry_run, dry_run_memorizing, run_shallow
+from harness.sizing.erasing_dry_run import DryRun, bytes_of, dry_run, dry_run_memorizing, run_shallow
 from harness.sizing.measuring_dry_run import judge_pass, lowered_in_place, model_passes, question_passes, with_judges
 from harness.sizing.memory_tracker import Bytes, MemoryTracker, largest
 from harness.sizing.size_cache import SizeCache, code_digest, model_digest
