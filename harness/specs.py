@@ -73,6 +73,7 @@ class Engine:
         """Return why it cannot train so; None: it can.
 
         Example:
+            >>> from harness.training import LoRA
             >>> Engine().refuses(Training(lora=LoRA(rank=4, base="bf16"))) is None
             True
         """

@@ -2,8 +2,8 @@
 
 All forward passes of losses and selections are in one precision, `training.precision`, those of frozen models too, and
 each epoch's notes name it: `fp32`, `bf16 autocast` (fp32 weights, torch's autocast) or `bf16 weights` (DeepSpeed's).
-What is measured is measured in fp32, on plain weights: the evaluators' numbers, and the validation perplexity that
-stops training early.
+The validation perplexity that stops training early is measured in fp32, on plain weights; so are the evaluators'
+numbers, unless the sweep's `measuring` says otherwise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AfterStep = Callable[[Mapping[str, float]], None]
 """(values of the step: `loss`, and each term's of `LossTerms`) to nothing: where a method keeps state between steps."""
 
 
-Adapters = LowRankAdapters | AdaptersOnBf16 | WeightMasks
+_Adapters = LowRankAdapters | AdaptersOnBf16 | WeightMasks
 
 
 class TrainingParts(TypedDict, total=False):
@@ -197,7 +197,7 @@ def _refuse_parts(task: TrainingTask, model: Model, loss: Loss, parts: TrainingP
             raise TrialError(f"{unknown('parameter', name, known)} They are those of model.named_parameters().")
 
 
-def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> Adapters | None:
+def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapters | None:
     """Return what is trained in the weights' stead; without it, let the weights that are trained ask for a gradient."""
     if lora := task.training.lora:
         kept_on = waiting_device(model.device) or torch.device("cpu")
@@ -278,7 +278,7 @@ def _stopped_at(
     ends: Sequence[tuple[Number, int]],
     steps: Iterator[dict[str, float]],
     engine: TrainingEngine,
-    adapters: Adapters | None,
+    adapters: _Adapters | None,
 ) -> Iterator[tuple[Number, dict[str, Json]]]:
     """Take an epoch's steps up to each of its ends, and yield it with what is to be noted; the model is whole then."""
     values: list[dict[str, float]] = []

@@ -121,7 +121,7 @@ def hand_in(erased: ErasedModel, original: Checkpoint, folder: Path) -> None:
 
     What a method says of its blocks is not taken for granted: laid over the original they have to give the same bits.
     """
-    folder.mkdir()
+    folder.mkdir(parents=True)
     adapter = merged_adapter(erased.model)
     if erased.changed_blocks is not None:
         save_patch(erased.model, erased.changed_blocks, original.digest, folder / PATCH_FILE)

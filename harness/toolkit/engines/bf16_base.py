@@ -7,12 +7,12 @@ the matrix once more; any other module reads its weights through a cast, of whic
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.nn import Linear, Parameter, functional
 from torch.nn.utils import parametrize
-from transformers.pytorch_utils import Conv1D
 
 from harness.contracts import Model
 from harness.models.adapters import LowRankAdapters
@@ -47,8 +47,8 @@ class AdaptersOnBf16:
         for name in names:
             setattr(module, name, self._rounded[getattr(module, name)])
         # A class of its own and no new method of the module, which would refer to itself and outlive its training.
-        if names and type(module) in _ON_ROUNDED:
-            module.__class__ = _ON_ROUNDED[type(module)]
+        if names and type(module) in _on_rounded():
+            module.__class__ = _on_rounded()[type(module)]
             return
         for name in names:
             parametrize.register_parametrization(module, name, _InFp32(), unsafe=True)
@@ -97,17 +97,6 @@ class _LinearOnRounded(Linear):
         return product
 
 
-class _Conv1DOnRounded(Conv1D):  # type: ignore[misc]
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        if torch.is_autocast_enabled(inputs.device.type):
-            return super().forward(inputs)  # type: ignore[no-any-return]
-        product: torch.Tensor = _Product.apply(inputs, self.weight, self.bias, True)  # type: ignore[no-untyped-call]
-        return product
-
-
-_ON_ROUNDED: dict[type, type] = {Linear: _LinearOnRounded, Conv1D: _Conv1DOnRounded}
-
-
 class _Product(torch.autograd.Function):
     """A linear layer in fp32 by a frozen matrix in bf16, of which no fp32 copy is kept for the backward pass."""
 
@@ -130,3 +119,18 @@ class _Product(torch.autograd.Function):
         weight_OI = weight.float().T if context.is_inputs_first else weight.float()
         rows = gradient.reshape(-1, gradient.shape[-1]) @ weight_OI
         return rows.view(*gradient.shape[:-1], -1), None, None, None
+
+
+@lru_cache(maxsize=1)
+def _on_rounded() -> dict[type, type]:
+    """Return what each class of linear layers becomes while its matrix is rounded; a plan needs no transformers."""
+    from transformers.pytorch_utils import Conv1D
+
+    class Conv1DOnRounded(Conv1D):  # type: ignore[misc]
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if torch.is_autocast_enabled(inputs.device.type):
+                return super().forward(inputs)  # type: ignore[no-any-return]
+            product: torch.Tensor = _Product.apply(inputs, self.weight, self.bias, True)  # type: ignore[no-untyped-call]
+            return product
+
+    return {Linear: _LinearOnRounded, Conv1D: Conv1DOnRounded}

@@ -12,6 +12,7 @@ from benchmarks.gpu_check.page import file_name, page
 from benchmarks.gpu_check.parts import Case, Part, WrongError, run_parts
 from benchmarks.gpu_check.precision_part import changed_choices, changed_continuations
 from benchmarks.gpu_check.workload import Bench, RandomTask, Shape, Workload
+from harness.plugins import METHODS
 from harness.toolkit.decoding.greedy import greedy_continuations
 
 WORKLOAD = Workload(
@@ -88,14 +89,17 @@ def test_without_a_gpu_one_sentence_says_what_is_needed(monkeypatch, capsys, tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_method_that_raises_leaves_its_sentence_and_the_others_run(tmp_path):
-    """AltPO asks for a tokenizer, and random tokens have none."""
-    shapes = (llama(("altpo", "fp32")),)
+def test_a_method_that_raises_leaves_its_sentence_and_the_others_run(tmp_path, monkeypatch):
+    def wrong(self, task):
+        raise ValueError("it asks for what random texts have not.")
+
+    monkeypatch.setattr(METHODS.load("gradient_ascent"), "erase", wrong)
+    shapes = (llama(("gradient_ascent", "fp32")),)
     bench = Bench(stand_in(), WORKLOAD, tmp_path)
     [result] = run_parts([gpu_check.memory_part(bench, shapes)], bench.card, 20, lambda line: None)
     assert [row[0] for row in result.rows] == ["greedy continuations"]
     [failure] = result.failures
-    assert failure.startswith("altpo on tiny-llama, fp32: ValueError: sizing cannot tell what altpo needs")
+    assert failure.startswith("gradient_ascent on tiny-llama, fp32: ValueError: ")
     assert "1 failed" in page("a card", {}, [result])
     assert f"- {failure}" in page("a card", {}, [result])
 

@@ -126,7 +126,7 @@ def test_what_measuring_needs_is_told_for_the_original_as_for_the_same_model_nam
     own = replace(spec, judges={"perplexity": replace(spec.model, id="original")})
     device = torch.device("cpu")
     needs = [
-        judge_pass("perplexity", judged.judges["perplexity"], judged.forget, judged.utility, device)
+        judge_pass("perplexity", judged.judges["perplexity"], judged.forget, judged.utility, device, torch.float32)
         for judged in (spec, own)
     ]
     assert needs[0] == needs[1]

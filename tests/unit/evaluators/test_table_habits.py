@@ -93,7 +93,7 @@ def measuring(tmp_path, make_spec):
         sources["utility"] = replace(sources["utility"], sequence_tokens=tokens or 200, **places)
         checkpoint = Checkpoint("m", str(folder), str(folder), digest="")
         spec = make_spec(model=checkpoint, judges={role: resolve_judge(role, "minilm") for role in judges}, **sources)
-        return MeasuringTask(spec, Artifacts(tmp_path / "artifacts"), model)
+        return MeasuringTask(spec, Artifacts(tmp_path / "artifacts"), model, prepares=True)
 
     return make
 

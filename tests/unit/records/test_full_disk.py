@@ -85,10 +85,10 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path):
-    """A disk of 1 MB and 400 inodes."""
+    """A disk of 2 MB and 400 inodes."""
     root = tmp_path / "disk"
     root.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=1m,nr_inodes=400", "tmpfs"]
+    options = ["-t", "tmpfs", "-o", "size=2m,nr_inodes=400", "tmpfs"]
     mounted = subprocess.run(["mount", *options, root], capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"this user may not mount a tmpfs: {mounted.stderr.strip()}")

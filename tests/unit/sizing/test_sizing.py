@@ -422,7 +422,7 @@ def test_a_trial_that_fits_is_not_refused(specs):
             150_000_000,
             6,
             1,
-            "no setting makes it fit this machine. Use a smaller model, or a machine with 208 MB for each trial.",
+            "no setting makes it fit this machine. Use a smaller model, or a machine with 204 MB for each trial.",
         ),
     ],
 )
@@ -565,13 +565,13 @@ def test_the_plan_shows_needs_and_refuses_before_anything_starts(specs, tmp_path
     assert main([*command, "--plan"]) == 0
     printed = capsys.readouterr().out
     row = next(line for line in printed.splitlines() if line.startswith("gradient_ascent "))
-    assert re.search(r"miniature-m +8 MB +8 MB .* 93 MB +204 MB +measuring +[\d.]+ GB$", row), row
+    assert re.search(r"miniature-m +4 MB +8 MB .* 93 MB +200 MB +measuring +[\d.]+ GB$", row), row
 
     small = Machine(cpus=1, memory=PROCESS_BYTES + 10_000_000, gpus=0, gpu_memory=0, has_bf16=False)
     monkeypatch.setattr("harness.sizing.machine.this_machine", lambda: small)
     for arguments in ([*command, "--plan"], command):
         assert main(arguments) == 2
         printed = capsys.readouterr().err
-        assert "gradient_ascent on miniature-m      needs 204 MB while measuring" in printed
-        assert "original on miniature-m and 2 more  needs 196 MB while measuring" in printed
+        assert "gradient_ascent on miniature-m      needs 200 MB while measuring" in printed
+        assert "original on miniature-m and 2 more  needs 192 MB while measuring" in printed
     assert not (tmp_path / "results" / "sizes" / "table.csv").exists()

@@ -146,8 +146,8 @@ def test_deepspeed_gives_the_same_bits(texts, stage, part, passes):
     assert passes
 
 
-OF_NO_TRAINING = ("contrastive_decoding", "memfree", "task_arithmetic")
-"""They train no more than the memorised model, which is one of `all weights`."""
+OF_NO_TRAINING = ("contrastive_decoding", "kfac_edit", "memfree", "task_arithmetic")
+"""They train no more than the memorised model, which is one of `all weights`; second moments are read without it."""
 OF_TEXTS = ("altpo",)
 """It writes texts of its own, with a tokenizer; the weights that it then trains are `all weights` too."""
 
