@@ -20,6 +20,7 @@ from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Mod
 from harness.toolkit import (
     Continuations,
     before_end,
+    continuations_by_group,
     decoded,
     greedy_continuations,
     retokenized,
@@ -33,6 +34,18 @@ from harness.toolkit import (
 PAPER = "EMSO paper, section 4.1.3"
 WINDOW_TOKENS = 200
 """New tokens after each window of the `table` definition, at most."""
+
+
+@dataclass
+class _Said:
+    """What a model says of N texts, filled in as they are decoded."""
+
+    after_prefix: list[list[int]]
+    """Of each its continuation after the prefix."""
+    predicted_NT: torch.Tensor
+    el_N: np.ndarray
+    near_ties: int = 0
+    near_tie_limit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,28 +135,28 @@ class Memorization(Evaluator):
         forget = task.forget
         el_prefixes = self._el_prefixes(forget)
         prefixes = [[forget.prefix_tokens, *el_prefixes.get(row, ())] for row in range(len(forget))]
-        continuations = greedy_continuations(model, forget, prefixes)
-        generated = after_prefix(continuations)
+        said = self._said(model, forget, prefixes, el_prefixes)
         if self.definition == "table":
             per_item, counts = self._table(model, task, el_prefixes)
         else:
-            per_item, counts = self._exact(task, continuations, el_prefixes), {}
+            per_item, counts = self._exact(task, said), {}
+        of_original = self._continuations_of_original(task, task.load_original)
         per_item |= {
-            "exact_match": match_lengths(generated, true_continuations(forget)),
-            "exact_match_original": match_lengths(generated, self._continuations_of_original(task, task.load_original)),
-            "ma_all": accuracies(forget, continuations.predicted_NT, first=1, left_out=0),
+            "exact_match": match_lengths(said.after_prefix, true_continuations(forget)),
+            "exact_match_original": match_lengths(said.after_prefix, of_original),
+            "ma_all": accuracies(forget, said.predicted_NT, first=1, left_out=0),
         }
         numbers = {m.name: weighted_mean(per_item[m.name], counts.get(m.weights or "")) for m in self.metrics}
         el = f"el_{self.n}"
         notes = {
-            "near_ties": continuations.near_ties,
-            "near_tie_limit": continuations.near_tie_limit,
+            "near_ties": said.near_ties,
+            "near_tie_limit": said.near_tie_limit,
             "el_sequences": len(el_prefixes),
             "el_prefixes": sum(map(len, el_prefixes.values())),
             "sequences": len(forget),
             "standard_errors": {el: standard_error(per_item[el]), "ma": standard_error(per_item["ma"])},
         }
-        return Evaluation(numbers, self._samples(task, generated), notes, per_item | counts)
+        return Evaluation(numbers, self._samples(task, said.after_prefix), notes, per_item | counts)
 
     def _el_prefixes(self, forget: Sequences) -> dict[int, list[int]]:
         """Return the prefix lengths that EL is measured at, for each sequence of its sample."""
@@ -157,16 +170,27 @@ class Memorization(Evaluator):
             prefixes[row] = [] if is_table else sampled_prefixes(longest, self.el_prefixes, generator)
         return prefixes
 
-    def _exact(
-        self, task: EvaluationTask, continuations: Continuations, el_prefixes: dict[int, list[int]]
-    ) -> dict[str, np.ndarray]:
+    def _said(
+        self, model: Model, forget: Sequences, prefixes: list[list[int]], el_prefixes: dict[int, list[int]]
+    ) -> _Said:
+        """Return what the model says of the texts, of which no more than a group's continuations are held at once."""
+        said = _Said([[]] * len(forget), torch.full_like(forget.tokens_NT, -1), np.full(len(forget), np.nan))
+        for members, continuations in continuations_by_group(model, forget, prefixes):
+            rows = members.tolist()
+            said.predicted_NT[members] = continuations.predicted_NT
+            said.el_N[rows] = likelihoods(continuations, self.n, [el_prefixes.get(row, []) for row in rows])
+            for row, tokens in zip(rows, after_prefix(continuations), strict=True):
+                said.after_prefix[row] = tokens
+            said.near_ties += continuations.near_ties
+            said.near_tie_limit = continuations.near_tie_limit
+        return said
+
+    def _exact(self, task: EvaluationTask, said: _Said) -> dict[str, np.ndarray]:
         """Return what each sequence has of the ranked metrics; NaN for EL where the sequence is not of its sample."""
-        prefixes = [el_prefixes.get(row, []) for row in range(len(task.forget))]
-        predicted_NT = continuations.predicted_NT
         return {
-            f"el_{self.n}": likelihoods(continuations, self.n, prefixes),
-            "ma": accuracies(task.forget, predicted_NT, first=task.forget.prefix_tokens, left_out=1),
-            "ss": self._similarities(task, after_prefix(continuations), true_continuations(task.forget)),
+            f"el_{self.n}": said.el_N,
+            "ma": accuracies(task.forget, said.predicted_NT, first=task.forget.prefix_tokens, left_out=1),
+            "ss": self._similarities(task, said.after_prefix, true_continuations(task.forget)),
         }
 
     def _table(

@@ -39,7 +39,12 @@ from harness.toolkit.two_samples import auc_items
 
 if TYPE_CHECKING:
     from harness.toolkit.decoding.choices import AnswerChoice, log_likelihoods
-    from harness.toolkit.decoding.greedy import Continuations, greedy_choices, greedy_continuations
+    from harness.toolkit.decoding.greedy import (
+        Continuations,
+        continuations_by_group,
+        greedy_choices,
+        greedy_continuations,
+    )
     from harness.toolkit.decoding.pair import PairModel
     from harness.toolkit.decoding.sampling import sample, sampling_log_p
 
@@ -65,6 +70,7 @@ __all__ = [
     "chosen_sequences",
     "cleaned",
     "computing_device",
+    "continuations_by_group",
     "data_set_commit",
     "data_set_folder",
     "decoded",
@@ -114,6 +120,7 @@ _NEEDS_TRANSFORMERS = {
     "AnswerChoice": "decoding.choices",
     "Continuations": "decoding.greedy",
     "PairModel": "decoding.pair",
+    "continuations_by_group": "decoding.greedy",
     "greedy_choices": "decoding.greedy",
     "greedy_continuations": "decoding.greedy",
     "log_likelihoods": "decoding.choices",

@@ -11,7 +11,7 @@ Tensor letters: N sequences, R generated rows, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -63,11 +63,11 @@ class Continuations:
         return position if position < self.next_mismatch_NT.shape[1] else None
 
 
-@torch.inference_mode()
 def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]) -> Continuations:
     """Return the greedy continuations of `sequences` after each of their `prefixes`.
 
-    The result equals a generation for each prefix (end of text an ordinary token), near ties aside.
+    The result equals a generation for each prefix (end of text an ordinary token), near ties aside. All rows are in
+    memory at once; `continuations_by_group` holds those of some sequences.
 
     Args:
         model: Any causal LM. One that cannot be continued from a key-value cache is decoded slowly.
@@ -77,34 +77,60 @@ def greedy_continuations(model: Model, sequences: Sequences, prefixes: Sequence[
     Raises:
         TrialError: The model cannot read the sequences, is not a causal LM, or its logits are NaN.
     """
+    predicted_NT = torch.full_like(sequences.tokens_NT, -1)
+    next_NT = torch.full_like(sequences.tokens_NT, sequences.tokens_NT.shape[1])
+    rows: dict[tuple[int, int], torch.Tensor] = {}
+    near_ties, limit = 0, ""
+    for members, group in continuations_by_group(model, sequences, prefixes):
+        predicted_NT[members], next_NT[members] = group.predicted_NT, group.next_mismatch_NT
+        rows |= {(int(members[row]), mismatch): whole for (row, mismatch), whole in group.rows.items()}
+        near_ties, limit = near_ties + group.near_ties, group.near_tie_limit
+    return Continuations(sequences, predicted_NT, near_ties, limit, rows, next_NT)
+
+
+@torch.inference_mode()
+def continuations_by_group(
+    model: Model, sequences: Sequences, prefixes: Sequence[Sequence[int]]
+) -> Iterator[tuple[torch.Tensor, Continuations]]:
+    """Yield the places of some sequences of one length, and what `greedy_continuations` says of these alone.
+
+    After every prefix of 15,000 sequences of 200 tokens rows weigh gigabytes; a group's weigh megabytes.
+
+    Args:
+        model: See `greedy_continuations`, which asks for the same and raises the same.
+        sequences: N of them. Those that are yielded bear the digest of all.
+        prefixes: For each of the N.
+    """
     device = next(model.parameters()).device
     longest = sequences.lengths_N == sequences.lengths_N.max()
     tried = sequences.tokens_NT[longest, : int(sequences.lengths_N.max())].to(device)
     is_cached = is_cache_exact(model, tried)
-    predicted_NT = torch.full_like(sequences.tokens_NT, -1)
-    next_NT = torch.full_like(sequences.tokens_NT, sequences.tokens_NT.shape[1])
-    rows: dict[tuple[int, int], torch.Tensor] = {}
-    near_ties = 0
     for length, members in _by_length(sequences, vocabulary_of(model), device):
-        tokens = sequences.tokens_NT[members, :length].to(device)
-        choice, source, precision, close = _read_whole(model, tokens, is_cached)
-        predicted_NT[members, 1:length] = choice.cpu()
-        near_ties += close
-        next_NT[members, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), next_NT.shape[1])
-        wanted = sorted(
-            {
-                (mismatch, row)
-                for row, member in enumerate(members.tolist())
-                for mismatch in next_NT[member, list(prefixes[member])].tolist()
-                if mismatch < length
-            }
-        )
-        whole, close = _continue(model, source, tokens, choice, wanted, precision)
-        del source  # Else it would lie beside the next group's.
-        near_ties += close
-        for (mismatch, row), tokens_T in zip(wanted, whole, strict=True):
-            rows[int(members[row]), mismatch] = tokens_T
-    return Continuations(sequences, predicted_NT, near_ties, precision.near_tie_limit, rows, next_NT)
+        part = replace(sequences, tokens_NT=sequences.tokens_NT[members], lengths_N=sequences.lengths_N[members])
+        of_members = [prefixes[member] for member in members.tolist()]
+        yield members, _of_group(model, part, length, of_members, is_cached)
+
+
+def _of_group(
+    model: Model, part: Sequences, length: int, prefixes: Sequence[Sequence[int]], is_cached: bool
+) -> Continuations:
+    tokens = part.tokens_NT[:, :length].to(next(model.parameters()).device)
+    choice, source, precision, near_ties = _read_whole(model, tokens, is_cached)
+    predicted_NT = torch.full_like(part.tokens_NT, -1)
+    predicted_NT[:, 1:length] = choice.cpu()
+    next_NT = torch.full_like(part.tokens_NT, part.tokens_NT.shape[1])
+    next_NT[:, :length] = _next_mismatch(tokens.cpu(), choice.cpu(), part.tokens_NT.shape[1])
+    wanted = sorted(
+        {
+            (mismatch, row)
+            for row, lengths in enumerate(prefixes)
+            for mismatch in next_NT[row, list(lengths)].tolist()
+            if mismatch < length
+        }
+    )
+    whole, close = _continue(model, source, tokens, choice, wanted, precision)
+    rows = {(row, mismatch): tokens_T for (mismatch, row), tokens_T in zip(wanted, whole, strict=True)}
+    return Continuations(part, predicted_NT, near_ties + close, precision.near_tie_limit, rows, next_NT)
 
 
 @torch.inference_mode()

@@ -11,6 +11,7 @@ from harness.toolkit.batches import READ_TOKENS
 from harness.toolkit.decoding.greedy import (
     CACHE_BYTES,
     FEWEST_ROWS,
+    continuations_by_group,
     continued_at_once,
     greedy_choices,
     greedy_continuations,
@@ -127,6 +128,23 @@ def test_small_budgets_change_nothing(model, sequences, monkeypatch, is_cached):
     assert all(torch.equal(whole.rows[key], cut.rows[key]) for key in whole.rows)
     assert torch.equal(whole.predicted_NT, cut.predicted_NT)
     assert whole.near_ties == cut.near_ties
+
+
+def test_groups_say_what_the_whole_does_and_hold_their_own_rows_alone(model, sequences, monkeypatch):
+    prefixes = [range(1, length) for length in sequences.lengths_N.tolist()]
+    whole = greedy_continuations(model, sequences, prefixes)
+    monkeypatch.setattr("harness.toolkit.decoding.greedy.SEQUENCES_AT_ONCE", 2)
+    seen, near_ties = [], 0
+    for members, group in continuations_by_group(model, sequences, prefixes):
+        assert len(group.sequences) == len(members) <= 2
+        assert {row for row, _ in group.rows} <= {*range(len(members))}
+        for row, member in enumerate(members.tolist()):
+            assert all(group.of(row, prefix) == whole.of(member, prefix) for prefix in prefixes[member])
+            assert torch.equal(group.predicted_NT[row], whole.predicted_NT[member])
+        seen += members.tolist()
+        near_ties += group.near_ties
+    assert sorted(seen) == [*range(len(sequences))]
+    assert near_ties == whole.near_ties
 
 
 def test_a_heavy_models_rows_are_not_generated_one_by_one():
