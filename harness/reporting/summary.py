@@ -12,8 +12,8 @@ from harness.analysis.seeds import ranked_rows, seed_count
 from harness.specs import ORIGINAL
 
 LETTERS = (
-    "Methods that share a letter in a column do not differ significantly (paired tests over the same items, Holm within "
-    "the column)."
+    "Methods that share a letter in a column do not differ significantly (paired tests over the same items, Holm "
+    "within the column)."
 )
 GROUP_LETTERS = (
     "In brackets: the bounds of 95 % of the ranks in draws of the numbers. Rows that share a letter in Group cannot be "
