@@ -165,8 +165,9 @@ def _fitting_settings(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -
 
 
 def _checkpointed(spec: TrialSpec, need: MemoryEstimate, machine: Machine) -> Iterator[tuple[TrialSpec, str]]:
-    """Yield activation checkpointing where erasing is what does not fit: it takes more time, and changes no number."""
-    if spec.training.activation_checkpointing or need.erasing.total <= share_of(machine, spec):
+    """Yield activation checkpointing where erasing alone does not fit: it takes more time, and changes no number."""
+    has = share_of(machine, spec)
+    if spec.training.activation_checkpointing or need.erasing.total <= has or need.measuring.total > has:
         return
     checkpointed = replace(spec.training, activation_checkpointing=True)
     yield replace(spec, training=checkpointed), "training.activation_checkpointing: true"
