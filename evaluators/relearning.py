@@ -29,7 +29,6 @@ from harness.contracts import (
 )
 from harness.errors import TrialError
 from harness.toolkit import (
-    PairModel,
     chosen_sequences,
     greedy_choices,
     greedy_continuations,
@@ -163,6 +162,8 @@ class Relearning(Evaluator):
         self, model: Model, texts: Texts, task: EvaluationTask, warnings: list[str]
     ) -> tuple[dict[str, np.ndarray], dict[str, Json]]:
         """Return what each measured text has, by metric, and notes; what is not measured has a warning instead."""
+        from harness.toolkit import PairModel
+
         values: dict[str, np.ndarray] = {}
         notes: dict[str, Json] = {}
         if isinstance(model, PairModel):

@@ -26,7 +26,7 @@ the first says of texts that are not in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(PlainData):
     """Where texts come from, resolved: paths are absolute, and the digest is that of the contents."""
 
     source: str

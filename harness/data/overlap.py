@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 NGRAM = 10
 """Tokens. Of the miniature's texts, which one grammar wrote, no two of different roles share 0.8 of their 10-grams (at
@@ -103,6 +105,9 @@ def near_duplicate_groups(rows: Sequence[Sequence[int]], names: Sequence[str]) -
 
 
 def _joined(groups_N: Numbers, one_P: Numbers, other_P: Numbers) -> Numbers:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
     links = csr_array((np.ones(len(one_P)), (groups_N[one_P], groups_N[other_P])), shape=(len(groups_N),) * 2)
     labels_N: Numbers = connected_components(links, directed=False)[1]
     return labels_N[groups_N]
@@ -141,6 +146,8 @@ def _window_hashes(ids_T: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _incidence(text_E: Numbers, ngram_E: Numbers, shape: tuple[int, int]) -> csr_array:
+    from scipy.sparse import csr_array
+
     incidence_NG = csr_array((np.ones(len(text_E), dtype=np.int32), (text_E, ngram_E)), shape=shape)
     incidence_NG.sum_duplicates()
     incidence_NG.data[:] = 1

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from harness.base.paths import path_of
+from harness.base.user_cache import UserCache, user_cache_folder
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
 from harness.models.configurations import (
     POSITION_NAMES,
     UNBOUNDED,
+    deciding_versions,
     longest_context,
     read_config,
     read_configuration,
@@ -89,10 +91,8 @@ def check_model(checkpoint: Checkpoint) -> None:
     Raises:
         ModelError: As for `load_model`, but for what only the numbers themselves show.
     """
-    from transformers import AutoModelForCausalLM
-
     if is_local(checkpoint):
-        check_weights(AutoModelForCausalLM, ensure_local(checkpoint))
+        check_weights("AutoModelForCausalLM", ensure_local(checkpoint))
 
 
 @lru_cache(maxsize=64)
@@ -102,16 +102,14 @@ def check_encoder(checkpoint: Checkpoint) -> None:
     Raises:
         ModelError: As for `load_encoder`, but for what only the numbers themselves show.
     """
-    from transformers import AutoModel
-
     if not is_local(checkpoint):
         return
     local = ensure_local(checkpoint)
     if not (Path(local.location) / "modules.json").is_file():
-        check_weights(AutoModel, local, leftovers=True)
+        check_weights("AutoModel", local, leftovers=True)
         return
     for folder in _sentence_folders(Path(local.location)):
-        check_weights(AutoModel, replace(local, location=str(folder)), UNUSED_POOLER, leftovers=True)
+        check_weights("AutoModel", replace(local, location=str(folder)), UNUSED_POOLER, leftovers=True)
 
 
 def check_sentence_encoder(encoder: torch.nn.Module, checkpoint: Checkpoint) -> None:
@@ -128,7 +126,8 @@ def check_sentence_encoder(encoder: torch.nn.Module, checkpoint: Checkpoint) -> 
     for part in encoder.modules():
         if isinstance(part, PreTrainedModel) and part not in inner:
             inner |= set(part.modules())
-            check_weights(type(part), replace(checkpoint, location=part.name_or_path), UNUSED_POOLER, leftovers=True)
+            at_its_folder = replace(checkpoint, location=part.name_or_path)
+            matched_model(type(part), at_its_folder, UNUSED_POOLER, leftovers=True, device_map="meta")
     own_finite_weights(encoder, checkpoint)
 
 
@@ -235,7 +234,9 @@ def positions(checkpoint: Checkpoint) -> int:
     for name in POSITION_NAMES:
         if raw.get(name):
             _whole_number(checkpoint, name)
-    return longest_context(read_config(ensure_local(checkpoint, weights=False)))
+    kept = UserCache(user_cache_folder("positions"))
+    read = ensure_local(checkpoint, weights=False)
+    return int(kept.get([raw, deciding_versions()], lambda: longest_context(read_config(read))))
 
 
 def _whole_number(checkpoint: Checkpoint, name: str) -> int:

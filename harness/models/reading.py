@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from harness.base.user_cache import UserCache, user_cache_folder
 from harness.contracts import Checkpoint, Json
-from harness.models.configurations import UNBOUNDED
+from harness.models.configurations import UNBOUNDED, deciding_versions, read_before_weights
 from harness.models.loading import configuration, load_tokenizer, positions
 from harness.models.resolving import CAUSAL_ROLES, ensure_local, is_local
 from harness.models.tokenizing import end_tokens, start_tokens
@@ -20,31 +22,52 @@ _LOGIT_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 _DTYPES = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8", "F8_E5M2": "fp8"}
 
 
-@lru_cache(maxsize=64)
 def text_start(checkpoint: Checkpoint) -> tuple[int, ...]:
     """Return the token ids that stand before every text that the model reads, such as BOS; none for most.
 
     Raises:
         ModelError: The tokenizer cannot be loaded.
     """
-    return tuple(start_tokens(load_tokenizer(checkpoint)))
+    return tuple(_starts_and_ends(checkpoint)["starts"])
 
 
-@lru_cache(maxsize=64)
 def text_ends(checkpoint: Checkpoint) -> tuple[int, ...]:
     """Return the token ids at which what the model writes after a utility prompt is cut; none where it has no end.
 
     Raises:
         ModelError: The tokenizer cannot be loaded.
     """
-    file = Path(ensure_local(checkpoint, weights=False).location) / "generation_config.json"
+    return tuple(_starts_and_ends(checkpoint)["ends"])
+
+
+@lru_cache(maxsize=64)
+def _starts_and_ends(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the ids of `text_start` and `text_ends`, and the same as text: loading a tokenizer takes a second."""
+    local = ensure_local(checkpoint, weights=False)
+
+    def read() -> dict[str, Any]:
+        tokenizer = load_tokenizer(checkpoint)
+        starts = list(start_tokens(tokenizer))
+        ends = list(end_tokens(tokenizer, _configured_ends(Path(local.location) / "generation_config.json")))
+        return {
+            "starts": starts,
+            "starts_as_text": tokenizer.convert_ids_to_tokens(starts),
+            "ends": ends,
+            "ends_as_text": tokenizer.convert_ids_to_tokens(ends),
+        }
+
+    folders = [read_before_weights(Path(folder)) for folder in (local.location, local.tokenizer)]
+    kept: dict[str, Any] = UserCache(user_cache_folder("reading")).get([folders, deciding_versions()], read)
+    return kept
+
+
+def _configured_ends(file: Path) -> list[int]:
     try:
         settings = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        settings = {}  # It is there for `generate`, which nothing here calls.
+        return []  # It is there for `generate`, which nothing here calls.
     ends = settings.get("eos_token_id") if isinstance(settings, dict) else None
-    configured = [token for token in (ends if isinstance(ends, list) else [ends]) if type(token) is int]
-    return end_tokens(load_tokenizer(checkpoint), configured)
+    return [token for token in (ends if isinstance(ends, list) else [ends]) if type(token) is int]
 
 
 def stored_precision(checkpoint: Checkpoint) -> str:
@@ -73,11 +96,10 @@ def how_it_reads(checkpoint: Checkpoint) -> dict[str, Json]:
         `starts_with` and `ends_at` are tokens as text, `context` the most tokens at once (None: no end is known),
         `stored` the precision of the files ('' if unknown, as of what is not on this machine yet).
     """
-    tokenizer = load_tokenizer(checkpoint)
-    most = positions(checkpoint)
+    starts_and_ends, most = _starts_and_ends(checkpoint), positions(checkpoint)
     return {
-        "starts_with": tokenizer.convert_ids_to_tokens(list(text_start(checkpoint))),
-        "ends_at": tokenizer.convert_ids_to_tokens(list(text_ends(checkpoint))),
+        "starts_with": starts_and_ends["starts_as_text"],
+        "ends_at": starts_and_ends["ends_as_text"],
         "context": None if most == UNBOUNDED else most,
         "stored": stored_precision(checkpoint) if is_local(checkpoint) else "",
     }
@@ -94,6 +116,6 @@ def judges_start_with(judges: Mapping[str, Checkpoint]) -> dict[str, Json]:
     """Return the tokens, as text, that causal judges put before every text, by role; of those that put any."""
     starts: dict[str, Json] = {}
     for role, judge in judges.items():
-        if role in CAUSAL_ROLES and text_start(judge):
-            starts[role] = load_tokenizer(judge).convert_ids_to_tokens(list(text_start(judge)))
+        if role in CAUSAL_ROLES and (tokens := _starts_and_ends(judge)["starts_as_text"]):
+            starts[role] = tokens
     return starts

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from harness.base.messages import amount, first_names
 from harness.contracts import Sequences
-from harness.data.overlap import near_duplicates
-from harness.data.sequences import Utility, in_both, token_rows
+from harness.data.sequences import Utility, in_both, nearly_in_both
 from harness.data.sources import Role
 from harness.errors import Fault
 from harness.planning.validation import Checking
@@ -121,9 +120,8 @@ def _overlaps(loaded: Mapping[Role, Sequences | Utility], *, erases: bool, is_st
         same = in_both(texts, others)
         if other == "forget" and same:
             continue  # A fault already.
-        rows, other_rows = token_rows(texts), token_rows(others)
-        numbers = {*same, *near_duplicates(rows, other_rows)}
+        numbers = {*same, *nearly_in_both(texts, others)}
         if numbers:
-            other_numbers = {*in_both(others, texts), *near_duplicates(other_rows, rows)}
-            ordered = tuple(sorted(numbers)), len(rows), tuple(sorted(other_numbers)), len(other_rows)
+            other_numbers = {*in_both(others, texts), *nearly_in_both(others, texts)}
+            ordered = tuple(sorted(numbers)), len(texts), tuple(sorted(other_numbers)), len(others)
             yield _Overlap(role, other, *ordered, bool(same), consequence)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from harness.contracts import Checkpoint, Model, Number, Sequences
 from harness.models.loading import load_tokenizer, unloaded_model
@@ -26,6 +26,9 @@ from harness.toolkit.engines.parking import rehearsing_gpu
 from harness.toolkit.finetune import train
 from harness.toolkit.losses import nll_loss
 from harness.toolkit.scoring import SCORED_ROWS, own_perplexity
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 PARTS = 4
 """Micro-batches of a global batch that are run. From the second on, gradients are there already when the next forward

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,9 +11,8 @@ from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from harness.base.digests import digest_of
-from harness.base.files import write_whole
+from harness.base.user_cache import UserCache, digest_of_files, user_cache_folder
 from harness.contracts import Checkpoint, Json
-from harness.errors import StorageError
 from harness.models.resolving import ensure_local
 
 T = TypeVar("T")
@@ -30,7 +26,7 @@ class SizeCache:
 
     def __init__(self, folder: Path | None = None) -> None:
         """Look into `folder` too, which all sweeps may share; None: into this process's memory only."""
-        self._folder = folder
+        self._on_disk = UserCache(folder)
         self._known: dict[str, Any] = {}
 
     def in_process(self, key: Json, make: Callable[[], T]) -> T:
@@ -41,63 +37,30 @@ class SizeCache:
         return cast(T, self._known[name])
 
     def on_disk(self, key: Json, make: Callable[[], Json]) -> Json:
-        """Return `make()`, plain data, made once for all that agree in `key` and run the same code.
-
-        A file that is torn or was changed is as none: what it held is made again.
-        """
+        """Return `make()`, plain data, made once for all that agree in `key` and run the same code."""
         key = [key, _deciding_code()]
-        return self.in_process(key, lambda: self._read_or_make(digest_of(key), make))
-
-    def _read_or_make(self, name: str, make: Callable[[], Json]) -> Json:
-        if self._folder is None:
-            return make()
-        file = self._folder / f"{name}.json"
-        try:
-            stored = json.loads(file.read_bytes())
-            if stored["digest"] == digest_of([name, stored["size"]]):
-                return stored["size"]
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # None is there, or none that can be trusted: it is estimated again.
-        size = make()
-        try:
-            write_whole(file, json.dumps({"size": size, "digest": digest_of([name, size])}) + "\n")
-        except StorageError:
-            # Where nothing can be written a plan is shown all the same, and sizes are estimated again the next time.
-            self._folder = None
-        return size
+        return self.in_process(key, lambda: self._on_disk.get(key, make))
 
 
 def cache_folder() -> Path | None:
-    """Return where sizes stay for all sweeps of this user, if there is such a place: a plan leaves no results."""
-    try:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:  # A user without a home.
-        return None
-    return Path(cache) / "lethe" / "sizing"
+    """Return where sizes stay for all sweeps of this user, if there is such a place."""
+    return user_cache_folder("sizing")
 
 
 def code_digest(module: ModuleType) -> str:
     """Return a digest of a plugin's source: of its package's files, or of its own where it has no package."""
     package = sys.modules[module.__name__.partition(".")[0]]
     if not hasattr(package, "__path__"):
-        return _digest_of_files((Path(module.__file__ or ""),))
-    return _digest_of_files(tuple(file for folder in package.__path__ for file in sorted(Path(folder).rglob("*.py"))))
+        return digest_of_files((Path(module.__file__ or ""),))
+    return digest_of_files(tuple(file for folder in package.__path__ for file in sorted(Path(folder).rglob("*.py"))))
 
 
 def model_digest(checkpoint: Checkpoint) -> str:
     """Return a digest of a model's configuration: weights of one shape need the same."""
-    return _digest_of_files((Path(ensure_local(checkpoint, weights=False).location) / "config.json",))
+    return digest_of_files((Path(ensure_local(checkpoint, weights=False).location) / "config.json",))
 
 
 @lru_cache(maxsize=1)
 def _deciding_code() -> list[str]:
     files = tuple(file for room in _DECIDING for file in sorted((_HARNESS / room).rglob("*.py")))
-    return [_digest_of_files(files), version("torch"), version("transformers")]
-
-
-@lru_cache(maxsize=256)
-def _digest_of_files(files: tuple[Path, ...]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()[:16]
+    return [digest_of_files(files), version("torch"), version("transformers")]

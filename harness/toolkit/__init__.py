@@ -6,7 +6,6 @@ that a plugin may import: the names below stay, the modules behind them may chan
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from harness.data.sequences import chosen_sequences
@@ -15,6 +14,14 @@ from harness.models.loading import check_encoder, check_sentence_encoder, load_e
 from harness.models.tokenizing import token_lists, true_continuations, unpadded
 from harness.toolkit.batches import padded_batches, room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
+from harness.toolkit.decoding.choices import AnswerChoice, log_likelihoods
+from harness.toolkit.decoding.greedy import (
+    Continuations,
+    continuations_by_group,
+    greedy_choices,
+    greedy_continuations,
+)
+from harness.toolkit.decoding.sampling import sample, sampling_log_p
 from harness.toolkit.device import computing_device, judges_dtype
 from harness.toolkit.finetune import Epoch, TrainingParts, train, train_and_yield, whole_loss
 from harness.toolkit.layerwise import gradients_by_layer
@@ -38,15 +45,7 @@ from harness.toolkit.texts import before_end, cleaned, decoded, retokenized, tex
 from harness.toolkit.two_samples import auc_items
 
 if TYPE_CHECKING:
-    from harness.toolkit.decoding.choices import AnswerChoice, log_likelihoods
-    from harness.toolkit.decoding.greedy import (
-        Continuations,
-        continuations_by_group,
-        greedy_choices,
-        greedy_continuations,
-    )
     from harness.toolkit.decoding.pair import PairModel
-    from harness.toolkit.decoding.sampling import sample, sampling_log_p
 
 __all__ = [
     "AnswerChoice",
@@ -116,21 +115,11 @@ __all__ = [
     "whole_loss",
 ]
 
-_NEEDS_TRANSFORMERS = {
-    "AnswerChoice": "decoding.choices",
-    "Continuations": "decoding.greedy",
-    "PairModel": "decoding.pair",
-    "continuations_by_group": "decoding.greedy",
-    "greedy_choices": "decoding.greedy",
-    "greedy_continuations": "decoding.greedy",
-    "log_likelihoods": "decoding.choices",
-    "sample": "decoding.sampling",
-    "sampling_log_p": "decoding.sampling",
-}
-"""Imported when asked for: it takes seconds, and a sweep is planned with the plugins' settings alone."""
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_TRANSFORMERS:
+    if name != "PairModel":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module(f"{__name__}.{_NEEDS_TRANSFORMERS[name]}"), name)
+    # It is a class of transformers, whose import takes seconds: a sweep is planned without.
+    from harness.toolkit.decoding.pair import PairModel
+
+    return PairModel

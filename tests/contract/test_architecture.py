@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from harness import toolkit
-from harness.plugins import METHODS
+from harness.plugins import EVALUATORS, METHODS
 from harness.reporting.sections import SECTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -82,9 +82,9 @@ def test_the_toolkits_names_are_all_there():
     assert [name for name in toolkit.__all__ if not hasattr(toolkit, name)] == []
 
 
-def test_planning_needs_no_transformers_for_a_methods_settings():
-    """Importing it takes seconds: the methods and `harness.toolkit` do without until they erase."""
-    plugins = [f"methods.{name}" for name in METHODS.names()]
+def test_planning_needs_no_transformers_for_a_plugins_settings():
+    """Importing it takes seconds: plugins and `harness.toolkit` do without until they erase and measure."""
+    plugins = [*(f"methods.{name}" for name in METHODS.names()), *(f"evaluators.{name}" for name in EVALUATORS.names())]
     code = f"import sys, {', '.join(plugins)}; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

@@ -15,18 +15,20 @@ import inspect
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from transformers.cache_utils import Cache
 
 from harness.contracts import Model
 from harness.errors import TrialError
 from harness.toolkit.batches import read_at_once, rows_at_once, vocabulary_of
-from harness.toolkit.decoding.cache import BranchingCache, bytes_per_token, holds_all, whole_cache
+from harness.toolkit.decoding.cache import bytes_per_token, holds_all, whole_cache
 from harness.toolkit.decoding.greedy import CACHE_BYTES
-from harness.toolkit.decoding.pair import PairModel
 from harness.toolkit.decoding.precision import LogitPrecision
 from harness.toolkit.decoding.stepping import TRIED_ROWS, UNFIT, plain_logits
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import Cache
 
 _LOG = logging.getLogger(__name__)
 ALIKE = 0.875
@@ -152,6 +154,8 @@ def branched_logits(model: Model, source: Cache | None, sources: torch.Tensor, t
     """Return the logits_BTV of rows that continue these rows of a cache, or of whole rows where there is none."""
     if source is None:
         return model(input_ids=tokens_BT, use_cache=False).logits  # type: ignore[no-any-return]
+    from harness.toolkit.decoding.row_caches import BranchingCache
+
     branches = BranchingCache(source, sources)
     return model(input_ids=tokens_BT, past_key_values=branches, use_cache=True).logits  # type: ignore[no-any-return]
 
@@ -177,6 +181,8 @@ def _answers(
 
 def _takes_last_only(model: Model) -> bool:
     """Return whether a model can leave out the logits of all tokens but the last; a pair can where both can."""
+    from harness.toolkit.decoding.pair import PairModel
+
     if isinstance(model, PairModel):
         return _takes_last_only(model.first) and _takes_last_only(model.second)
     return "logits_to_keep" in inspect.signature(model.forward).parameters

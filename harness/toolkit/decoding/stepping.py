@@ -10,19 +10,21 @@ cache, by copying the tokens themselves, and then each step reads all of them ag
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
-from transformers.cache_utils import Cache
 
 from harness.contracts import Model
 from harness.errors import TrialError
 from harness.models.configurations import longest_context, reads_beyond
 from harness.toolkit.batches import rows_at_once, vocabulary_of
-from harness.toolkit.decoding.cache import JoiningCache, Prefilled, holds_all, whole_cache
-from harness.toolkit.decoding.gpt_neo import GPTNeoStepper, is_plain_gpt_neo
-from harness.toolkit.decoding.pair import Combine, PairModel
+from harness.toolkit.decoding.cache import Prefilled, holds_all, whole_cache
 from harness.toolkit.decoding.precision import LogitPrecision
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import Cache
+
+    from harness.toolkit.decoding.pair import Combine
 
 _LOG = logging.getLogger(__name__)
 TRIED_ROWS = 2
@@ -59,6 +61,9 @@ def stepper(model: Model, source: Prefilled, rows: int, tokens: int, start: int)
         tokens: Room in each.
         start: How many tokens the first rows to join hold.
     """
+    from harness.toolkit.decoding.gpt_neo import GPTNeoStepper, is_plain_gpt_neo
+    from harness.toolkit.decoding.pair import PairModel
+
     if isinstance(source, torch.Tensor):
         return ReadingStepper(model, source, rows, tokens, start)
     if isinstance(model, PairModel):
@@ -97,6 +102,8 @@ class CacheStepper:
     """Steps any model through its own forward pass, with a joining cache."""
 
     def __init__(self, model: Model, source: Cache, rows: int, tokens: int, start: int) -> None:
+        from harness.toolkit.decoding.row_caches import JoiningCache
+
         self._model = model
         self._cache = JoiningCache(source, rows, tokens, start)
         self._position = start

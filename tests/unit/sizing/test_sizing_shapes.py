@@ -194,7 +194,7 @@ def test_what_is_damaged_is_told_again_and_mended(tmp_path):
     [file] = tmp_path.iterdir()
     text = file.read_text()
     other = digest_of([file.stem, {"weights": 1}])
-    for harmed in (text[:9], text.replace("12", "112"), "[]", "", text.replace('"size"', '"sizes"'), other):
+    for harmed in (text[:9], text.replace("12", "112"), "[]", "", text.replace('"value"', '"values"'), other):
         file.write_text(harmed)
         assert tell({"weights": 12}) == {"weights": 12}
         assert file.read_text() == text

@@ -8,12 +8,14 @@ import transformers as families
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from harness.errors import TrialError
-from harness.toolkit.decoding.cache import JoiningCache, bytes_per_token
+from harness.toolkit.decoding.cache import bytes_per_token
+from harness.toolkit.decoding.gpt_neo import GPTNeoStepper
 from harness.toolkit.decoding.greedy import greedy_choices, greedy_continuations
 from harness.toolkit.decoding.pair import PairModel
 from harness.toolkit.decoding.precision import NEAR_TIE, LogitPrecision
+from harness.toolkit.decoding.row_caches import JoiningCache
 from harness.toolkit.decoding.sampling import choose, sample, sampled_at_once, uniforms
-from harness.toolkit.decoding.stepping import CacheStepper, GPTNeoStepper, ReadingStepper, prefill, stepper
+from harness.toolkit.decoding.stepping import CacheStepper, ReadingStepper, prefill, stepper
 
 TOKENS = 12
 VOCABULARY = 61
