@@ -23,6 +23,7 @@ ARGUMENTS = {
     "training_epoch": [],
     "training_parts": ["--repeats", "3"],
     "selection": ["--repeats", "3"],
+    "planning": [],
     "tracking": ["--trials", "200", "--rows", "30"],
     "error_rates": ["--simulations", "100"],
 }
