@@ -6,12 +6,20 @@ V vocabulary. Logits at S predict tokens 1 to T - 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.nn import functional
 
 from harness.contracts import Model
+
+PART_BYTES = 1 << 26
+"""Of logits, in a part: far below what the whole batch's take, and far above what a step on a part costs besides."""
+ValuesOf = TypeVar("ValuesOf", bound=Callable[..., torch.Tensor])
+"""Tensors with a row for each of B to values_BS."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,55 @@ def _refuse_shape(values: torch.Tensor, shape: torch.Size, wanted: str) -> None:
         raise ValueError(f"a loss was given values of shape {tuple(values.shape)}; give {wanted}, {tuple(shape)}.")
 
 
+class _InParts(torch.autograd.Function):
+    """Values of some rows at a time, of which nothing but what they are made of is kept for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, values_of: Callable[..., torch.Tensor], rows: int, *given: torch.Tensor) -> torch.Tensor:
+        ctx.values_of, ctx.rows = values_of, rows
+        ctx.save_for_backward(*given)
+        return torch.cat([values_of(*part) for part in zip(*(tensor.split(rows) for tensor in given), strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        given, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        gradients = [torch.empty_like(tensor) if need else None for tensor, need in zip(given, needed, strict=True)]
+        for first in range(0, len(slopes[0]), ctx.rows):
+            rows = slice(first, first + ctx.rows)
+            part = [tensor[rows].detach().requires_grad_(need) for tensor, need in zip(given, needed, strict=True)]
+            with torch.enable_grad():
+                values_BS = ctx.values_of(*part)
+            inputs = [tensor for tensor, need in zip(part, needed, strict=True) if need]
+            of_part = iter(torch.autograd.grad(values_BS, inputs, slopes[0][rows], materialize_grads=True))
+            for gradient in gradients:
+                if gradient is not None:
+                    gradient[rows] = next(of_part)
+        return (None, None, *gradients)
+
+
+def in_parts(values_of: ValuesOf) -> ValuesOf:
+    """Return a loss with the same values and gradients, to the last bit, that takes less memory of a large vocabulary.
+
+    A log-softmax and what is made of it are as large as the logits each, and several wait for the backward pass. Where
+    the logits of all rows take more than `PART_BYTES`, they are there for some rows at a time, and the backward
+    pass computes them again.
+
+    Args:
+        values_of: Its value for a row must not depend on other rows. There is no gradient of its gradient.
+    """
+
+    @wraps(values_of)
+    def computed(*given: torch.Tensor) -> torch.Tensor:
+        of_row = max(tensor[:1].nbytes for tensor in given)
+        rows = max(1, PART_BYTES // max(of_row, 1))
+        if rows >= len(given[0]):
+            return values_of(*given)
+        return cast(torch.Tensor, _InParts.apply(values_of, rows, *given))  # type: ignore[no-untyped-call]
+
+    return cast(ValuesOf, computed)
+
+
+@in_parts
 def token_nll(logits_BSV: torch.Tensor, targets_BS: torch.Tensor) -> torch.Tensor:
     """Return −log p(target) of each prediction, in nats: 0 for certainty, log V for a coin with V sides.
 
@@ -146,6 +203,7 @@ def preference_loss(rise_B: torch.Tensor, beta: float) -> torch.Tensor:
     return functional.softplus(-beta * rise_B) * (2 / beta)
 
 
+@in_parts
 def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return sum_y p log p of each prediction: 0 for certainty, −log V for total confusion.
 
@@ -161,6 +219,7 @@ def token_negative_entropy(logits_BSV: torch.Tensor) -> torch.Tensor:
     return (log_p.exp() * log_p).sum(dim=-1)
 
 
+@in_parts
 def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return KL(p_reference ‖ p) of each prediction, in nats: 0 where both agree.
 
@@ -175,6 +234,7 @@ def token_kl(reference_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Ten
     return (log_q.exp() * (log_q - log_p)).sum(dim=-1)
 
 
+@in_parts
 def token_distillation(teacher_BSV: torch.Tensor, logits_BSV: torch.Tensor) -> torch.Tensor:
     """Return the cross entropy of each prediction with the teacher's distribution, in nats.
 
