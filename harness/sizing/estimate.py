@@ -224,7 +224,7 @@ def _shape(spec: TrialSpec) -> Json:
     batches = [training.micro_batch, training.global_batch, spec.memorization.global_batch, training.precision]
     how = [
         batches,
-        training.activation_checkpointing,
+        [training.activation_checkpointing, training.fused_gelu],
         asdict(training.lora) if training.lora else None,
         asdict(spec.engine),
     ]

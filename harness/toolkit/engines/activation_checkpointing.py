@@ -7,7 +7,8 @@ dropout, and it takes a cache away from whoever asked for one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,9 @@ from harness.errors import TrialError
 
 
 @contextmanager
-def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
+def checkpointed_layers(
+    model: torch.nn.Module, within: Callable[[torch.nn.Module], AbstractContextManager[object]] | None = None
+) -> Iterator[None]:
     """Keep of each layer only what enters it, in the forward passes meanwhile; the backward pass may come later.
 
     Losses and gradients are the same to the last bit: what is computed again is computed as before. A pass that fills a
@@ -26,6 +29,7 @@ def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
 
     Args:
         model: A model of transformers, or one that contains it; it runs without dropout. Afterwards no trace is left.
+        within: Of a layer, the context in which it runs, at first and again; None: in none.
 
     Raises:
         TrialError: It has no layers that transformers marks as ones that can be checkpointed.
@@ -43,7 +47,7 @@ def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
         )
     bare = [layer for layer in layers if "forward" not in vars(layer)]  # Within another such context there are none.
     for layer in bare:
-        vars(layer)["forward"] = _checkpointed(layer.forward)
+        vars(layer)["forward"] = _checkpointed(layer.forward, partial(within, layer) if within else nullcontext)
     try:
         yield
     finally:
@@ -51,13 +55,19 @@ def checkpointed_layers(model: torch.nn.Module) -> Iterator[None]:
             del vars(layer)["forward"]
 
 
-def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+def _checkpointed(
+    forward: Callable[..., Any], context: Callable[[], AbstractContextManager[object]]
+) -> Callable[..., Any]:
     from transformers import Cache
+
+    def in_context(*arguments: Any, **named: Any) -> Any:
+        with context():
+            return forward(*arguments, **named)
 
     def checkpointed_forward(*arguments: Any, **named: Any) -> Any:
         if any(isinstance(value, Cache) for value in (*arguments, *named.values())):
             return forward(*arguments, **named)
-        run = _with_modes_of_now(forward)
+        run = _with_modes_of_now(in_context)
         return checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=False, **named)
 
     return checkpointed_forward

@@ -19,7 +19,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -28,9 +28,9 @@ from torch._C._distributed_c10d import HashStore
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.specs import Engine
-from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
 from harness.toolkit.engines.loopback import loopback_variables
 from harness.toolkit.engines.parking import Parking, free
+from harness.toolkit.engines.torch import as_set
 
 BUCKET = 50_000_000
 """Gradient elements that are reduced at once; DeepSpeed's own half a billion would take 2 GB beside any model."""
@@ -45,7 +45,8 @@ class DeepSpeedEngine:
 
     def __init__(self, model: Model, training: Training, engine: Engine) -> None:
         self._plain = model
-        self._is_checkpointed = training.activation_checkpointing
+        self._training = training
+        self._frozen: set[Model] = set()
         self._has_fp32_behind = engine.zero_stage > 0 or training.precision == "bf16"
         self.precision = "bf16 weights" if training.precision == "bf16" else "fp32"
         self._plain_parking, self._own_parking = Parking(), Parking()
@@ -100,13 +101,16 @@ class DeepSpeedEngine:
     @contextmanager
     def forward(self) -> Iterator[None]:
         """Make a context without a cast: DeepSpeed has converted the model, and `freeze` the others."""
-        checkpointing = checkpointed_layers(self.model) if self._is_checkpointed else nullcontext()
         # peft looks at an adapter's type outside of its module, and ZeRO-3 gathers it for that, as torch warns of.
-        with warnings.catch_warnings(action="ignore", category=FutureWarning), checkpointing:
+        with (
+            warnings.catch_warnings(action="ignore", category=FutureWarning),
+            as_set(self.model, self._training, self._frozen),
+        ):
             yield
 
     def freeze(self, model: Model) -> None:
         """Give a model that no step changes weights of the precision that DeepSpeed gave the trained one, in place."""
+        self._frozen.add(model)
         for weight in model.parameters():
             weight.requires_grad_(False)
             if self.precision == "bf16 weights" and weight.is_floating_point():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
@@ -12,6 +12,7 @@ from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.models.blocks import Block
 from harness.toolkit.engines.activation_checkpointing import checkpointed_layers
+from harness.toolkit.engines.fused_gelu import fused_gelu
 from harness.toolkit.engines.parking import Parking
 
 
@@ -41,6 +42,7 @@ class TorchEngine:
             parameter.grad = None
         self.model = model
         self._training = training
+        self._frozen: set[Model] = set()
         self.precision = "bf16 autocast" if training.precision == "bf16" else "fp32"
         self._parking = Parking()
         self._optimizer = torch.optim.AdamW(
@@ -53,11 +55,12 @@ class TorchEngine:
 
     def forward(self) -> AbstractContextManager[None]:
         """Return the context in which losses are computed."""
-        return training_forward(self.model, self._training)
+        return training_forward(self.model, self._training, self._frozen)
 
     def freeze(self, model: Model) -> None:
         """Train no weight of this model; the context does the rest."""
         model.requires_grad_(False)
+        self._frozen.add(model)
 
     def backward(self, loss: torch.Tensor) -> float:
         """Add the gradient of this share of the loss; return the share's value.
@@ -104,12 +107,26 @@ def plain_forward(model: Model, training: Training) -> AbstractContextManager[No
 
 
 @contextmanager
-def training_forward(model: Model, training: Training) -> Iterator[None]:
-    """Make forward passes meanwhile those of a plain model that is trained: as `plain_forward`, checkpointed if so set.
+def training_forward(model: Model, training: Training, frozen: Collection[Model] = ()) -> Iterator[None]:
+    """Make forward passes meanwhile those of a plain model that is trained: as `plain_forward`, and `as_set`.
 
     Raises:
-        TrialError: They are to be checkpointed, and the model has no layers for that.
+        TrialError: As of `as_set`.
     """
-    checkpointing = checkpointed_layers(model) if training.activation_checkpointing else nullcontext()
-    with plain_forward(model, training), checkpointing:
+    with plain_forward(model, training), as_set(model, training, frozen):
+        yield
+
+
+@contextmanager
+def as_set(model: torch.nn.Module, training: Training, frozen: Collection[Model]) -> Iterator[None]:
+    """Keep of the model's layers what `training` says, and compute its activations, and those of `frozen`, so.
+
+    Raises:
+        TrialError: The model has no layers that can be checkpointed, or no activations that can be fused.
+    """
+    fused = fused_gelu if training.fused_gelu else None
+    with (
+        fused(model, *frozen) if fused else nullcontext(),
+        checkpointed_layers(model, fused) if training.activation_checkpointing else nullcontext(),
+    ):
         yield
