@@ -129,7 +129,8 @@ def model_layers(model: Model) -> torch.nn.ModuleList:
     Raises:
         TrialError: The family is not known.
     """
-    if reason := lacks_layers(model.config.model_type):
+    plain = getattr(model, "module", model)  # An engine that wraps a model has a `config` of its own.
+    if reason := lacks_layers(plain.config.model_type):
         raise TrialError(reason)
-    layers: torch.nn.ModuleList = attrgetter(FAMILIES[model.config.model_type].layers)(model)
+    layers: torch.nn.ModuleList = attrgetter(FAMILIES[plain.config.model_type].layers)(plain)
     return layers

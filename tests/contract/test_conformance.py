@@ -64,6 +64,7 @@ TURNED = {
     "npo": "loss",
     "npo_sam": "loss",
     "gru": "loss",
+    "sugd": "loss",
     "altpo": "loss",
     "simnpo": "loss",
     "ihl": "loss",

@@ -236,6 +236,8 @@ TRAINED = [
     ("npo", {"epochs": 1}),
     ("ihl", {"epochs": 1, "retain": False}),
     ("ceu", {"epochs": 1}),
+    ("rmu", {"epochs": 1, "depth": 1.0}),
+    ("sugd", {"epochs": 1}),
 ]
 
 

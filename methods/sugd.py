@@ -1,0 +1,84 @@
+"""Sequential gradient difference: one chunk of the forget set after the other, each with retain texts in turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+
+from harness.contracts import (
+    Count,
+    ErasedModel,
+    ErasureTask,
+    Json,
+    LogUniform,
+    Method,
+    Model,
+    NonNegative,
+    PositiveCount,
+    Strength,
+)
+from harness.toolkit import Batch, mean_nll, train
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequentialGradientDifference(Method):
+    """Minimises −L_NLL(chunk) + w L_NLL(retain) on one chunk of the forget set for some passes, then on the next.
+
+    Chunks are made of the forget set in its order. An epoch goes through all of them; a fraction of an epoch has erased
+    the first ones and not yet the others.
+
+    Differs from the paper: each batch has as many retain as forget sequences, weighted by 3.5, where there are seven
+    times as many, weighted by 0.5: the same balance of gradients from fewer retain texts. Losses are means over tokens,
+    AdamW's state goes on from chunk to chunk, and the learning rate is constant. `training.early_stop` looks after each
+    pass over a chunk. LoRA (rank 16, alpha 64 there) or the
+    layers that are trained are settings of the sweep's training.
+
+    Source: Premptis et al., arXiv:2503.02443, sequential unlearning with gradient difference (SUGD), first of
+    SemEval-2025 task 4; settings of the authors' code, iraklis07/llm-unlearning.
+    """
+
+    label = "SUGD"
+    source = "Premptis et al. 2025, arXiv:2503.02443"
+    reference = "retain_data"
+    version = 1
+    strength = Strength("epochs", cumulative=True, off=0, divisible=True)
+    drafted = False
+    published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5}
+
+    epochs: Annotated[Count, LogUniform(low=1, high=3)] = 1
+    """How often all chunks are gone through, each time with all passes over each; the paper's is 1."""
+    passes: Annotated[PositiveCount, LogUniform(low=1, high=10)] = 7
+    """Over one chunk before the next one's turn."""
+    chunk: Annotated[PositiveCount, LogUniform(low=16, high=64)] = 32
+    """Forget sequences of a chunk; the last one has the rest."""
+    retain_weight: Annotated[NonNegative, LogUniform(low=0.3, high=30.0)] = 3.5
+    """w, of the retain term."""
+
+    def loss(self, model: Model, forget: Batch, retain: Batch) -> torch.Tensor:
+        """Return −NLL on the chunk plus w times the NLL on retain texts."""
+        return -mean_nll(model, forget) + self.retain_weight * mean_nll(model, retain)
+
+    def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
+        """Yield the model after each epoch asked for, or so much of one."""
+        chunks = torch.arange(len(task.forget)).split(self.chunk)
+        passes_of_epoch = self.passes * len(chunks)
+        strengths = {epochs * passes_of_epoch: epochs for epochs in task.strengths}
+        last = max(strengths)
+
+        def chunk_of(model: Model, number: int) -> list[int]:
+            rows: list[int] = chunks[(number - 1) % passes_of_epoch // self.passes].tolist()
+            return rows
+
+        model = task.load_original()
+        with closing(train(task, model, self.loss, math.ceil(last), strengths, rows=chunk_of)) as passes:
+            for state in passes:
+                if state.number in strengths or state.stop_reason:
+                    epochs = strengths.get(state.number, state.number / passes_of_epoch)
+                    yield ErasedModel(epochs, model, state.notes, state.changed_blocks, state.stop_reason)
+                if state.number >= last:
+                    return

@@ -1,0 +1,79 @@
+"""SUGD: which chunk each pass trains on, and what it is where there is one chunk."""
+
+import pytest
+import torch
+
+from harness.contracts import Training
+from methods.gradient_difference import GradientDifference
+from methods.sugd import SequentialGradientDifference
+
+TRAINING = Training(learning_rate=1e-3, global_batch=2, micro_batch=2, early_stop=None)
+
+
+@pytest.fixture
+def task(make_task, copies_of, make_model, texts):
+    original = copies_of(lambda: make_model(1, layers=2), make_model(1, layers=2))
+    return make_task(texts(0), texts(1), original, TRAINING, strengths=(1, 2))
+
+
+def weights(model):
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def trajectory(method, task):
+    return {point.strength: weights(point.model) for point in method.erase(task)}
+
+
+def beginnings(tokens_BT):
+    """Return what texts begin with, by which they are told apart; batches differ in their padding."""
+    return [tuple(tokens[:3]) for tokens in tokens_BT.tolist()]
+
+
+def seen_by(method, task, monkeypatch):
+    """Return the beginnings of the forget texts of every batch."""
+    seen, plain = [], type(method).loss
+
+    def spy(self, model, forget, retain):
+        seen.append(beginnings(forget.tokens_BT))
+        return plain(self, model, forget, retain)
+
+    monkeypatch.setattr(type(method), "loss", spy)
+    trajectory(method, task)
+    return seen
+
+
+def test_one_chunk_and_one_pass_are_gradient_difference_to_the_bit(task):
+    ours = trajectory(SequentialGradientDifference(passes=1, chunk=5, retain_weight=2.0), task)
+    theirs = trajectory(GradientDifference(retain_weight=2.0), task)
+    assert ours.keys() == theirs.keys() == {1, 2}
+    assert all(torch.equal(ours[strength], theirs[strength]) for strength in ours)
+
+
+def test_one_chunk_after_the_other_is_passed_over(task, monkeypatch):
+    rows = beginnings(task.forget.tokens_NT)
+    task.strengths = (2,)
+    seen = seen_by(SequentialGradientDifference(passes=3, chunk=2), task, monkeypatch)
+    of_epoch = [{rows[0], rows[1]}] * 3 + [{rows[2], rows[3]}] * 3 + [{rows[4]}] * 3
+    assert [set(batch) for batch in seen] == of_epoch * 2
+
+
+def test_part_of_an_epoch_has_trained_on_the_first_chunks_alone(task, monkeypatch):
+    rows = beginnings(task.forget.tokens_NT)
+    task.strengths = (2 / 3,)
+    seen = seen_by(SequentialGradientDifference(passes=2, chunk=2), task, monkeypatch)
+    assert {text for batch in seen for text in batch} == set(rows[:4])
+    method = SequentialGradientDifference(passes=2, chunk=2)
+    task.strengths = (2 / 3, 1)
+    with_stop = trajectory(method, task)
+    task.strengths = (1,)
+    assert torch.equal(trajectory(method, task)[1], with_stop[1])
+    assert not torch.equal(with_stop[2 / 3], with_stop[1])
+
+
+def test_an_early_stop_says_after_how_much_of_an_epoch(task):
+    task.training = Training(learning_rate=1e-3, global_batch=2, micro_batch=2, early_stop=1.03)
+    perplexities = iter([1.0, 1.0, 2.0])
+    task.validation_perplexity = lambda model: next(perplexities)
+    *_, last = SequentialGradientDifference(passes=2, chunk=2).erase(task)
+    assert last.strength == pytest.approx(1 / 3)
+    assert "perplexity" in last.stop_reason
