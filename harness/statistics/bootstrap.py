@@ -32,6 +32,8 @@ _AT_ONCE = 2**23
 """Counts that are weighed together: 32 MiB in single precision."""
 _RECENT = RecentArrays(most_bytes=2**26)
 """Draws of items: a report's tables, figures and files ask for the same ones."""
+FEW = 10
+"""Fewer clusters than these off a metric's bound, and resampling them says too little of those that were not seen."""
 _SEED = 11
 _UPPER = 0.5 + CONFIDENCE / 2
 _ROUNDING = 1e-12
@@ -86,7 +88,8 @@ def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
     Percentiles of plain draws cover too little of few clusters and of skewed values (88 % where 5 of 256 are right), so
     the deviations from the estimate are corrected: a draw becomes the one at the level that BCa puts in place of its
     own, and is moved away from the estimate by the width that Student's t of C - 1 has over the normal distribution.
-    What `interval` makes of that is the BCa interval, so much wider.
+    What `interval` makes of that is the BCa interval, so much wider. Where all but a few clusters are at a bound of the
+    metric, its end on the other side is Gaffke's at least.
 
     Args:
         item_values: What each item has.
@@ -101,10 +104,58 @@ def draws(item_values: ItemValues, match: Match | None = None) -> Floats:
         deviations_D = _item_deviations(item_values, np.ones(item_values.replicates))
         if match is not None:
             deviations_D -= _item_deviations(match.by, match.slopes_R)
+        elif item_values.shares is None and (tail := _tail_beyond_few(item_values.averaged())):
+            deviations_D = _with_tail(deviations_D, tail[0], is_below=tail[1])
         if len(means_M) > 1:
             deviations_D += _replicate_noise(len(means_M)) @ (means_M - means_M.mean())
         drawn_D = item_values.estimates(means_M.mean() + deviations_D)
     return np.clip(drawn_D, item_values.low, item_values.high)
+
+
+def _tail_beyond_few(item_values: ItemValues) -> tuple[Floats, bool] | None:
+    """Return sorted deviations (D,) of a row that is nearly all at a bound, and whether those below are what counts.
+
+    A mean of 1.000 of 16 accuracies is no certainty: what is drawn from 16 ones are ones. Gaffke's bound gives each
+    cluster a share of all, drawn from a flat Dirichlet distribution, and one share more to the worst value that there
+    is. Of values that are 0 or 1 that is Clopper and Pearson's interval.
+
+    Returns:
+        None where the metric has no two bounds, or `FEW` clusters or more are off both.
+
+    Source:
+        N. Gaffke, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
+        variable", 2005; E. Learned-Miller and P. Thomas, arXiv:1905.06208.
+    """
+    low, high = item_values.low, item_values.high
+    if item_values.aggregate != "mean" or not math.isfinite(high - low):
+        return None
+    values_1N, weights_1N = item_values.known
+    sums_C, weights_C = item_values.in_clusters(np.vstack([values_1N * weights_1N, weights_1N]))
+    sums_C, weights_C = sums_C[weights_C > 0], weights_C[weights_C > 0]
+    values_C = sums_C / weights_C
+    for bound, worst in ((high, low), (low, high)):
+        is_off_C = np.abs(values_C - bound) > _ROUNDING
+        off, at_bound = int(is_off_C.sum()), int((~is_off_C).sum())
+        if at_bound and off < FEW and len(values_C) > 1:
+            generator = np.random.default_rng([_SEED, off, at_bound])
+            shares_DK = generator.standard_exponential((DRAWS, off)) * weights_C[is_off_C]
+            # All at the bound have one value: their shares are drawn as a sum.
+            of_bound_D = generator.standard_gamma(at_bound, DRAWS) * weights_C[~is_off_C].mean()
+            of_worst_D = generator.standard_exponential(DRAWS) * weights_C.mean()
+            sums_D = shares_DK @ values_C[is_off_C] + of_bound_D * bound + of_worst_D * worst
+            drawn_D = sums_D / (shares_DK.sum(axis=1) + of_bound_D + of_worst_D)
+            return np.sort(drawn_D) - sums_C.sum() / weights_C.sum(), worst < bound
+    return None
+
+
+def _with_tail(deviations_D: Floats, tail_D: Floats, *, is_below: bool) -> Floats:
+    """Return deviations of the same ranks; in one half they lie as far out as the sorted `tail_D` at least."""
+    order = np.argsort(deviations_D, kind="stable")
+    half = slice(None, DRAWS // 2) if is_below else slice(DRAWS // 2, None)
+    further = np.minimum if is_below else np.maximum
+    longer_D = deviations_D.copy()
+    longer_D[order[half]] = further(deviations_D[order[half]], tail_D[half])
+    return longer_D
 
 
 def _item_deviations(item_values: ItemValues, slopes_R: Floats) -> Floats:
@@ -189,6 +240,10 @@ def row_intervals(item_values: ItemValues) -> Floats:
                 deviations_22 = _widening(int(clusters)) * np.quantile(raw_D, levels)
                 before_2, after_2 = point * np.exp(deviations_22) if is_log else point + deviations_22
                 ends_R2[row] = before_2 + (ranks_2 - first_2) * (after_2 - before_2)
+                if item_values.shares is None and (tail := _tail_beyond_few(item_values.row(row))):
+                    side, further = (0, min) if tail[1] else (1, max)
+                    end = point + np.quantile(tail[0], (1 - _UPPER, _UPPER)[side])
+                    ends_R2[row, side] = further(ends_R2[row, side], end)
         return np.asarray(np.clip(ends_R2, item_values.low, item_values.high), dtype=np.float64)
 
 

@@ -153,6 +153,11 @@ class ItemValues:
             variances_R = (self.influences() ** 2).sum(axis=1) * clusters_R / (clusters_R - 1)
         return np.where(clusters_R > 1, np.sqrt(variances_R), np.nan)
 
+    def row(self, number: int) -> ItemValues:
+        """Return one row, as one replicate."""
+        values_1N, weights_1N = self.values_RN[[number]], self.weights_RN[[number]]
+        return replace(self, values_RN=values_1N, weights_RN=weights_1N, models_R=None, shares=None)
+
     def averaged(self) -> ItemValues:
         """Return the weighted mean of the replicates that know an item, as one replicate."""
         values_RN, weights_RN = self.known

@@ -57,26 +57,8 @@ def test_a_method_with_good_manners_conforms(tmp_path):
     suite(tmp_path, "none")(MethodConformance.test_it_yields_each_strength_and_leaves_all_else_as_it_was)
 
 
-TURNED = {
-    "gradient_ascent": "loss",
-    "gradient_difference": "loss",
-    "sga": "loss",
-    "npo": "loss",
-    "npo_sam": "loss",
-    "gru": "loss",
-    "sugd": "loss",
-    "altpo": "loss",
-    "simnpo": "loss",
-    "ihl": "loss",
-    "satimp": "loss",
-    "ceu": "loss",
-    "emso": "erasure_loss",
-    "repselect": "loss",
-    "task_arithmetic": "subtract",
-    "contrastive_decoding": "contrast",
-    "memfree": "lowered",
-}
-"""What says which way a method goes."""
+SAYS_WHICH_WAY = ("erasure_loss", "loss", "subtract", "contrast", "lowered")
+"""What says which way a method goes: the first of these that it has."""
 WITHOUT_SIGN = ("balanced_subnet", "kfac_edit")
 """What takes away weights or directions, and harms whichever it takes. tests/unit/methods has the wrong way round."""
 
@@ -93,12 +75,13 @@ def test_a_method_whose_sign_is_turned_round_does_not_conform(tmp_path, monkeypa
     elif name == "deliberate_imagination":
         imagine = deliberate_imagination.imagine
         monkeypatch.setattr(deliberate_imagination, "imagine", lambda *given: imagine(*given[:2], -given[2]))
-    elif TURNED[name] in ("subtract", "contrast", "lowered"):
-        formula = getattr(plugin, TURNED[name])
-        monkeypatch.setattr(plugin, TURNED[name], lambda self, o, other: 2 * o - formula(self, o, other))
     else:
-        loss = getattr(plugin, TURNED[name])
-        monkeypatch.setattr(plugin, TURNED[name], lambda *given: -loss(*given))
+        turned = next(attribute for attribute in SAYS_WHICH_WAY if hasattr(plugin, attribute))
+        formula = getattr(plugin, turned)
+        if "loss" in turned:
+            monkeypatch.setattr(plugin, turned, lambda *given: -formula(*given))
+        else:
+            monkeypatch.setattr(plugin, turned, lambda self, o, other: 2 * o - formula(self, o, other))
     with pytest.raises(AssertionError, match="it memorises"):
         Conformance().test_its_first_step_forgets(plugin, name, Artifacts(tmp_path))
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.statistics.bootstrap import DRAWS, cluster_draws, draws, interval, replicate_draws
+from harness.statistics import bootstrap
+from harness.statistics.bootstrap import DRAWS, cluster_draws, draws, interval, replicate_draws, row_intervals
 from harness.statistics.item_values import ItemValues, by_model, estimate
 
 N = 256
@@ -294,3 +295,63 @@ def test_draws_that_were_made_before_are_those_of_the_same_values_alone():
     assert (draws(item_values(values_N, items="sequences")) != first_D).any()
     assert (draws(item_values(values_N, clusters=np.arange(N) // 2)) != first_D).any()
     np.testing.assert_array_equal(draws(item_values(values_N)), first_D)
+
+
+def accuracies(wrong, count=96, value=0.0):
+    """Return accuracies that are all 1 but for a few."""
+    return item_values(np.where(np.arange(count) < wrong, value, 1.0), low=0.0, high=1.0)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 3, 9])
+@pytest.mark.parametrize("count", [16, 96])
+def test_of_values_nearly_all_at_a_bound_the_far_end_is_clopper_and_pearsons(wrong, count):
+    low, high = interval(draws(accuracies(wrong, count)))
+    exact = 1 - stats.beta.ppf(0.975, wrong + 1, count - wrong)
+    assert low <= exact + 0.01
+    if wrong < 3:  # Of more, BCa's end is further out now and then.
+        assert low == pytest.approx(exact, abs=0.05)
+    assert high >= 1 - wrong / count
+    mirrored = item_values(1 - accuracies(wrong, count).values_RN, low=0.0, high=1.0)
+    assert interval(draws(mirrored)) == pytest.approx((1 - high, 1 - low), abs=0.01)
+
+
+def test_a_mean_of_one_is_surer_of_more_items_and_no_surer_of_copies():
+    of_16, of_96 = (interval(draws(accuracies(0, count)))[0] for count in (16, 96))
+    assert of_16 < of_96 < 1.0
+    copies = item_values(np.ones(96), clusters=np.arange(96) // 6, low=0.0, high=1.0)
+    assert interval(draws(copies))[0] == pytest.approx(of_16, abs=1e-9)
+
+
+def test_a_rarely_imperfect_mean_is_covered_and_was_not_by_resampling(monkeypatch):
+    generator = np.random.default_rng(5)
+    samples = [
+        np.where(generator.random(32) < 0.95, 1.0, generator.beta(3.0, 1.0, 32)) for _ in range(400)
+    ]  # Half of them hold one imperfect accuracy at most.
+
+    def coverage():
+        ends = [interval(draws(item_values(sample, low=0.0, high=1.0))) for sample in samples]
+        return np.mean([low <= 0.95 + 0.05 * 0.75 <= high for low, high in ends])
+
+    assert coverage() > 0.95
+    monkeypatch.setattr(bootstrap, "FEW", 0)
+    assert coverage() < 0.85
+
+
+def test_what_is_off_its_bounds_or_has_none_is_drawn_as_before(monkeypatch):
+    cases = [
+        accuracies(bootstrap.FEW),
+        item_values(np.where(np.arange(96) < 3, 0.0, 1.0)),
+        item_values(np.where(np.arange(96) < 3, 0.5, 1.0), aggregate="exp_mean", low=0.0, high=9.0),
+    ]
+    now = [draws(case) for case in cases]
+    few = draws(accuracies(3))
+    monkeypatch.setattr(bootstrap, "FEW", 0)
+    assert all(np.array_equal(draws(case), drawn) for case, drawn in zip(cases, now, strict=True))
+    assert not np.array_equal(draws(accuracies(3)), few)
+    assert np.array_equal(draws(accuracies(3))[few >= np.median(few)], few[few >= np.median(few)]), "one side alone"
+
+
+def test_intervals_of_rows_have_the_longer_end_too():
+    rows = item_values(np.vstack([accuracies(wrong).values_RN for wrong in (0, 2, 40)]), low=0.0, high=1.0)
+    for row, ends in enumerate(row_intervals(rows)):
+        assert ends == pytest.approx(interval(draws(rows.row(row))), abs=2e-3)
