@@ -143,8 +143,8 @@ class Analysis:
 
     @cached_property
     def measured_curves(self) -> list[CurvePanel]:
-        """The curves that evaluators measured, of the references and the ranked points."""
-        return curve_panels(self.shown, self.points)
+        """The curves that evaluators measured, of the references and the ranked points, or those of the last target."""
+        return curve_panels(self.shown, self.points, self.ranked.info)
 
     @cached_property
     def search_worth(self) -> SearchWorth:

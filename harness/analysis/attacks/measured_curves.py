@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from harness.analysis.attacks.excess import target_text
+from harness.analysis.metrics import MetricInfo
+from harness.analysis.seeds import points_by_target
 from harness.contracts import Json, MeasuredCurve
 from harness.records.results import PointResults, Results
 from harness.specs import ORIGINAL, RETRAINED
@@ -36,24 +39,34 @@ class CurvePanel:
     y_title: str
     lines: tuple[CurveLine, ...]
     """The references first."""
+    target: str
+    """Of a tuned sweep: the target, in words, that the lines' points stand for; else ''."""
 
 
-def curve_panels(results: Results, table: pd.DataFrame) -> list[CurvePanel]:
+def curve_panels(results: Results, table: pd.DataFrame, info: MetricInfo) -> list[CurvePanel]:
     """Return a panel for each model and name of a curve; none where no evaluator measured curves.
 
     Args:
         results: With the curves in the notes of measurements.
-        table: The shown points: lines are drawn of the references and of the points that it ranks.
+        table: The shown points: lines are drawn of the references, and of the points that it ranks; in a tuned sweep of
+            those that stand for the last target, since where most is erased there is most to bring back.
+        info: The metrics.
     """
-    is_shown = table["ranked"] | table["method"].isin(_REFERENCES)
-    model_of = dict(zip(table.loc[is_shown, "point_id"], table.loc[is_shown, "model"], strict=True))
+    model_of: dict[str, str] = {}
+    target_of: dict[str, str] = {}
+    for model, rows in table.groupby("model", sort=False):
+        by_target = points_by_target(rows) or {"": rows[rows["ranked"]]}
+        target, shown = list(by_target.items())[-1]
+        target_of[str(model)] = target_text(target, info)
+        ids = [*rows.loc[rows["method"].isin(_REFERENCES), "point_id"], *shown["point_id"]]
+        model_of |= dict.fromkeys(ids, str(model))
     by_panel: dict[tuple[str, str], dict[str, list[tuple[PointResults, MeasuredCurve]]]] = {}
     for point in results.measured:
         point_id = point.spec.point_id(point.strength)
         if point_id not in model_of:
             continue
         for curve in _curves_of(point):
-            lines = by_panel.setdefault((str(model_of[point_id]), curve.name), {})
+            lines = by_panel.setdefault((model_of[point_id], curve.name), {})
             lines.setdefault(point.spec.variant, []).append((point, curve))
     panels = []
     for (model, _), lines in by_panel.items():
@@ -62,7 +75,7 @@ def curve_panels(results: Results, table: pd.DataFrame) -> list[CurvePanel]:
         for seeds in lines.values():
             drawn += _lines(seeds)
         drawn.sort(key=lambda line: line.method not in _REFERENCES)
-        panels.append(CurvePanel(model, first.title, first.x_title, first.y_title, tuple(drawn)))
+        panels.append(CurvePanel(model, first.title, first.x_title, first.y_title, tuple(drawn), target_of[model]))
     return panels
 
 

@@ -41,12 +41,22 @@ def rendered(figure: Figure, kind: Literal["png", "pdf", "svg"]) -> bytes:
 
 
 def use_log_scale(ax: Axes, axis: Literal["x", "y"] = "x") -> None:
-    """Make one of a panel's axes logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
+    """Make one of a panel's axes logarithmic, with plain numbers at 1, 2 and 5 of each decade, or at each of many."""
     scaled = ax.xaxis if axis == "x" else ax.yaxis
     ax.set(**{f"{axis}scale": "log"})
-    scaled.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    scaled.set_major_locator(_Decades(subs=(1.0, 2.0, 5.0), numticks=8))
     scaled.set_major_formatter(ScalarFormatter())
     scaled.set_minor_formatter(NullFormatter())
+
+
+class _Decades(LogLocator):
+    """Ticks at parts of decades while their numbers have room beside each other."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """Return where the ticks between two ends are."""
+        if vmax > 500 * vmin:
+            self.set_params(subs=(1.0,))
+        return super().tick_values(vmin, vmax)
 
 
 def without_mathtext(text: str) -> str:

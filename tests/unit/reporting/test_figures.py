@@ -17,7 +17,7 @@ from harness.analysis.tradeoff.curves import STYLES, better_corner, curves, pane
 from harness.reporting.figures.placement import along, label_centres
 from harness.reporting.figures.rank_probabilities import rank_probabilities
 from harness.reporting.figures.reasoning import bars
-from harness.reporting.figures.style import rendered
+from harness.reporting.figures.style import rendered, use_log_scale
 from harness.reporting.figures.tradeoff import draw_tradeoff, tradeoff
 
 RANKED = pd.DataFrame({"model": "m", "variant": ["ga", "kl"], "label": ["GA", "K$L"], "rank_group": ["a", "a"]})
@@ -278,3 +278,14 @@ def test_models_have_panels_and_rows_without_interval_no_bar():
     assert len(figure.axes[1].get_yticks()) == 1
     assert rank_probabilities(RANKED.assign(rank_group=""), SHARES) is None
     assert rank_probabilities(RANKED.iloc[:0], SHARES.iloc[:0]) is None
+
+
+@pytest.mark.parametrize(
+    ("most", "ticks"), [(200, [1, 2, 5, 10, 20, 50, 100, 200]), (1e5, [1, 10, 100, 1e3, 1e4, 1e5])]
+)
+def test_a_log_axis_has_as_many_ticks_as_have_room(most, ticks):
+    ax = Figure().subplots()
+    ax.plot([1, most], [0, 1])
+    use_log_scale(ax)
+    ax.set_xlim(1, most)
+    assert [tick for tick in ax.get_xticks() if 1 <= tick <= most] == pytest.approx(ticks)

@@ -50,5 +50,7 @@ def curves_figure(panels: Sequence[CurvePanel], of_variant: style.Styles, column
         style.dress(ax)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
-    style.legend_below(figure, list(handles.values()), _NOTE, columns=6, fontsize=8.5)
+    targets = sorted({panel.target for panel in panels} - {""})
+    note = " ".join([_NOTE, *(f"Methods at {target}." for target in targets)])
+    style.legend_below(figure, list(handles.values()), style.without_mathtext(note), columns=6, fontsize=8.5)
     return figure

@@ -5,13 +5,16 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from scipy import stats
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.attacks.excess import ONE_RUN, attack_frame, attack_tables
+from harness.analysis.attacks.measured_curves import curve_panels
 from harness.analysis.evidence import Evidence
 from harness.contracts import Metric
 from harness.records.items import MetricItems
+from harness.reporting.figures.attacks.curves import curves_figure
 from harness.reporting.page import page
 from harness.reporting.point_tags import point_tags
 from harness.reporting.sections.attacks import Attacks
@@ -178,6 +181,34 @@ def test_curves_are_means_over_seeds_of_the_references_and_the_ranked_points(
     [ax] = [ax for ax in figure.axes if ax.get_visible()]
     drawn = [line.get_ydata()[-1] for line in ax.get_lines()]
     assert sorted(drawn) == [0.125, 0.125, 2.125]
+
+
+def test_curves_of_a_tuned_sweep_are_of_the_last_targets_points(
+    make_row, make_plan, make_point, make_measurement, make_results
+):
+    spec, original = make_row("ga", (1, 2)), make_row("original")
+    curves = {strength: {"curves": [CURVE | {"ys": [0.0, float(strength)]}]} for strength in (1, 2)}
+    records = {
+        spec.trial_id: [
+            record
+            for strength, notes in curves.items()
+            for record in (make_point(spec, strength), make_measurement(spec, strength, notes=notes))
+        ],
+        original.trial_id: [make_point(original), make_measurement(original)],
+    }
+    analysis = Analysis(make_results(make_plan(original, spec), records))
+    targets = {1: ("ma <= 0.9",), 2: ("ma <= retrained",)}
+    table = analysis.points.assign(targets=[targets.get(strength, ()) for strength in analysis.points["strength"]])
+    [panel] = curve_panels(analysis.shown, table, analysis.ranked.info)
+    assert [line.ys for line in panel.lines] == [(0.0, 2.0)]
+    assert panel.target == "MA at most the retrained model's"
+    figure = curves_figure([panel], {"ga": ("red", "o")})
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert any("Methods at MA at most the retrained model's." in text for text in texts)
+    targets[2] = ()
+    table = table.assign(targets=[targets.get(strength, ()) for strength in table["strength"]])
+    [panel] = curve_panels(analysis.shown, table, analysis.ranked.info)
+    assert [line.ys for line in panel.lines] == [(0.0, 1.0)]
 
 
 def test_a_curve_that_seeds_measured_at_different_places_is_not_averaged(
