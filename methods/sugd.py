@@ -79,6 +79,7 @@ class SequentialGradientDifference(Method):
             for state in passes:
                 if state.number in strengths or state.stop_reason:
                     epochs = strengths.get(state.number, state.number / passes_of_epoch)
-                    yield ErasedModel(epochs, model, state.notes, state.changed_blocks, state.stop_reason)
+                    notes = {**state.notes, "epoch": state.number / len(chunks)}  # What it costs: times the forget set.
+                    yield ErasedModel(epochs, model, notes, state.changed_blocks, state.stop_reason)
                 if state.number >= last:
                     return

@@ -55,6 +55,8 @@ def test_one_chunk_after_the_other_is_passed_over(task, monkeypatch):
     seen = seen_by(SequentialGradientDifference(passes=3, chunk=2), task, monkeypatch)
     of_epoch = [{rows[0], rows[1]}] * 3 + [{rows[2], rows[3]}] * 3 + [{rows[4]}] * 3
     assert [set(batch) for batch in seen] == of_epoch * 2
+    [erased] = SequentialGradientDifference(passes=3, chunk=2).erase(task)
+    assert erased.notes["epoch"] == 6, "so often the whole forget set was trained on"
 
 
 def test_part_of_an_epoch_has_trained_on_the_first_chunks_alone(task, monkeypatch):
