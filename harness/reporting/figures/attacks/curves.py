@@ -50,7 +50,6 @@ def curves_figure(panels: Sequence[CurvePanel], of_variant: style.Styles, column
         style.dress(ax)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
-    targets = sorted({panel.target for panel in panels} - {""})
-    note = " ".join([_NOTE, *(f"Methods at {target}." for target in targets)])
+    note = f"{_NOTE} Methods at {panels[0].target}." if panels[0].target else _NOTE
     style.legend_below(figure, list(handles.values()), style.without_mathtext(note), columns=6, fontsize=8.5)
     return figure
