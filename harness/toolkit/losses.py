@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from harness.contracts import Model
@@ -123,6 +124,7 @@ class _InParts(torch.autograd.Function):
         return torch.cat([values_of(*part) for part in zip(*(tensor.split(rows) for tensor in given), strict=True)])
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *slopes: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         given, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
         gradients = [torch.empty_like(tensor) if need else None for tensor, need in zip(given, needed, strict=True)]
@@ -147,7 +149,7 @@ def in_parts(values_of: ValuesOf) -> ValuesOf:
     pass computes them again.
 
     Args:
-        values_of: Its value for a row must not depend on other rows. There is no gradient of its gradient.
+        values_of: Its value for a row must not depend on other rows. A gradient of its gradient is refused.
     """
 
     @wraps(values_of)

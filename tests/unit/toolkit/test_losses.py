@@ -201,3 +201,11 @@ def test_in_parts_less_is_kept_for_the_backward_pass(monkeypatch):
     monkeypatch.setattr(losses, "PART_BYTES", 1)
     assert kept() == 4 * LOGITS.numel()
     assert whole >= 3 * 4 * LOGITS.numel()
+
+
+def test_in_parts_a_gradient_of_the_gradient_is_refused_and_not_wrong(monkeypatch):
+    monkeypatch.setattr(losses, "PART_BYTES", 1)
+    leaf = LOGITS.repeat(3, 1, 1).requires_grad_()
+    [gradient] = torch.autograd.grad(token_negative_entropy(leaf).sum(), leaf, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad|differentiate twice"):
+        gradient.square().sum().backward()
