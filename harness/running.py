@@ -1,4 +1,7 @@
-"""Runs a sweep from its file to its report."""
+"""Runs a sweep from its file to its report.
+
+What only a report needs (scipy, matplotlib and more: a second) is imported when one is written: Ray starts before.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from harness.analysis.analysis import Analysis
 from harness.base.terminal import lasting_streams, tell
 from harness.errors import ConfigError, ExecutorError, Fault
-from harness.execution import inline
 from harness.execution.guard.interruption import INTERRUPTION
-from harness.execution.job import Event, Executor, Folders, Job, Watcher
+from harness.execution.job import Event, Folders, Job, Watcher
 from harness.execution.jobs import jobs_for
 from harness.execution.progress import Progress
 from harness.execution.ray_settings import IS_LOCAL
-from harness.library import SweepResults
 from harness.planning.plan import plan
 from harness.plans import Plan, StudySpec
 from harness.records.journal import Journal
@@ -26,12 +26,12 @@ from harness.records.results import Results, trial_results
 from harness.records.setting_changes import replaced_rows, replaced_sentence
 from harness.records.tracking.live import LiveTracking
 from harness.records.tuned import read_tuned, specs_left, unfinished_studies
-from harness.reporting.files import write, write_measured
 from harness.reporting.live import LiveReport
 from harness.reporting.plan import one_step_epochs, refuse_unfit
-from harness.reporting.point_tags import point_tags
-from harness.reporting.sections.outcome import answer_markdown
 from harness.specs import TrialSpec
+
+if TYPE_CHECKING:
+    from harness.library import SweepResults
 
 ExecutorName = Literal["ray", "inline"]
 
@@ -91,13 +91,22 @@ def run_planned(
             run = _Run(planned, journal, checked, executor, tracking)
             with run.reported_if_ended():
                 measured = run.finish(before)
-        with INTERRUPTION.deferred():
-            analysis = Analysis(measured)
-            written = write(analysis, folders.results)
-        tracking.finish(
-            measured, point_tags(analysis.ranked.table, analysis.attacks), written, answer_markdown(analysis)
-        )
-    return SweepResults(folders.results, analysis)
+        return _reported(measured, folders.results, tracking)
+
+
+def _reported(measured: Results, folder: Path, tracking: LiveTracking) -> SweepResults:
+    """Write the report, have MLflow brought up to date with it, and return all that is measured."""
+    from harness.analysis.analysis import Analysis
+    from harness.library import SweepResults
+    from harness.reporting.files import write
+    from harness.reporting.point_tags import point_tags
+    from harness.reporting.sections.outcome import answer_markdown
+
+    with INTERRUPTION.deferred():
+        analysis = Analysis(measured)
+        written = write(analysis, folder)
+    tracking.finish(measured, point_tags(analysis.ranked.table, analysis.attacks), written, answer_markdown(analysis))
+    return SweepResults(folder, analysis)
 
 
 @contextmanager
@@ -147,12 +156,14 @@ class _Run:
                 LiveReport(self.planned, self.journal, self.folders.results, progress.say) as report,
             ):
                 watch = watched(progress, results.plan, jobs, self.journal, self.tracking, report)
-                execute: Executor = inline.run_inline
                 if self.executor == "ray":
                     from harness.execution.ray.tune import run_with_ray  # It imports Ray.
 
-                    execute = run_with_ray
-                execute(jobs, self.folders, watch, studies)
+                    run_with_ray(jobs, self.folders, watch, studies)
+                else:
+                    from harness.execution.inline import run_inline  # It imports what trials need, here not used else.
+
+                    run_inline(jobs, self.folders, watch, studies)
         return read_tuned(self.planned, self.journal)
 
     @contextmanager
@@ -163,6 +174,8 @@ class _Run:
         except (KeyboardInterrupt, Exception) as error:
             if isinstance(error, ExecutorError) or INTERRUPTION.led_to(error):
                 with INTERRUPTION.deferred():
+                    from harness.reporting.files import write_measured
+
                     INTERRUPTION.heard()
                     error.add_note(write_measured(self.planned, self.journal, self.folders.results))
             raise

@@ -119,13 +119,6 @@ class Event(PlainData):
 Watcher = Callable[[Event], None]
 
 
-Executor = Callable[[Sequence[Job], Folders, Watcher, Sequence[StudySpec]], None]
-"""Runs every job, respecting `needs`, and every study's candidates; returns when all are over.
-
-It calls the watcher in the driver's process. A failed job is a record and an event, not an exception.
-"""
-
-
 def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: Sequence[str]) -> None:
     """Journal a trial that went wrong, and report it to the watcher.
 

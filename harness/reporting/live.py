@@ -9,12 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from harness.analysis.analysis import Analysis
 from harness.execution.guard.interruption import INTERRUPTION
 from harness.plans import Plan
 from harness.records.journal import Journal
 from harness.records.tuned import read_tuned
-from harness.reporting.files import write
 
 SECONDS_BETWEEN = 30.0
 """The least time from one report to the next."""
@@ -73,6 +71,9 @@ class LiveReport:
             self._is_news.clear()
             began = time.monotonic()
             try:
+                from harness.analysis.analysis import Analysis  # These take a second, and Ray starts before.
+                from harness.reporting.files import write
+
                 measured = read_tuned(self._plan, self._journal)
                 if not measured.measured:
                     continue

@@ -42,6 +42,9 @@ from ray.tune.experiment import Trial  # noqa: E402
 from ray.tune.search import Searcher  # noqa: E402
 
 class_cache.ENV_VARS_TO_PROPAGATE &= PASSED_BY_TUNE
+if IS_LOCAL:  # Workers inherit all of it, and those that Ray has started by then take no other variables.
+    class_cache.ENV_VARS_TO_PROPAGATE = set()
+    class_cache.DEFAULT_ENV_VARS.clear()
 
 RUN_JOB = "harness.execution.trial.run:run_job"
 _LOG_LINES = 40

@@ -205,6 +205,15 @@ def test_the_same_table_gives_the_same_bytes(kind):
     assert rendered(drawn(frame(*ROWS)), kind) == rendered(drawn(frame(*ROWS)), kind)
 
 
+def test_the_files_of_a_figure_have_one_layout():
+    figure = drawn(frame(*ROWS))
+    places = []
+    for kind in ("png", "pdf", "svg"):
+        rendered(figure, kind)
+        places.append([ax.get_position().bounds for ax in figure.axes])
+    assert places == [places[0]] * 3
+
+
 def test_shipped_methods_have_colours_of_their_own_in_every_figure_of_a_report():
     rows = [(name, 1, 0, 0.1, 0.5, 20.0, 0.7, False) for name in SHIPPED_METHODS]
     table = frame(*ROWS[:2], *rows).assign(ranked=True, strength_name="epochs", piqa=0.5)

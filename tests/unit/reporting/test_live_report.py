@@ -32,7 +32,7 @@ class Written:
 
     def __init__(self, monkeypatch, error=None):
         self.points, self.calls, self.error = [], threading.Semaphore(0), error
-        monkeypatch.setattr(live_report, "write", self)
+        monkeypatch.setattr("harness.reporting.files.write", self)
 
     def __call__(self, analysis, folder):
         self.points.append(len(analysis.results.measured))
@@ -109,7 +109,7 @@ def test_a_report_being_written_is_waited_for_so_that_it_replaces_no_later_one(s
         assert report._is_over.wait(20)
         ended.set()
 
-    monkeypatch.setattr(live_report, "write", write)
+    monkeypatch.setattr("harness.reporting.files.write", write)
     measure(1)
     with LiveReport(plan, journal, folder, lambda line: None, seconds=0.0) as report:
         report.refresh()
