@@ -24,6 +24,7 @@ ARGUMENTS = {
     "training_parts": ["--repeats", "3"],
     "selection": ["--repeats", "3"],
     "planning": [],
+    "full_size": [],
     "tracking": ["--trials", "200", "--rows", "30"],
     "error_rates": ["--simulations", "100"],
 }
