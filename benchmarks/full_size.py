@@ -92,7 +92,8 @@ def flops_per_text(bench: Bench, shape: Shape, method: str) -> float:
     run = dry_run_memorizing if _is_prepared(method) else dry_run
     spec = bench.spec(shape, method, bench.workload.training())
     two, four = ((_flops(run, spec, 2 * _ROWS, layers) - _flops(run, spec, _ROWS, layers)) / _ROWS for layers in (2, 4))
-    return two + (four - two) * (shape.configure().num_hidden_layers - 2) / 2
+    layers = int(shape.configure().num_hidden_layers)
+    return two + (four - two) * (layers - 2) / 2
 
 
 def _is_prepared(method: str) -> bool:
