@@ -83,15 +83,4 @@ class RMU(Method):
 
     def states(self, model: Model, batch: Batch) -> torch.Tensor:
         """Return the states_BSD that leave the layer, in fp32, at the tokens that each prediction is made from."""
-        states = hidden_states(model, batch.tokens_BT[:, :-1])
-        return states[layer_of(self.depth, len(states) - 1)].float()
-
-
-def layer_of(depth: float, layers: int) -> int:
-    """Return the number of the layer, the first being 1, that a share of the layers falls into.
-
-    Example:
-        >>> [layer_of(depth, 8) for depth in (0.01, 0.5, 0.51, 1.0)]
-        [1, 4, 5, 8]
-    """
-    return max(1, -int(-depth * layers // 1))
+        return hidden_states(model, batch.tokens_BT[:, :-1], self.depth)[-1].float()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 from typing import Any
 
@@ -27,7 +28,7 @@ def lacks_layers(model_type: str) -> str | None:
     )
 
 
-def hidden_states(model: Model, tokens_BT: torch.Tensor) -> list[torch.Tensor]:
+def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> list[torch.Tensor]:
     """Return what enters a model's first layer, and what leaves each layer: before the final norm.
 
     Gradients flow through them where they are enabled, so that a loss may be made of them. Texts are padded on the
@@ -36,9 +37,11 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor) -> list[torch.Tensor]:
     Args:
         model: Of a family in `harness/models/families.py`.
         tokens_BT: Token ids.
+        depth: How far to go, as a share of the layers from below: through the layer that it falls into. The layers
+            above are not run.
 
     Returns:
-        One tensor more than there are layers, each of the shape batch, tokens, width.
+        One tensor more than there are layers that were run, each of the shape batch, tokens, width.
 
     Raises:
         TrialError: The family is not known, so nobody knows where its layers are.
@@ -49,24 +52,47 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor) -> list[torch.Tensor]:
         >>> states = hidden_states(model, torch.tensor([[1, 2, 3, 4]]))
         >>> len(states), tuple(states[0].shape)
         (4, (1, 4, 8))
+        >>> len(hidden_states(model, torch.tensor([[1, 2, 3, 4]]), depth=0.5))
+        3
     """
     states: list[torch.Tensor] = []
+    left: list[Any] = []
+    """What left the layers that ran, as they give it."""
 
     def keep_input(layer: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         states.append(arguments[0] if arguments else named["hidden_states"])
 
     def keep_output(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         states.append(state_of(output))
+        left.append(output)
 
-    layers = model_layers(model)
+    layers = list(model_layers(model))
+    count = layer_at(depth, len(layers))
+    skipped = {layer: vars(layer).get("forward") for layer in layers[count:]}
     handles = [layers[0].register_forward_pre_hook(keep_input, with_kwargs=True)]
-    handles += [layer.register_forward_hook(keep_output) for layer in layers]
+    handles += [layer.register_forward_hook(keep_output) for layer in layers[:count]]
     try:
+        for layer in skipped:
+            layer.forward = lambda *arguments, **named: left[-1]
         model(input_ids=tokens_BT, use_cache=False)
     finally:
         for handle in handles:
             handle.remove()
+        for layer, forward in skipped.items():
+            del layer.forward
+            if forward is not None:  # Something wraps this layer.
+                layer.forward = forward
     return states
+
+
+def layer_at(depth: float, layers: int) -> int:
+    """Return the number of the layer, the first being 1, that a share of the layers falls into.
+
+    Example:
+        >>> [layer_at(depth, 8) for depth in (0.01, 0.5, 0.51, 1.0)]
+        [1, 4, 5, 8]
+    """
+    return max(1, math.ceil(depth * layers))
 
 
 class LogitLens:

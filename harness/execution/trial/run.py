@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -59,7 +59,6 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
         WorkerDiedError: A worker of the trial's died: nothing is recorded, since it may be tried again.
     """
     torch.set_num_threads(max(1, job.spec.cpus))
-    _freeze_imports()
     watch(Event(job=job.name, kind="started"))
     message = ""
     try:
@@ -85,13 +84,6 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     finally:
         gc.collect()
         release_free_memory()
-
-
-@cache
-def _freeze_imports() -> None:
-    """Have no collection after this look through what was imported, which stays and takes .2 seconds each time."""
-    gc.collect()
-    gc.freeze()
 
 
 def memorize(job: Job, folders: Folders, watch: Watcher) -> None:

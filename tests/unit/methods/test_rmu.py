@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from harness.contracts import Training
+from harness.models.hidden_states import layer_at
 from harness.toolkit import hidden_states
-from methods.rmu import RMU, layer_of
+from methods.rmu import RMU
 
 DIRECTION = torch.rand(32, generator=torch.Generator().manual_seed(3))
 DIRECTION = DIRECTION / DIRECTION.norm()
@@ -42,7 +43,7 @@ def test_the_loss_is_the_papers(model, make_model, texts, batches, depth):
     original, forget, retain = make_model(2, layers=2), texts(0), texts(1)
     method = RMU(steering=3.0, retain_weight=0.7, depth=depth)
     with torch.no_grad():
-        expected = by_hand(method, model, original, forget, retain, layer_of(depth, 2))
+        expected = by_hand(method, model, original, forget, retain, layer_at(depth, 2))
         pairs = zip(batches(forget), batches(retain), strict=True)
         loss = sum(method.loss(model, original, DIRECTION, one, other) for one, other in pairs)
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)

@@ -303,6 +303,12 @@ def test_hidden_states_are_those_before_the_final_norm(name):
     for ours, own in zip(states[:-1], theirs[:-1], strict=True):
         assert torch.equal(ours, own)
     assert not torch.equal(states[-1], theirs[-1]), "theirs are normed, ours are not"
+    below = hidden_states(model, tokens, depth=1 / len(theirs))
+    assert len(below) == 2, "one layer was run"
+    assert all(torch.equal(ours, own) for ours, own in zip(below, theirs, strict=False))
+    assert torch.equal(model(input_ids=tokens, output_hidden_states=True).hidden_states[-1], theirs[-1]), (
+        "all run again"
+    )
     states[1].sum().backward()
     first = next(parameter for parameter in model.parameters() if parameter.grad is not None)
     assert first.grad.abs().sum() > 0, "a loss can be made of them"
