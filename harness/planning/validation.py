@@ -110,12 +110,14 @@ def _unknown_setting(name: str, known: Mapping[str, Any], settings_type: Any) ->
 
 
 def _paths_to(name: str, settings_type: Any, path: str = "") -> Iterator[str]:
-    """Yield where a sweep file has settings of this name, in mappings of fixed names."""
-    for field, hint in fields_of(settings_type).items() if is_settings(settings_type) else ():
+    """Yield where a sweep file has settings of this name: in mappings of fixed names, then in the entries of lists."""
+    fields = fields_of(settings_type) if is_settings(settings_type) else {}
+    for field, hint in fields.items():
         if field == name and path:
             yield join(path, field)
-        if is_settings(bare(hint)):
-            yield from _paths_to(name, bare(hint), join(path, field))
+        yield from _paths_to(name, bare(hint), join(path, field))
+    for field, hint in fields.items():
+        yield from _paths_to(name, bare(type_at(hint, [0])), f"{join(path, field)}[]")
 
 
 def _whole_sentence(text: str) -> str:

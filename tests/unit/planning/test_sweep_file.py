@@ -227,6 +227,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
             "learning_rate",
             "no setting is called 'learning_rate' here. Did you mean 'training.learning_rate'?",
         ),
+        ("engine=torch", "engine", "no setting is called 'engine' here. Did you mean 'models[].engine'?"),
         (
             "data.forget.text_column=body",
             "data.forget.text_column",
