@@ -74,7 +74,7 @@ def point_tokens(sequences: int, tokens: int, prefix: int, prompts: int, prompt_
 
     Example:
         >>> point_tokens(sequences=1, tokens=200, prefix=100, prompts=1, prompt_tokens=32)
-        PointTokens(read=832, stepped=1098, judged=232)
+        PointTokens(read=832, stepped=1094, judged=232)
     """
     windows = list(table_windows([tokens]))
     read = sequences * (2 * tokens + sum(windows)) + prompts * prompt_tokens

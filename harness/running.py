@@ -96,13 +96,13 @@ def run_planned(
 
 def _reported(measured: Results, folder: Path, tracking: LiveTracking) -> SweepResults:
     """Write the report, have MLflow brought up to date with it, and return all that is measured."""
-    from harness.analysis.analysis import Analysis
-    from harness.library import SweepResults
-    from harness.reporting.files import write
-    from harness.reporting.point_tags import point_tags
-    from harness.reporting.sections.outcome import answer_markdown
-
     with INTERRUPTION.deferred():
+        from harness.analysis.analysis import Analysis
+        from harness.library import SweepResults
+        from harness.reporting.files import write
+        from harness.reporting.point_tags import point_tags
+        from harness.reporting.sections.outcome import answer_markdown
+
         analysis = Analysis(measured)
         written = write(analysis, folder)
     tracking.finish(measured, point_tags(analysis.ranked.table, analysis.attacks), written, answer_markdown(analysis))

@@ -111,7 +111,9 @@ def test_a_sweep_goes_on_without_its_terminal(tmp_path, executor, gone):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("module", ["numpy", "numpy.version", "numpy.lib", "transformers.generation"])
+@pytest.mark.parametrize(
+    "module", ["numpy", "numpy.version", "numpy.lib", "transformers.generation.configuration_utils"]
+)
 def test_no_import_swallows_a_signal(tmp_path, module):
     """While torch's C part imports NumPy, it clears whatever is raised: a sweep went on, or blamed an evaluator."""
     sweep = start(tmp_path, module)
@@ -141,7 +143,7 @@ def test_a_signal_while_the_report_is_written_lets_that_finish(tmp_path):
 def test_an_interrupted_sweep_reports_what_it_has_and_the_same_command_continues(tmp_path):
     sweep = start(tmp_path)
     assert sweep.stdout is not None
-    assert "memorization" in sweep.stdout.readline()
+    next(line for line in sweep.stdout if line.startswith("original"))
     sweep.send_signal(signal.SIGTERM)
     _, errors = sweep.communicate(timeout=300)
     assert sweep.returncode == 143

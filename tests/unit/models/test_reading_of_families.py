@@ -13,6 +13,7 @@ from harness.contracts import Checkpoint, Training
 from harness.errors import ModelError, TrialError
 from harness.models.configurations import UNBOUNDED, longest_context, reads_beyond
 from harness.models.families import FAMILIES
+from harness.models.hidden_states import model_layers
 from harness.models.loading import load_model, positions, unloaded_model
 from harness.models.saving import save_model
 from harness.sizing.estimate import MemoryEstimate, estimate_memory
@@ -312,6 +313,20 @@ def test_hidden_states_are_those_before_the_final_norm(name):
     states[1].sum().backward()
     first = next(parameter for parameter in model.parameters() if parameter.grad is not None)
     assert first.grad.abs().sum() > 0, "a loss can be made of them"
+
+
+def test_layers_that_are_skipped_keep_what_wraps_them():
+    model, tokens = make(next(iter(FAMILIES))), texts()
+    *_, last = model_layers(model)
+    calls, forward = [], last.forward
+    last.forward = wrapped = lambda *arguments, **named: (calls.append(1), forward(*arguments, **named))[1]
+    with pytest.raises(TypeError):
+        hidden_states(model, "no tokens", depth=0.5)
+    hidden_states(model, tokens, depth=0.5)
+    assert calls == []
+    assert last.forward is wrapped
+    hidden_states(model, tokens)
+    assert calls == [1]
 
 
 def test_hidden_states_of_a_family_that_is_not_known_are_refused():
