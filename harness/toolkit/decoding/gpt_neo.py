@@ -78,6 +78,10 @@ class GPTNeoStepper:
         self._length += 1
         return self._model.lm_head(transformer.ln_f(hidden))  # type: ignore[no-any-return]
 
+    def skip(self, tokens: int) -> None:
+        """Go on as if so many tokens had been fed."""
+        self._length += tokens
+
     def _attend(self, number: int, inputs: torch.Tensor) -> torch.Tensor:
         rows, end = len(inputs), self._length + 1
         query, key, value = (

@@ -62,6 +62,11 @@ class JoiningCache(Cache):  # type: ignore[misc]
         for layer in self.layers:
             layer.join(sources)
 
+    def skip(self, tokens: int) -> None:
+        """Have every live row hold so many tokens more, without contents."""
+        for layer in self.layers:
+            layer.length += tokens
+
 
 class BranchingLayer(DynamicLayer):  # type: ignore[misc]
     """One layer's keys and values of B beginnings, and which of them each row continues; what rows add is not kept."""

@@ -44,8 +44,7 @@ def test_operations_are_those_of_the_closed_form(bench, shape):
     attention = 2 * LAYERS * read * HIDDEN  # Of all pairs of positions: queries by keys, and weights by values.
     forward = 2 * read * (matrices + attention)
     passes = {
-        "gradient_ascent": 3,  # forward, and backward for inputs and for weights
-        "task_arithmetic": 3,  # its memorised model
+        "task_arithmetic": 3,  # its memorised model's: forward, and backward for inputs and for weights
         "kl_divergence": 7,  # of a forget and a retain text, and the original's forward pass
         "deliberate_imagination": 4,
     }
