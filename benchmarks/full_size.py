@@ -1,13 +1,14 @@
 """How many GPU-hours the paper's table 1 takes, counted from its arithmetic: no GPU is used, and no time is measured.
 
-    python -m benchmarks.full_size [--sweep FILE] [--bf16 989] [--fp32 67] [--share 0.4] [--stepping-share 0.1]
+    python -m benchmarks.full_size [--bf16 989] [--fp32 67] [--share 0.4] [--stepping-share 0.1]
 
 Training is counted while each method's own code runs on tensors without contents, in the paper's three shapes; what a
 point's evaluators read and write is counted in tokens, as if no token of the forget set were recited any more, which is
 the most that there can be. The speed of a card is given: `--bf16` and `--fp32` are its TFLOP/s (an H100's by default,
 without TF32, as torch has it), `--share` of them is reached where whole texts are read or trained on, and
 `--stepping-share` where text is written token by token. Not counted: reasoning, whose texts are on the hub, the
-encoders among the judges, and what is loaded and saved.
+encoders among the judges, the human texts, which are judged once, the early stop's validation, and what is loaded and
+saved.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.gpu_check.workload import SHAPES, Bench, Shape, Workload
 from benchmarks.measuring import Ratio
 from evaluators.memorization import WINDOW_TOKENS, table_windows
 from harness.contracts import Precision
+from harness.data.sections import DEFAULT_TOKENS
 from harness.execution.trial.tasks import TABLE_NEW_TOKENS
 from harness.planning.sweep_file import read_sweep_file
 from harness.plugins import METHODS, default_reference
@@ -34,12 +36,8 @@ from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memori
 from harness.specs import TrialSpec
 
 SWEEP = Path(__file__).parents[1] / "sweeps" / "paper" / "main_table.yaml"
-PAPERS = {"EleutherAI/gpt-neo-125m": 0, "EleutherAI/gpt-neo-1.3B": 2, "EleutherAI/gpt-neo-2.7B": 3}
-"""The place of each model's shape in `SHAPES`."""
 JUDGES = {"EleutherAI/gpt-j-6b": 6.05e9, "openai-community/gpt2-large": 0.774e9}
 """Parameters of those that read what was generated; encoders are a hundred times smaller."""
-PREFIX_TOKENS = 100
-"""Of a forget sequence, where a sweep file names no other."""
 _ROWS = 8
 
 
@@ -131,13 +129,14 @@ class Size:
 
 def counted_size(bench: Bench, model: Mapping[str, Any], settings: Mapping[str, Any]) -> Size:
     """Return what a model of the sweep takes; methods to their last epoch, as if no early stop ended them before."""
-    shape = SHAPES[PAPERS[model["id"]]]
+    name = model["id"].rpartition("/")[2].lower()
+    [shape] = [shape for shape in SHAPES if shape.name == name]
     trained, points = {}, 1  # The original is measured too.
-    for name, row in settings["methods"].items():
-        method = row.get("method", name)
+    for variant, row in settings["methods"].items():
+        method = row.get("method", variant)
         strengths = row[METHODS.load(method).strength.field]
         points += len(strengths) if isinstance(strengths, list) else 1
-        key, epochs = name, row.get("epochs", 1)
+        key, epochs = variant, row.get("epochs", 1)
         if _is_prepared(method):
             key, epochs = "memorised model", settings["memorized_model"]["epochs"]
         if key not in trained:
@@ -150,15 +149,13 @@ def counted_size(bench: Bench, model: Mapping[str, Any], settings: Mapping[str, 
 def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     """Print a table of hours by size and precision, and return how many hours in fp32 there are for one in bf16."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sweep", type=Path, default=SWEEP)
     for name, value in (("bf16", 989.0), ("fp32", 67.0), ("share", 0.4), ("stepping-share", 0.1)):
         parser.add_argument(f"--{name}", type=float, default=value)
     given = parser.parse_args(argv)
     speed = Speed({"bf16": given.bf16 * 1e12, "fp32": given.fp32 * 1e12}, given.share, given.stepping_share)
-    settings = read_sweep_file(given.sweep).settings
+    settings = read_sweep_file(SWEEP).settings
     forget, utility = settings["data"]["forget"], settings["data"]["utility"]
-    length = forget["sequence_tokens"]
-    prefix = forget.get("prefix_tokens", PREFIX_TOKENS)
+    prefix, length = DEFAULT_TOKENS[0], forget["sequence_tokens"]
     tokens = point_tokens(forget["sequences"], length, prefix, utility["prompts"], utility["prompt_tokens"])
     workload = Workload(sequences=forget["sequences"], tokens=length, prefix_tokens=prefix)
     with tempfile.TemporaryDirectory() as folder:

@@ -55,16 +55,14 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
         >>> len(hidden_states(model, torch.tensor([[1, 2, 3, 4]]), depth=0.5))
         3
     """
-    states: list[torch.Tensor] = []
-    left: list[Any] = []
-    """What left the layers that ran, as they give it."""
+    entered: list[torch.Tensor] = []
+    outputs: list[Any] = []
 
     def keep_input(layer: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        states.append(arguments[0] if arguments else named["hidden_states"])
+        entered.append(arguments[0] if arguments else named["hidden_states"])
 
     def keep_output(layer: torch.nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        states.append(state_of(output))
-        left.append(output)
+        outputs.append(output)
 
     layers = list(model_layers(model))
     count = layer_at(depth, len(layers))
@@ -73,7 +71,7 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
     handles += [layer.register_forward_hook(keep_output) for layer in layers[:count]]
     try:
         for layer in skipped:
-            layer.forward = lambda *arguments, **named: left[-1]
+            layer.forward = lambda *arguments, **named: outputs[-1]
         model(input_ids=tokens_BT, use_cache=False)
     finally:
         for handle in handles:
@@ -82,7 +80,7 @@ def hidden_states(model: Model, tokens_BT: torch.Tensor, depth: float = 1.0) -> 
             del layer.forward
             if forward is not None:  # Something wraps this layer.
                 layer.forward = forward
-    return states
+    return [*entered, *map(state_of, outputs)]
 
 
 def layer_at(depth: float, layers: int) -> int:

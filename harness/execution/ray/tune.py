@@ -44,7 +44,7 @@ from ray.tune.experiment import Trial  # noqa: E402
 from ray.tune.search import Searcher  # noqa: E402
 
 class_cache.ENV_VARS_TO_PROPAGATE &= PASSED_BY_TUNE
-if IS_LOCAL:  # Workers inherit all of it, and those that Ray has started by then take no other variables.
+if IS_LOCAL:  # Workers inherit them; an actor with variables of its own could not use those that Ray has started.
     class_cache.ENV_VARS_TO_PROPAGATE = set()
     class_cache.DEFAULT_ENV_VARS.clear()
 

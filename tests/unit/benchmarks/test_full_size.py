@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
-from benchmarks.full_size import PAPERS, SWEEP, PointTokens, Size, Speed, flops_per_text, point_tokens
+from benchmarks.full_size import JUDGES, SWEEP, PointTokens, Size, Speed, flops_per_text, point_tokens
 from benchmarks.gpu_check.card import Card
 from benchmarks.gpu_check.workload import SHAPES, Bench, Shape, Workload
 from evaluators.memorization import Memorization
@@ -107,7 +107,10 @@ def test_hours_are_operations_over_what_a_card_reaches():
     assert of_judges == pytest.approx(10 * size.hours(PointTokens(0, 0, 1), speed, "bf16", "bf16")[1])
 
 
-def test_the_papers_models_have_the_shapes_that_they_are_counted_in():
-    models = [model["id"] for model in read_sweep_file(SWEEP).settings["models"]]
-    assert models == list(PAPERS)
-    assert [SHAPES[place].name for place in PAPERS.values()] == [name.lower().partition("/")[2] for name in models]
+def test_what_is_counted_is_what_the_sweep_asks_for():
+    settings = read_sweep_file(SWEEP).settings
+    shapes = {shape.name for shape in SHAPES}
+    assert {model["id"].rpartition("/")[2].lower() for model in settings["models"]} <= shapes
+    assert {settings["evaluators"][name]["definition"] for name in ("memorization", "generation")} == {"table"}
+    assert {settings["judges"][role] for role in ("perplexity", "features")} == set(JUDGES)
+    assert "prefix_tokens" not in settings["data"]["forget"], "it is the default"
