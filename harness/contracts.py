@@ -16,6 +16,7 @@ from harness.metric import CloserTo as CloserTo
 from harness.metric import Group as Group
 from harness.metric import ItemKind as ItemKind
 from harness.metric import Metric as Metric
+from harness.metric import exponential as exponential
 from harness.search_space import Choice as Choice
 from harness.search_space import LogUniform as LogUniform
 from harness.training import Count as Count
@@ -195,7 +196,7 @@ class Checkpoint:
     tokenizer: str
     """Both a local folder, or the hub's id; what a judge's `load` gets are folders."""
     digest: str
-    """Of the weights; for a hub model its commit."""
+    """Of weights, configuration, tokenizer and ends of text; for a hub model its commit."""
     revision: str | None = None
 
     @property

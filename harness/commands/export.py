@@ -83,7 +83,7 @@ def export_point(
         StorageError: It cannot be written.
     """
     from harness.models.adapters import save_adapter
-    from harness.models.loading import load_tokenizer
+    from harness.models.resolving import copy_tokenizer
     from harness.models.saving import save_model
     from harness.reporting.model_card import model_card
 
@@ -96,12 +96,11 @@ def export_point(
         write = partial(save_adapter, outcome.adapter(name), before)
     else:
         write = partial(save_model, outcome.model(name, original))
-    tokenizer = load_tokenizer(before)
     with folder_whole(out, "the exported model", "refuse") as folder:
         with _no_search_for_a_gpu():
             write(folder)
         with writing(folder, "the exported model's tokenizer"):
-            tokenizer.save_pretrained(folder)
+            copy_tokenizer(before, folder)
         weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
         card = model_card(point, outcome.table, outcome.metrics, weights, made_by, is_adapter=adapter_alone)
         write_whole(folder / "README.md", card, "the exported model's card")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from harness.base.digests import digest_of
+from harness.base.messages import amount
 from harness.contracts import Checkpoint, Sequences
 from harness.data.paths import TOKEN_SOURCES
+from harness.data.rows import first_texts
 from harness.data.sequences import (
     Utility,
     in_both,
@@ -22,7 +25,11 @@ from harness.data.sequences import (
 )
 from harness.data.sources import ROLES, Role
 from harness.models.loading import load_tokenizer, vocabulary
+from harness.models.tokenizing import count_lossy_texts
 from harness.specs import Source
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 MOST_UNSEEN = 64
 """Unseen texts that the original is measured on, unless the file says how many: MA is then known to 0.01."""
@@ -44,6 +51,20 @@ def load_texts(source: Source, role: Role, model: Checkpoint) -> Sequences | Uti
         "validation": load_validation,
     }
     return load[role](source, load_tokenizer(model), vocabulary(model))
+
+
+def lossy_sentences(sources: Mapping[str, Source], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
+    """Yield a sentence for each role with texts that have characters which the tokenizer cannot spell."""
+    for role in ROLES:
+        source = sources.get(role)
+        if source is None or source.source in TOKEN_SOURCES:
+            continue
+        strings = [row.text for row in first_texts(source, role)]
+        if lossy := count_lossy_texts(tokenizer, strings):
+            yield (
+                f"data.{role}: {lossy} of its first {amount(len(strings), 'text')} have characters that the model's "
+                "vocabulary cannot spell. The model reads those texts without them."
+            )
 
 
 def counted_source(source: Source, loaded: Sequences | Utility) -> Source:

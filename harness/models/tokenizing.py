@@ -5,9 +5,11 @@ docs/decisions/0011-reading-texts.md has the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
+
+from tokenizers import pre_tokenizers
 
 from harness.contracts import Sequences
 from harness.errors import ModelError
@@ -52,6 +54,39 @@ def token_lists(
             f"the tokenizer in {tokenizer.name_or_path} cannot read a text ({type(error).__name__}): it is damaged, or "
             "another model's."
         ) from None
+
+
+def count_lossy_texts(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str]) -> int:
+    """Return how many texts have characters that the vocabulary cannot spell, so that they vanish or become unknown.
+
+    Example:
+        >>> from transformers import AutoTokenizer
+        >>> from harness.miniature.checkpoints import tokenizer_folder
+        >>> count_lossy_texts(AutoTokenizer.from_pretrained(tokenizer_folder()), ["a", "naïve 🙂"])
+        0
+    """
+    missing = _missing_bytes(tokenizer)
+    if missing is not None:
+        return sum(not missing.isdisjoint(_as_bytes(tokenizer, text)) for text in texts) if missing else 0
+    unknown = tokenizer.unk_token_id
+    return 0 if unknown is None else sum(unknown in ids for ids in token_lists(tokenizer, list(texts), starts=False))
+
+
+def _missing_bytes(tokenizer: PreTrainedTokenizerBase) -> frozenset[str] | None:
+    """Return the bytes that a byte-level vocabulary lacks, in its own alphabet; None where it is of another kind."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or "ByteLevel" not in str(backend.pre_tokenizer):
+        return None
+    vocabulary: dict[str, int] = backend.get_vocab()
+    return frozenset(pre_tokenizers.ByteLevel.alphabet()).difference(vocabulary)
+
+
+def _as_bytes(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+    """Return a text's bytes, a character each, as a byte-level vocabulary spells them."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    normalized = text if normalizer is None else normalizer.normalize_str(text)
+    spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
+    return "".join(part for part, _ in spell(normalized))
 
 
 def unpadded(sequences: Sequences) -> list[list[int]]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from harness.contracts import Checkpoint, Sequences
-from harness.data.loading import MOST_UNSEEN, counted_source, load_texts, stand_in_source
+from harness.data.loading import MOST_UNSEEN, counted_source, load_texts, lossy_sentences, stand_in_source
 from harness.data.rows import check_rows, first_unread
 from harness.data.sections import Data, TextSource, default_section, section_source
 from harness.data.sequences import Utility, half_of, inseparable_groups
@@ -159,6 +159,7 @@ def _read_texts(data: Data, model: Checkpoint, use: TextUse) -> Checking[tuple[T
     if not is_sound or not isinstance(sequences, Sequences):
         return None, ()
     sentences, faults = collected(split_faults(loaded, erases=use.erases, is_steered=use.is_steered))
+    sentences += tuple(lossy_sentences(texts, load_tokenizer(model)))
     yield from faults
     if faults:
         return None, ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.data.sequences import chosen_sequences
 from harness.models.hidden_states import LogitLens, hidden_states, lacks_layers
-from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder
+from harness.models.loading import check_encoder, check_sentence_encoder, load_encoder, load_tokenizer
 from harness.models.tokenizing import token_lists, true_continuations, unpadded
 from harness.toolkit.batches import padded_batches, room_after, rows_at_once
 from harness.toolkit.data_sets import data_set_commit, data_set_folder, embedded_task
@@ -83,6 +83,7 @@ __all__ = [
     "judges_dtype",
     "lacks_layers",
     "load_encoder",
+    "load_tokenizer",
     "log_likelihoods",
     "loss_gradient",
     "mean_nll",

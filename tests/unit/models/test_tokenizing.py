@@ -140,7 +140,7 @@ def test_a_judge_reads_its_own_start_before_every_text(llama):
 
 def test_a_judge_that_starts_texts_has_another_name(llama, make_tokenizer, tmp_path):
     make_tokenizer("none").save_pretrained(tmp_path)
-    bare = replace(llama, tokenizer=str(tmp_path))
+    bare = resolve_model(llama.location, str(tmp_path))
     assert "starts with 256" in judge_identity("perplexity", llama)
     assert not any("starts" in part for part in judge_identity("perplexity", bare))
     assert not any("starts" in part for part in judge_identity("similarity", llama))

@@ -1,0 +1,203 @@
+"""Where tokenizer.json exists it decides, whatever class a folder names; a slow tokenizer's settings are read."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from harness.contracts import Checkpoint
+from harness.data.loading import lossy_sentences
+from harness.errors import ModelError
+from harness.models.loading import check_tokenizer, load_tokenizer
+from harness.models.reading import text_ends, text_start
+from harness.models.resolving import copy_tokenizer, resolve_model
+from harness.models.tokenizing import count_lossy_texts, token_lists
+from harness.specs import Source
+
+TEXTS = [
+    "\n\n2. Call 1234 me\n",
+    " leads with a blank",
+    "1. One\n2. Two\n\n10. Ten",
+    "naïve 12ab  two",
+    "3.14 a\tb",
+    "",
+]
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
+DIGITS = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), BYTES])
+LINES = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\n+"), "isolated"), BYTES])
+THREES = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\d{1,3}"), "isolated"), BYTES])
+SPACES = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+FOLDERS = {
+    "llama as GPT2Tokenizer, digits": ("llama", "GPT2Tokenizer", DIGITS, None),
+    "starcoder2 as GPT2Tokenizer, digits": ("starcoder2", "GPT2Tokenizer", DIGITS, None),
+    "gpt2, threes": ("gpt2", "GPT2Tokenizer", THREES, None),
+    "gpt2, lines": ("gpt2", "GPT2TokenizerFast", LINES, None),
+    "opt, digits": ("opt", "GPT2Tokenizer", DIGITS, "$A"),
+    "neox, digits": ("gpt_neox", "GPTNeoXTokenizer", DIGITS, None),
+    "qwen2, threes": ("qwen2", "Qwen2Tokenizer", THREES, None),
+    "qwen3, lines": ("qwen3", "Qwen2TokenizerFast", LINES, None),
+    "llama 2, no blank in front": ("llama", "LlamaTokenizer", SPACES, "<s> $A"),
+    "llama 3, threes": ("llama", "PreTrainedTokenizerFast", THREES, "<s> $A"),
+    "gemma, its own blanks": ("gemma", "GemmaTokenizer", SPACES, "<s> $A"),
+    "only a tokenizer": (None, "GPT2Tokenizer", DIGITS, None),
+    "only a tokenizer, no class": (None, None, LINES, "<s> $A"),
+}
+
+
+def backend(pre_tokenizer, template):
+    tokenizer = Tokenizer(models.BPE(unk_token=None))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    alphabet = [*pre_tokenizers.ByteLevel.alphabet(), "▁", "\n", "\t", "ï"]
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([*TEXTS, "\n\n" * 9, "Call me", "12 34", " and a blank"] * 3, trainer)
+    tokenizer.decoder = decoders.ByteLevel()
+    if template:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=template, special_tokens=[("<s>", 0), ("</s>", 1)]
+        )
+    return tokenizer
+
+
+def write_folder(folder, family, name, pre_tokenizer, template):
+    folder.mkdir(exist_ok=True)
+    backend(pre_tokenizer, template).save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "</s>", "add_bos_token": template is None}
+    settings |= {"tokenizer_class": name} if name else {}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    if family:
+        (folder / "config.json").write_text(json.dumps({"model_type": family, "vocab_size": 420}))
+    return Checkpoint(str(folder), str(folder), str(folder), "")
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_id_is_what_tokenizer_json_says(name, tmp_path):
+    checkpoint = write_folder(tmp_path / "m", *FOLDERS[name])
+    said = Tokenizer.from_file(str(tmp_path / "m" / "tokenizer.json"))
+    loaded = load_tokenizer(checkpoint)
+    assert token_lists(loaded, TEXTS) == [said.encode(text).ids for text in TEXTS]
+    assert len({tuple(ids) for ids in token_lists(loaded, TEXTS)}) == len(TEXTS)
+    assert list(text_start(checkpoint)) == said.encode("a").ids[: -len(said.encode("a", add_special_tokens=False).ids)]
+    assert loaded.eos_token_id == 1
+
+
+def test_an_exported_tokenizer_is_the_same_bytes(tmp_path):
+    checkpoint = write_folder(tmp_path / "m", *FOLDERS["llama as GPT2Tokenizer, digits"])
+    (tmp_path / "m" / "chat_template.jinja").write_text("{{ messages }}")
+    (tmp_path / "m" / "README.md").write_text("not the tokenizer's")
+    (tmp_path / "out").mkdir()
+    copy_tokenizer(checkpoint, tmp_path / "out")
+    copied = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    assert copied.keys() == {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+    assert copied == {name: (tmp_path / "m" / name).read_bytes() for name in copied}
+
+
+def slow_folder(folder, **settings):
+    folder.mkdir()
+    trained = json.loads(backend(BYTES, None).to_str())["model"]
+    (folder / "vocab.json").write_text(json.dumps(trained["vocab"]))
+    (folder / "merges.txt").write_text("\n".join(" ".join(pair) for pair in trained["merges"]))
+    (folder / "config.json").write_text(json.dumps({"model_type": "opt", "vocab_size": len(trained["vocab"])}))
+    if settings:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **settings}))
+    return Checkpoint(str(folder), str(folder), str(folder), "")
+
+
+def test_a_slow_tokenizers_settings_are_read(tmp_path):
+    tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "</s>")
+    checkpoint = slow_folder(tmp_path / "m", add_bos_token=True, **tokens)
+    check_tokenizer(checkpoint)
+    assert text_start(checkpoint) == (1,)
+    assert text_ends(checkpoint) == (1,)
+    assert token_lists(load_tokenizer(checkpoint), ["Call"])[0][0] == 1
+    bare = slow_folder(tmp_path / "bare", **tokens)
+    assert text_start(bare) == ()
+
+
+def test_an_end_outside_the_models_vocabulary_is_refused(tmp_path):
+    checkpoint = slow_folder(tmp_path / "m")  # GPT-2's end of text is added behind the vocabulary.
+    with pytest.raises(ModelError, match=r"texts with the token id \d+, and the model '.*' knows 0 to \d+\. Copy the"):
+        check_tokenizer(checkpoint)
+
+
+def test_characters_that_vanish_are_counted_and_told(tmp_path):
+    checkpoint = write_folder(tmp_path / "m", *FOLDERS["gpt2, lines"])
+    whole = load_tokenizer(checkpoint)
+    assert count_lossy_texts(whole, [*TEXTS, "🙂"]) == 0
+    saved = json.loads((tmp_path / "m" / "tokenizer.json").read_text())
+    lost = next(character for character, byte in byte_characters().items() if byte == "é".encode()[1])
+    ids = saved["model"]["vocab"]
+    ids[f"unused {lost}"] = ids.pop(lost)
+    saved["model"]["merges"] = [pair for pair in saved["model"]["merges"] if lost not in "".join(pair)]
+    for token in [token for token in ids if lost in token and not token.startswith("unused")]:
+        ids[f"unused {token}"] = ids.pop(token)
+    (tmp_path / "m" / "tokenizer.json").write_text(json.dumps(saved))
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("né", "plain", "é é")))
+    lossy = load_tokenizer(replace(checkpoint, id="another"))
+    assert lossy.decode(token_lists(lossy, ["né"])[0]) != "né"
+    source = Source(source="jsonl", path=str(tmp_path / "t.jsonl"), rows=3)
+    [sentence] = lossy_sentences({"forget": source}, lossy)
+    assert sentence.startswith("data.forget: 2 of its first 3 texts have characters that the model's vocabulary cannot")
+    assert list(lossy_sentences({"forget": source}, whole)) == []
+
+
+def byte_characters():
+    """The character that a byte-level vocabulary writes for each byte, by GPT-2's rule."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+def test_a_word_that_a_vocabulary_does_not_know_is_counted_too(tmp_path):
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer, tokenizer.normalizer = pre_tokenizers.Whitespace(), normalizers.Lowercase()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"unk_token": "[UNK]"}))
+    loaded = load_tokenizer(Checkpoint("w", str(tmp_path), str(tmp_path), ""))
+    assert count_lossy_texts(loaded, ["a B", "a c", "c c"]) == 2
+
+
+@pytest.fixture
+def model_folder(make_model, tokenizer, tmp_path):
+    folder = tmp_path / "model"
+    make_model(vocabulary=256).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text("a card")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "config.json"])
+def test_a_checkpoints_digest_covers_every_file_that_decides_its_numbers(model_folder, name):
+    before = resolve_model(str(model_folder))
+    (model_folder / name).write_text(json.dumps(json.loads((model_folder / name).read_text()), indent=7))
+    assert resolve_model(str(model_folder)).digest != before.digest
+    with pytest.raises(ModelError, match=r"weights, configuration or tokenizer of .* are not what they were when"):
+        load_tokenizer(replace(before, id=name))
+
+
+def test_a_card_decides_nothing(model_folder):
+    before = resolve_model(str(model_folder))
+    (model_folder / "README.md").write_text("another card")
+    assert resolve_model(str(model_folder)) == before
+
+
+@pytest.mark.parametrize("edited", ["own generation_config.json", "the other folder's tokenizer.json"])
+def test_with_a_tokenizer_elsewhere_both_folders_decide(model_folder, tokenizer, tmp_path, edited):
+    tokenizer.save_pretrained(tmp_path / "elsewhere")
+    before = resolve_model(str(model_folder), str(tmp_path / "elsewhere"))
+    folder = model_folder if edited.startswith("own") else tmp_path / "elsewhere"
+    file = folder / edited.split()[-1]
+    file.write_text(json.dumps(json.loads(file.read_text()), indent=7))
+    assert resolve_model(str(model_folder), str(tmp_path / "elsewhere")).digest != before.digest
+
+
+def test_one_process_reads_a_changed_tokenizer_again(model_folder):
+    first = resolve_model(str(model_folder))
+    assert text_ends(first) == (0,) or text_ends(first) == ()
+    ids = token_lists(load_tokenizer(first), ["ab"])
+    saved = json.loads((model_folder / "tokenizer.json").read_text())
+    vocabulary = saved["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    (model_folder / "tokenizer.json").write_text(json.dumps(saved))
+    second = resolve_model(str(model_folder))
+    assert token_lists(load_tokenizer(second), ["ab"]) == [ids[0][::-1]]
