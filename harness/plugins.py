@@ -6,18 +6,24 @@ a time when asked for, so a broken plugin hurts nobody but its own user. Each pr
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import inspect
 import json
 import pkgutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, with_config
 
+from harness.base.digests import digest_of
 from harness.base.settings import fields_of
 from harness.contracts import Choice, Evaluator, LogUniform, Method, Metric, Number, Read, Reference, Training
 from harness.errors import PluginError, unknown
@@ -125,6 +131,53 @@ class PluginRegistry(Generic[P]):
         """
         plugin: P = settings_adapter(self.load(name)).validate_json(json.dumps(settings), strict=True)
         return plugin
+
+
+@cache
+def plugin_digest(plugin: type[Any]) -> str:
+    """Return 16 hex digits that name a plugin's code, comments and docstrings aside.
+
+    It is that of the plugin's file and of the modules of its own package that it imports, directly or through others.
+    """
+    package, unread = plugin.__module__.partition(".")[0], [plugin.__module__]
+    code_by_module: dict[str, str] = {}
+    while unread:
+        name = unread.pop()
+        if name in code_by_module or (spec := _found_module(name)) is None or spec.origin is None:
+            continue
+        tree = ast.parse(Path(spec.origin).read_bytes())
+        unread += [each for each in _imported_modules(tree, spec.parent or "") if each.partition(".")[0] == package]
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if isinstance(body, list):
+                node.body = [one for one in body if not _is_bare_text(one)] or [ast.Pass()]  # type: ignore[attr-defined]
+        code_by_module[name] = ast.unparse(tree)
+    return digest_of(code_by_module)
+
+
+def _found_module(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError):  # A name that is imported from a module, and none itself.
+        return None
+
+
+def _imported_modules(tree: ast.Module, parent: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = importlib.util.resolve_name("." * node.level + (node.module or ""), parent)
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def _is_bare_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
 
 
 @cache

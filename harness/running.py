@@ -21,6 +21,7 @@ from harness.execution.progress import Progress
 from harness.execution.ray_settings import IS_LOCAL
 from harness.planning.plan import plan
 from harness.plans import Plan, StudySpec
+from harness.records.code_changes import changed_sentences
 from harness.records.journal import Journal
 from harness.records.results import Results, trial_results
 from harness.records.setting_changes import replaced_rows, replaced_sentence
@@ -44,6 +45,7 @@ def run_sweep(
     executor: ExecutorName = "ray",
     results: str | PathLike[str] = "results",
     replace: bool = False,
+    keep: bool = False,
 ) -> SweepResults:
     """Run what is missing of a sweep, write its report, and return all that it has measured.
 
@@ -53,6 +55,7 @@ def run_sweep(
         only: Trials chosen, as for `--only`: `method=emso`.
         executor: `ray`, or `inline`: in this process, one trial after the other, none isolated from it.
         results: The folder of all sweeps' results.
+        keep: Keep the numbers of plugins whose code has changed since under the same version.
         replace: Show rows that were measured under this name with other settings no longer, instead of asking for
             another name.
 
@@ -63,7 +66,7 @@ def run_sweep(
         ExecutorError: Ray died; what was measured before is kept, and in the report.
     """
     planned = plan(Path(file), overrides, only)
-    return run_planned(Path(file), planned, executor=executor, results=results, replace_rows=replace)
+    return run_planned(Path(file), planned, executor=executor, results=results, replace_rows=replace, keep=keep)
 
 
 def run_planned(
@@ -73,6 +76,7 @@ def run_planned(
     executor: ExecutorName = "ray",
     results: str | PathLike[str] = "results",
     replace_rows: bool = False,
+    keep: bool = False,
 ) -> SweepResults:
     """Run what is missing of the plan of a sweep file; everything else is as in `run_sweep`."""
     folders = Folders.of_sweep(results, planned.sweep)
@@ -83,6 +87,8 @@ def run_planned(
         ):
             raise ConfigError(str(file), [Fault("name", sentence)])
         before = read_tuned(planned, journal)
+        if not keep and (sentences := changed_sentences(before)):
+            raise ConfigError(str(file), [Fault("plugins", sentence) for sentence in sentences])
         left = specs_left(before)
         refuse_unfit(file, left)
         for sentence in (*one_step_epochs(planned), *planned.shared_texts) if left else ():

@@ -42,6 +42,8 @@ class SweepCommand(Command):
         parser.add_argument("--only", action="append", default=[], metavar="KEY=VALUE", help=only)
         replace = "show rows measured under this name with other settings no longer (the journal keeps them)"
         parser.add_argument("--replace", action="store_true", help=replace)
+        keep = "keep the numbers of a plugin whose file has changed since and whose version has not"
+        parser.add_argument("--keep", action="store_true", help=keep)
         executor = "inline: in this process, one after the other and not isolated from each other (docs/sweeps.md)"
         parser.add_argument("--executor", choices=["ray", "inline"], default="ray", help=executor)
         add_results_argument(parser)
@@ -67,6 +69,7 @@ class SweepCommand(Command):
                 executor=arguments.executor,
                 results=arguments.results,
                 replace_rows=arguments.replace,
+                keep=arguments.keep,
             )
         except StorageError as error:
             error.add_note("What is measured is kept.")
@@ -88,6 +91,7 @@ class SweepCommand(Command):
 def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     from harness.execution.job import Folders
     from harness.execution.jobs import jobs_for
+    from harness.records.code_changes import changed_sentences
     from harness.records.journal import Journal
     from harness.records.setting_changes import replaced_rows, replaced_sentence
     from harness.records.tuned import largest_candidate, read_tuned, specs_left
@@ -118,6 +122,8 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     terminal.print()
     terminal.print(needs_table(trials, fit.needs))
     if sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep):
+        terminal.print(sentence, style="yellow", markup=False, highlight=False)
+    for sentence in changed_sentences(measured):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
     if fit.warnings:
         terminal.print(needs_warning(fit.warnings), style="yellow", markup=False, highlight=False)

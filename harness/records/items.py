@@ -18,6 +18,7 @@ from harness.base.digests import known_digest
 from harness.base.files import write_whole
 from harness.base.storage import reading
 from harness.errors import DataError
+from harness.metric import exponential
 
 _TEXTS, _NUMBERS = ("metric", "item", "cluster"), ("value", "weight")
 _SCHEMA = pa.schema(dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(_NUMBERS, pa.float64()))
@@ -59,7 +60,7 @@ def aggregated(
     if not counted.any():
         return math.nan
     mean = float(np.average(values_N[counted], weights=weights_N[counted]))
-    return math.exp(mean) if aggregate == "exp_mean" else mean
+    return exponential(mean) if aggregate == "exp_mean" else mean
 
 
 def items_file(results: Path, point_id: str, key: str) -> Path:

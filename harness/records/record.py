@@ -52,6 +52,8 @@ class Measurement(Journaled):
     samples: tuple[Mapping[str, str], ...]
     notes: Mapping[str, Json]
     seconds: float
+    code: str = ""
+    """The digest of the evaluator's code."""
     items: str | None = None
     """The digest of the file that holds what each item has; '' where the evaluator reports no items; None in what was
     journaled before items were kept."""
@@ -69,6 +71,8 @@ class Point(Journaled):
     peak_memory_bytes: int | None
     """The most that erasing held of a GPU's memory up to here, of the worker that held most; None on a CPU."""
     notes: Mapping[str, Json]
+    code: str = ""
+    """The digest of the method's code; '' for a model that is measured as it is."""
     worker_nodes: tuple[str, ...] = ()
     """Where each worker that erased ran, as `Started.node`; empty where the trial's own process did."""
 

@@ -21,6 +21,7 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_seed, strengths
 from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
+from harness.records.code_changes import changed_plugins
 from harness.records.results import PointResults, Results, StudyResults
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
@@ -46,6 +47,8 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
     if missing := list(results.statuses.values()).count("missing"):
         said.append(f"{missing} of {len(results.trials)} trials are not finished.")
     said += results.plan.shared_texts
+    for file, clause in changed_plugins(results):
+        said.append(f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's.")
     said += _few_texts(results.measured, table.ranked.info)
     said += judge_warnings(readings)
     said += changed_choices(results.measured)

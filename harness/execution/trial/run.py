@@ -39,7 +39,7 @@ from harness.models.adapters import is_all_of, save_adapter
 from harness.models.loading import load_model
 from harness.models.patch import PATCH_FILE, load_erased, save_patch
 from harness.models.saving import save_model
-from harness.plugins import EVALUATORS
+from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped
@@ -244,6 +244,7 @@ class _RunningTrial:
                     strength=strength,
                     erase_seconds=seconds,
                     peak_memory_bytes=self.memory.bytes if peak is None else peak,
+                    code="" if self.spec.is_reference else plugin_digest(METHODS.load(self.spec.method)),
                     worker_nodes=erasure.worker_nodes,
                     notes=self._noted({**erased.notes, "warnings": erasure.warnings}),
                 )
@@ -294,6 +295,7 @@ class _RunningTrial:
                     samples=tuple(sample_for_report(sample, self.spec.samples) for sample in evaluation.samples),
                     notes=self._noted(notes),
                     seconds=time.perf_counter() - began,
+                    code=plugin_digest(type(evaluator)),
                 ),
                 items,
             )

@@ -1,0 +1,118 @@
+"""A plugin that was edited under the same version is noticed before its old numbers are shown as if it were not."""
+
+import importlib
+import sys
+
+import pytest
+
+from harness.plugins import EVALUATORS, METHODS, plugin_digest
+from harness.records.code_changes import changed_sentences
+from harness.records.journal import Journal
+from harness.running import run_sweep
+
+PLUGIN = '"""A plugin."""\n\nfrom own_plugins import formulas\n\n\nclass Own:\n    """Adds."""\n\n    size = 2\n\n'
+PLUGIN += "    def number(self):\n        return formulas.number() + 1\n"
+SWEEP = """
+name: coded
+models: [miniature-s]
+data: {forget: {source: miniature, sequences: 4}, utility: {source: miniature, prompts: 4}}
+methods: {gradient_ascent: {epochs: 1}}
+evaluators: {extraction: {}}
+"""
+FILES = [
+    ("methods/gradient_ascent.py", METHODS.load("gradient_ascent").version),
+    ("evaluators/extraction.py", EVALUATORS.load("extraction").version),
+]
+
+
+@pytest.fixture
+def digest(tmp_path, monkeypatch):
+    """Return a reader of the plugin's digest after its files were changed."""
+    folder = tmp_path / "own_plugins"
+    folder.mkdir()
+    files = {
+        "__init__.py": "",
+        "own.py": PLUGIN,
+        "formulas.py": "from . import parts\n\n\ndef number():\n    return 1\n",
+    }
+    files |= {"parts.py": "PART = 1\n", "unrelated.py": "x = 1\n"}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def read(file="own.py", old="", new=""):
+        path = folder / file
+        path.write_text(path.read_text().replace(old, new) if old else path.read_text())
+        importlib.invalidate_caches()
+        plugin_digest.cache_clear()
+        return plugin_digest(importlib.import_module("own_plugins.own").Own)
+
+    yield read
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own_plugins"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "is_noticed"),
+    [
+        ("own.py", "+ 1", "+ 2", True),
+        ("own.py", "size = 2", "size = 3", True),
+        ("formulas.py", "return 1", "return 2", True),
+        ("parts.py", "PART = 1", "PART = 2", True),
+        ("own.py", '"""Adds."""', '"""Adds one."""', False),
+        ("own.py", "+ 1", "+ 1  # one", False),
+        ("own.py", "size = 2", "size   =   2", False),
+        ("unrelated.py", "x = 1", "x = 2", False),
+    ],
+)
+def test_code_is_what_decides_and_neither_comments_nor_other_files(digest, file, old, new, is_noticed):
+    before = digest()
+    assert (digest(file, old, new) != before) == is_noticed
+
+
+def test_an_evaluators_code_holds_the_formulas_behind_it(monkeypatch):
+    every = {name: plugin_digest(EVALUATORS.load(name)) for name in EVALUATORS.names()}
+    every |= {name: plugin_digest(METHODS.load(name)) for name in METHODS.names()}
+    assert len({*every.values()}) == len(every)
+    read = []
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: read.append(name) or found(name, *more))
+    plugin_digest.cache_clear()
+    plugin_digest(EVALUATORS.load("memorization"))
+    assert "evaluators.metrics.semantic_similarity" in read
+    assert not any(name.startswith("harness") for name in read)
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Return a runner of a sweep that is measured already."""
+    (tmp_path / "coded.yaml").write_text(SWEEP)
+
+    def run(**options):
+        return run_sweep(tmp_path / "coded.yaml", executor="inline", results=tmp_path / "results", **options)
+
+    run.journal = Journal(tmp_path / "results" / "coded" / "journal")
+    return run
+
+
+def test_a_sweep_stops_before_old_numbers_pass_for_new_ones(sweep, monkeypatch):
+    first = sweep()
+    assert changed_sentences(first.results) == []
+    lines = {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
+    monkeypatch.setattr("harness.records.code_changes.plugin_digest", lambda plugin: f"edited {plugin.__name__}")
+    with pytest.raises(Exception, match="has changed since") as refused:
+        sweep()
+    said = str(refused.value)
+    since = "or code that it imports, has changed since"
+    method, evaluator = (f"{name} (version {version}), {since}" for name, version in FILES)
+    assert f"{method} 1 point was made" in said
+    assert f"{evaluator} 4 measurements were made" in said
+    assert "Raise `version` in the file to make them again, or add --keep to keep them." in said
+    kept = sweep(keep=True)
+    assert kept.table.equals(first.table)
+    assert lines == {file.name: file.read_bytes() for file in sweep.journal.folder.glob("*.jsonl")}
+    report = (first.folder / "report.html").read_text()
+    assert method in report
+    monkeypatch.setattr(METHODS.load("gradient_ascent"), "version", 99)
+    monkeypatch.setattr(EVALUATORS.load("extraction"), "version", 99)
+    assert sweep().results.trials[-1].spec.method_version == 99, "measured again under the next version"
