@@ -11,7 +11,7 @@ import numpy as np
 
 from evaluators.metrics.means import standard_error, weighted_mean
 from evaluators.metrics.teacher_forced import extraction_strengths
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, TextsShape
 from harness.toolkit import greedy_continuations
 
 
@@ -27,6 +27,16 @@ class Extraction(Evaluator):
 
     tokens: PositiveCount = 50
     """How many tokens after its prefix a sequence must be recited for, to the letter, to count as recited."""
+
+    def refuses_texts(self, forget: TextsShape) -> str | None:
+        """Refuse texts none of which has so many tokens after its prefix."""
+        longest = forget.longest - forget.prefix_tokens
+        if self.tokens <= longest:
+            return None
+        return (
+            f"asks whether {self.tokens} tokens after a prefix are recited, and the longest sequence of the forget set "
+            f"has {longest} there: set `tokens` to at most {longest}, or give it longer sequences or shorter prefixes."
+        )
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

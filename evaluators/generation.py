@@ -34,7 +34,7 @@ class Generation(Evaluator):
     tables have it.
     """
 
-    version = 2
+    version = 3
     judges = ("perplexity", "features", "coherence")
 
     rep: PositiveCount = 2

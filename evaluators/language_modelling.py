@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from evaluators.metrics.means import weighted_mean
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, exponential
 from harness.toolkit import rows_at_once, token_lists, token_nll
 
 MOST_ROWS = 32
@@ -60,7 +60,7 @@ class LanguageModelling(Evaluator):
             rows = slice(start, start + at_once)
             nll_N[rows], tokens_N[rows] = continuation_nll(model, prompts[rows], references[rows])
         mean = weighted_mean(nll_N, tokens_N)
-        numbers = {"own_perplexity": math.exp(mean) if mean < 700 else math.inf if mean > 0 else math.nan}
+        numbers = {"own_perplexity": exponential(mean)}
         return Evaluation(numbers, per_item={"own_perplexity": nll_N, "own_tokens": tokens_N})
 
 

@@ -16,7 +16,17 @@ from evaluators.metrics.extraction_likelihood import likelihoods, sampled_prefix
 from evaluators.metrics.means import means_by_row, standard_error, weighted_mean
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
 from evaluators.metrics.teacher_forced import accuracies
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Metric, Model, PositiveCount, Sample, Sequences
+from harness.contracts import (
+    Evaluation,
+    EvaluationTask,
+    Evaluator,
+    Metric,
+    Model,
+    PositiveCount,
+    Sample,
+    Sequences,
+    TextsShape,
+)
 from harness.toolkit import (
     Continuations,
     before_end,
@@ -56,7 +66,7 @@ class Memorization(Evaluator):
     sampled after each fifth of the length, sets of n-grams, and MA at those four places only.
     """
 
-    version = 2
+    version = 3
     judges = ("similarity",)
 
     n: PositiveCount = 3
@@ -124,6 +134,17 @@ class Memorization(Evaluator):
                 ranked=False,
                 meaning="MA over all positions, the prefix's too",
             ),
+        )
+
+    def refuses_texts(self, forget: TextsShape) -> str | None:
+        """Refuse texts of which none has an n-gram after any of the prefixes that EL reads."""
+        first = forget.longest // 5 if self.definition == "table" else 1
+        most = forget.longest - max(first, 1)
+        if self.n <= most:
+            return None
+        return (
+            f"EL_{self.n} needs {self.n} tokens after a prefix, and the longest sequence of the forget set has {most} "
+            f"there: set `n` to at most {most}, or name longer sequences."
         )
 
     def prepare(self, original: Model, task: EvaluationTask) -> None:

@@ -59,7 +59,7 @@ class Reasoning(Evaluator):
     mean is NaN if one of the tasks could not be measured.
     """
 
-    version = 1
+    version = 2
 
     tasks: tuple[TaskName, ...] = get_args(TaskName)
     tasks_path: str = "miniature"
@@ -142,6 +142,7 @@ class Reasoning(Evaluator):
             tokenizer = copy.deepcopy(task.tokenizer)  # lm-eval gives it a padding token.
             lm = HFLM(pretrained=model, tokenizer=tokenizer, backend="causal")
             lm.tok_encode = partial(encoded, tokenizer)  # The model's texts are all read in one way.
+            lm._encode_pair = partial(encoded_pair, tokenizer)
             lm._loglikelihood_tokens = partial(scored, model, lm.max_length)  # lm-eval reads each choice whole.
             for name in self.tasks:
                 began = time.perf_counter()
@@ -176,6 +177,20 @@ def encoded(
     """Return a question's token ids as every other text's, in the place of lm-eval's own way."""
     [tokens] = token_lists(tokenizer, [text], starts=add_special_tokens is not False)
     return tokens
+
+
+def encoded_pair(tokenizer: PreTrainedTokenizerBase, context: str, choice: str) -> tuple[list[int], list[int]]:
+    """Return the token ids of a context and of a choice after it, as lm-eval splits them.
+
+    Spaces at the context's end are the choice's. Where one token spans the border, so that nothing would be left of the
+    choice, that token is the choice's: lm-eval returns an empty choice there, which has no likelihood.
+    """
+    stripped = context.rstrip()
+    choice, context = context[len(stripped) :] + choice, stripped
+    whole, alone = encoded(tokenizer, context + choice), encoded(tokenizer, context)
+    if len(whole) > len(alone):
+        return alone, whole[len(alone) :]
+    return whole[:-1], whole[-1:]
 
 
 def scored(

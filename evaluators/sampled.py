@@ -123,12 +123,12 @@ class Sampled(Evaluator):
         return f"temperature {self.temperature:g}{top_k}" + ("" if self.top_p == 1.0 else f", top-p {self.top_p:g}")
 
     def refuses_texts(self, forget: TextsShape) -> str | None:
-        """Refuse texts none of which is as long as the fewest of `tokens`."""
+        """Refuse texts none of which is as long as the most of `tokens`."""
         longest = forget.longest - forget.prefix_tokens
-        if min(self.tokens) <= longest:
+        if max(self.tokens) <= longest:
             return None
         return (
-            f"samples {min(self.tokens)} tokens after a prefix, and the longest sequence of the forget set has "
+            f"samples {max(self.tokens)} tokens after a prefix, and the longest sequence of the forget set has "
             f"{longest} there: name at most {longest} in `tokens`, or give it longer sequences or shorter prefixes."
         )
 

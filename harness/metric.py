@@ -16,6 +16,19 @@ ItemKind = Literal["sequence", "prompt", "question", "sequence_and_holdout"]
 and then each unseen one: what compares the two sets, such as an AUC (`harness.toolkit.auc_items`)."""
 
 
+def exponential(log: float) -> float:
+    """Return e to the power of `log`; infinite where that is more than a float can hold.
+
+    Example:
+        >>> exponential(0.0), exponential(710.0), exponential(-1000.0)
+        (1.0, inf, 0.0)
+    """
+    try:
+        return math.exp(log)
+    except OverflowError:
+        return math.inf
+
+
 @dataclass(frozen=True)
 class CloserTo:
     """The better a number, the closer it is to another.

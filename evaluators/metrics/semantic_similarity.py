@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,14 @@ import numpy as np
 import torch
 
 from harness.contracts import Checkpoint
-from harness.toolkit import check_encoder, check_sentence_encoder, computing_device, judge_key, load_encoder
+from harness.toolkit import (
+    check_encoder,
+    check_sentence_encoder,
+    computing_device,
+    judge_key,
+    load_encoder,
+    load_tokenizer,
+)
 
 TEXTS_AT_ONCE = 64
 
@@ -31,9 +40,7 @@ class Embedder:
         is_sentence_folder = (Path(checkpoint.location) / "modules.json").is_file()
         self._encoder = self._sentence_encoder(checkpoint) if is_sentence_folder else None
         if self._encoder is None:
-            from transformers import AutoTokenizer
-
-            self._tokenizer = AutoTokenizer.from_pretrained(checkpoint.tokenizer)
+            self._tokenizer = load_tokenizer(checkpoint)
             self._model = load_encoder(checkpoint).to(self._device)
 
     def _sentence_encoder(self, checkpoint: Checkpoint) -> Any:
@@ -44,14 +51,45 @@ class Embedder:
 
             encoder = SentenceTransformer(checkpoint.location, device=self._device, local_files_only=True)
         check_sentence_encoder(encoder, checkpoint)
+        if (Path(checkpoint.tokenizer) / "tokenizer.json").is_file():
+            encoder.tokenizer._tokenizer = copy.deepcopy(load_tokenizer(checkpoint).backend_tokenizer)
         return encoder
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Return N x D unit vectors; a text without words (empty, or whitespace) gets the zero vector."""
-        wordless = np.array([not text.strip() for text in texts], dtype=bool)
-        vectors_ND = self.encode([text if text.strip() else "." for text in texts])
-        vectors_ND[wordless] = 0.0
+        """Return N x D unit vectors; a text without words (empty, or whitespace) gets the zero vector.
+
+        A text that is longer than the encoder reads is embedded in windows: its vector is their mean, weighted by
+        word pieces. `encode` cuts it.
+        """
+        windows_by_text = [self._windows(text if text.strip() else ".") for text in texts]
+        vectors_WD = self.encode([text for windows in windows_by_text for text, _ in windows])
+        vectors_ND = np.empty((len(texts), vectors_WD.shape[1]), dtype=np.float32)
+        first = 0
+        for number, (text, windows) in enumerate(zip(texts, windows_by_text, strict=True)):
+            own_WD = vectors_WD[first : first + len(windows)]
+            first += len(windows)
+            vectors_ND[number] = own_WD[0] if len(windows) == 1 else _mean_direction(own_WD, [n for _, n in windows])
+            if not text.strip():
+                vectors_ND[number] = 0.0
         return vectors_ND
+
+    def _windows(self, text: str) -> list[tuple[str, int]]:
+        """Return a text in parts that the encoder reads whole, cut between words where it can be, and their pieces."""
+        tokenizer = self._tokenizer if self._encoder is None else self._encoder.tokenizer
+        longest = tokenizer.model_max_length if self._encoder is None else self._encoder.max_seq_length
+        room = (longest or sys.maxsize) - tokenizer.num_special_tokens_to_add()
+        if len(text) <= room:  # A piece has at least one character.
+            return [(text, len(text))]
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        starts = [start for start, _ in encoded["offset_mapping"]]
+        parts, first = [], 0
+        while len(starts) - first > room:
+            end = first + room
+            between_words = (at for at in range(end, first, -1) if text[starts[at] - 1].isspace())
+            end = next(between_words, end)
+            parts.append((text[starts[first] : starts[end]], end - first))
+            first = end
+        return [*parts, (text[starts[first] if parts else 0 :], len(starts) - first)]
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], tokens: int | None = None) -> np.ndarray:
@@ -83,6 +121,11 @@ class Embedder:
             pooled = self._model(**inputs.to(self._device)).pooler_output
             parts.append(torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy())
         return np.concatenate(parts)
+
+
+def _mean_direction(vectors_WD: np.ndarray, weights: Sequence[int]) -> np.ndarray:
+    mean_D: np.ndarray = np.average(vectors_WD, axis=0, weights=weights)
+    return mean_D / np.linalg.norm(mean_D).item()
 
 
 def row_cosine(first_ND: np.ndarray, second_ND: np.ndarray) -> np.ndarray:

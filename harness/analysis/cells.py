@@ -38,11 +38,13 @@ def number(value: float, metric: Metric | None = None) -> str:
     """Return a number as a table prints it: three decimals; two where the metric has no bound.
 
     Example:
-        >>> number(0.61549), number(float("nan"))
-        ('0.615', '–')
+        >>> number(0.61549), number(float("nan")), number(float("inf"))
+        ('0.615', '–', '∞')
     """
     if math.isnan(value):
         return NOTHING
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
     bounded = metric is None or math.isfinite(metric.high)
     return f"{value:.3f}" if bounded else f"{value:.2f}" if abs(value) < 1e5 else f"{value:.1e}"
 

@@ -269,7 +269,7 @@ def metric_mean(numbers_R: Floats, metric: Metric, models_R: NDArray[np.int64] |
     """
     if metric.aggregate == "mean":
         return float(by_model(numbers_R, models_R).mean())
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         return float(np.exp(by_model(np.log(numbers_R), models_R).mean()))
 
 

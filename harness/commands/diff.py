@@ -107,7 +107,8 @@ def _difference_tables(compared: Differences) -> Iterator[Table]:
         yield from _shortened_table(title, ("Point",), [(str(point),) for point in points])
     apart, within_noise = [], []
     for pair in compared.numbers:
-        values = f"{pair.a:.6g}", f"{pair.b:.6g}", f"{pair.difference:+.3g}"
+        digits = f"{pair.a:.6g}", f"{pair.b:.6g}", f"{pair.difference:+.3g}"
+        values = [each.replace("inf", "∞") for each in digits]
         row = str(pair.point), pair.metric, *values, pair.note or pair.verdict
         if pair.verdict == "within noise":
             within_noise.append(row)

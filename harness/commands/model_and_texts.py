@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.base.paths import named_argument
 from harness.base.terminal import tell
@@ -31,7 +31,7 @@ def add_model_and_texts(parser: argparse.ArgumentParser) -> None:
 
 def read_model_and_texts(
     arguments: argparse.Namespace, most_texts: int, *, sequences: int | None = None, sequence_tokens: int | None = None
-) -> tuple[Checkpoint, GivenTexts, dict[str, str]]:
+) -> tuple[Checkpoint, GivenTexts, dict[str, Any]]:
     """Read what the arguments name; print a warning if the texts look odd to the model's tokenizer.
 
     Args:
@@ -41,12 +41,13 @@ def read_model_and_texts(
         sequence_tokens: Where longer texts are cut.
 
     Returns:
-        The model, the texts, and the parts `model`, `forget` and `holdout` of a sweep file, as YAML.
+        The model, the texts, and parts of a sweep file: `model`, `forget` and `holdout` as YAML, `continuation_tokens`.
 
     Raises:
         DataError: The texts cannot be used.
         ModelError: The model or its tokenizer cannot be loaded.
     """
+    from harness.data.sections import MINIATURE_TOKENS
     from harness.drafting.file_templates import flow
     from harness.drafting.given_texts import given_texts, named_source
     from harness.models.loading import check_model
@@ -65,10 +66,13 @@ def read_model_and_texts(
     )
     if texts.warning:
         tell(texts.warning, is_error=True)
+    prefix, length = MINIATURE_TOKENS
+    forget = {"prefix_tokens": prefix, "sequence_tokens": length, **texts.forget}
     with_tokenizer = {"id": arguments.model, "tokenizer": arguments.tokenizer}
     settings = {
         "model": flow(with_tokenizer if arguments.tokenizer else arguments.model),
         "forget": flow(dict(texts.forget)),
+        "continuation_tokens": forget["sequence_tokens"] - forget["prefix_tokens"],
         "holdout": flow(named_source(arguments.unseen, arguments.field)) if arguments.unseen else "",
     }
     return model, texts, settings

@@ -144,7 +144,7 @@ def _power_table(table: PowerTable, tests: int, margin: float, difference: float
 
 
 def _power_cells(pair: PairPower) -> list[str]:
-    cells = [f"{pair.ratio:.3f}", number(pair.deviation)]
+    cells = [number(pair.ratio), number(pair.deviation)]
     cells += [NOTHING if math.isnan(share) else f"{share:.2f}" for share in (pair.power_alone, pair.power)]
     is_known = pair.contrast.replicates > 1
     for needed in (pair.needed_alone, pair.needed):

@@ -17,7 +17,7 @@ from harness.sizing.machine import this_machine
 from harness.sizing.size_cache import SizeCache, cache_folder
 from harness.specs import REFERENCE_ROWS
 
-EVALUATOR_SETTINGS = {"memorization": {"el_prefixes": 8}}
+EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
 """EL after every prefix takes long; after eight prefixes of each text it is the same to 0.01."""
 MICRO_BATCHES = (16, 8, 4, 2, 1)
 
@@ -43,7 +43,8 @@ def planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]
     left_out: dict[str, str] = {}
     fitting = Fitting(min(MICRO_BATCHES[0], parts["global_batch"]))
     has_holdout = bool(parts["holdout"] or parts["is_embedded"])
-    evaluators = list(evaluator_lines(EVALUATOR_SETTINGS, has_holdout=has_holdout))
+    recited = {"extraction": {"tokens": min(50, parts["continuation_tokens"])}}
+    evaluators = list(evaluator_lines({**EVALUATOR_SETTINGS, **recited}, has_holdout=has_holdout))
     while True:
         methods = list(method_lines(left_out))
         if all(row.startswith("#") for row in methods):

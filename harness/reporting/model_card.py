@@ -54,21 +54,25 @@ def model_card(
     [row] = table[table["point_id"] == spec.point_id(point.strength)].to_dict("records")
     originals = table[(table["model"] == spec.model.id) & (table["method"] == "original")]
     original = originals.sort_values("seed", key=lambda seeds: seeds != spec.seed, kind="stable").head(1)
-    measured, missing = [], []
+    measured: list[tuple[str, ...]] = []
+    left_out: dict[str, list[str]] = {"Not measurable": [], "Infinite": []}
     for measurement in point.measurements:
-        missing += [name for name, value in measurement.numbers.items() if not math.isfinite(value)]
+        for name, value in measurement.numbers.items():
+            if not math.isfinite(value):
+                left_out["Not measurable" if math.isnan(value) else "Infinite"].append(name)
         for metric, value in _numbers_of_model(measurement, spec, info):
             before = original.iloc[0].get(metric.name, math.nan) if len(original) else math.nan
             dataset = _dataset(metric.group, spec, measurement)["name"]
             heading = f"{metric.title} {arrow(metric)}"
-            measured.append((heading, f"{value:.6g}", f"{before:.6g}", dataset, measurement.definition))
+            digits = [f"{each:.6g}".replace("inf", "∞") for each in (value, before)]
+            measured.append((heading, *digits, dataset, measurement.definition))
     card = text_file(
         "card.md.j2",
         front_matter=yaml.safe_dump(_front_matter(point, info, is_adapter), sort_keys=False, allow_unicode=True),
         title=_title(point),
         spec=spec,
         measured=measured,
-        missing=missing,
+        left_out=left_out,
         point=point,
         weights=weights,
         source_name=_source_name,

@@ -17,7 +17,7 @@ _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$"}
-    | {"±": r"$\pm$", "–": "--", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "→": r"$\rightarrow$"}
+    | {"±": r"$\pm$", "∞": r"$\infty$", "–": "--", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "→": r"$\rightarrow$"}
 )
 _LATEX_MARKS = {
     "block_start_string": "<%",

@@ -235,7 +235,7 @@ def row_intervals(item_values: ItemValues) -> Floats:
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         for row, (point, clusters) in enumerate(zip(points_R, known_R, strict=True)):
             raw_D = np.log(drawn_DR[:, row] / point) if is_log else drawn_DR[:, row] - point
-            if clusters > 1 and not np.isnan(raw_D).any():
+            if clusters > 1 and np.isfinite(raw_D).all():
                 levels = _bca_levels(scores_22, raw_D, influences_RC[row])
                 deviations_22 = _widening(int(clusters)) * np.quantile(raw_D, levels)
                 before_2, after_2 = point * np.exp(deviations_22) if is_log else point + deviations_22
@@ -266,7 +266,7 @@ def replicate_draws(
 
 
 def interval(draws_D: Floats) -> tuple[float, float]:
-    """Return the percentiles that hold 95 % of the draws; NaN, NaN if any draw is NaN.
+    """Return the percentiles that hold 95 % of the draws; NaN, NaN if any draw is NaN, or both ends are infinite.
 
     A draw without a known item is no evidence of either side, and leaving it out would make few items look like many.
 
@@ -277,5 +277,6 @@ def interval(draws_D: Floats) -> tuple[float, float]:
     """
     if np.isnan(draws_D).any():
         return math.nan, math.nan
-    low, high = np.quantile(draws_D, [1 - _UPPER, _UPPER])
-    return float(low), float(high)
+    with np.errstate(invalid="ignore"):  # Between two infinite draws numpy finds NaN.
+        low, high = np.quantile(draws_D, [1 - _UPPER, _UPPER])
+    return float(low), math.inf if np.isnan(high) and not np.isnan(low) else float(high)

@@ -254,7 +254,7 @@ def _stop_reason(task: TrainingTask, model: Model, baseline: float, notes: dict[
     notes |= {"validation_perplexity": perplexity, "validation_perplexity_original": baseline}
     if limit and perplexity > limit * baseline:
         return (
-            f"validation perplexity {perplexity:.4g} after epoch {notes['epoch']} is above "
+            f"validation perplexity {f'{perplexity:.4g}'.replace('inf', '∞')} after epoch {notes['epoch']} is above "
             f"{limit:g} times the original's {baseline:.4g}"
         )
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch.nn import functional
 
 from harness.base.digests import file_digest
 from harness.base.hub import DESCRIPTION
-from harness.contracts import Checkpoint, Model, Sequences
+from harness.contracts import Checkpoint, Model, Sequences, exponential
 from harness.errors import ModelError
 from harness.models.loading import load_model, load_tokenizer, positions
 from harness.models.reading import judge_facts
@@ -186,7 +185,7 @@ def own_perplexity(model: Model, sequences: Sequences) -> float:
         counted = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]
         total += float(token_nll(logits, tokens[:, 1:]).double().masked_fill(~counted, 0.0).sum())
         count += int(counted.sum())
-    return math.exp(min(total / count, 700.0)) if count else float("nan")
+    return exponential(total / count) if count else float("nan")
 
 
 def memorization_accuracy(tokens_T: torch.Tensor, predicted_T: torch.Tensor, start: int, stop: int) -> float:

@@ -94,4 +94,4 @@ def judge_warnings(readings: Sequence[HumanReading]) -> list[str]:
 
 
 def _rounded(perplexity: float) -> str:
-    return f"{perplexity:,.1f}" if perplexity < 1000 else f"{perplexity:,.0f}"
+    return f"{perplexity:,.1f}" if perplexity < 1000 else f"{perplexity:,.0f}".replace("inf", "∞")

@@ -15,6 +15,7 @@ from harness.analysis.matched.limit import Limit
 from harness.analysis.metrics import Aims, costs, deviations, metric_mean
 from harness.analysis.tradeoff.trajectories import Columns, Trajectory
 from harness.contracts import CloserTo, Metric
+from harness.metric import exponential
 from harness.plans import StudySpec
 from harness.records.results import StudyResults
 from harness.records.tuned import bracketing_strengths
@@ -123,7 +124,8 @@ def _match(mixtures: Sequence[Mixture], metric: Metric, evidence: Evidence, limi
     for mixture in mixtures:
         by_P, scale_P = matching_scale(mixture.rows[limit.metric.name], limit.metric)
         of_P, of_scale_P = matching_scale(mixture.rows[metric.name], metric)
-        slope = float((of_P[1] - of_P[0]) / (by_P[1] - by_P[0])) if len(mixture.weights) == 2 else 0.0
+        with np.errstate(invalid="ignore"):  # Between two infinite numbers it is not known.
+            slope = float((of_P[1] - of_P[0]) / (by_P[1] - by_P[0])) if len(mixture.weights) == 2 else 0.0
         # Of a mean of items the draws are no logarithms.
         slopes.append(slope * mixed_number(mixture, metric) if (of_scale_P != 1).any() else slope)
         shares.append(tuple(np.asarray(mixture.weights) * scale_P))
@@ -162,7 +164,7 @@ def mixed_number(mixture: Mixture, metric: Metric) -> float:
     if not has_log_scale(values_P, metric):
         return float(np.dot(mixture.weights, values_P))
     with np.errstate(divide="ignore"):
-        return math.exp(float(np.dot(mixture.weights, np.log(values_P))))
+        return exponential(float(np.dot(mixture.weights, np.log(values_P))))
 
 
 def has_log_scale(values_P: Floats, metric: Metric) -> bool:

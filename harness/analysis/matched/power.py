@@ -12,6 +12,7 @@ import numpy as np
 from harness.analysis.matched.comparison import MatchedRow
 from harness.analysis.matched.verdicts import VerdictTable
 from harness.contracts import Metric
+from harness.metric import exponential
 from harness.statistics.contrasts import Contrast, paired_contrast
 from harness.statistics.power import contrast_power, items_to_find, replicates_to_find
 
@@ -106,7 +107,7 @@ def _pair_power(
     return PairPower(
         row=row,
         contrast=contrast,
-        ratio=math.exp(looked_for),
+        ratio=exponential(looked_for),
         deviation=(
             math.sqrt(contrast.replicates_variance * contrast.replicates) if contrast.replicates > 1 else math.nan
         ),

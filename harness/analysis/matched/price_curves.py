@@ -15,6 +15,7 @@ from harness.analysis.matched.matching import Mixed, mixtures_at, price
 from harness.analysis.metrics import first_axes
 from harness.analysis.ranking import RankedTable
 from harness.contracts import CloserTo, Metric
+from harness.metric import exponential
 from harness.records.results import Results
 from harness.specs import ORIGINAL, RETRAINED
 from harness.statistics.contrasts import paired_contrast
@@ -113,4 +114,4 @@ def _point(level: float, priced: Mixed | None) -> PricePoint:
     nothing = np.where(np.isnan(priced.items.values_RN), np.nan, 0.0)
     contrast = paired_contrast(priced.items, replace(priced.items, values_RN=nothing), priced.match)
     low, high = contrast.interval() if contrast else (math.nan, math.nan)
-    return PricePoint(level, priced.number(), math.exp(low), math.exp(high))
+    return PricePoint(level, priced.number(), exponential(low), exponential(high))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from harness.analysis.matched.comparison import MatchedRow, MatchedTable
 from harness.contracts import Metric
+from harness.metric import exponential
 from harness.plans import Plan
 from harness.statistics.contrasts import Contrast, Verdict, paired_contrast, verdicts
 
@@ -120,7 +121,7 @@ def _ratio(contrast: Contrast | None) -> tuple[float, float, float]:
     if contrast is None:
         return math.nan, math.nan, math.nan
     low, high = contrast.interval()
-    return math.exp(contrast.difference), math.exp(low), math.exp(high)
+    return exponential(contrast.difference), exponential(low), exponential(high)
 
 
 def verdict_clause(table: VerdictTable, margin: float) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 from harness.analysis.metrics import MetricInfo, arrow, metrics_in
 from harness.analysis.seeds import mean_and_interval, repeats_of_points
 from harness.contracts import CloserTo, Metric
+from harness.metric import exponential
 from harness.specs import REFERENCE_ROWS
 
 STYLES = (
@@ -77,7 +78,7 @@ def _mean_and_ends(seeds: pd.DataFrame, metric: Metric) -> tuple[float, tuple[fl
         return mean, (mean - half, mean + half)
     with np.errstate(divide="ignore"):
         mean, half = mean_and_interval(list(np.log(values)))
-    return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
+    return exponential(mean), (exponential(mean - half), exponential(mean + half))
 
 
 def panels(info: MetricInfo) -> list[tuple[Metric, Metric]]:

@@ -87,7 +87,8 @@ def _standing(
     numbers, distances = [covered], []
     for metric in metrics:
         (value, drawn_D), (aim, aims_D) = of_model.of(chosen, metric), of_model.reference(RETRAINED, metric)
-        numbers.append((value - aim, *interval(drawn_D - aims_D)))
+        with np.errstate(invalid="ignore"):  # Two infinite ones have no difference: NaN.
+            numbers.append((value - aim, *interval(drawn_D - aims_D)))
         cell = interval_cell(*numbers[-1], metric)
         text = f"{'+' if value > aim else ''}{cell.text}".replace("-", "−")
         distances.append(Cell(text, "", cell.interval.replace("-", "−")))

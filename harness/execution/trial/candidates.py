@@ -67,7 +67,7 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
     if seen.probes:
         last = seen.probes[-1]
         names = dict.fromkeys([*(target.metric for target in task.study.targets), task.study.utility])
-        numbers = ", ".join(f"{name} {last[name]:.4g}" for name in names)
+        numbers = ", ".join(f"{name} {last[name]:.4g}".replace(" inf", " ∞") for name in names)
         how = f"{numbers} at {job.spec.strength_name} {last['strength']:g}"
     return f"{how}; {'failed: ' if candidate.error else ''}{reason(end)}"
 

@@ -146,13 +146,13 @@ def ratio_text(numbers: tuple[float, float, float]) -> str:
     """Return a ratio and its interval: `×1.27 (1.19–1.36)`; '' where it is not known.
 
     Example:
-        >>> ratio_text((1.268, 1.19, 1.36)), ratio_text((2.0, math.nan, math.nan)), ratio_text((math.nan,) * 3)
-        ('×1.27 (1.19–1.36)', '×2.00', '')
+        >>> ratio_text((1.268, 1.19, math.inf)), ratio_text((2.0, math.nan, math.nan)), ratio_text((math.nan,) * 3)
+        ('×1.27 (1.19–∞)', '×2.00', '')
     """
-    value, low, high = numbers
-    if math.isnan(value):
+    value, low, high = (f"{each:.2f}".replace("inf", "∞") for each in numbers)
+    if math.isnan(numbers[0]):
         return ""
-    return f"×{value:.2f}" + ("" if math.isnan(low) else f" ({low:.2f}–{high:.2f})")
+    return f"×{value}" + ("" if math.isnan(numbers[1]) else f" ({low}–{high})")
 
 
 def matched_markdown(

@@ -1,7 +1,7 @@
 "use strict";
 // Makes tables sortable by their last row of heads: rising, falling, and back to the page's own order.
 (() => {
-  const NUMBER = /^=?\s*([-−+]?(?:\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?|inf))(?:\s*[(±].*)?$/i;
+  const NUMBER = /^=?\s*([-−+]?(?:\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?|inf|∞))(?:\s*[(±].*)?$/i;
   const NOTHING = new Set(["", "–", "—", "nan", "n/a"]);
 
   // What a cell says first: not its interval below, nor its letters.
@@ -19,7 +19,7 @@
     const found = NUMBER.exec(said);
     if (!found) return NaN;
     const plain = found[1].replaceAll(",", "").replace("−", "-");
-    return /inf/i.test(plain) ? (plain.startsWith("-") ? -Infinity : Infinity) : Number(plain);
+    return /inf|∞/i.test(plain) ? (plain.startsWith("-") ? -Infinity : Infinity) : Number(plain);
   }
 
   // "gamma 0.05" comes before "gamma 0.1", and "epochs 9" before "epochs 10".

@@ -1,6 +1,7 @@
 """The matched comparison, standings and survivors: hand-worked trajectories, and what must never be said."""
 
 import math
+import re
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from scipy import stats
 
 from evaluators.generation import Generation
+from harness.analysis.analysis import Analysis
 from harness.analysis.caveats.warnings import design_limits
 from harness.analysis.cells import Cell
 from harness.analysis.evidence import Evidence, read_evidence
@@ -21,7 +23,7 @@ from harness.analysis.matched.verdicts import reference_variant, verdict_clause,
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.sequences.exact_match import survivors
-from harness.analysis.table import table
+from harness.analysis.table import read_table, table
 from harness.analysis.tradeoff.curves import curves, styles
 from harness.analysis.tradeoff.standing import standing_tables
 from harness.contracts import Checkpoint, CloserTo, Metric
@@ -31,6 +33,7 @@ from harness.records.journal import Journal
 from harness.records.record import Candidate, Measurement, Point
 from harness.records.results import read_results
 from harness.reporting.figures.answer.matched import matched_figure
+from harness.reporting.files import write
 from harness.reporting.sections.matched import matched_frame, matched_markdown, matched_sentences
 from harness.reporting.summary import LETTERS
 from harness.reporting.text_tables import markdown
@@ -60,7 +63,8 @@ def items_of(numbers, spread, seed):
     noise = np.random.default_rng(seed).standard_normal(ITEMS)
     noise = spread * (noise - noise.mean())
     ids = tuple(f"i{row}" for row in range(ITEMS))
-    values = {"ma": numbers["ma"] + 0.2 * noise, "perplexity": math.log(numbers["perplexity"]) + noise}
+    log = math.log(numbers["perplexity"]) if numbers["perplexity"] < math.inf else 800.0
+    values = {"ma": numbers["ma"] + 0.2 * noise, "perplexity": log + noise}
     return {name: MetricItems(ids, ids, of_items, np.ones(ITEMS)) for name, of_items in values.items()}
 
 
@@ -510,6 +514,50 @@ def test_what_holds_at_several_limits_is_said_once(compared, trial):
     first, second = matched_sentences(verdict_tables(tables, "emso", 0.1), "miniature-m", 0.1)
     assert first.startswith("MA at most 0.9; MA at most 0.75: one training seed, so no method is called better")
     assert second == "MA at most the retrained model's (0.400): no method gets there."
+
+
+INFINITE = {1: (0.9, math.inf, 0.8), 2: (0.5, math.inf, 0.5)}
+
+
+@pytest.mark.parametrize(("seeds", "with_items"), [([0, 1, 2], True), ([0], False)], ids=["three seeds", "no items"])
+def test_an_infinite_perplexity_is_a_collapse_and_harms_no_other_number(measured, trial, tmp_path, seeds, with_items):
+    """Of a mean of 800 nats no float holds the exponential: the others' numbers are as they are without it."""
+    others = {"emso": STRONG, "ga": WEAK}
+    written, ranked = {}, {}
+    for name, rows in (("alone", others), ("beside", {**others, "gone": INFINITE})):
+        results, ranked[name] = measured(*seeded(trial, rows, seeds), with_items=with_items)
+        for file in write(Analysis(results), tmp_path / name):
+            written[name, file.name] = file.read_bytes()
+    table = ranked["beside"].table
+    gone = table[table["method"] == "gone"]
+    assert np.isinf(gone["perplexity"]).all()
+    assert set(gone["collapse_class"]) == {"gibberish"}
+    assert set(gone["collapse_reason"]) == {("perplexity",)}
+    ranking = ranked["beside"].ranking.set_index("variant")
+    assert ranking["unranked"]["gone"].startswith("collapsed")
+    for column in ("rank_average", "rank_generation"):
+        assert ranking[column]["gone"] == ""
+    names = ("table.md", "table.tex", "matched.md", "table.csv", "report.html")
+    shown = {name: written["beside", name].decode() for name in names}
+    assert "∞" in shown["table.md"]
+    assert r"$\infty$" in shown["table.tex"]
+    assert "∞" not in shown["table.tex"]
+    assert ">∞" in shown["report.html"]
+    assert ",inf," in shown["table.csv"]
+    for name in ("table.md", "table.tex", "matched.md"):
+        assert not re.search(r"\b(nan|inf)\b", shown[name]), name
+    again, _ = read_table(tmp_path / "beside" / "table.csv")
+    assert np.isinf(again.loc[again["method"] == "gone", "perplexity"]).all()
+    bounds = [name for name in again.columns if name.endswith(("_low", "_high"))]
+    assert bool(bounds) == with_items
+    numbers = ["variant", "strength", "seed", *METRICS, *bounds, "collapse_class"]
+    alone, _ = read_table(tmp_path / "alone" / "table.csv")
+    beside = again[again["method"] != "gone"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(beside[numbers], alone[numbers], rtol=1e-12)
+    tables = judged(matched_tables(results, ranked["beside"]))["MA at most 0.9"]
+    ratios = {one.row.variant: one.ratio for one in tables.rows}
+    assert math.isfinite(ratios["ga"][0]) == with_items
+    assert ratios["gone"] == pytest.approx((math.inf if with_items else math.nan,) * 3, nan_ok=True)
 
 
 def test_what_does_not_get_there_is_compared_with_nothing(compared, trial):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -51,7 +52,10 @@ def results(tmp_path, world, make_row, make_plan, make_measurement, make_point):
     journal.write_plan(make_plan(*rows, ranked_at={"contrastive_decoding": 0.5}))
     for spec in rows:
         for strength in spec.points():
-            measured = {"generation": {"perplexity": 31.25, "mauve": float("nan")}, "memorization": {"ma": 0.25}}
+            writing = {"perplexity": 31.25, "mauve": float("nan")}
+            if spec.variant == "gradient_ascent":
+                writing = {"perplexity": math.inf, "mauve": 0.5}
+            measured = {"generation": writing, "memorization": {"ma": 0.25}}
             journal.append(make_point(spec, strength))
             for evaluator, numbers in measured.items():
                 journal.append(make_measurement(spec, strength, evaluator, numbers))
@@ -146,6 +150,17 @@ def test_a_reference_is_written_too(results, tmp_path):
     written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
     assert torch.equal(logits(written), logits(load_model(rows["original"].model)))
     assert "nothing was erased" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_an_infinite_perplexity_is_in_the_cards_table_and_in_no_index(results, tmp_path):
+    root, _ = results
+    assert main(["s:gradient_ascent@1", "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    found = model_index_to_eval_results(yaml.safe_load(card.split("---\n")[1])["model-index"])[1]
+    assert {each.metric_type for each in found} == {"ma", "mauve"}
+    assert "Infinite, and so left out of the model index: perplexity." in card
+    assert "Not measurable" not in card
+    assert re.search(r"\| Perplexity ↓ \| ∞ \| 31.25 \|", card)
 
 
 def test_the_card_has_what_was_measured_and_what_was_not(results, tmp_path):

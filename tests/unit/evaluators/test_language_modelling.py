@@ -3,11 +3,15 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from evaluators.language_modelling import LanguageModelling, continuation_nll
+from harness.contracts import Sequences
+from harness.records.items import aggregated
 from harness.toolkit import PairModel
+from harness.toolkit.scoring import own_perplexity
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +69,22 @@ def test_the_number_weighs_tokens_alike_and_what_has_none_does_not_count(make_mo
 def test_without_any_token_it_is_not_known(make_model, tokenizer):
     evaluation = LanguageModelling().evaluate(make_model(seed=2, vocabulary=256), task(tokenizer, ("a",), ("",)))
     assert math.isnan(evaluation.numbers["own_perplexity"])
+
+
+def test_above_709_nats_it_is_infinite_for_the_table_the_search_and_the_records_alike(make_model, tokenizer):
+    """No float holds e^710. Every NLL stays a number, and so does the perplexity of a model that is a little wrong."""
+    sure = make_model(seed=2, vocabulary=256)
+    with torch.no_grad():
+        sure.transformer.ln_f.weight.mul_(1e4)
+    forget = Sequences(torch.tensor([[1, 2, 3, 4, 5, 6]]), torch.tensor([6]), 2, "")
+    for model, is_infinite in ((sure, True), (make_model(seed=2, vocabulary=256), False)):
+        found = LanguageModelling().evaluate(model, task(tokenizer, ("ab", "cd"), ("cde", "efg")))
+        number, items = found.numbers["own_perplexity"], found.per_item
+        assert (min(items["own_perplexity"]) > 710) == is_infinite
+        assert np.isfinite(items["own_perplexity"]).all()
+        assert math.isinf(number) == is_infinite
+        assert aggregated(items["own_perplexity"], items["own_tokens"], "exp_mean") == pytest.approx(number)
+        assert math.isinf(own_perplexity(model, forget)) == is_infinite
 
 
 def test_what_a_model_was_trained_on_is_less_surprising_to_it(make_model, tokenizer):

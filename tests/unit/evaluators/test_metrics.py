@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from evaluators.memorization import Memorization
 from evaluators.metrics.exact_match import exact_match
 from evaluators.metrics.mauve import mauve_score
 from evaluators.metrics.perplexity import perplexity
 from evaluators.metrics.repetition import div_n, rep_n, table_div_n
 from evaluators.metrics.semantic_similarity import Embedder, row_cosine
+from harness.contracts import TextsShape
 from harness.models.resolving import resolve_judge
 from harness.toolkit.batches import READ_TOKENS
 from harness.toolkit.scoring import CausalJudge, memorization_accuracy
@@ -55,6 +57,8 @@ def test_perplexity_weighs_tokens_not_texts():
     assert perplexity(nll) == pytest.approx(math.exp((3 * math.log(2) + math.log(16)) / 4))
     assert perplexity(nll) != pytest.approx(math.exp((math.log(2) + math.log(16)) / 2))
     assert math.isnan(perplexity([[], []]))
+    assert perplexity([[709.0]]) == math.exp(709.0)
+    assert perplexity([[711.0, 709.0], [710.0]]) == math.inf
 
 
 def test_judges_read_a_text_given_its_prompt():
@@ -112,6 +116,31 @@ def test_an_encoder_reads_no_more_than_it_is_told():
     assert np.array_equal(embedder.encode([long], tokens=10_000), whole)
 
 
+def test_texts_that_differ_behind_the_encoders_limit_differ():
+    """Windows are averaged by their pieces; `table` cuts, as the published evaluation does."""
+    embedder = Embedder(resolve_judge("similarity", "minilm"))
+    beginning = "the nurse went home and told the doctor about the long day " * 25
+    one, other = f"{beginning} apples grow on trees" * 2, f"{beginning} the parliament voted on tax" * 2
+    cut, whole = embedder.encode([one, other]), embedder.embed([one, other])
+    assert row_cosine(cut[:1], cut[1:])[0] == pytest.approx(1.0, abs=1e-6)
+    assert row_cosine(whole[:1], whole[1:])[0] < 0.999
+    assert np.linalg.norm(whole, axis=1) == pytest.approx(np.ones(2), abs=1e-3)
+    parts = [text for text, _ in embedder._windows(one)]
+    assert "".join(parts) == one
+    assert len(parts) == 3
+    pieces = [len(embedder._encoder.tokenizer(part)["input_ids"]) for part in parts]
+    assert max(pieces) <= embedder._encoder.max_seq_length
+    sizes = np.array([pieces]) - 2.0
+    mean = (sizes @ embedder.encode(parts)) / sizes.sum()
+    assert row_cosine(mean / np.linalg.norm(mean), whole[:1])[0] == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_text_that_the_encoder_reads_whole_is_embedded_as_before():
+    embedder = Embedder(resolve_judge("similarity", "minilm"))
+    texts = ["A short text.", "word " * 200, "Another one."]
+    assert np.array_equal(embedder.embed(texts), embedder.encode(texts))
+
+
 def test_mauve_of_like_and_unlike():
     generator = np.random.default_rng(0)
     human, alike = generator.normal(size=(2, 300, 8)).astype(np.float32)
@@ -120,3 +149,10 @@ def test_mauve_of_like_and_unlike():
     assert min(same) > 0.8
     assert max(unlike) < 0.1
     assert mauve_score(np.full_like(human, np.nan), human, seeds=[25]) == []
+
+
+@pytest.mark.parametrize(("definition", "most"), [("exact", 19), ("table", 16)])
+def test_an_n_for_which_no_text_has_room_is_refused(definition, most):
+    shape = TextsShape(sequences=9, prefix_tokens=4, longest=20)
+    assert Memorization(n=most, definition=definition).refuses_texts(shape) is None
+    assert f"set `n` to at most {most}" in Memorization(n=most + 1, definition=definition).refuses_texts(shape)

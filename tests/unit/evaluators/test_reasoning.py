@@ -19,6 +19,8 @@ from datasets import Dataset
 from lm_eval.__main__ import cli_evaluate as lm_eval_command
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks._yaml_loader import load_yaml
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from evaluators import reasoning
 from evaluators.reasoning import FOLDER, TITLES, Reasoning
@@ -178,6 +180,22 @@ def test_log_likelihoods_are_lm_evals_own(make_model, asked, folder, batch_size,
         assert [is_greedy for _, is_greedy in ours] == [is_greedy for _, is_greedy in theirs]
         compared.append(name)
     assert len(compared) >= 4
+
+
+def test_a_token_that_spans_the_border_is_the_choices(model):
+    """`answer:` and `a` become one token: lm-eval's own split leaves nothing of the choice, and has no likelihood."""
+    vocabulary = {"a": 0, "b": 1, ":": 2, ":a": 3, "Ġ": 4}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[(":", "a")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    merging = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="b")
+    theirs = HFLM(pretrained=model, tokenizer=copy.deepcopy(merging), backend="causal")
+    assert theirs._encode_pair("b:", "a")[1] == []
+    assert reasoning.encoded_pair(merging, "b:", "a") == ([1], [3])
+    for context, choice in (("b:", " a"), ("b: ", "a"), ("ab", "ab:a"), ("a:", "b")):
+        assert reasoning.encoded_pair(merging, context, choice) == theirs._encode_pair(context, choice)
+    [(log_p, _)] = reasoning.scored(model, 64, [(("b:", "a"), *reasoning.encoded_pair(merging, "b:", "a"))])
+    with torch.no_grad():
+        assert log_p == pytest.approx(float(model(torch.tensor([[1]])).logits[0, -1].log_softmax(-1)[3]), abs=1e-5)
 
 
 def test_a_choice_without_a_token_is_refused(model):

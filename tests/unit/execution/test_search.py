@@ -12,7 +12,7 @@ from harness.plans import StudySpec, Target
 from harness.records.bisection import NARROW, is_bisected, next_strength
 from harness.records.ranges import JUDGED, WIDENED_FROM
 from harness.records.record import COLLAPSED, PAST, WHOLE, Candidate
-from harness.records.results import study_results
+from harness.records.results import is_outside, study_results
 from harness.records.tuned import is_over
 from harness.search_space import Choice, LogUniform
 from harness.specs import Source
@@ -237,6 +237,9 @@ def test_the_objective_by_hand(make_study):
     assert found(easy, seen) == pytest.approx((0.45 - 0.9, math.log(5.0)))
     assert found(hard, seen) == pytest.approx((0.45 - 0.5, math.log(30.0)))
     assert found(twin, seen) == pytest.approx((0.15, math.inf)), "not reached, so it costs nothing that compares"
+    gone = candidate(study, 0, {}, [(1, 0.1, math.inf)], end=COLLAPSED)
+    assert found(easy, gone) == (pytest.approx(0.1 - 0.9), math.inf), "an infinite perplexity is above every bound"
+    assert is_outside(study, gone.original, gone.probes[0])
     nothing = candidate(study, 0, {}, [], end="TrialError: x")
     assert found(hard, nothing) == (0.5, math.inf), "as far as the original is"
     stuck = candidate(study, 0, {}, [(1, 0.1, 1.0), (2, math.nan, math.nan)], end=COLLAPSED)

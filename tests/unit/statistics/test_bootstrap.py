@@ -268,6 +268,7 @@ def test_equal_items_leave_no_width_and_draws_stay_within_the_bounds():
         pytest.param(item_values([[0.1, 0.2], [np.nan, np.nan]]), id="a seed without anything"),
         pytest.param(item_values([0.1, 0.3, *[np.nan] * 20]), id="draws without a known item"),
         pytest.param(item_values([1.0, math.inf, 2.0], aggregate="exp_mean"), id="infinite"),
+        pytest.param(item_values([900.0, 901.0, 902.0], aggregate="exp_mean"), id="infinite exponential"),
     ],
 )
 def test_where_it_cannot_be_told_there_is_no_interval(values):

@@ -17,7 +17,7 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from harness.analysis.matched.comparison import MatchedRow, MatchedTable
 from harness.contracts import Metric
 from harness.reporting.figures import style
-from harness.reporting.figures.answer.panels import TINY, dress_lines, panel_grid
+from harness.reporting.figures.answer.panels import TINY, annotate_line, dress_lines, panel_grid
 from harness.specs import ORIGINAL, RETRAINED
 
 _DASHES = {ORIGINAL: style.DOTTED, RETRAINED: (0, (5, 2))}
@@ -86,8 +86,7 @@ def _draw_level(ax: Axes, matched: MatchedTable, table: pd.DataFrame, of_variant
         if not row.is_at_limit:
             text += f" at {matched.limit.metric.title} {row.matched.text}"
         right = row.numbers[1][2] if math.isfinite(row.numbers[1][2]) else row.numbers[1][0]
-        beside: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-        ax.annotate(text, (right, y), color=style.INK, fontsize=TINY, **beside)
+        annotate_line(ax, text, right, y)
     if math.isinf(metric.high):
         style.use_log_scale(ax)
     dress_lines(ax, rows, of_variant, style.axis_title(metric))

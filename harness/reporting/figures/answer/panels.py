@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from textwrap import fill
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -52,6 +53,15 @@ def panel_grid(
         for ax in row_of_axes[len(panels) :]:
             ax.set_axis_off()
     return figure, columns
+
+
+def annotate_line(ax: Axes, text: str, right: float, y: float) -> None:
+    """Write a text beside the right end of a panel's line; of an infinite number it stands at the panel's edge."""
+    look: dict[str, Any] = {"va": "center", "color": style.INK, "fontsize": TINY}
+    if math.isinf(right):
+        ax.annotate(text, (0.98, y), xycoords=("axes fraction", "data"), ha="right", **look)
+    else:
+        ax.annotate(text, (right, y), xytext=(6, 0), textcoords="offset points", **look)
 
 
 def dress_lines(ax: Axes, rows: Sequence[MatchedRow], of_variant: style.Styles, x_title: str) -> None:

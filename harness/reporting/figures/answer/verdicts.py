@@ -11,9 +11,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from harness.analysis.cells import number
 from harness.analysis.matched.verdicts import Judged, VerdictTable
+from harness.contracts import Metric
 from harness.reporting.figures import style
-from harness.reporting.figures.answer.panels import TINY, dress_lines, panel_grid
+from harness.reporting.figures.answer.panels import TINY, annotate_line, dress_lines, panel_grid
 
 _NOTE_CHARACTERS = 46
 
@@ -51,7 +53,7 @@ def _draw_limit(ax: Axes, table: VerdictTable, margin: float, of_variant: style.
     for y, judged in enumerate(table.rows):
         rows.append(judged.row)
         if judged.contrast:
-            _draw_ratio(ax, y, judged, *of_variant.get(judged.row.variant, (style.SOFT, "o")))
+            _draw_ratio(ax, y, judged, table.metric, *of_variant.get(judged.row.variant, (style.SOFT, "o")))
         else:
             text: str = judged.row.how
             if judged.row.cells:
@@ -62,11 +64,10 @@ def _draw_limit(ax: Axes, table: VerdictTable, margin: float, of_variant: style.
     dress_lines(ax, rows, of_variant, style.without_mathtext(f"{table.metric.title}, times {table.reference.label}'s"))
 
 
-def _draw_ratio(ax: Axes, y: int, judged: Judged, colour: str, marker: str) -> None:
+def _draw_ratio(ax: Axes, y: int, judged: Judged, metric: Metric, colour: str, marker: str) -> None:
     ratio, low, high = judged.ratio
     if np.isfinite([low, high]).all():
         ax.plot([low, high], [y, y], color=colour, linewidth=2.2, alpha=0.45, zorder=2, solid_capstyle="butt")
     ax.plot(ratio, y, marker, markersize=6.5, zorder=4, **style.point_style(colour, is_collapsed=judged.row.collapsed))
-    at: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": TINY}
     right = high if np.isfinite(high) else ratio
-    ax.annotate(f"{ratio:.2f} {judged.verdict or ''}".strip(), (right, y), color=style.INK, **at)
+    annotate_line(ax, f"{number(ratio, metric)} {judged.verdict or ''}".strip(), right, y)

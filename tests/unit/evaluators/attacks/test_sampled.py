@@ -245,7 +245,7 @@ def test_what_cannot_be_sampled_is_refused_in_a_sentence(settings, path, reason)
 
 
 def test_texts_none_of_which_is_long_enough_are_refused_when_a_sweep_is_planned():
-    refused = Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=39))
-    assert "samples 10 tokens after a prefix" in refused
-    assert "has 9 there: name at most 9 in `tokens`" in refused
-    assert Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=40)) is None
+    refused = Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=79))
+    assert "samples 50 tokens after a prefix" in refused
+    assert "has 49 there: name at most 49 in `tokens`" in refused
+    assert Sampled(tokens=(50, 10)).refuses_texts(TextsShape(sequences=9, prefix_tokens=30, longest=80)) is None
