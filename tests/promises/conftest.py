@@ -4,6 +4,8 @@ Nothing here, or in the tests, knows the inside of the harness: only commands, f
 contracts, the toolkit's public functions and the plugins' classes. So they pass unchanged while it is rebuilt.
 """
 
+import gc
+import importlib
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -24,3 +26,13 @@ def one_thread():
 def own_cache(tmp_path_factory):
     """What a plan keeps of texts and checkpoints is kept for this run of the tests."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.getbasetemp().parent / "user-cache")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def libraries(one_thread, own_cache):
+    """What trials and reports import is imported now, and never looked through again: garbage is collected after each
+    trial, which would take half a second for these alone."""
+    for name in ("transformers.generation", "mlflow", "scipy.stats", "sklearn.decomposition", "matplotlib.figure"):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
