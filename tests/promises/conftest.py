@@ -32,7 +32,7 @@ def own_cache(tmp_path_factory):
 def libraries(one_thread, own_cache):
     """What trials and reports import is imported now, and never looked through again: garbage is collected after each
     trial, which would take half a second for these alone."""
-    for name in ("transformers.generation", "mlflow", "scipy.stats", "sklearn.decomposition", "matplotlib.figure"):
+    for name in ("peft", "deepspeed", "mlflow", "sqlalchemy.orm", "sklearn.decomposition", "matplotlib.figure"):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()

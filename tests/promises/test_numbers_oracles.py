@@ -1,25 +1,33 @@
 """Every exact metric, measured by a whole sweep, against plain loops over full forward passes: no cache, no batch."""
 
 import itertools
+import json
 import math
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoModel
 
 from harness import load_results, run_sweep
 from tests.promises.models import (
     BOS,
     EOS,
     FAMILIES,
-    IDS,
-    SPECIAL,
-    WORDS,
     make_checkpoint,
     make_encoder,
     random_texts,
     write_lines,
+)
+from tests.promises.naive import (
+    are_right,
+    continued,
+    loaded,
+    logits,
+    memorization_accuracy,
+    recited_texts,
+    text_of,
+    tokens_of,
 )
 
 N, PREFIX, LENGTH = 3, 4, 12
@@ -41,42 +49,6 @@ judges: {{perplexity: llama-bos, features: gpt-neo, similarity: encoder, coheren
 """
 
 
-def loaded(folder):
-    """Return a model as transformers has it; soft caps need the plain attention."""
-    return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
-
-
-def tokens_of(text, family=""):
-    """Return a text's tokens, after the start of text where the family has one."""
-    return [BOS] * (family == "llama-bos") + [IDS[word] for word in text.split()]
-
-
-def text_of(tokens):
-    return " ".join(WORDS[token - len(SPECIAL)] for token in tokens if token >= len(SPECIAL))
-
-
-@torch.inference_mode()
-def logits(model, tokens):
-    return model(torch.tensor([tokens]), use_cache=False).logits[0].float()
-
-
-def continued(model, tokens, length):
-    """Return the tokens with the model's first choices after them, a pass over the whole for each."""
-    while len(tokens) < length:
-        tokens = [*tokens, int(logits(model, tokens)[-1].argmax())]
-    return tokens
-
-
-def slips(model, family, text, words):
-    """Return what a model writes after the first words of a text, but for a slip here and there, so that it recites."""
-    tokens = tokens_of(" ".join(text.split()[:3]), family)
-    while len(tokens) < words:
-        following = continued(model, tokens, len(tokens) + 1)[-1]
-        is_word = following >= len(SPECIAL) and len(tokens) % 5
-        tokens.append(following if is_word else len(SPECIAL) + len(tokens))
-    return text_of(tokens)
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """A folder with the models, their judges, the texts, and the results of a sweep over them."""
@@ -84,7 +56,7 @@ def world(tmp_path_factory):
     texts = random_texts(2, LENGTH, seed=1)
     for family, words in zip(FAMILIES, (LENGTH, 9, LENGTH, 11), strict=True):
         model = loaded(make_checkpoint(folder / family, family))
-        texts += [slips(model, family, text, words) for text in random_texts(2, 3, seed=words)]
+        texts += recited_texts(model, family, 2, words)
     make_encoder(folder / "encoder")
     write_lines(folder / "forget.jsonl", texts)
     write_lines(folder / "utility.jsonl", random_texts(PROMPTS, PROMPT + WRITTEN, seed=3))
@@ -111,7 +83,7 @@ def numbers(world, family):
 
 
 def lines(file):
-    return [text for text in file.read_text().replace('{"text": "', "").replace('"}', "").splitlines()]
+    return [json.loads(line)["text"] for line in file.read_text().splitlines()]
 
 
 def embedded(encoder, text):
@@ -136,10 +108,8 @@ def test_what_is_recited(world, family, numbers):
             said = grams(continued(model, tokens[:start], len(tokens))[start:], N)
             overlaps.append(sum(gram in grams(tokens[start:], N) for gram in said) / len(said))
         expected["el_3"].append(sum(overlaps) / len(overlaps))
-        is_right = [int(logits(model, tokens[:at])[-1].argmax()) == tokens[at] for at in range(1, len(tokens))]
-        expected["ma_all"].append(sum(is_right) / len(is_right))
-        after_prefix = is_right[PREFIX - 1 : -1]  # The paper's sum ends one before the last token.
-        expected["ma"].append(sum(after_prefix) / len(after_prefix))
+        expected["ma"].append(memorization_accuracy(model, tokens, PREFIX))
+        expected["ma_all"].append(np.mean(are_right(model, tokens)))
         said, truth = continued(model, tokens[:PREFIX], len(tokens))[PREFIX:], tokens[PREFIX:]
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(said, truth, strict=True))
         expected["exact_match"].append(len(list(same)))
@@ -153,7 +123,7 @@ def test_what_is_recited(world, family, numbers):
 
 
 def written(model, prompt, draws):
-    """Return the tokens sampled after a prompt, each by its own draw from the nucleus of 0.95, up to the end of text."""
+    """Return what is sampled after a prompt, each token by its draw from the nucleus of 0.95, up to the end of text."""
     tokens = list(prompt)
     for draw in draws:
         likelihoods, order = logits(model, tokens)[-1].softmax(-1).sort(descending=True, stable=True)
@@ -163,12 +133,8 @@ def written(model, prompt, draws):
             total += likelihood
             if total >= 0.95:
                 break
-        aim, reached = draw * total, 0.0
-        for likelihood, token in nucleus:
-            reached += likelihood
-            if reached > aim:
-                break
-        tokens.append(token)
+        reached = itertools.accumulate(likelihood for likelihood, _ in nucleus)
+        tokens.append(next(token for (_, token), upto in zip(nucleus, reached, strict=True) if upto > draw * total))
     return list(itertools.takewhile(lambda token: token != EOS, tokens[len(prompt) :]))
 
 
@@ -203,7 +169,7 @@ def mauve_by_hand(written_ND, human_ND, seed):
 
 
 def test_how_it_writes(world, family, numbers):
-    """Perplexity, Rep_2, Div_3, coherence and MAUVE of what is sampled after every prompt; own perplexity of people's."""
+    """Perplexity, Rep_2, Div_3, coherence and MAUVE of what is sampled after every prompt, and own perplexity."""
     row, items = numbers
     model, encoder = loaded(world / family), AutoModel.from_pretrained(world / "encoder").eval()
     judge, featurizer = loaded(world / "llama-bos"), loaded(world / "gpt-neo")
@@ -214,7 +180,7 @@ def test_how_it_writes(world, family, numbers):
         draws = torch.rand(WRITTEN, generator=torch.Generator().manual_seed(index)).tolist()
         prompt, text = text_of(tokens[:PROMPT]), text_of(written(model, tokens[:PROMPT], draws))
         reference = text_of(tokens[PROMPT : PROMPT + WRITTEN])
-        nll, state = judged(judge, [BOS], prompt, text)
+        nll, _ = judged(judge, [BOS], prompt, text)
         expected["perplexity"].append(sum(nll) / len(nll) if nll else math.nan)
         weights.append(len(nll))
         ours.append(judged(featurizer, [], prompt, text)[1])

@@ -1,0 +1,58 @@
+"""What a model says, by plain passes over whole texts: no cache, no batch, no harness."""
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.promises.models import BOS, IDS, SPECIAL, WORDS, random_texts
+
+
+def loaded(folder):
+    """Return a model as transformers has it; soft caps need the plain attention."""
+    return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+
+
+def tokens_of(text, family=""):
+    """Return a text's tokens, after the start of text where the family has one."""
+    return [BOS] * (family == "llama-bos") + [IDS[word] for word in text.split()]
+
+
+def text_of(tokens):
+    """Return the words of those tokens that are words."""
+    return " ".join(WORDS[token - len(SPECIAL)] for token in tokens if token >= len(SPECIAL))
+
+
+@torch.inference_mode()
+def logits(model, tokens):
+    """Return the logits after each of the tokens."""
+    return model(torch.tensor([tokens]), use_cache=False).logits[0].float()
+
+
+def continued(model, tokens, length):
+    """Return the tokens with the model's first choices after them, a pass over the whole for each."""
+    while len(tokens) < length:
+        tokens = [*tokens, int(logits(model, tokens)[-1].argmax())]
+    return tokens
+
+
+def are_right(model, tokens):
+    """Return of each token but the first whether it is the model's choice after those before it."""
+    return [int(logits(model, tokens[:at])[-1].argmax()) == tokens[at] for at in range(1, len(tokens))]
+
+
+def memorization_accuracy(model, tokens, prefix):
+    """Return MA: the paper's sum ends one before the last token."""
+    counted = are_right(model, tokens)[prefix - 1 : -1]
+    return sum(counted) / len(counted)
+
+
+def recited_texts(model, family, count, words):
+    """Return texts that a model writes after three words, but for a slip here and there: it recites most of them."""
+    texts = []
+    for text in random_texts(count, 3, seed=words):
+        tokens = tokens_of(text, family)[:3]
+        while len(tokens) < words:
+            following = continued(model, tokens, len(tokens) + 1)[-1]
+            is_word = following >= len(SPECIAL) and len(tokens) % 5
+            tokens.append(following if is_word else len(SPECIAL) + len(tokens))
+        texts.append(text_of(tokens))
+    return texts
