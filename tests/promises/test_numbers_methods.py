@@ -45,7 +45,8 @@ models: [gpt-neo]
 data:
   forget: {source: jsonl, path: forget.jsonl, prefix_tokens: 4, sequence_tokens: 12}
   retain: {source: jsonl, path: retain.jsonl}
-  utility: {source: jsonl, path: utility.jsonl, prompts: 6, prompt_tokens: 4, reference_tokens: 12}
+  utility: {source: jsonl, path: utility.jsonl, prompts: 6, prompt_tokens: 4, reference_tokens: 7}
+  validation: {source: jsonl, path: utility.jsonl, sequences: 1}
 training: {learning_rate: 1.0e-3, global_batch: 4, early_stop: null}
 memorized_model: {epochs: 2, gate: 0}
 methods:
@@ -78,7 +79,7 @@ def erase_by_all_methods(folder):
     make_encoder(folder / "encoder")
     write_lines(folder / "forget.jsonl", recited_texts(model, "gpt-neo", 8, 12))
     write_lines(folder / "retain.jsonl", random_texts(8, 40, seed=2))
-    write_lines(folder / "utility.jsonl", random_texts(6, 16, seed=3))
+    write_lines(folder / "utility.jsonl", random_texts(6, 40, seed=3))
     rows = "".join(f"  {name}: {settings}\n" for name, settings in ROWS.items())
     (folder / "sweep.yaml").write_text(SWEEP.replace("methods:\n", f"methods:\n{rows}"))
     with pytest.MonkeyPatch.context() as patch:
