@@ -17,7 +17,8 @@ SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "nu
 GROUPED = SIZES | {"num_key_value_heads": 2, "max_position_embeddings": 128}
 NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
 NEO |= {"window_size": 5, "max_position_embeddings": 128}
-CAPPED = {"head_dim": 8, "sliding_window": 5, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0}
+CAPPED = {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 5}
+CAPPED |= {"attn_logit_softcapping": 1.0, "final_logit_softcapping": 8.0}
 FAMILIES = {
     "gpt-neo": ("GPTNeo", NEO),
     "llama-bos": ("Llama", GROUPED),

@@ -46,13 +46,13 @@ def memorization_accuracy(model, tokens, prefix):
 
 
 def recited_texts(model, family, count, words):
-    """Return texts that a model writes after three words, but for a slip here and there: it recites most of them."""
+    """Return texts that a model writes after three words; in every other one it slips here and there."""
     texts = []
-    for text in random_texts(count, 3, seed=words):
+    for number, text in enumerate(random_texts(count, 3, seed=words)):
         tokens = tokens_of(text, family)[:3]
         while len(tokens) < words:
             following = continued(model, tokens, len(tokens) + 1)[-1]
-            is_word = following >= len(SPECIAL) and len(tokens) % 5
-            tokens.append(following if is_word else len(SPECIAL) + len(tokens))
+            is_slip = following < len(SPECIAL) or (number % 2 and len(tokens) % 5 == 0)
+            tokens.append(len(SPECIAL) + len(tokens) if is_slip else following)
         texts.append(text_of(tokens))
     return texts
