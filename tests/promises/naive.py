@@ -1,5 +1,7 @@
 """What a model says, by plain passes over whole texts: no cache, no batch, no harness."""
 
+import json
+
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -43,6 +45,17 @@ def memorization_accuracy(model, tokens, prefix):
     """Return MA: the paper's sum ends one before the last token."""
     counted = are_right(model, tokens)[prefix - 1 : -1]
     return sum(counted) / len(counted)
+
+
+def nll_after(model, tokens, prefix):
+    """Return the mean of −log p of the tokens after the first ones, each given all before it."""
+    log_p = logits(model, tokens).log_softmax(-1)
+    return -sum(float(log_p[at - 1, tokens[at]]) for at in range(prefix, len(tokens))) / (len(tokens) - prefix)
+
+
+def lines(file):
+    """Return the texts of a file, one a line."""
+    return [json.loads(line)["text"] for line in file.read_text().splitlines()]
 
 
 def recited_texts(model, family, count, words):

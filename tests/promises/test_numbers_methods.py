@@ -6,6 +6,7 @@ Where a method's numbers are meant to move, `python -m tests.promises.freeze` wr
 import hashlib
 import itertools
 import json
+import math
 import re
 import sys
 import warnings
@@ -18,7 +19,7 @@ import torch
 from harness import load_results, run_sweep
 from harness.toolkit import Batch, gradients_by_layer, token_negative_entropy, token_nll
 from tests.promises.models import FAMILIES, make_checkpoint, make_encoder, random_texts, write_lines
-from tests.promises.naive import loaded, memorization_accuracy, recited_texts, tokens_of
+from tests.promises.naive import lines, loaded, memorization_accuracy, nll_after, recited_texts, tokens_of
 
 FROZEN = Path(__file__).parent / "frozen" / "methods.json"
 PREFIX = 4
@@ -215,8 +216,7 @@ def test_what_emso_did_not_select_is_the_originals_bit_for_bit(results, original
 
 def test_emso_selects_what_whole_gradients_say(world, results, original):
     """M = cos(g_NLL, g_EM) · |g_EM|_1 / √D of every block, on a batch of all texts: the five most negative."""
-    texts = [json.loads(line)["text"] for line in (world / "forget.jsonl").read_text().splitlines()]
-    tokens = torch.tensor([tokens_of(text) for text in texts])
+    tokens = torch.tensor([tokens_of(text) for text in lines(world / "forget.jsonl")])
     log_p = original(tokens[:, :-1]).logits.log_softmax(-1)
     nll = -log_p.gather(-1, tokens[:, 1:, None]).mean()
     negative_entropy = (log_p.exp() * log_p).sum(-1).mean()
@@ -279,11 +279,12 @@ def lethe(*arguments):
 
 
 def check_measured(model, world, results, point):
-    """Compare the MA of a model, by plain passes, with what the table says of the point."""
-    texts = [json.loads(line)["text"] for line in (world / "forget.jsonl").read_text().splitlines()]
-    found = [memorization_accuracy(model, tokens_of(text), PREFIX) for text in texts]
+    """Compare MA and the perplexity of people's texts, by plain passes, with what the table says of the point."""
     [*_, row] = results.table[results.table["variant"] == point.partition("@")[0]].to_dict("records")
-    assert sum(found) / len(found) == pytest.approx(row["ma"], rel=1e-6)
+    accuracies = [memorization_accuracy(model, tokens_of(text), PREFIX) for text in lines(world / "forget.jsonl")]
+    nll = [nll_after(model, tokens_of(text)[:11], PREFIX) for text in lines(world / "utility.jsonl")]
+    assert sum(accuracies) / len(accuracies) == pytest.approx(row["ma"], rel=SAME_KIND)
+    assert math.exp(sum(nll) / len(nll)) == pytest.approx(row["own_perplexity"], rel=1e-5)
     assert row["ma"] < results.table.query("variant == 'original'")["ma"].item(), "nothing was erased"
 
 

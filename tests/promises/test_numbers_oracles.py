@@ -1,7 +1,6 @@
 """Every exact metric, measured by a whole sweep, against plain loops over full forward passes: no cache, no batch."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -22,9 +21,11 @@ from tests.promises.models import (
 from tests.promises.naive import (
     are_right,
     continued,
+    lines,
     loaded,
     logits,
     memorization_accuracy,
+    nll_after,
     recited_texts,
     text_of,
     tokens_of,
@@ -81,10 +82,6 @@ def numbers(world, family):
     [row] = results.table.query("method == 'original' and model == @family").to_dict("records")
     items = results.items(row["point_id"])
     return row, {name: sorted(values["value"].dropna()) for name, values in items.groupby("metric")}
-
-
-def lines(file):
-    return [json.loads(line)["text"] for line in file.read_text().splitlines()]
 
 
 def embedded(encoder, text):
@@ -195,8 +192,7 @@ def test_how_it_writes(world, family, numbers):
         weights.append(len(nll))
         ours.append(judged(featurizer, [], prompt, text)[1])
         people.append(judged(featurizer, [], prompt, reference)[1])
-        own = judged(model, tokens_of("", family), prompt, reference)[0]
-        expected["own_perplexity"].append(sum(own) / len(own))
+        expected["own_perplexity"].append(nll_after(model, tokens[: PROMPT + WRITTEN], PROMPT))
         two, three = grams(text.split(), 2), grams(text.split(), 3)
         expected["rep_2"].append(1 - len(set(two)) / len(two) if two else 1.0)
         expected["div_3"].append(len(set(three)) / len(three) if three else 0.0)
