@@ -88,7 +88,7 @@ def _namespaces() -> Iterator[Namespace]:
         derived |= new
         waiting += new
     classes = {base for one in derived for base in one.__mro__}
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if _is_ours(name) and isinstance(module, ModuleType):
             yield module
             held = vars(module).copy().values()  # Another thread may be importing.
