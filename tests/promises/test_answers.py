@@ -1,0 +1,206 @@
+"""Answers: they are no surer than their evidence, and the published ones come out as published."""
+
+import csv
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import BertConfig, BertModel, GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
+
+from harness import run_sweep
+from harness.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "results" / "published"
+RANKS = ["rank_erasure", "rank_generation", "rank_average"]
+SWEEP = """# Is a method told from itself?
+name: answers
+models: [miniature-s]
+seeds: [0, 1, 2]
+data:
+  forget: {source: miniature, sequences: 16, sequence_tokens: 64, prefix_tokens: 32}
+  retain: {source: miniature, sequences: 16, sequence_tokens: 64}
+  utility: {source: miniature, prompts: 16, reference_tokens: 16}
+  validation: {source: miniature, sequences: 4}
+training: {learning_rate: 5.0e-4, global_batch: 8, early_stop: null}
+methods:
+  one_name: {method: gradient_difference, epochs: [1, 2]}
+  another: {method: gradient_difference, epochs: [1, 2], training: {learning_rate: 5.005e-4}}
+  dear: {method: gradient_ascent, epochs: [1], training: {learning_rate: 3.0e-3}}
+  idle: {method: gradient_ascent, epochs: [1], training: {learning_rate: 1.0e-12}}
+evaluators:
+  memorization: {el_sequences: 2, el_prefixes: 2}
+  language_modelling: {}
+judges: {similarity: ENCODER}
+compare: {utility: [own_perplexity], erasure: [ma]}
+collapse: {}
+keep_erased: none
+"""
+
+
+def tokenizer():
+    """One token a byte."""
+    alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    by_bytes = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    by_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return PreTrainedTokenizerFast(tokenizer_object=by_bytes, pad_token="!", model_max_length=512)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Run the sweep file with other settings; its judge of similarity is a tiny one, which takes no time."""
+    folder = tmp_path_factory.mktemp("answers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=256, **sizes)).save_pretrained(folder / "encoder")
+    tokenizer().save_pretrained(folder / "encoder")
+    (folder / "answers.yaml").write_text(SWEEP.replace("ENCODER", str(folder / "encoder")))
+
+    def run(*overrides, results=folder):
+        return run_sweep(folder / "answers.yaml", overrides=overrides, executor="inline", results=results)
+
+    return run
+
+
+def verdicts(results):
+    """What the answer's CSV says of each row, beside the one that it is compared with."""
+    matched = pd.read_csv(results.folder / "matched.csv", keep_default_na=False)
+    said = {}
+    for row in matched.to_dict("records"):
+        said.setdefault(row["variant"], set()).add(row["verdict"])
+    return said
+
+
+@pytest.fixture(scope="module")
+def one_seed(sweep):
+    results = sweep("seeds=[0]")
+    return verdicts(results), pd.read_csv(results.folder / "matched.csv")
+
+
+@pytest.fixture(scope="module")
+def three_seeds(sweep, one_seed):
+    results = sweep()
+    return results, verdicts(results), pd.read_csv(results.folder / "ranking.csv").set_index("variant")
+
+
+def test_one_seed_gives_no_verdict(one_seed):
+    said, matched = one_seed
+    assert set().union(*said.values()) == {""}
+    assert matched["ratio"].notna().any(), "though the numbers are there"
+
+
+def test_a_method_under_two_names_is_not_told_from_itself_and_a_dear_one_is(three_seeds):
+    _, said, _ = three_seeds
+    twins = said["one_name"] | said["another"]
+    assert twins - {""}, "they are compared"
+    assert twins <= {"", "undecided", "equivalent"}
+    assert "worse" in said["dear"]
+    assert not said["dear"] & {"better", "equivalent"}
+
+
+def test_a_row_that_erased_nothing_takes_no_rank(three_seeds):
+    results, said, ranking = three_seeds
+    assert ranking.loc["idle", RANKS].isna().all()
+    assert ranking.loc["idle", "unranked"], "and it is said why"
+    assert said["idle"] == {""}
+    assert ranking.loc[["one_name", "another", "dear"], "rank_erasure"].notna().all()
+    assert ranking["recited"].all()
+    assert "othing to erase" not in results.report.read_text()
+
+
+def test_a_metric_that_was_not_measured_is_empty_and_never_0(three_seeds):
+    results, *_ = three_seeds
+    with (results.folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    [unseen] = [row for row in rows if row["variant"] == "holdout"]
+    assert unseen["ma"]
+    assert unseen["own_perplexity"] == ""
+    assert math.isnan(results.table.query("variant == 'holdout'")["own_perplexity"].item())
+    assert results.table.query("variant != 'holdout'")["own_perplexity"].notna().all()
+
+
+def test_definitions_are_never_mixed_in_a_sweep(sweep, tmp_path):
+    with pytest.raises(ConfigError, match=r"'exact'.*'table'"):
+        sweep("evaluators={memorization: {definition: table}, generation: {}}", "compare={}", results=tmp_path)
+    assert not (tmp_path / "answers").exists()
+
+
+def test_weights_that_are_not_a_number_give_no_number(sweep, tmp_path, capsys):
+    sizes = {"vocab_size": 256, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "max_position_embeddings": 256}
+    config = GPTNeoConfig(**sizes, attention_types=[[["global"], 2]], bos_token_id=0, eos_token_id=0)
+    GPTNeoForCausalLM(config).save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    weights["transformer.h.0.mlp.c_fc.weight"][0, 0] = torch.nan
+    save_file(weights, tmp_path / "model" / "model.safetensors", {"format": "pt"})
+    changes = [f"models=[{tmp_path}/model]", "seeds=[0]", "methods={dear: {method: gradient_ascent}}"]
+    results = sweep(*changes, results=tmp_path)
+    assert len(results.table) == 0
+    assert len(results.unfinished) >= 2
+    printed = capsys.readouterr()
+    assert re.search(r"failed.*\bmodel\b.*NaN", printed.out + printed.err)
+
+
+def collate(path):
+    command = [sys.executable, "-m", "harness.collate", str(path), "--out", str(path.parent / "out")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def written(path):
+    """Return a table's rows, whose cells are as they are written."""
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def write_table(folder, frame):
+    (folder / "table.metrics.yaml").write_bytes((PUBLISHED / "emso_main_table.metrics.yaml").read_bytes())
+    frame.to_csv(folder / "table.csv", index=False)
+    return folder / "table.csv"
+
+
+@pytest.fixture(scope="module")
+def collated(tmp_path_factory):
+    """The published main table collated, and below it one of its models again, a row of which lacks all of a group."""
+    folder, published = tmp_path_factory.mktemp("published"), written(PUBLISHED / "emso_main_table.csv")
+    again = published.query("model == 'gpt-neo-1.3b'").assign(model="lacking", collapsed="", **dict.fromkeys(RANKS, ""))
+    again.loc[again["method"] == "task_arithmetic", ["perplexity", "rep_2", "div_3", "coherence", "mauve"]] = ""
+    done = collate(write_table(folder, pd.concat([published, again])))
+    assert done.returncode == 0, done.stderr
+    return done.stdout, published, written(folder / "out" / "ranking.csv")
+
+
+def test_the_published_ranks_and_red_cells_come_out_as_published(collated):
+    printed, published, ours = collated
+    both = published.merge(ours, on=["model", "method"], suffixes=("", "_ours")).query("method != 'original'")
+    assert len(both) == 21
+    agree = [pair for rank in RANKS for pair in zip(both[rank], both[f"{rank}_ours"], strict=True)]
+    assert sum(theirs != "" for theirs, _ in agree) == 33
+    assert [pair for pair in agree if pair[0] != pair[1]] == []
+    assert both["collapsed"].tolist() == both["collapsed_ours"].tolist()
+    assert (both["collapsed_ours"] == "true").sum() == 10
+    assert re.search(r"\b33 of the 33\b", printed)
+
+
+def test_what_a_table_lacks_is_not_ranked_as_the_best(collated):
+    _, _, ranking = collated
+    rows = ranking.query("model == 'lacking'").set_index("method")
+    assert rows.loc["task_arithmetic", RANKS].tolist() == ["3", "", ""], "its place in what it has, and in no more"
+    assert rows.loc["contrastive_decoding", RANKS].tolist() == ["4", "3", "3"], "who was behind it moves up"
+    assert rows.loc["emso", RANKS].tolist() == ["1", "1", "1"]
+
+
+def test_a_table_of_two_definitions_is_refused(tmp_path):
+    published = written(PUBLISHED / "emso_main_table.csv")
+    done = collate(write_table(tmp_path, published.assign(definition=["exact", *["table"] * (len(published) - 1)])))
+    assert done.returncode == 2
+    assert "exact" in done.stderr
+    assert "'table'" in done.stderr
+    assert not (tmp_path / "out").exists()
