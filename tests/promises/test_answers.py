@@ -98,6 +98,7 @@ def test_one_seed_gives_no_verdict(one_seed):
 
 
 def test_a_method_under_two_names_is_not_told_from_itself_and_a_dear_one_is(three_seeds):
+    """The twins' rates differ by a thousandth: a sweep refuses the same trials under two names."""
     _, said, _ = three_seeds
     twins = said["one_name"] | said["another"]
     assert twins - {""}, "they are compared"

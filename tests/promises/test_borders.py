@@ -183,7 +183,9 @@ def test_the_dashboard_listens_to_this_machine_only(swept):
         command, cwd=swept.folder, env=environment(swept.folder, tempfile.gettempdir()), **quiet
     ) as server:
         try:
-            while server.poll() is None and not seen.listening:
+            for _ in range(600):
+                if seen.listening or server.poll() is not None:
+                    break
                 seen.look(server.pid)
                 time.sleep(0.5)
         finally:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
 ROOT = Path(__file__).parents[2]
@@ -38,21 +38,21 @@ report: {samples: plan}
 keep_erased: pach
 """
 MISTAKES = {
-    "modles": "models",
+    "modles": "'models'",
     "seeds.1": "true",
-    "sequencess": "sequences",
+    "sequencess": "'sequences'",
     "prompts": "at least 1",
-    "micro_bach": "micro_batch",
-    "emsoo": "emso",
+    "micro_bach": "'micro_batch'",
+    "emsoo": "'emso'",
     "emso.epochs.0": "-1",
-    "selektion": "selection",
-    "memorisation": "memorization",
-    "tabel": "table",
-    "judges.feature": "features",
-    "plan": "plain",
-    "pach": "patch",
+    "selektion": "'selection'",
+    "memorisation": "'memorization'",
+    "tabel": "'table'",
+    "judges.feature": "'features'",
+    "plan": "'plain'",
+    "pach": "'patch'",
 }
-"""What is written, or where, and the nearest right name, or what is said of the value."""
+"""What is written, or where, and the nearest right name in quotes, or what is said of the value."""
 WRITTEN = {"seeds.1": "seeds: [0", "emso.epochs.0": "epochs: [-1]", "judges.feature": "judges", "plan": "samples: plan"}
 """What the line holds, where that is more than the mistake."""
 
@@ -134,7 +134,6 @@ def tokenizer(extra=0):
     alphabet |= {f"unused-{number}": number for number in range(256, 256 + extra)}
     by_bytes = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
     by_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    by_bytes.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=by_bytes)
 
 
