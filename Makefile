@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 NUMERIC := contract/test_golden.py unit/toolkit/test_finetune.py unit/methods/test_emso.py unit/models/test_lora.py unit/toolkit/test_decoding_families.py
 
-.PHONY: sweep paper test check lint types doctests numbers soak bench gpu-check dashboard setup clean
+.PHONY: sweep paper test check lint types doctests numbers soak bench gpu-check dashboard docs setup clean
 
 sweep: $(READY)
 	$(BIN)/python -m harness.sweep sweeps/tradeoff.yaml
@@ -46,6 +46,11 @@ bench: $(READY)
 # Twenty minutes on one GPU of 24 GB or more.
 gpu-check: $(READY)
 	$(BIN)/python -m benchmarks.gpu_check
+
+# All that a plugin may import, and every key of a sweep file, as pages in docs/build.
+docs: $(READY)
+	$(BIN)/pdoc --docformat google --output-directory docs/build \
+	$(addprefix harness.,contracts toolkit models.blocks errors planning.schema data.sections training)
 
 dashboard: $(READY)
 	$(BIN)/lethe dashboard

@@ -7,6 +7,9 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pdoc
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ROOMS = ("harness", "methods", "evaluators")
 SOURCES = sorted(
@@ -55,3 +58,9 @@ def headings(markdown):
     """The anchors that a page's headings make: lower case, without punctuation, with hyphens for spaces."""
     titles = re.findall(r"^#+ (.*)$", markdown, flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.filterwarnings("ignore:Cannot determine where")  # Pydantic's fields that a base class declares.
+def test_the_pages_of_make_docs_have_the_keys_of_a_sweep_file_with_their_meaning():
+    page = pdoc.pdoc("harness.planning.schema")
+    assert re.search(r"zero_stage.{,2000}<p>How much DeepSpeed partitions.</p>", page, flags=re.DOTALL)
