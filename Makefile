@@ -12,7 +12,7 @@ sweep: $(READY)
 
 paper: $(READY)
 	status=0; for sweep in $(PAPER); do $(BIN)/python -m harness.sweep sweeps/$$sweep.yaml || status=$$?; \
-	test $$status -lt 128 || break; done; $(BIN)/lethe index && exit $$status
+	test $$status -lt 128 || break; done; exit $$status
 
 test: $(READY)
 	$(BIN)/python -m pytest tests -m "not soak" --numprocesses auto --dist loadfile --no-loadscope-reorder

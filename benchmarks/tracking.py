@@ -1,4 +1,4 @@
-"""How much faster `lethe track` is than MLflow's client alone, with a batch for each run and a call for each number.
+"""How much faster the copy to MLflow is than MLflow's client, with a batch for each run and a call for each number.
 
     python -m benchmarks.tracking [--trials N] [--points N] [--kept] [--rows N]
 

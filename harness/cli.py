@@ -21,7 +21,6 @@ VERBS = {
     "prefetch": "fetch every model and data set of the hub that a sweep names",
     "collate": "make tables and report again, from a journal or a table.csv",
     "verify": "compare a sweep's results with the published table that it reproduces",
-    "index": "write one page that links the reports of all sweeps",
     "check": "check whether a method or evaluator meets every requirement on plugins",
     "pretrain": "rebuild the miniature's models, or train more from other seeds",
     "plugins": "print every method and evaluator with its settings, and every metric",
@@ -29,9 +28,7 @@ VERBS = {
     "diff": "show what differs between two results: settings, versions, numbers",
     "meta": "say which metric can be trusted, over models with and without the forget set",
     "power": "say how many seeds, models and prompts would tell methods apart",
-    "items": "print the values of each sequence, prompt and question in a point's metrics",
     "figure": "draw the paper's appendix figures: losses, and a head's attention",
-    "track": "copy a sweep's journal to MLflow: what MLflow lacks, and nothing twice",
     "dashboard": "browse the runs of all sweeps in MLflow, on 127.0.0.1",
 }
 """Each verb, a module of `harness.commands` that is imported when it is used, and what it does."""

@@ -1,9 +1,11 @@
-"""Make rankings, collapse flags and the report again: from a sweep's journal, or from a table.csv alone.
+"""Make rankings, collapse flags and the report again: from a sweep's journal, or only from a table.csv.
 
     lethe collate results/tradeoff
     lethe collate results/published/emso_main_table.csv
 
-Exit codes: 0 done, 1 something cannot be written, 2 the path holds neither results nor a table that can be ranked.
+A sweep's folder is also copied to MLflow: runs that MLflow lacks are added, and nothing is added twice.
+
+Exit codes: 0 done, 1 a file or MLflow cannot be written, 2 the path holds neither results nor a table to rank.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ from harness.base.terminal import tell
 from harness.commands.command import Command, print_ranking
 from harness.errors import DataError
 from harness.library import read_folder
-from harness.reporting.files import write, write_tables
+from harness.records.tracking.live import only_tracking, reason_of
+from harness.records.tracking.tracker import Tracker
+from harness.reporting.files import write, write_tables, written_files
+from harness.reporting.point_tags import point_tags
+from harness.reporting.sections.outcome import answer_markdown
 from harness.reporting.text_tables import ranking_table, table_console
 
 
@@ -50,7 +56,22 @@ class CollateCommand(Command):
             written = _collate_table(path, out)
         for file in written:
             tell(file)
-        return 0
+        return 0 if out or not path.is_dir() else _copy_to_mlflow(analysis, path.resolve())
+
+
+def _copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
+    """Write to MLflow what it lacks of a sweep, and return the exit code."""
+    tracker = Tracker(folder.parent)
+    try:
+        with only_tracking(folder):
+            tracker.sync(analysis.results, point_tags(analysis.ranked.table, analysis.attacks))
+            tracker.finish(written_files(folder), answer_markdown(analysis))
+    except Exception as error:
+        reason = reason_of(error, tracker.place)
+        tell(f"{reason} Fix that and run this again: it continues where it stopped.", is_error=True)
+        return 1
+    tell(f"MLflow at {tracker.place} holds what the journal of {folder.name} holds.")
+    return 0
 
 
 def _collate_table(path: Path, out: Path | None) -> list[Path]:

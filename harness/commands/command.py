@@ -70,9 +70,9 @@ POINT_HELP = "its id as in table.csv, a unique beginning of the id, or SWEEP:VAR
 """What an argument that names a point says of itself."""
 
 
-def add_results_argument(parser: argparse.ArgumentParser, *, or_one: bool = False) -> None:
-    """Add `--results`, the folder of all sweeps' results, or also of one sweep's."""
-    about = f"folder with the results of all sweeps{', or of one' if or_one else ''} (default: %(default)s)"
+def add_results_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--results`, the folder of all sweeps' results, or of one."""
+    about = "folder with the results of all sweeps, or of one (default: %(default)s)"
     parser.add_argument("--results", type=folder_argument, default=Path("results"), help=about)
 
 

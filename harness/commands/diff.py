@@ -50,7 +50,7 @@ class DiffCommand(Command):
         """Add the two results, and a file for all that differs."""
         parser.add_argument("a", type=named_argument, help="a sweep's results, results/tradeoff, or a point")
         parser.add_argument("b", type=named_argument, help="what it is compared with: results of a sweep, or a point")
-        add_results_argument(parser, or_one=True)
+        add_results_argument(parser)
         parser.add_argument("--csv", type=path_argument, metavar="FILE", help="write every difference and number here")
 
     def run(self, arguments: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ class ExportCommand(Command):
         """Add the point, the new folder, and where things are."""
         parser.add_argument("point", help=POINT_HELP)
         parser.add_argument("--out", type=path_argument, required=True, help="a new folder for the model")
-        add_results_argument(parser, or_one=True)
+        add_results_argument(parser)
         about = "where the original model is now, if it was moved: a name, a folder or a hub id"
         parser.add_argument("--model", type=named_argument, help=about)
         about = "the folder of its tokenizer, if that is not with the model"

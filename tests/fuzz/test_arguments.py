@@ -17,12 +17,9 @@ VERBS = {
     "prefetch": "SWEEP --check --set seeds.0=1",
     "collate": "NEW --out NEW",
     "verify": "NEW",
-    "index": "--results NEW",
     "check": "no_such_plugin",
     "export": "point --out OUT --results NEW --model MODEL --tokenizer MODEL",
     "diff": "NEW NEW --csv OUT",
-    "items": "point --results NEW",
-    "track": "NEW",
     "figure": "attention --model MODEL --tokenizer MODEL --block L9.W_v.H0 --text-file FILE --erased NEW --out OUT",
 }
 """Of each verb a call that is cheap: it plans, or has one fault that is met last."""

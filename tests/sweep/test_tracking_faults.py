@@ -71,8 +71,8 @@ def drive(folder, *arguments):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def lethe_track(folder):
-    command = [sys.executable, "-m", "harness.cli", "track", str(folder)]
+def collate(folder):
+    command = [sys.executable, "-m", "harness.cli", "collate", str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
@@ -125,7 +125,7 @@ def test_a_driver_killed_at_any_moment_of_creation_or_writing_costs_nothing(tmp_
         time.sleep(seconds * (moment + 0.5) / 14)
         driver.kill()
         driver.communicate()
-        ran = lethe_track(folder)
+        ran = collate(folder)
         assert (ran.returncode, ran.stderr) == (0, ""), moment
         assert content(folder.parent) == held, moment
         assert is_sound(folder.parent)
@@ -165,7 +165,7 @@ def test_an_interrupted_driver_ends_at_once_as_an_interrupted_one(tmp_path, jour
     folder = journaled(tmp_path / "interrupted" / "s")
     ran = subprocess.run([sys.executable, "-c", script, str(folder), "interrupted"], capture_output=True, text=True)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "begun\n", "")
-    assert lethe_track(folder).returncode == 0
+    assert collate(folder).returncode == 0
     assert content(folder.parent) == held
 
 
@@ -184,7 +184,7 @@ def test_a_disk_that_is_full_while_the_database_is_created(tmp_path, journaled, 
         assert "SQLITE_FULL" in told or "No space left on device" in told or "SQLITE_IOERR" in told
         assert sorted(path.name for path in small.iterdir()) == [".mlflow-lock", "s"]
         subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
-        ran = lethe_track(folder)
+        ran = collate(folder)
         assert (ran.returncode, ran.stderr) == (0, "")
         assert content(small) == whole[0]
     finally:
@@ -251,11 +251,11 @@ def test_a_real_server_is_filled_in_while_it_runs_and_after_it_was_down(tmp_path
                     if tried.connect_ex(("127.0.0.1", port)) == 0:
                         break
                 time.sleep(0.5)
-            ran = lethe_track(folder)
+            ran = collate(folder)
             assert (ran.returncode, ran.stderr) == (0, "")
             once = content(None, address)
             assert once == whole[0]
-            assert lethe_track(folder).returncode == 0
+            assert collate(folder).returncode == 0
             assert content(None, address) == once
         finally:
             server.terminate()

@@ -246,7 +246,7 @@ def check_database(root: Path) -> None:
 
     database, needed = root / "mlflow.db", _get_latest_schema_revision()  # type: ignore[no-untyped-call]
     address = f"file:{quote(str(database))}?mode=rw"
-    new = f"Move it away: a new one is made, and lethe track fills it in for each sweep of {root}."
+    new = f"Move it away: a new one is made, and lethe collate fills it in for each sweep of {root}."
     try:
         with closing(sqlite3.connect(address, ANSWER_SECONDS, isolation_level=None, uri=True)) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -275,7 +275,7 @@ def _alone(root: Path) -> AbstractContextManager[bool]:
         DataError: Another one has it for too long.
     """
     lock = root / ".mlflow-lock"
-    busy = f"another process has held {lock} for {ALONE_SECONDS} seconds. End the sweep or lethe track that is stuck."
+    busy = f"another process has held {lock} for {ALONE_SECONDS} seconds. End the sweep or lethe collate that is stuck."
     return locked(lock, wait=ALONE_SECONDS, busy=busy)
 
 

@@ -1,7 +1,7 @@
 """Tracking beside a sweep: in a thread of its own, so that MLflow can neither stop a sweep nor keep it waiting.
 
 No failure of MLflow reaches the sweep. The first one ends the tracking of that sweep and is reported in one warning,
-nowhere else: `lethe track` fills in what is missing. `Tracker` decides what is written.
+nowhere else: `lethe collate` fills in what is missing. `Tracker` decides what is written.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class LiveTracking:
             if not self._is_given_up:
                 self._is_given_up = True
                 reason = reason_of(error, self._tracker.place)
-                _LOG.warning("%s The sweep needs no MLflow: lethe track %s fills it in later.", reason, self._folder)
+                _LOG.warning("%s The sweep needs no MLflow: lethe collate %s fills it in later.", reason, self._folder)
 
 
 def only_tracking(folder: Path, *, wait: float = 0) -> AbstractContextManager[bool]:
@@ -115,7 +115,7 @@ def only_tracking(folder: Path, *, wait: float = 0) -> AbstractContextManager[bo
     Raises:
         DataError: Another process still tracks it then.
     """
-    busy = f"a run of this sweep, or another lethe track, is writing {folder} to MLflow. Wait until it ends."
+    busy = f"a run of this sweep, or lethe collate, is writing {folder} to MLflow. Wait until it ends."
     return locked(folder / "journal" / ".tracking", wait=wait, busy=busy)
 
 

@@ -4,7 +4,7 @@ A point whose erased model was kept has that as a logged model.
 
 `Tracker.sync` makes MLflow equal to the journal, however often it is called and whatever is there,
 so that a killed sweep, a lost database and a live run need no code of their own. The driver, or
-`lethe track`, is the only writer. MLflow gets numbers, settings and digests: no notes, samples or
+`lethe collate`, is the only writer. MLflow gets numbers, settings and digests: no notes, samples or
 error messages, and so no text of the forget set.
 
 MLflow is imported when first needed: that, and creating the database, take several seconds. What may go wrong here is

@@ -150,7 +150,7 @@ def test_a_sweep_is_run_reported_and_not_run_again_but_for_what_is_added(run, tm
     assert Tracker.calls[3] == "sync ['healthy', 'none']"
     attached = sorted(path.name for path in written_files(tmp_path / "results" / "doors"))
     assert attached[:5] == ["matched.csv", "matched.md", "ranking.csv", "report.html", "table.csv"]
-    assert Tracker.calls[-1] == f"finish {attached}", "lethe track attaches the same"
+    assert Tracker.calls[-1] == f"finish {attached}", "lethe collate attaches the same"
 
     def refuse(jobs, folders, watch, studies=()):
         raise AssertionError("nothing is missing")
@@ -276,7 +276,7 @@ def test_lethe_lists_its_verbs(capsys):
             cli.main(arguments)
         assert ended.value.code == 0
     usage = capsys.readouterr().out
-    for verb in ("sweep", "collate", "plugins", "dashboard", "pretrain", "track"):
+    for verb in ("sweep", "collate", "plugins", "dashboard", "pretrain"):
         assert f"\n    {verb} " in usage
     assert max(map(len, usage.splitlines())) <= 100
     assert cli.main(["sweeep"]) == 2

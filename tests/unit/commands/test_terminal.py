@@ -7,12 +7,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-from harness.cli import main
-from harness.records.items import MetricItems
-from harness.records.journal import Journal
 
 COMMAND = """
 import sys, time
@@ -101,21 +96,3 @@ def test_with_streams_that_are_closed_a_command_prints_into_none_of_its_files(st
                 os.close(descriptor)
 
     ended(start(preexec_fn=close), tmp_path)
-
-
-def test_items_that_are_not_printed_whole_are_no_success(tmp_path, make_plan, make_spec, make_measurement, capfd):
-    spec, folder = make_spec({"memorization": "k"}), tmp_path / "results" / "s"
-    journal = Journal(folder / "journal")
-    journal.write_plan(make_plan(spec))
-    items = {
-        name: MetricItems(("i",), ("c",), np.array([value]), np.array([1.0]))
-        for name, value in (("ma", 0.5), ("perplexity", 2.0))
-    }
-    journal.append_measurement(make_measurement(spec, 1, numbers={"ma": 0.5, "perplexity": 7.4}), items)
-    arguments = ["items", "s:emso@1", "--results", str(folder.parent)]
-    assert main(arguments) == 0
-    assert capfd.readouterr() == ("item,cluster,ma,perplexity_log\ni,c,0.5,2.0\n", "")
-    with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "harness.cli", *arguments]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr[:31]) == (1, "the items could not be printed ")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import track
+from harness.commands import collate
 from harness.errors import DataError
 from harness.records.journal import Journal
 from harness.records.record import Started
@@ -114,7 +114,7 @@ def test_a_server_that_fails_is_told_once_without_its_words(folder, results, mon
     place = re.sub("//.*@", "//", address)
     assert warning.startswith(f"MLflow at {place} failed: {cause}")
     assert re.search(r", raised at [\w.-]+/\w+\.py:\d+\. ", warning)
-    assert warning.endswith(f"The sweep needs no MLflow: lethe track {folder} fills it in later.")
+    assert warning.endswith(f"The sweep needs no MLflow: lethe collate {folder} fills it in later.")
     assert SECRET not in warning
     assert SECRET.split()[0] not in warning
     assert capfd.readouterr() == ("", "")
@@ -170,7 +170,7 @@ def test_a_database_that_mlflow_could_not_use_is_left_as_it_is(folder, results, 
     [warning] = warnings_of(caplog)
     assert warning.startswith(f"{root}/mlflow.db ")
     assert said in warning
-    assert "lethe track" in warning
+    assert "lethe collate" in warning
     after = {path: path.read_bytes() for path in root.iterdir() if path.is_file() and path.name != ".mlflow-lock"}
     assert after == before
 
@@ -197,7 +197,7 @@ def test_another_process_that_never_ends_its_call_is_given_up(folder, monkeypatc
 
 def test_a_sweep_is_tracked_by_one_at_a_time(folder):
     second = only_tracking(folder)
-    with only_tracking(folder), pytest.raises(DataError, match="a run of this sweep, or another lethe track"):
+    with only_tracking(folder), pytest.raises(DataError, match="a run of this sweep, or lethe collate"):
         second.__enter__()
     with only_tracking(folder):
         pass
@@ -251,30 +251,21 @@ def test_every_file_that_a_sweep_writes_is_attached_later(tmp_path):
     assert write.written_files(tmp_path) == sorted(write.written_files(tmp_path))
 
 
-@pytest.mark.parametrize(("name", "said"), [("none", "is no results folder"), ("s", "holds no results of a sweep")])
-def test_track_without_a_plan_says_where_there_are_some(folder, make_plan, make_spec, capsys, name, said):
-    Journal(folder.parent / "other" / "journal").write_plan(make_plan(make_spec()))
-    assert track.main([str(folder.parent / name)]) == 1
-    message = f"{folder.parent / name} {said} (no journal/plan.json). "
-    there = f"Below {folder.parent} there are results in {folder.parent}/other.\n"
-    assert capsys.readouterr().err == message + (there if name == "none" else "Run the sweep first.\n")
-
-
-def test_track_ends_with_1_and_the_reason_where_mlflow_cannot_be_written(folder, results, monkeypatch, capsys):
+def test_collate_ends_with_1_and_the_reason_where_mlflow_cannot_be_written(folder, results, monkeypatch, capsys):
     journal = Journal(folder / "journal")
     journal.write_plan(results.plan)
     with refusing() as address:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        assert track.main([str(folder)]) == 1
+        assert collate.main([str(folder)]) == 1
     told = capsys.readouterr().err
     assert told.startswith(f"MLflow at {address} failed: MlflowException from ConnectionRefusedError (")
     assert told.endswith("Fix that and run this again: it continues where it stopped.\n")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     (folder.parent / "mlflow.db").write_bytes(b"not a database" * 100)
-    assert track.main([str(folder)]) == 1
+    assert collate.main([str(folder)]) == 1
     assert "Move it away: a new one is made" in capsys.readouterr().err
     with only_tracking(folder):
-        assert track.main([str(folder)]) == 1
+        assert collate.main([str(folder)]) == 1
     assert "Wait until it ends." in capsys.readouterr().err
 
 
