@@ -78,12 +78,6 @@ _AT_LAST_FREEZE = [None, 0]
 """The file whose test was to begin, and how many modules were imported."""
 
 
-@pytest.fixture(scope="session", autouse=True)
-def user_cache(tmp_path_factory):
-    """What a plan finds out is kept for all tests of this run, and not in the cache of whoever runs them."""
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.getbasetemp().parent / "user-cache")
-
-
 @pytest.fixture(scope="session")
 def make_model():
     """Return a maker of GPT-Neos whose weights are large enough for opinions of their own."""

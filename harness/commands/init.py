@@ -70,8 +70,6 @@ class InitCommand(Command):
             content, left_out = planned_file(parts, out)
             if not arguments.no_probe:
                 parts |= _tried_rates(content, out, parts)
-                content, _ = planned_file(parts, out)
-                parts |= _tried_time(content, out, parts)
                 content, left_out = planned_file(parts, out)
         write_whole(out, content, "the sweep file")
         for name, reason in left_out.items():
@@ -113,7 +111,6 @@ def _file_parts(arguments: argparse.Namespace, sweep: str, out: Path) -> dict[st
         "learning_rate": "4.0e-5" if of_miniature else "1.0e-5",
         "about_rate": "the usual one: `lethe init` without --no-probe tries which erases on this model",
         "rates": [],
-        "about_time": "",
         "memorized_model": "{learning_rate: 1.0e-3}" if of_miniature else "",
         "early_stop": Training().early_stop,
         "about_early_stop": "a training ends after the epoch whose validation perplexity exceeds this times the "
@@ -168,22 +165,6 @@ def _tried_rates(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str,
             "with others in data.validation, 1.03 ends a training where their perplexity has risen by 3 %",
         }
     return chosen
-
-
-def _tried_time(content: str, out: Path, parts: Mapping[str, Any]) -> dict[str, str]:
-    """Return how long the file's sweep takes here, and tell it; nothing where that could not be tried."""
-    from harness.drafting.time_probe import probed_time
-    from harness.reporting.plan import time_sentence
-
-    if _is_slow(parts):
-        return {}
-    try:
-        about = time_sentence(*probed_time(content, out, parts["count"]), subject="The sweep")
-    except (ConfigError, TrialError) as error:
-        tell(f"How long it takes could not be tried: {_why(error)}.")
-        return {}
-    tell(about)
-    return {"about_time": about}
 
 
 def _why(error: ConfigError | TrialError) -> str:

@@ -95,11 +95,9 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     from harness.records.journal import Journal
     from harness.records.setting_changes import replaced_rows, replaced_sentence
     from harness.records.tuned import largest_candidate, read_tuned, specs_left
-    from harness.reporting.plan import needs_table, needs_warning, studies_table, time_sentence, trials_table
+    from harness.reporting.plan import needs_table, needs_warning, studies_table, trials_table
     from harness.sizing.fit_check import check_fit
     from harness.sizing.machine import this_machine
-    from harness.sizing.size_cache import SizeCache, cache_folder
-    from harness.sizing.speeds import expected_time, results_on_models, side_by_side, speeds_of
 
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
@@ -110,15 +108,8 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     if measured.searches:
         terminal.print()
         terminal.print(studies_table(measured.searches))
-    machine, known = this_machine(), SizeCache(cache_folder())
-    if machine is not None:
-        left = specs_left(measured)
-        at_once = side_by_side(machine, left)
-        speeds = speeds_of(results_on_models(results, {spec.model.digest for spec in left}))
-        expected = expected_time(measured, to_memorize, speeds, at_once)
-        terminal.print(time_sentence(expected, at_once), markup=False, highlight=False)
     trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
-    fit = check_fit(trials, machine, known, left=specs_left(measured))
+    fit = check_fit(trials, this_machine(), left=specs_left(measured))
     terminal.print()
     terminal.print(needs_table(trials, fit.needs))
     if sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep):

@@ -8,14 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 
 from harness.base.digests import digest_of
-from harness.base.user_cache import UserCache, digest_of_files, user_cache_folder
 from harness.contracts import Sequences
 from harness.data import overlap
 from harness.data.overlap import near_duplicate_groups
@@ -166,16 +164,8 @@ def in_both(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
 
 
 def nearly_in_both(one: Sequences | Utility, other: Sequences | Utility) -> list[int]:
-    """Return the numbers of the texts of `one` that have a near-duplicate in `other`; the same texts are compared once.
-
-    What is kept of them for this user's other sweeps is their digest, and the numbers.
-    """
-    rows, others = token_rows(one), token_rows(other)
-    compared = hashlib.sha256(repr((rows, others)).encode()).hexdigest()
-    code = digest_of_files((Path(overlap.__file__),))
-    kept = UserCache(user_cache_folder("overlaps"))
-    numbers: list[int] = kept.get([compared, code], lambda: overlap.near_duplicates(rows, others))
-    return numbers
+    """Return the numbers of the texts of `one` that have a near-duplicate in `other`."""
+    return overlap.near_duplicates(token_rows(one), token_rows(other))
 
 
 def load_retain(

@@ -14,7 +14,6 @@ from harness.planning.sweep_file import sweep_file_of
 from harness.plans import Plan
 from harness.sizing.fit_check import check_fit, large
 from harness.sizing.machine import this_machine
-from harness.sizing.size_cache import SizeCache, cache_folder
 from harness.specs import REFERENCE_ROWS
 
 EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
@@ -76,13 +75,13 @@ def planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]
 
 def _fitting_of(planned: Plan, global_batch: int) -> Fitting:
     """Return the largest micro-batch, on the fewest CPUs, with which every trial fits, or what never fits."""
-    machine, known = this_machine(), SizeCache(cache_folder())
+    machine = this_machine()
     micro_batches = [size for size in MICRO_BATCHES if size <= global_batch]
     if machine is None:
         return Fitting(micro_batches[0])
     gpus = min(1, machine.gpus)
     small = [replace(spec, gpus=gpus) for spec in planned.trials]
-    if not large(small, machine, known):
+    if not large(small, machine):
         return Fitting(micro_batches[0], gpus=gpus)
     faults: dict[str, str] = {}
     for cpus in dict.fromkeys((1, max(1, machine.cpus // 2), machine.cpus)):
@@ -90,7 +89,7 @@ def _fitting_of(planned: Plan, global_batch: int) -> Fitting:
             faults = {}
             for spec in small:
                 tried = replace(spec, cpus=cpus, training=replace(spec.training, micro_batch=micro_batch))
-                fit = check_fit([tried], machine, known)
+                fit = check_fit([tried], machine)
                 for fault in [*fit.faults, *fit.warnings]:
                     faults[spec.method] = fault.reason
             if not faults:

@@ -15,10 +15,8 @@ from typing import Any
 
 import torch
 
-from harness.base.user_cache import UserCache, user_cache_folder
 from harness.contracts import Model
 from harness.errors import ModelError
-from harness.models.configurations import deciding_versions
 from harness.models.families import FAMILIES, Family
 
 HEAD_KINDS = ("W_q", "W_k", "W_v", "W_o")
@@ -101,16 +99,11 @@ def blocks(model: Model) -> tuple[Block, ...]:
 
 def block_count(config: Mapping[str, Any]) -> int:
     """Return how many blocks a model of a known family has, by its `config.json`: as many as `blocks` finds in it."""
+    from transformers import AutoConfig
 
-    def count() -> int:
-        from transformers import AutoConfig
-
-        read = AutoConfig.for_model(**config)
-        heads = _heads(read)
-        return int(read.num_hidden_layers) * sum(len(heads.names(kind)) for kind in FAMILIES[read.model_type].matrices)
-
-    kept = UserCache(user_cache_folder("blocks"))
-    return int(kept.get([dict(config), deciding_versions()], count))
+    read = AutoConfig.for_model(**config)
+    heads = _heads(read)
+    return int(read.num_hidden_layers) * sum(len(heads.names(kind)) for kind in FAMILIES[read.model_type].matrices)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.base.user_cache import digest_of_files
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
 
@@ -35,8 +30,6 @@ _COUNTED = (
 )
 _SIZES = ("_size", "_dim", "d_model", "position", "n_ctx", "window")
 MOST_SIZE = 2**24
-WHOLE_BYTES = 2**26
-"""No larger file but weights is read, and those are read as safetensors alone."""
 UNBOUNDED = 10**9
 """Tokens: stands for a context that the configuration does not limit."""
 POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "n_ctx", "seq_length")
@@ -89,40 +82,6 @@ def _numbers_in(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]
             yield from _numbers_in(inside, name)
     elif isinstance(value, int | float):
         yield name, value
-
-
-@lru_cache(maxsize=1)
-def deciding_versions() -> tuple[str, ...]:
-    """Return the versions of what decides how a checkpoint is read: of packages, and a digest of this room's code."""
-    packages = ("torch", "transformers", "tokenizers", "safetensors")
-    code = digest_of_files(tuple(sorted(Path(__file__).parent.glob("*.py"))))
-    return (*map(version, packages), code)
-
-
-def read_before_weights(folder: Path) -> dict[str, str]:
-    """Return digests of all that is read of a checkpoint's folder before its weights are; {} where that cannot be read.
-
-    Of safetensors that is their headers and sizes, of everything else of at most `WHOLE_BYTES` the contents.
-    """
-    digests: dict[str, str] = {}
-    try:
-        for file in sorted(folder.iterdir()):
-            if file.is_file():
-                digests[file.name] = _digest_before_weights(file)
-    except OSError:
-        return {}
-    return digests
-
-
-def _digest_before_weights(file: Path) -> str:
-    with file.open("rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        most = size if size <= WHOLE_BYTES else 0
-        if file.suffix == ".safetensors":
-            header = int.from_bytes(stream.read(8), "little")
-            most = 8 + header if header < size else size
-            stream.seek(0)
-        return f"{size} {hashlib.sha256(stream.read(most)).hexdigest()}"
 
 
 def read_config(local: Checkpoint) -> PreTrainedConfig:

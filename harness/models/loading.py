@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from harness.base.paths import path_of
-from harness.base.user_cache import UserCache, user_cache_folder
 from harness.contracts import Checkpoint
 from harness.errors import ModelError
 from harness.models.configurations import (
     POSITION_NAMES,
     UNBOUNDED,
-    deciding_versions,
     longest_context,
     read_config,
     read_configuration,
@@ -278,9 +276,7 @@ def positions(checkpoint: Checkpoint) -> int:
     for name in POSITION_NAMES:
         if raw.get(name):
             _whole_number(checkpoint, name)
-    kept = UserCache(user_cache_folder("positions"))
-    read = ensure_local(checkpoint, weights=False)
-    return int(kept.get([raw, deciding_versions()], lambda: longest_context(read_config(read))))
+    return longest_context(read_config(ensure_local(checkpoint, weights=False)))
 
 
 def _whole_number(checkpoint: Checkpoint, name: str) -> int:

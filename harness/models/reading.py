@@ -10,9 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from harness.base.user_cache import UserCache, user_cache_folder
 from harness.contracts import Checkpoint, Json
-from harness.models.configurations import UNBOUNDED, deciding_versions, read_before_weights
+from harness.models.configurations import UNBOUNDED
 from harness.models.loading import configuration, load_tokenizer, positions
 from harness.models.resolving import CAUSAL_ROLES, ensure_local, is_local
 from harness.models.tokenizing import end_tokens, start_tokens
@@ -43,22 +42,15 @@ def text_ends(checkpoint: Checkpoint) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 def _starts_and_ends(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the ids of `text_start` and `text_ends`, and the same as text: loading a tokenizer takes a second."""
-    local = ensure_local(checkpoint, weights=False)
-
-    def read() -> dict[str, Any]:
-        tokenizer = load_tokenizer(checkpoint)
-        starts = list(start_tokens(tokenizer))
-        ends = list(end_tokens(tokenizer, _configured_ends(Path(local.location) / "generation_config.json")))
-        return {
-            "starts": starts,
-            "starts_as_text": tokenizer.convert_ids_to_tokens(starts),
-            "ends": ends,
-            "ends_as_text": tokenizer.convert_ids_to_tokens(ends),
-        }
-
-    folders = [read_before_weights(Path(folder)) for folder in (local.location, local.tokenizer)]
-    kept: dict[str, Any] = UserCache(user_cache_folder("reading")).get([folders, deciding_versions()], read)
-    return kept
+    local, tokenizer = ensure_local(checkpoint, weights=False), load_tokenizer(checkpoint)
+    starts = list(start_tokens(tokenizer))
+    ends = list(end_tokens(tokenizer, _configured_ends(Path(local.location) / "generation_config.json")))
+    return {
+        "starts": starts,
+        "starts_as_text": tokenizer.convert_ids_to_tokens(starts),
+        "ends": ends,
+        "ends_as_text": tokenizer.convert_ids_to_tokens(ends),
+    }
 
 
 def _configured_ends(file: Path) -> list[int]:

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from harness.base.messages import first_names
-from harness.base.user_cache import UserCache, user_cache_folder
 from harness.contracts import Checkpoint, Model
 from harness.errors import ModelError
-from harness.models.configurations import check_causal, deciding_versions, read_before_weights, read_config
+from harness.models.configurations import check_causal, read_config
 
 LOGGING_MODULES = ("modeling_utils", "distributed.tensor_parallel")
 """Modules of transformers that log while a checkpoint is loaded."""
@@ -32,28 +31,15 @@ MASK = re.compile(r"(^|\.)(attn|attention)\.(bias|masked_bias)$")
 def check_weights(auto_class: str, local: Checkpoint, may_lack: str = "", *, leftovers: bool = False) -> None:
     """Refuse a checkpoint folder as `matched_model` would, from the headers of its files alone.
 
-    One that fits is not looked at again by any process of this user, until one of its files other than the weights
-    themselves changes, or the code that looked.
-
     Args:
         auto_class: The name of a class of transformers. See `matched_model` for the others, and for what is raised.
         local: In folders of this machine.
         may_lack: A pattern of names that need not be stored.
         leftovers: Whether the checkpoint may hold more than the model uses.
     """
+    import transformers
 
-    def look() -> bool:
-        import transformers
-
-        matched_model(getattr(transformers, auto_class), local, may_lack, leftovers=leftovers, device_map="meta")
-        return True
-
-    state = read_before_weights(Path(local.location))
-    if not state:  # Whoever looks says what is wrong.
-        look()
-        return
-    kept = UserCache(user_cache_folder("checkpoints"))
-    kept.get([auto_class, may_lack, leftovers, state, deciding_versions()], look)
+    matched_model(getattr(transformers, auto_class), local, may_lack, leftovers=leftovers, device_map="meta")
 
 
 def own_finite_weights(model: torch.nn.Module, local: Checkpoint) -> None:

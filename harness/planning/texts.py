@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.contracts import Checkpoint, Sequences
@@ -14,7 +14,6 @@ from harness.data.sequences import Utility, half_of, inseparable_groups
 from harness.data.sources import AS_THEY_STAND, ROLES, Role
 from harness.errors import DataError, Fault, ModelError
 from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
-from harness.planning.known_texts import KnownTexts, ReadTexts
 from harness.planning.resolve import ResolvedModel
 from harness.planning.splits import split_faults
 from harness.planning.validation import Checking, collected
@@ -87,7 +86,8 @@ def resolve_texts(data: Data, models: Sequence[ResolvedModel], use: TextUse) -> 
         try:
             key = checkpoint.tokenizer, vocabulary(checkpoint)
             if key not in known:
-                known[key], sentences = yield from _known_or_read(data, checkpoint, use)
+                check_tokenizer(checkpoint)
+                known[key], sentences = yield from _read_texts(data, checkpoint, use)
                 shared += sentences
         except ModelError as error:
             yield Fault(model.path, str(error))
@@ -97,19 +97,6 @@ def resolve_texts(data: Data, models: Sequence[ResolvedModel], use: TextUse) -> 
             yield from overlong(cut, checkpoint)
             texts[model.path] = cut
     return ResolvedTexts(texts, tuple(dict.fromkeys(shared)))
-
-
-def _known_or_read(data: Data, model: Checkpoint, use: TextUse) -> Checking[tuple[Texts | None, tuple[str, ...]]]:
-    """Return what `_read_texts` does; what was read and found sound before is not read again."""
-    read_before = ReadTexts(data, model, asdict(use))
-    if known := read_before.known():
-        return known.by_role, known.sentences
-    check_tokenizer(model)
-    (texts, sentences), faults = collected(_read_texts(data, model, use))
-    yield from faults
-    if texts is not None and not faults:
-        read_before.keep(KnownTexts(dict(texts), sentences))
-    return texts, sentences
 
 
 def _length_faults(data: Data) -> Iterator[Fault]:

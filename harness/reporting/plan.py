@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -25,8 +24,6 @@ from harness.records.tuned import is_over
 from harness.sizing.estimate import UnknownEstimate
 from harness.sizing.fit_check import FitCheck, check_fit, gigabytes, large
 from harness.sizing.memory_tracker import Bytes
-from harness.sizing.size_cache import SizeCache, cache_folder
-from harness.sizing.speeds import ExpectedTime
 from harness.specs import TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
@@ -82,18 +79,6 @@ def _empty_table(headings: Sequence[str], unfolded: Sequence[str]) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading in unfolded)
     return table
-
-
-def time_sentence(expected: ExpectedTime, at_once: int, subject: str = "What is left") -> str:
-    """Return how long it takes on this machine, or why nobody knows; '' where nothing is left."""
-    if math.isnan(expected.seconds):
-        return "How long it takes is not known: nothing was erased from this model here yet. The first trials tell."
-    if not expected.seconds:
-        return ""
-    minutes = math.ceil(expected.seconds / 60)
-    time = f"{expected.seconds / 3600:.1f} hours" if minutes > 90 else amount(minutes, "minute")
-    left_out = f" Not counted: {', '.join(expected.unknown)}, never measured here." if expected.unknown else ""
-    return f"{subject} takes about {time} on this machine, {amount(at_once, 'trial')} at once.{left_out}"
 
 
 def one_step_epochs(plan: Plan) -> list[str]:
@@ -195,8 +180,8 @@ def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
     """
     from harness.sizing.machine import this_machine
 
-    machine, known = this_machine(), SizeCache(cache_folder())
-    fit = check_fit(large(trials, machine, known), machine, known, left=trials)
+    machine = this_machine()
+    fit = check_fit(large(trials, machine), machine, left=trials)
     if fit.warnings:
         tell(needs_warning(fit.warnings), is_error=True)
     if fit.faults:

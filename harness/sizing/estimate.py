@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -80,21 +79,21 @@ def estimate_memory(spec: TrialSpec, sizes: SizeCache = IN_THIS_PROCESS) -> Memo
     for evaluator in spec.evaluators:
         precisions = [evaluator.precision, evaluator.judge_precision]
         evaluators.append([evaluator.name, dict(evaluator.settings), precisions])
-    return sizes.in_process([_erasing_key(spec), _text_size(spec.utility), judges, evaluators], estimate)
+    return sizes.get([_erasing_key(spec), _text_size(spec.utility), judges, evaluators], estimate)
 
 
 def weights_bytes(checkpoint: Checkpoint, sizes: SizeCache = IN_THIS_PROCESS) -> int:
     """Return what a model's fp32 weights weigh."""
-    return int(sizes.on_disk(["weights", model_digest(checkpoint)], lambda: bytes_of(checkpoint)))
+    return sizes.get(["weights", model_digest(checkpoint)], lambda: bytes_of(checkpoint))
 
 
 def _estimate(spec: TrialSpec, sizes: SizeCache) -> MemoryEstimate:
     memorizes = not spec.is_reference and spec.reference == "memorized_model"
-    erased = _stored(sizes, ["erasing", _erasing_key(spec)], lambda: _erase(spec, dry_run, on_engine=not memorizes))
+    erased = sizes.get(["erasing", _erasing_key(spec)], lambda: _erase(spec, dry_run, on_engine=not memorizes))
     erasing = [erased.peak]
     if memorizes:
         key = ["memorizing", _shape(spec)]
-        erasing.append(_stored(sizes, key, lambda: _erase(spec, dry_run_memorizing, on_engine=True)).peak)
+        erasing.append(sizes.get(key, lambda: _erase(spec, dry_run_memorizing, on_engine=True)).peak)
     original = Bytes(weights=weights_bytes(spec.model, sizes))
     # Several workers hand in their models as files, and one process measures each alone.
     held = original if spec.engine.workers > 1 and not memorizes else erased.held
@@ -122,10 +121,6 @@ def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> tuple[list[By
     questions = [evaluator.questions for evaluator in _configured(spec) if evaluator.questions is not None]
     on = [[_text_size(spec.forget), _text_size(spec.utility)], device.type]
 
-    def stored_passes(key: Json, make: Callable[[], list[Bytes]]) -> list[Bytes]:
-        stored = sizes.on_disk(key, lambda: [asdict(of_pass) for of_pass in make()])
-        return [Bytes(**of_pass) for of_pass in stored]
-
     def of_model() -> list[Bytes]:
         # The checkpoint's own kind, or what the method makes of it.
         model = _unloaded(spec) if erased.is_plain else dry_run(spec).model
@@ -141,12 +136,12 @@ def _passes(spec: TrialSpec, erased: _Erased, sizes: SizeCache) -> tuple[list[By
         [asdict(shape) for shape in questions],
         model_digest(spec.model) if erased.is_plain else _erasing_key(spec),
     ]
-    passes, judges = stored_passes(key, of_model), {}
+    passes, judges = sizes.get(key, of_model), {}
     for role, judge in spec.judges.items():
         dtype = torch.bfloat16 if judged_low else torch.float32
         make = partial(judge_pass, role, judge, spec.forget, spec.utility, device, dtype)
         key = ["judge", on, judged_low, role, model_digest(judge)]
-        [judges[judge]] = stored_passes(key, lambda make=make: [make()])  # type: ignore[misc]
+        judges[judge] = sizes.get(key, make)
     return with_judges(passes, list(judges.values())), sum(judge.judges for judge in judges.values())
 
 
@@ -160,14 +155,7 @@ def short_training(spec: TrialSpec, texts: int, sizes: SizeCache) -> Bytes:
     memorization = replace(spec.memorization, global_batch=texts)
     trial = replace(spec, training=training, memorization=memorization, engine=Engine())
     key = ["short training", _shape(trial)]
-    return _stored(sizes, key, lambda: _erase(trial, dry_run_memorizing, on_engine=False)).peak
-
-
-def _stored(sizes: SizeCache, key: Json, make: Callable[[], _Erased]) -> _Erased:
-    stored = sizes.on_disk(key, lambda: asdict(make()))
-    return _Erased(
-        Bytes(**stored["peak"]), Bytes(**stored["held"]), stored["is_plain"], stored["trained"], stored["host"]
-    )
+    return sizes.get(key, lambda: _erase(trial, dry_run_memorizing, on_engine=False)).peak
 
 
 def _erase(spec: TrialSpec, run: DryRun, *, on_engine: bool) -> _Erased:

@@ -15,7 +15,6 @@ import torch
 
 from harness.sizing.estimate import MemoryEstimate, estimate_memory
 from harness.sizing.machine import Machine, share_of
-from harness.sizing.size_cache import SizeCache, cache_folder
 from harness.specs import TrialSpec
 
 SPARE_SHARE = 0.75
@@ -85,7 +84,7 @@ def spare_cache_bytes(spec: TrialSpec, machine: Machine | None) -> int:
     """
     if spec.gpus == 0 or machine is None or not machine.gpus:
         return 0
-    need = estimate_memory(spec, SizeCache(cache_folder()))
+    need = estimate_memory(spec)
     if not isinstance(need, MemoryEstimate):
         return 0
     return max(0, int(SPARE_SHARE * (share_of(machine, spec) - need.measuring.total)))

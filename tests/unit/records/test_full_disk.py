@@ -38,7 +38,6 @@ from harness.records.items import MetricItems
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import read_results
-from harness.sizing.size_cache import SizeCache
 from harness.specs import EvaluatorSpec
 from harness.testing.small import small_spec
 
@@ -264,15 +263,6 @@ def test_a_file_in_a_folders_place_is_named(tmp_path, writes, kind):
     (tmp_path / "file").touch()
     sentence = attempt(writes[kind], tmp_path / "file")
     assert "a file stands where one of its folders should be" in sentence
-
-
-def test_sizes_are_estimated_again_where_none_can_be_kept(disk):
-    disk.leave(0)
-    assert SizeCache(disk.root / "sizing").on_disk("k", lambda: "x" * 9000) == "x" * 9000
-    assert names(disk.root) == []
-    disk.free()
-    assert SizeCache(disk.root / "sizing").on_disk("k", lambda: 5) == 5
-    assert len(names(disk.root)) == 1
 
 
 def test_a_line_that_did_not_fit_leaves_the_journal_as_it_was(disk, writes):

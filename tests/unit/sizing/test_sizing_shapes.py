@@ -8,10 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from transformers import GPTNeoConfig, Qwen2MoeConfig
 
-from harness.base.digests import digest_of
 from harness.contracts import Checkpoint, ErasedModel, LoRA, Training
 from harness.plugins import METHODS, default_reference
-from harness.sizing import size_cache
 from harness.sizing.cuda_autocast import IN_FP32, TO_FP32, CudaAutocast
 from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing, run_shallow
 from harness.sizing.estimate import MemoryEstimate, estimate_memory
@@ -171,53 +169,6 @@ def test_what_decides_memory_is_told_apart(make_trial, dry_runs):
         runs = len(dry_runs)
         assert isinstance(estimate_memory(replace(trial, **change), known), MemoryEstimate)
         assert len(dry_runs) > runs, change
-
-
-def test_a_later_process_reads_what_an_earlier_one_told(make_trial, make_shape, tmp_path, dry_runs):
-    trial = make_trial("kl_divergence")
-    need = estimate_memory(trial, SizeCache(tmp_path / "sizes"))
-    runs = len(dry_runs)
-    assert estimate_memory(trial, SizeCache(tmp_path / "sizes")) == need
-    assert len(dry_runs) == runs
-    same_shape = make_shape("elsewhere")
-    assert estimate_memory(replace(trial, model=same_shape), SizeCache(tmp_path / "sizes")) == need
-    assert len(dry_runs) == runs
-    larger = estimate_memory(replace(trial, model=make_shape("wider", hidden=64)), SizeCache(tmp_path / "sizes"))
-    assert larger.most.total > need.most.total
-
-
-def test_what_is_damaged_is_told_again_and_mended(tmp_path):
-    def tell(told):
-        return SizeCache(tmp_path).on_disk(["a", "key"], lambda: told)
-
-    assert tell({"weights": 12}) == {"weights": 12}
-    assert tell({"weights": 13}) == {"weights": 12}, "it was told before"
-    [file] = tmp_path.iterdir()
-    text = file.read_text()
-    other = digest_of([file.stem, {"weights": 1}])
-    for harmed in (text[:9], text.replace("12", "112"), "[]", "", text.replace('"value"', '"values"'), other):
-        file.write_text(harmed)
-        assert tell({"weights": 12}) == {"weights": 12}
-        assert file.read_text() == text
-    assert SizeCache(tmp_path).on_disk(["another", "key"], lambda: 5) == 5
-    [another] = set(tmp_path.iterdir()) - {file}
-    file.write_text(another.read_text())
-    assert tell({"weights": 12}) == {"weights": 12}, "another entry's file, whole in itself"
-
-
-def test_other_code_is_sized_again(make_trial, tmp_path, dry_runs, monkeypatch):
-    trial = make_trial()
-    estimate_memory(trial, SizeCache(tmp_path / "sizes"))
-    runs = len(dry_runs)
-    monkeypatch.setattr(size_cache, "_deciding_code", lambda: ["another toolkit"])
-    estimate_memory(trial, SizeCache(tmp_path / "sizes"))
-    assert len(dry_runs) > runs
-
-
-def test_where_nothing_can_be_written_sizes_are_told_all_the_same(tmp_path):
-    (tmp_path / "file").write_text("no folder")
-    known = SizeCache(tmp_path / "file" / "sizes")
-    assert [known.on_disk([number], lambda number=number: number) for number in (1, 2)] == [1, 2]
 
 
 @pytest.mark.parametrize(
