@@ -11,12 +11,10 @@ from harness.analysis.attacks.measured_curves import CurvePanel, curve_panels
 from harness.analysis.blocks.selection import BlockSelection, block_selections
 from harness.analysis.caveats.judges import HumanReading, human_readings
 from harness.analysis.caveats.warnings import warnings
-from harness.analysis.collapse_onset import OnsetTable, onset_tables
 from harness.analysis.evidence import Evidence, read_evidence
 from harness.analysis.layout import ModelTable
 from harness.analysis.matched.comparison import MatchedTable, matched_tables
 from harness.analysis.matched.price_curves import PriceCurve, price_curves
-from harness.analysis.matched.steering import Steering, steerings
 from harness.analysis.matched.verdicts import VerdictTable, reference_variant, verdict_tables
 from harness.analysis.metrics import MetricInfo, metric_info
 from harness.analysis.published.comparison import ComparedTable, compared_tables
@@ -25,8 +23,6 @@ from harness.analysis.reasoning import Answers, answers
 from harness.analysis.sequences.exact_match import ModelAgreement, Survivors, agreements, survivors
 from harness.analysis.shown import POINTS, ShownTable, sampled_points, shown_results, shown_table
 from harness.analysis.table import table
-from harness.analysis.tradeoff.budget import SearchWorth, search_worth
-from harness.analysis.tradeoff.standing import StandingTable, standing_tables
 from harness.records.results import PointResults, Results
 
 
@@ -117,11 +113,6 @@ class Analysis:
         return verdict_tables(self.matched, reference_variant(plan, plan.compare.reference), plan.compare.margin)
 
     @cached_property
-    def steerings(self) -> list[Steering]:
-        """Whether each search was steered by what the table reports."""
-        return steerings(self.shown, self.shown_table.ranked)
-
-    @cached_property
     def price_curves(self) -> list[PriceCurve]:
         """What each method pays at every level of erasure."""
         return price_curves(self.shown, self.shown_table.ranked, self.matched)
@@ -132,11 +123,6 @@ class Analysis:
         return compared_tables(self.results, self.ranked)
 
     @cached_property
-    def standings(self) -> list[StandingTable]:
-        """Where each method stands as a whole, against the retrained model."""
-        return standing_tables(self.results.plan, self.shown_table.ranked) if self.results.plan.erases else []
-
-    @cached_property
     def attacks(self) -> list[AttackTable]:
         """What attacks get out of each model beyond what they get out of the retrained one."""
         return attack_tables(self.shown_table.ranked)
@@ -145,16 +131,6 @@ class Analysis:
     def measured_curves(self) -> list[CurvePanel]:
         """The curves that evaluators measured, of the references and the ranked points, or those of the last target."""
         return curve_panels(self.shown, self.points, self.ranked.info)
-
-    @cached_property
-    def search_worth(self) -> SearchWorth:
-        """What each search would have found with a smaller budget, and what of its settings mattered."""
-        return search_worth(self.results.searches)
-
-    @cached_property
-    def onsets(self) -> list[OnsetTable]:
-        """At which strength each method collapses."""
-        return onset_tables(self.points, self.info, self.results.plan.compare)
 
     @cached_property
     def survivors(self) -> list[Survivors]:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from harness.analysis.metrics import MetricInfo, mean_over, noise_deviation
+from harness.analysis.metrics import MetricInfo, noise_deviation
 from harness.base.digests import digest_of
 from harness.contracts import Metric
 from harness.records.items import MetricItems
@@ -105,10 +105,6 @@ class Evidence:
         if not math.isfinite(value):
             return np.full(DRAWS, np.nan)
         return np.clip(value + noise_deviation(value, metric) * normal_D, metric.low, metric.high)
-
-    def mean_and_draws(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, Floats]:
-        """Return a metric's mean over rows, NaN without any, and its `draws`."""
-        return mean_over(rows, metric), self.draws(rows, metric)
 
     def interval(self, rows: pd.DataFrame, metric: Metric) -> tuple[float, float]:
         """Return the 95 % interval of a metric's mean over rows, of what `draws` draws; NaN, NaN where it is not known.

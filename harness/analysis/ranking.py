@@ -31,7 +31,6 @@ from harness.statistics.item_values import Floats
 RANKS = ("rank_erasure", "rank_generation", "rank_average")
 IDENTITY = ("model", "method", "variant", "label", "reference", "strength_name", "strength")
 STATE = ("collapsed", "collapse_class", "collapse_reason", "seeds", "recited", "unranked")
-RANK_SHARES = ["model", "variant", "rank", "share"]
 CONTROL = "a control"
 """Why a row is shown and not ranked though nothing is wrong with it."""
 NOTHING_TO_ERASE = "nothing to erase"
@@ -52,8 +51,6 @@ class RankedTable:
     recitations: Mapping[str, Recitation]
     evidence: Evidence = field(default_factory=Evidence)
     """The items behind the table's numbers; nothing for a table that was read from a file."""
-    rank_shares: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=RANK_SHARES))
-    """In which share of the draws each model's best variants have each average rank."""
     without_interval: Mapping[str, tuple[Metric, ...]] = field(default_factory=dict)
     """By model: the metrics that take no part in the draws of its ranks."""
 
@@ -130,15 +127,13 @@ def rank(table: pd.DataFrame, info: MetricInfo, evidence: Evidence | None = None
     columns = [*IDENTITY, *rank_names(info), *bounds, "rank_average_first", "rank_group", *STATE]
     nothing = pd.DataFrame(columns=columns, dtype=object)
     unranked = RankedTable(table, info, nothing, recitations(table, info, evidence), evidence)
-    rankings, shares, without_interval = [nothing], [unranked.rank_shares], {}
+    rankings, without_interval = [nothing], {}
     for model, rows in ranked_rows(unranked.on_recited.table).groupby("model", sort=False):
-        ranking, of_model, without_interval[str(model)] = _rank_model(rows, unranked)
+        ranking, without_interval[str(model)] = _rank_model(rows, unranked)
         rankings.append(ranking)
-        shares.append(of_model)
     return replace(
         unranked,
         ranking=pd.concat(rankings, ignore_index=True),
-        rank_shares=pd.concat(shares, ignore_index=True),
         without_interval=without_interval,
     )
 
@@ -158,10 +153,10 @@ def _refuse_mixed_definitions(table: pd.DataFrame, info: MetricInfo) -> None:
         )
 
 
-def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, pd.DataFrame, tuple[Metric, ...]]:
+def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, tuple[Metric, ...]]:
     """Return one model's ranking, best first, the unranked last; `whole` lacks its ranking yet.
 
-    With it come the shares of draws in which the best rows have each average rank, and the metrics without interval.
+    With it come the metrics without interval.
     """
     model, info, aims = str(rows["model"].iloc[0]), whole.info, whole.on_recited.aims
     recites, unknown = whole.recitations[model].recites, whole.unknown_of_recited(model)
@@ -192,11 +187,7 @@ def _rank_model(rows: pd.DataFrame, whole: RankedTable) -> tuple[pd.DataFrame, p
     is_known = ranking["rank_average_low"].iloc[order].ne("")
     best = list(order[is_known][:COMPARED])
     ranking.loc[best, "rank_group"] = drawn.groups(best, list(ranking["seeds"].iloc[best]))
-    listed = []
-    for row in best:
-        for place, share in drawn.shares(row).items():
-            listed.append((model, ranking["variant"].iloc[row], place, share))
-    return ranking.iloc[order], pd.DataFrame(listed, columns=RANK_SHARES), drawn.left_out
+    return ranking.iloc[order], drawn.left_out
 
 
 def _without_ranks(rows: pd.DataFrame, averaged: Sequence[Metric]) -> dict[str, Any]:

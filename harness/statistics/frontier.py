@@ -35,31 +35,6 @@ def non_dominated(erasure_P: Floats, utility_P: Floats) -> NDArray[np.bool_]:
     return is_first_P & ~np.isnan(erasure_P + utility_P)
 
 
-def hypervolume(erasure_P: Floats, utility_P: Floats, reference: tuple[float, float] = (1.0, 1.0)) -> Floats:
-    """Return the share (...) of the square between (0, 0) and the reference that the points (..., P) beat.
-
-    The axes are scaled: erasure is 0 at the retrained model's and 1 at the original's, utility 0 at the original's
-    and 1 at the bound where it counts as lost. A point outside is moved to the square's border, so that
-    erasing beyond the retrained model earns nothing. 0 without points; a point that lacks a number beats
-    nothing; NaN where all do.
-
-    Example:
-        Two rectangles of .75 x .5 and .5 x .75, of which .5 x .5 is common; a third point adds nothing:
-
-        >>> float(hypervolume(np.array([0.25, 0.5, 0.6]), np.array([0.5, 0.25, 2.0])))
-        0.5
-    """
-    unknown_P = np.isnan(erasure_P) | np.isnan(utility_P)
-    erasure_P = np.where(unknown_P, 1.0, np.clip(erasure_P / reference[0], 0.0, 1.0))
-    utility_P = np.where(unknown_P, 1.0, np.clip(utility_P / reference[1], 0.0, 1.0))
-    order_P = np.argsort(erasure_P, axis=-1)
-    rising_P = np.take_along_axis(erasure_P, order_P, axis=-1)
-    widths_P = np.diff(rising_P, axis=-1, append=1.0)
-    least_P = np.minimum.accumulate(np.take_along_axis(utility_P, order_P, axis=-1), axis=-1)
-    covered: Floats = (widths_P * (1.0 - least_P)).sum(axis=-1)
-    return np.where(unknown_P.all(axis=-1) & (unknown_P.shape[-1] > 0), np.nan, covered)
-
-
 @dataclass(frozen=True)
 class Crossing:
     """Where a trajectory passes a limit: at a measured point, or between two of them."""

@@ -22,6 +22,7 @@ from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_s
 from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
 from harness.records.code_changes import changed_plugins
+from harness.records.ranges import edges_reached, widened_ranges
 from harness.records.results import PointResults, Results, StudyResults
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
 
@@ -49,6 +50,11 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
     said += results.plan.shared_texts
     for file, clause in changed_plugins(results):
         said.append(f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's.")
+    for study in results.searches:
+        of_study = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
+        said += [f"{of_study}, chose {chosen}." for chosen in edges_reached(study)]
+        for name, wide in widened_ranges(study).items():
+            said.append(f"{of_study}, was widened in {name}, to {wide.low:.3g} to {wide.high:.3g}.")
     said += _few_texts(results.measured, table.ranked.info)
     said += judge_warnings(readings)
     said += changed_choices(results.measured)

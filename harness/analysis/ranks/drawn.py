@@ -59,12 +59,6 @@ class DrawnRanks:
             bounds.append((f"{low:.0f}", f"{high:.0f}") if len(known) else ("", ""))
         return bounds
 
-    def shares(self, row: int) -> dict[int, float]:
-        """Return the share of draws in which a row has each average rank; no rank has a share of 0."""
-        drawn_D = self.ranks_DKR[:, _AVERAGE, row]
-        ranks, counts = np.unique(drawn_D[~np.isnan(drawn_D)], return_counts=True)
-        return dict(zip(map(int, ranks), map(float, counts / max(1, counts.sum())), strict=True))
-
     def firsts(self) -> Floats:
         """Return the share of draws (R,) in which each row has the first average rank; NaN where it has none."""
         average_DR = self.ranks_DKR[:, _AVERAGE]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from harness.contracts import Json
 from harness.plans import StudySpec, Target
 from harness.records.record import Candidate
-from harness.records.tuned import dimensions_tried
 from harness.search_space import Choice, Dimension
 
 if TYPE_CHECKING:
@@ -132,36 +131,3 @@ def _distributions(space: Mapping[str, Dimension]) -> dict[str, BaseDistribution
             of_kind: Any = IntDistribution if isinstance(dimension.low, int) else FloatDistribution
             distributions[name] = of_kind(dimension.low, dimension.high, log=True)
     return distributions
-
-
-def setting_importances(study: StudySpec, target: Target, candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Return how much each setting mattered for being among the better half of a study's candidates; they sum to 1.
-
-    The better ones are those that reach the target at less cost, and before all others that miss it by less.
-    Source: PED-ANOVA, Watanabe et al. 2023, arXiv:2304.10255; of the candidates that were tried, not of the space.
-
-    Returns:
-        By dimension, the most important first; {} where fewer than two candidates are known, or settings searched.
-    """
-    space = dimensions_tried(study)
-    for name, wider in study.widest.items():
-        if name in space:
-            space[name] = wider
-    objectives = [(candidate, objective(study, target, candidate)) for candidate in candidates]
-    dearest = max((result.cost for _, result in objectives if result and result.cost < math.inf), default=0.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-        from optuna.samplers import RandomSampler
-        from optuna.trial import create_trial
-
-        told = _study(RandomSampler(seed=0))
-        distributions = _distributions(space)
-        for candidate, result in objectives:
-            if result is not None:
-                value = result.cost if result.cost < math.inf else dearest + 1 + max(0.0, result.violation)
-                params = {name: candidate.settings[name] for name in space}
-                told.add_trial(create_trial(params=params, distributions=distributions, value=value))
-        if len(told.trials) < 2 or len(space) < 2:
-            return {}
-        return get_param_importances(told, evaluator=PedAnovaImportanceEvaluator(target_quantile=0.5))

@@ -3,9 +3,7 @@
 from harness.reporting.section import Section
 from harness.reporting.sections.attacks import Attacks
 from harness.reporting.sections.blocks import SelectedBlocks
-from harness.reporting.sections.budget import Budget
 from harness.reporting.sections.caveats import Caveats
-from harness.reporting.sections.collapse_onset import Onsets
 from harness.reporting.sections.exact_match import ExactMatch
 from harness.reporting.sections.glossary import Words
 from harness.reporting.sections.main_table import MainTable
@@ -16,7 +14,6 @@ from harness.reporting.sections.published import Published
 from harness.reporting.sections.reasoning import ReasoningTasks
 from harness.reporting.sections.repeat import Repeat
 from harness.reporting.sections.samples import Samples
-from harness.reporting.sections.standing import Standings
 from harness.reporting.sections.survivors import SurvivingSequences
 from harness.reporting.sections.tradeoff import Tradeoff
 from harness.reporting.sections.trials import Trials
@@ -29,9 +26,6 @@ SECTIONS: tuple[type[Section], ...] = (
     MainTable,
     Attacks,
     Published,
-    Standings,
-    Budget,
-    Onsets,
     SurvivingSequences,
     ExactMatch,
     ReasoningTasks,

@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from harness.analysis.matched.comparison import MatchedTable
-from harness.analysis.matched.steering import Steering
 from harness.analysis.matched.verdicts import VerdictTable, verdict_clause
 from harness.analysis.tradeoff.curves import styles
 from harness.base.csv_text import csv_text
@@ -69,7 +68,7 @@ class Matched(Section):
         question = self.analysis.results.plan.question
         verdicts, margin = self.analysis.verdicts, self.analysis.results.plan.compare.margin
         return {
-            "matched.md": matched_markdown(tables, verdicts, margin, question, self.analysis.steerings),
+            "matched.md": matched_markdown(tables, verdicts, margin, question),
             "matched.csv": csv_text(matched_frame(tables, verdicts)),
         }
 
@@ -160,8 +159,7 @@ def matched_markdown(
     verdicts: Sequence[VerdictTable],
     margin: float,
     question: str,
-    steerings: Sequence[Steering] = (),
 ) -> str:
     """Return the matched comparison of every model, under the sweep's question."""
     context = _context(tables, verdicts, margin)
-    return text_file("matched.md.j2", question=question, steerings=steerings, **context)
+    return text_file("matched.md.j2", question=question, **context)

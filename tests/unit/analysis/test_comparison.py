@@ -1,4 +1,4 @@
-"""The matched comparison, standings and survivors: hand-worked trajectories, and what must never be said."""
+"""The matched comparison and survivors: hand-worked trajectories, and what must never be said."""
 
 import math
 import re
@@ -18,14 +18,12 @@ from harness.analysis.layout import model_tables
 from harness.analysis.matched.comparison import MatchedRow, matched_tables
 from harness.analysis.matched.matching import Mixture, mix
 from harness.analysis.matched.price_curves import price_curves
-from harness.analysis.matched.steering import steerings
 from harness.analysis.matched.verdicts import reference_variant, verdict_clause, verdict_tables
 from harness.analysis.metrics import metric_info
 from harness.analysis.ranking import rank
 from harness.analysis.sequences.exact_match import survivors
 from harness.analysis.table import read_table, table
 from harness.analysis.tradeoff.curves import curves, styles
-from harness.analysis.tradeoff.standing import standing_tables
 from harness.contracts import Checkpoint, CloserTo, Metric
 from harness.plans import Compare, StudySpec, Target
 from harness.records.items import MetricItems, aggregated
@@ -383,24 +381,6 @@ def test_el_is_crossed_on_the_scale_on_which_it_falls(compared, trial):
         assert low < level < high
 
 
-@pytest.mark.parametrize(("costs", "expected"), [((5.0, 6.0, 7.0, 8.0), 1.0), ((8.0, 7.0, 6.0, 5.0), -1.0)])
-def test_the_search_is_held_against_what_the_table_reports(measured, trial, study, costs, expected):
-    probed = {"a": 4.1, "b": 4.2, "c": 4.3, "d": 4.4}
-    studies = [study(variant, [0.85], space=EPOCHS, perplexity=own) for variant, own in probed.items()]
-    points = [(trial("original"), ORIGINAL)]
-    for variant, cost in zip(probed, costs, strict=True):
-        points.append((trial(variant, (1,), targets={"ma <= 0.9": 1}), {1: (0.85, cost, 0.8)}))
-    results, ranked = measured(*points, studies=studies)
-    [steering] = steerings(results, ranked)
-    assert [(metric.name, known) for metric, known in steering.correlations][:1] == [
-        ("perplexity", pytest.approx(expected))
-    ]
-    assert steering.points == 4
-    assert f"that it chose, its rank correlation is {expected:.2f} with the reported perplexity" in str(steering)
-    few, ranked = measured(*points[:3], studies=studies[:2])
-    assert steerings(few, ranked) == []
-
-
 def test_a_chosen_point_must_be_there_for_each_seed(compared, trial, study):
     studies = [study("emso", [0.8], seeds=(0, 1))]
     seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
@@ -594,54 +574,18 @@ def test_as_csv_and_markdown(compared, trial):
     assert pd.isna(missing["value"].iloc[0])
 
 
-def test_the_share_that_a_method_covers_and_its_distance_to_the_retrained_model(measured, trial):
-    # Perplexity counts as lost at 5 times the original's, and 4 · sqrt(5) is halfway there on the logarithm's scale.
-    halfway = 4.0 * math.sqrt(5.0)
-    results, ranked = measured(
-        (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED),
-        (trial("half", (1,)), {1: (0.7, halfway, 0.8)}), (trial("free", (1,)), {1: (0.7, 4.0, 0.8)}),
-        (trial("both", (1, 2)), {1: (0.7, halfway, 0.8), 2: (0.2, 4.0 * 5**0.75, 0.8)}),
-        (trial("lost", (1,)), {1: (0.4, 21.0, 0.8)}),
-    )  # fmt: skip
-    [of_model] = standing_tables(results.plan, ranked)
-    covered = {row.variant: row.numbers[0][0] for row in of_model.rows}
-    assert covered == {
-        "free": pytest.approx(0.5),  # half of what is to be erased, at no cost
-        "half": pytest.approx(0.25),
-        "both": pytest.approx(0.25 + 0.5 * 0.25),  # erasing beyond the retrained model earns nothing
-        "lost": 0.0,  # collapsed
-    }
-    assert [row.variant for row in of_model.rows] == ["free", "both", "half", "lost"]
-    names = [metric.name for metric in of_model.metrics]
-    half = next(row for row in of_model.rows if row.variant == "half")
-    distance, low, high = half.numbers[1 + names.index("ma")]
-    assert distance == pytest.approx(0.3)
-    assert half.distances[names.index("ma")].text == "+0.300"
-    assert [low, high] == pytest.approx([0.3, 0.3])  # the same noise in both: nothing is uncertain about the difference
-    assert math.isnan(half.numbers[1 + names.index("mauve")][1])  # one seed, and no items
-    both = next(row for row in of_model.rows if row.variant == "both")
-    assert both.distances[names.index("ma")].text == "−0.200"
-
-
 def test_points_of_one_strength_that_tuning_chose_apart_are_not_averaged(measured, trial):
     # Both are epoch 1, at other rates: as repeats of one point they would cover what neither of them does.
     halfway, near = 4.0 * math.sqrt(5.0), 4.0 * 5**0.25
     one = trial("ga", (1,), targets={"ma <= 0.9": 1})
     other = trial("ga", (1,), targets={"ma <= 0.75": 1}, settings={"rate": 2}, trial_id="ga-other")
-    results, ranked = measured(
+    _, ranked = measured(
         (trial("original"), ORIGINAL), (trial("retrained"), RETRAINED), (one, {1: (0.85, near, 0.8)}),
         (other, {1: (0.7, halfway, 0.8)}), ranked_at={"ga": 7},
     )  # fmt: skip
-    [of_model] = standing_tables(results.plan, ranked)
-    assert of_model.rows[0].numbers[0][0] == pytest.approx(0.25 * 0.75 + 0.25 * 0.5)
     x, y = ranked.info["perplexity"], ranked.info["ma"]
     (curve,) = [curve for curve in curves(ranked.table, "miniature-m", x, y) if curve.variant == "ga"]
     assert [round(point.y, 3) for point in curve.points] == [0.85, 0.7]
-
-
-def test_without_a_retrained_model_nothing_is_measured_against_it(measured, trial):
-    results, ranked = measured((trial("original"), ORIGINAL), (trial("emso", (1,)), {1: (0.7, 5.0, 0.8)}))
-    assert standing_tables(results.plan, ranked) == []
 
 
 def test_which_sequences_survive_is_told_by_those_that_were_never_seen(measured, trial):
@@ -777,23 +721,6 @@ def test_what_is_reported_is_sorted_by_its_distance(compared, trial):
     }
     assert order == {"higher": ["emso", "ga"], "0.7": ["ga", "emso"], "0.8": ["emso", "ga"]}
     assert all(text.startswith("MA") for text in by_text(compared(*trials, declared=closer(0.7, "mauve"), **asked)))
-
-
-def test_what_is_covered_is_the_distance_of_the_original(measured, trial):
-    def covered(declared, *points):
-        results, ranked = measured(
-            (trial("original"), {None: (0.9, 4.0, 0.9)}), (trial("retrained"), {None: (0.5, 4.0, 0.9)}),
-            (trial("emso", (1, 2)), dict(enumerate(points, 1))), declared=declared,
-        )  # fmt: skip
-        [of_model] = standing_tables(results.plan, ranked)
-        return of_model.rows[0].numbers[0][0]
-
-    half, beyond = ((0.8, 4.0, 0.9), (0.7, 4.0, 0.9)), ((0.8, 4.0, 0.9), (0.4, 4.0, 0.9))
-    assert covered(closer("retrained"), *half) == pytest.approx(0.5)
-    assert covered(closer(0.5), *half) == pytest.approx(0.5)
-    assert covered(closer(0.6), *half) == pytest.approx(2 / 3)
-    assert covered(closer(0.5), *beyond) == pytest.approx(0.75), "what is too much is as far off as what is too little"
-    assert covered(DECLARED, *beyond) == pytest.approx(1.0)
 
 
 def drawn_at(ax):

@@ -243,7 +243,6 @@ def test_rank_intervals_are_the_same_every_time_and_empty_where_nothing_tells():
     assert alone.ranking["rank_erasure_low"].tolist() == ["", ""], "one seed, no items, and no noise is declared"
     assert [metric.name for metric in alone.without_interval["m"]] == ["el_3", "ma"]
     assert alone.ranking["rank_group"].tolist() == ["", ""]
-    assert len(alone.rank_shares) == 0
 
 
 def of_draws(*erasure, generation=None):
@@ -254,10 +253,9 @@ def of_draws(*erasure, generation=None):
     return DrawnRanks(np.stack([erasure_DR, generation_DR, average_DR], axis=1), ())
 
 
-def test_bounds_shares_and_groups_by_hand():
+def test_bounds_and_groups_by_hand():
     # Forty draws: the second of three rows is the first in one of them, 2.5 %, the third never.
     drawn = of_draws([2, 1, 3], *[[1, 2, 3]] * 39)
-    assert [drawn.shares(row) for row in range(3)] == [{1: 0.975, 2: 0.025}, {1: 0.025, 2: 0.975}, {3: 1.0}]
     assert drawn.groups([0, 1, 2], [2, 2, 2]) == ["a", "b", "c"], "39 of 40 are 97.5 %"
     closer = of_draws(*[[2, 1, 3]] * 2, *[[1, 2, 3]] * 38)
     assert closer.bounds(2) == [("1", "2"), ("1", "2"), ("3", "3")], "two of 40 are more than 2.5 %"
@@ -266,7 +264,6 @@ def test_bounds_shares_and_groups_by_hand():
     chain = of_draws(*[[1, 2, 3], [2, 1, 3], [1, 3, 2]] * 20)
     assert chain.groups([0, 1, 2], [3, 3, 3]) == ["a", "ab", "b"], "the second cannot be told from either"
     assert of_draws([1, np.nan]).bounds(0) == [("1", "1"), ("", "")]
-    assert of_draws([1, np.nan]).shares(1) == {}
 
 
 def test_groups_compare_the_mean_of_the_two_group_ranks_and_not_its_rank():

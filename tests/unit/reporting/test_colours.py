@@ -53,9 +53,8 @@ def test_on_a_dark_page_every_colour_is_legible(colour):
     assert contrast(shown, DARK_PAGE) >= (LEGIBLE if max(channels) - min(channels) > 24 else 3)
 
 
-@pytest.mark.parametrize("template", ["report.css", "index.html.j2"])
-def test_every_text_of_a_page_is_legible_on_every_ground(template):
-    text = (TEMPLATES / template).read_text()
+def test_every_text_of_the_page_is_legible_on_every_ground():
+    text = (TEMPLATES / "report.css").read_text()
     schemes = [
         dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root \{(.*?)\}", text, re.S)
     ]

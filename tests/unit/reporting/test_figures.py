@@ -15,16 +15,10 @@ from evaluators.reasoning import Reasoning
 from harness.analysis.metrics import in_column_order
 from harness.analysis.tradeoff.curves import STYLES, better_corner, curves, panels, styles
 from harness.reporting.figures.placement import along, label_centres
-from harness.reporting.figures.rank_probabilities import rank_probabilities
 from harness.reporting.figures.reasoning import bars
 from harness.reporting.figures.style import rendered, use_log_scale
 from harness.reporting.figures.tradeoff import draw_tradeoff, tradeoff
 
-RANKED = pd.DataFrame({"model": "m", "variant": ["ga", "kl"], "label": ["GA", "K$L"], "rank_group": ["a", "a"]})
-SHARES = pd.DataFrame(
-    [("m", "ga", 1, 0.75), ("m", "ga", 2, 0.25), ("m", "kl", 2, 0.96), ("m", "kl", 1, 0.04)],
-    columns=["model", "variant", "rank", "share"],
-)
 SHIPPED = in_column_order([*Memorization(n=10).metrics[:1], *Memorization().metrics, *Generation().metrics])
 COLUMNS = ("variant", "strength", "seed", "el_3", "ma", "perplexity", "mauve", "collapsed")
 ROWS = (
@@ -266,27 +260,6 @@ def test_points_that_tuning_chose_are_not_joined():
     joined = [line for line in drawn(frame(*ROWS)).axes[0].lines if line.get_linestyle() == "-"]
     left = [line for line in drawn(tuned).axes[0].lines if line.get_linestyle() == "-"]
     assert len(left) == len(joined) - 1
-
-
-def test_a_bar_for_each_row_says_how_often_it_has_which_rank():
-    figure = rank_probabilities(RANKED, SHARES)
-    [ax] = figure.axes
-    parts = [(round(bar.get_y() + 0.4), round(bar.get_x(), 2), round(bar.get_width(), 2)) for bar in ax.patches]
-    assert parts == [(0, 0.0, 0.75), (0, 0.75, 0.25), (1, 0.0, 0.04), (1, 0.04, 0.96)]
-    assert [text.get_text() for text in ax.texts] == ["1", "2", "2"], "a narrow part has no room for its rank"
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["GA", r"K\$L"]
-    colours = [to_hex(bar.get_facecolor()) for bar in ax.patches]
-    assert colours[0] == colours[2] != colours[1] == colours[3], "a rank has one colour"
-    assert rendered(figure, "svg")
-
-
-def test_models_have_panels_and_rows_without_interval_no_bar():
-    both = pd.concat([RANKED, RANKED.assign(model="n", rank_group=["a", ""])])
-    figure = rank_probabilities(both, pd.concat([SHARES, SHARES.assign(model="n")]))
-    assert [ax.get_title(loc="left") for ax in figure.axes] == ["m", "n"]
-    assert len(figure.axes[1].get_yticks()) == 1
-    assert rank_probabilities(RANKED.assign(rank_group=""), SHARES) is None
-    assert rank_probabilities(RANKED.iloc[:0], SHARES.iloc[:0]) is None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from harness.analysis.analysis import Analysis
 from harness.planning.schema import MOST_SAMPLES, Report
-from harness.reporting.index import IndexEntry, index_page
 from harness.reporting.page import page
 from harness.reporting.sections.samples import why_fewer
 
@@ -140,22 +139,15 @@ class Inline(HTMLParser):
         self.inside = ""
 
 
-@pytest.fixture(params=["report", "index"])
-def written(request, shown):
-    """Every page that is written."""
-    entry = IndexEntry("s", None, "it is damaged", searches_left=0, has_report=True, has_picture=True)
-    return shown if request.param == "report" else index_page([entry])
-
-
-def test_a_pages_policy_takes_its_own_styles_and_scripts_and_no_other(written):
-    inline = Inline(written)
+def test_a_pages_policy_takes_its_own_styles_and_scripts_and_no_other(shown):
+    inline = Inline(shown)
     [policy] = inline.policies
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
     assert inline.refused == []
     hashes = {f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in inline.texts}
     assert hashes == set(re.findall(r"'sha256-[^']+'", policy)), "nor one more"
-    assert written.index("Content-Security-Policy") < written.index("<style>"), "what comes before it is not under it"
+    assert shown.index("Content-Security-Policy") < shown.index("<style>"), "what comes before it is not under it"
 
 
 def test_a_text_in_the_page_adds_nothing_to_its_policy(sweep, shown):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.statistics.frontier import between, crossing, crossing_weight, hypervolume, non_dominated
+from harness.statistics.frontier import between, crossing, crossing_weight, non_dominated
 
 NAN = math.nan
 
@@ -29,46 +29,6 @@ def test_equal_points_both_stay_and_neither_does_once_a_better_one_is_there():
 
 def test_a_point_without_a_number_neither_stays_nor_beats():
     assert non_dominated(*arrays([1, 0, NAN], [1, NAN, 0])).tolist() == [True, False, False]
-
-
-def test_hypervolume_is_the_share_of_random_points_that_some_point_beats():
-    generator = np.random.default_rng(1)
-    targets = generator.random((20_000, 2))
-    for count in (1, 3, 10):
-        points = generator.random((count, 2)) * 1.3 - 0.1  # Some lie outside of the square.
-        share = (points[:, None] <= targets).all(axis=-1).any(axis=0).mean()
-        assert hypervolume(*points.T) == pytest.approx(share, abs=4 * 0.5 / math.sqrt(20_000))
-
-
-def test_hypervolume_is_bounded_by_the_two_models_it_lies_between():
-    assert hypervolume(*arrays([0], [0])) == 1  # The retrained model.
-    assert hypervolume(*arrays([1], [0])) == 0  # The original.
-    assert hypervolume(*arrays([-3], [-3])) == 1
-    assert hypervolume(*arrays([0.0], [1.5])) == 0
-    assert hypervolume(*arrays([], [])) == 0
-
-
-def test_hypervolume_grows_with_a_better_point_alone():
-    alone, with_worse, with_better = (
-        hypervolume(*arrays([0.5, x], [0.5, y])) for x, y in ((0.5, 0.5), (0.6, 0.7), (0.4, 0.7))
-    )
-    assert alone == with_worse == 0.25
-    assert with_better == pytest.approx(0.25 + 0.1 * 0.3)
-
-
-def test_hypervolume_knows_missing_numbers_from_worthless_ones():
-    assert hypervolume(*arrays([0.5, NAN], [0.5, 0.0])) == 0.25
-    assert np.isnan(hypervolume(*arrays([NAN, 0.5], [0.5, NAN])))
-
-
-def test_hypervolume_of_draws_is_that_of_each():
-    points_2DP = np.random.default_rng(2).random((2, 50, 4))
-    each = [float(hypervolume(erasure_P, utility_P)) for erasure_P, utility_P in zip(*points_2DP, strict=True)]
-    assert hypervolume(*points_2DP).tolist() == each
-
-
-def test_hypervolume_to_another_reference_is_that_of_scaled_points():
-    assert hypervolume(*arrays([1.0], [2.0]), reference=(2.0, 8.0)) == pytest.approx(0.5 * 0.75)
 
 
 def test_between_two_neighbours_a_value_is_linear():
