@@ -52,9 +52,9 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
         said.append(f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's.")
     for study in results.searches:
         of_study = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
-        said += [f"{of_study}, chose {chosen}." for chosen in edges_reached(study)]
+        said += [f"{of_study}: {chosen}." for chosen in edges_reached(study)]
         for name, wide in widened_ranges(study).items():
-            said.append(f"{of_study}, was widened in {name}, to {wide.low:.3g} to {wide.high:.3g}.")
+            said.append(f"{of_study}: {name} was widened to {wide.low:.3g} to {wide.high:.3g}.")
     said += _few_texts(results.measured, table.ranked.info)
     said += judge_warnings(readings)
     said += changed_choices(results.measured)
