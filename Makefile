@@ -30,7 +30,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 doctests: $(READY)
-	$(BIN)/python -m pytest harness methods evaluators benchmarks --doctest-modules
+	$(BIN)/python -m pytest harness methods evaluators benchmarks studies --doctest-modules
 
 numbers: $(READY)
 	ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest $(addprefix tests/,$(NUMERIC)) \

@@ -28,7 +28,6 @@ VERBS = {
     "diff": "show what differs between two results: settings, versions, numbers",
     "meta": "say which metric can be trusted, over models with and without the forget set",
     "power": "say how many seeds, models and prompts would tell methods apart",
-    "figure": "draw the paper's appendix figures: losses, and a head's attention",
     "dashboard": "browse the runs of all sweeps in MLflow, on 127.0.0.1",
 }
 """Each verb, a module of `harness.commands` that is imported when it is used, and what it does."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -22,13 +21,6 @@ class Family:
     """Whether a module that holds W_q, W_k and W_v has those of head 0 first, then of head 1; else all W_q first."""
     inputs_first: bool = False
     """Whether weights are [inputs, outputs], as of transformers' Conv1D; else [outputs, inputs], as of Linear."""
-    windowed: Literal["attention_layers", "layer_types", "every layer"] | None = None
-    """Where the configuration says which layers see a window of the text; None: they see all of it."""
-
-    @property
-    def attention(self) -> str:
-        """Return the path of the attention module from a layer: the one around W_o."""
-        return self.matrices["W_o"].rpartition(".")[0]
 
 
 def _attention(module: str, query: str, key: str, value: str, output: str) -> dict[str, str]:
@@ -42,9 +34,7 @@ _GATED_MLP = {"C_gate": "mlp.gate_proj", "C_fc": "mlp.up_proj", "C_proj": "mlp.d
 _LLAMA = Family("model.layers", _SELF | _GATED_MLP)
 
 FAMILIES: dict[str, Family] = {
-    "gpt_neo": Family(
-        "transformer.h", _attention("attn.attention", *_SEPARATE, "out_proj") | _GPT_MLP, windowed="attention_layers"
-    ),
+    "gpt_neo": Family("transformer.h", _attention("attn.attention", *_SEPARATE, "out_proj") | _GPT_MLP),
     "gpt2": Family("transformer.h", _attention("attn", *("c_attn",) * 3, "c_proj") | _GPT_MLP, inputs_first=True),
     "gptj": Family(
         "transformer.h", _attention("attn", *_SEPARATE, "out_proj") | {"C_fc": "mlp.fc_in", "C_proj": "mlp.fc_out"}
@@ -65,14 +55,9 @@ FAMILIES: dict[str, Family] = {
         "model.layers",
         _attention("self_attn", *("qkv_proj",) * 3, "o_proj")
         | {"C_gate": "mlp.gate_up_proj", "C_fc": "mlp.gate_up_proj", "C_proj": "mlp.down_proj"},
-        windowed="every layer",
     ),
-    "starcoder2": Family("model.layers", _SELF | _GPT_MLP, windowed="every layer"),
-    "mistral": replace(_LLAMA, windowed="every layer"),
-    **dict.fromkeys(("llama", "gemma", "olmo", "olmo2", "stablelm", "granite", "cohere"), _LLAMA),
-    **dict.fromkeys(
-        ("qwen2", "qwen3", "gemma2", "gemma3_text", "olmo3", "cohere2", "smollm3"),
-        replace(_LLAMA, windowed="layer_types"),
-    ),
+    "starcoder2": Family("model.layers", _SELF | _GPT_MLP),
+    **dict.fromkeys(("llama", "mistral", "gemma", "gemma2", "gemma3_text", "olmo", "olmo2", "olmo3"), _LLAMA),
+    **dict.fromkeys(("qwen2", "qwen3", "stablelm", "granite", "cohere", "cohere2", "smollm3"), _LLAMA),
 }
 """By transformers' `model_type`."""

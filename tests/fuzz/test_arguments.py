@@ -20,7 +20,6 @@ VERBS = {
     "check": "no_such_plugin",
     "export": "point --out OUT --results NEW --model MODEL --tokenizer MODEL",
     "diff": "NEW NEW --csv OUT",
-    "figure": "attention --model MODEL --tokenizer MODEL --block L9.W_v.H0 --text-file FILE --erased NEW --out OUT",
 }
 """Of each verb a call that is cheap: it plans, or has one fault that is met last."""
 UNUSABLE = ("LOOP", "LOOP/x", "a\0b", "~nosuchuser/x", "m" * 300, "/".join(["d" * 200] * 30), "")
@@ -44,7 +43,7 @@ def call(world, sound, tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     shutil.copytree(world / "MODEL", tmp_path / "broken")
     (tmp_path / "broken" / "added_tokens.json").mkdir()
-    names = {"MODEL": world / "MODEL", "FILE": "texts.jsonl", "OUT": "out.png", "NEW": "new", "SWEEP": "sweep.yaml"}
+    names = {"MODEL": world / "MODEL", "FILE": "texts.jsonl", "OUT": "out", "NEW": "new", "SWEEP": "sweep.yaml"}
     names |= {"LOOP": "loop", "LOOP/x": "loop/x", "PIPE": "pipe", "FOLDER": "folder", "BROKEN": "broken"}
     names |= {"MORE": "more.jsonl", "FILE/x": "texts.jsonl/x"}
     monkeypatch.chdir(tmp_path)
@@ -73,13 +72,13 @@ def test_a_path_that_can_name_nothing_is_refused_in_a_sentence(call, verb):
             assert "Traceback" not in told
 
 
-@pytest.mark.parametrize("verb", ["audit", "init", "figure"])
+@pytest.mark.parametrize("verb", ["audit", "init"])
 @pytest.mark.parametrize("odd", ["PIPE", "FOLDER", "BROKEN"])
 def test_a_pipe_a_folder_or_a_broken_checkpoint_is_no_model_and_no_text(call, verb, odd):
     places = [place for place, argument in enumerate(VERBS[verb].split()) if argument in ("MODEL", "FILE", "MORE")]
     last = len(VERBS[verb].split()) - 1
     for place in places:
-        code, told = call(verb, {place: odd} | ({} if verb == "figure" else {last: "4"}))
+        code, told = call(verb, {place: odd, last: "4"})
         assert code == 2, (place, told)
         assert told.strip().count("\n") <= 1, told
 
@@ -97,7 +96,6 @@ def attempt(call):
     def try_one(choice, folder, named):
         verb = choice.choice(sorted(VERBS))
         values = [place for place, given in enumerate(VERBS[verb].split()) if not given.startswith("--")]
-        values = values[verb == "figure" :]
         code, told = call(verb, {choice.choice(values): choice.choice(ODD) for _ in range(choice.choice((1, 1, 2)))})
         assert code in (0, 1, 2), told
         assert "Traceback" not in told

@@ -7,12 +7,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from harness.contracts import Checkpoint, Training
+from harness.contracts import Training
 from harness.errors import ModelError
-from harness.models.attention import attention_weights, head_of_block, visible_keys
 from harness.models.blocks import block_count, block_place, blocks, counts_by_kind, kinds_among, lacks_blocks
 from harness.models.families import FAMILIES
-from harness.models.loading import architecture
 from harness.models.patch import apply_patch, save_patch
 from harness.toolkit.engines.torch import TorchEngine
 from harness.toolkit.finetune import micro_batches
@@ -313,23 +311,6 @@ def test_gradients_layer_by_layer_are_those_of_the_whole_model_to_the_last_bit(m
         ours = {name: gradient for layer in by_layer for name, gradient in layer[number].items()}
         assert ours.keys() == expected.keys()
         assert all(torch.equal(gradient, expected[name]) and gradient.any() for name, gradient in ours.items())
-
-
-@pytest.mark.parametrize("window", [None, 3])
-@pytest.mark.parametrize("model_type", EVERY)
-def test_a_heads_attention_is_what_the_model_reports_over_the_keys_that_its_layer_sees(model_type, window, tmp_path):
-    sliding = {"sliding_window": window, "use_sliding_window": True, "max_window_layers": 0} if window else {}
-    local = {"attention_types": [[["global", "local"], 1]], "window_size": window} if window else {}
-    model = make(model_type, **(local if model_type == "gpt_neo" else sliding if model_type in GROUPED else {}))
-    model.config.save_pretrained(tmp_path)
-    shapes = architecture(Checkpoint("tiny", str(tmp_path), str(tmp_path), ""))
-    with torch.inference_mode():
-        attentions = model(input_ids=TOKENS[:1], output_attentions=True).attentions
-    for layer, head in ((0, 2), (1, 1)):
-        named_head = head_of_block(shapes, f"L{layer}.W_q.H{head}")
-        weights = attention_weights(model, TOKENS[0].tolist(), named_head)
-        assert torch.equal(weights, attentions[layer][0, head].float())
-        assert torch.equal(weights != 0, visible_keys(TOKENS.shape[1], named_head))
 
 
 @pytest.mark.parametrize("model_type", EVERY)

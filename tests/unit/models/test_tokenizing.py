@@ -15,7 +15,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from evaluators.reasoning import Reasoning
 from harness.analysis.caveats.readings import readings_of
-from harness.commands.figure import read_tokens
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget, load_holdout, load_retain, load_utility, load_validation
 from harness.models.loading import load_model, load_tokenizer
@@ -111,12 +110,6 @@ def test_every_source_of_texts_starts_alike(llama, tmp_path):
     assert torch.cat([utility.prompts_NT, utility.references_NT], dim=1).tolist() == wanted
     # BOS is one of the prompt's tokens, and no part of its text, so that no judge reads it twice.
     assert utility.prompt_texts == tuple(text[:7] for text in texts)
-
-
-def test_a_figure_s_text_starts_as_others_do(llama):
-    tokens, strings = read_tokens(llama, "ab")
-    assert tokens[0] == BOS
-    assert strings[0] == "<s>"
 
 
 def test_a_judge_reads_its_own_start_before_every_text(llama):
