@@ -26,7 +26,6 @@ VERBS = {
     "plugins": "print every method and evaluator with its settings, and every metric",
     "export": "write any point's model as a from_pretrained folder, with tokenizer and card",
     "diff": "show what differs between two results: settings, versions, numbers",
-    "meta": "say which metric can be trusted, over models with and without the forget set",
     "power": "say how many seeds, models and prompts would tell methods apart",
     "dashboard": "browse the runs of all sweeps in MLflow, on 127.0.0.1",
 }

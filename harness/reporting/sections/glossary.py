@@ -8,9 +8,6 @@ from typing import Any
 
 from harness.analysis.collapse import rules_in_words
 from harness.analysis.layout import SECTIONS
-from harness.analysis.meta.belief import PAGE, belief
-from harness.analysis.meta.pools import NOT_JUDGED
-from harness.analysis.metrics import MetricInfo
 from harness.analysis.ranking import RankedTable
 from harness.contracts import Metric
 from harness.errors import PluginError
@@ -60,18 +57,8 @@ class Words(Section):
     """What the words of this report mean."""
 
     def context(self) -> dict[str, Any]:
-        """Return the entries by the title of their part, and how far metrics can be believed."""
-        ranked = self.analysis.shown_table.ranked
-        return {
-            "glossary": glossary(self.analysis.shown.plan, ranked),
-            "beliefs": beliefs(ranked.info),
-            "belief_page": PAGE,
-        }
-
-
-def beliefs(info: MetricInfo) -> dict[str, str]:
-    """Return how far each metric of the forget set can be believed, by its title: from Lethe's own meta-evaluation."""
-    return {metric.title: belief(name) for name, metric in info.items() if metric.group not in NOT_JUDGED}
+        """Return the entries by the title of their part."""
+        return {"glossary": glossary(self.analysis.shown.plan, self.analysis.shown_table.ranked)}
 
 
 def glossary(plan: Plan, ranked: RankedTable) -> Glossary:

@@ -298,7 +298,7 @@ def test_every_point_leads_to_one_row_and_every_sample_is_there(make_plan, make_
     assert {f"point-{point['id']}" for point in json.loads(figure)["points"]} < set(ids)
     links = [attributes["href"] for tag, attributes in found.found if tag == "a"]
     assert {link[1:] for link in links if link.startswith("#")} < set(ids), "the contents too"
-    assert {link for link in links if not link.startswith("#")} == {"../../docs/results/meta_evaluation.md"}
+    assert all(link.startswith("#") for link in links)
     links = [link for link in links if link.startswith("#samples-")]
     assert links == [f"#samples-{specs[0].point_id(None)}", f"#samples-{emso.point_id(2)}"], "of ranked points alone"
 

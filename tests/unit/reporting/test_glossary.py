@@ -1,14 +1,9 @@
 """The glossary has the words of this sweep, from where they are declared, and no others."""
 
-import json
-from pathlib import Path
-
 import pytest
 
-from harness.analysis.meta import belief
-from harness.analysis.meta.evaluation import MetaEvaluation
 from harness.plugins import METHODS
-from harness.reporting.sections.glossary import beliefs, glossary
+from harness.reporting.sections.glossary import glossary
 
 GOOD = {"ma": 0.9, "el_3": 0.3, "perplexity": 20.0, "rep_2": 0.1, "mauve": 0.8}
 LOOPING = GOOD | {"perplexity": 1.5, "rep_2": 0.99, "mauve": 0.01}
@@ -82,50 +77,3 @@ def test_where_nothing_is_erased_nothing_is_said_of_erasing(words):
     told = words(ORIGINAL)
     assert set(told) == {"Words", "Metrics", "Reference rows", "Definitions"}
     assert "rank" not in str(told)
-
-
-@pytest.fixture
-def carried(monkeypatch, tmp_path):
-    """Return a setter of the meta-evaluation that Lethe carries."""
-
-    def carry(metrics):
-        file = tmp_path / "carried.json"
-        file.write_text(json.dumps({"provenance": {}, "metrics": metrics}))
-        monkeypatch.setattr(belief, "CARRIED", file)
-        belief.carried_beliefs.cache_clear()
-
-    yield carry
-    belief.carried_beliefs.cache_clear()
-
-
-def test_how_far_a_metric_can_be_believed_comes_from_the_file_that_lethe_carries(carried, declared):
-    info = {metric.name: metric for metric in declared("ma", "el_3", "perplexity")}
-    known = {"models": 5, "points": 9, "unmoved": 4, "is_circular": False, "auc": 0.96, "text_auc": None}
-    for name, value in (("auc", 0.96), ("relearning", 0.5), ("rounding", 0.8)):
-        known |= {name: value, f"{name}_low": value - 0.1, f"{name}_high": value + 0.01}
-    carried({"ma": known})
-    told = beliefs(info)
-    assert set(told) == {"MA", "EL_3"}, "a metric of the model's own writing is not judged"
-    assert "an AUC of 0.960 (0.860–0.970); over 9 erased models R is 0.500 (0.400–0.510)" in told["MA"]
-    assert told["MA"].endswith("on 4 of them it shows nothing at all")
-    assert told["EL_3"].startswith("not yet known")
-    carried({"ma": known | {"auc": 0.5, "points": 0}})
-    assert "an AUC of 0.500" in beliefs(info)["MA"]
-    assert "R and Q are not known" in beliefs(info)["MA"]
-
-
-def test_what_lethe_carries_is_whole_and_its_page_is_there():
-    assert (Path(__file__).parents[3] / belief.PAGE).is_file()
-    carried = json.loads(belief.CARRIED.read_text())
-    assert {"ma", "extraction_strength", "el_3", "depth"} <= set(carried["metrics"])
-    for name in carried["metrics"]:
-        assert belief.belief(name).startswith("it "), name
-    assert {"sweep", "models", "texts", "versions", "commit"} <= set(carried["provenance"])
-    assert belief_file_is_stable(carried)
-
-
-def belief_file_is_stable(carried):
-    """Whether the file is what `lethe meta` writes, and nobody edited it: no metric lacks what others have."""
-    keys = {tuple(entry) for entry in carried["metrics"].values()}
-    empty = belief.belief_file(MetaEvaluation((), 0, 0, None), carried["provenance"])
-    return len(keys) == 1 and json.loads(empty)["provenance"] == carried["provenance"]

@@ -1,13 +1,38 @@
 """The studies below studies/ still run: what they make is what the papers' formulas and the shipped files say."""
 
+import csv
+import math
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from harness.execution.inline import run_inline
+from harness.execution.job import Folders
+from harness.execution.jobs import jobs_for
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
+from harness.planning.plan import plan
+from harness.records.journal import Journal
+from harness.records.published import PUBLISHED
+from harness.records.results import read_results
 from harness.toolkit.losses import token_negative_entropy, token_nll
-from studies import paper_figures
+from studies import meta_evaluation, paper_figures
+
+SWEEP = """# Which metric tells?
+name: tiny
+models: [{{id: {0}/m0, retrained: {0}/m1}}, {{id: {0}/m2, retrained: {0}/m3}}]
+data:
+  forget: {{source: miniature, sequences: 6, prefix_tokens: 8, sequence_tokens: 24}}
+  utility: {{source: miniature, prompts: 4, prompt_tokens: 8, reference_tokens: 8}}
+training: {{learning_rate: 1.0e-3, global_batch: 4, early_stop: null}}
+memorized_model: {{epochs: 1, gate: 0.0}}
+methods: {{gradient_ascent: {{epochs: [1, 2]}}, contrastive_decoding: {{gamma: 1}}}}
+evaluators: {{sampled: {{tries: [1], tokens: [2], top_k: null}}, language_modelling: {{}}}}
+compare: {{utility: own_perplexity, erasure: leak_1_at_2}}
+keep_erased: all
+"""
 
 
 def test_the_gradients_of_the_losses_are_autograds():
@@ -32,3 +57,38 @@ def test_figures_are_drawn_and_a_head_that_is_not_there_is_refused(world, tmp_pa
     weights = paper_figures.attention_weights(load_model(resolve_model(model)), [5, 6, 7, 8], "L1.W_q.H0")
     assert np.allclose(weights.sum(axis=1), 1)
     assert (np.triu(weights, 1) == 0).all()
+
+
+def test_the_meta_evaluation_of_a_tiny_sweep(make_model, tokenizer, tmp_path, monkeypatch):
+    for seed in range(4):
+        model = make_model(seed, layers=2, hidden=8, heads=2, vocabulary=256, positions=64)
+        model.save_pretrained(tmp_path / f"m{seed}")
+        tokenizer.save_pretrained(tmp_path / f"m{seed}")
+    (tmp_path / "tiny.yaml").write_text(SWEEP.format(tmp_path))
+    planned, folders = plan(tmp_path / "tiny.yaml"), Folders.of_sweep(tmp_path / "results", "tiny")
+    journal = Journal(folders.results / "journal")
+    journal.write_plan(planned)
+    assert meta_evaluation.main([str(folders.results)]) == 2, "nothing is measured yet"
+    run_inline(jobs_for(read_results(planned, journal), folders), folders, lambda event: None)
+    assert meta_evaluation.main([str(folders.results)]) == 0
+    table = pd.read_csv(folders.results / "meta.csv").set_index("metric")
+    row = table.loc["log_p_at_2"]
+    assert (row.all_rounded_points, row.all_relearned_points) == (6, 4), "two models decoded together have no weights"
+    assert row.robustness == pytest.approx(2 / (1 / row.relearning + 1 / row.rounding))
+    assert "own_perplexity" not in table.index
+    monkeypatch.setattr(meta_evaluation, "disturbed_model", None)  # Kept numbers are not measured again.
+    assert meta_evaluation.main([str(folders.results)]) == 0
+
+
+def test_the_published_robustness_is_the_harmonic_mean_of_r_and_q_and_nothing_known_is_no_zero():
+    with (PUBLISHED / "metric_meta_evaluation.csv").open() as file:
+        rows = [
+            {name: float(row[name]) for name in ("relearning", "rounding", "robustness")}
+            for row in csv.DictReader(file)
+        ]
+    assert len(rows) == 22
+    for row in rows:
+        assert meta_evaluation.harmonic_mean(row["relearning"], row["rounding"]) == pytest.approx(
+            row["robustness"], abs=2e-4
+        )
+    assert math.isnan(meta_evaluation.robustness([], "")["robustness"])
