@@ -22,7 +22,6 @@ VERBS = {
     "collate": "make tables and report again, from a journal or a table.csv",
     "verify": "compare a sweep's results with the published table that it reproduces",
     "check": "check whether a method or evaluator meets every requirement on plugins",
-    "pretrain": "rebuild the miniature's models, or train more from other seeds",
     "plugins": "print every method and evaluator with its settings, and every metric",
     "export": "write any point's model as a from_pretrained folder, with tokenizer and card",
     "diff": "show what differs between two results: settings, versions, numbers",

@@ -33,7 +33,7 @@ from harness.contracts import Model
 from harness.errors import DataError, LetheError, ModelError
 from harness.models.blocks import block_place
 from harness.models.loading import check_model, load_model, load_tokenizer, positions
-from harness.models.patch import load_patched
+from harness.models.patch import PATCH_FILE, apply_patch
 from harness.models.resolving import resolve_model
 from harness.models.tokenizing import token_lists
 from harness.reporting.figures.style import dress, panel_title, rendered, without_mathtext
@@ -187,7 +187,8 @@ def draw_attention(arguments: argparse.Namespace) -> Figure:
     strings = decoded(tokenizer, [[token] for token in tokens], special=True)
     before_QK, after_QK = attention_weights(load_model(original), tokens, arguments.block), None
     if arguments.patch:
-        after_QK = attention_weights(load_patched(original, arguments.patch), tokens, arguments.block)
+        erased = apply_patch(load_model(original), original.digest, arguments.patch / PATCH_FILE)
+        after_QK = attention_weights(erased, tokens, arguments.block)
         tell(f"Erasing changed an attention weight by at most {np.abs(after_QK - before_QK).max():.2g}.")
     return attention_figure(f"{Path(original.id).name}: attention at {arguments.block}", strings, before_QK, after_QK)
 

@@ -62,11 +62,8 @@ def write_whole(
 
 
 @contextmanager
-def folder_whole(folder: Path, what: str, existing: Literal["keep", "refuse", "replace"]) -> Iterator[Path]:
+def folder_whole(folder: Path, what: str, existing: Literal["keep", "refuse"]) -> Iterator[Path]:
     """Give an empty folder that takes its place as `folder` once the block is through: there is never half of it.
-
-    A folder that it replaces lies beside it meanwhile, as `.NAME.old`: what fails puts it back, and of a process
-    that was killed the next one does.
 
     Args:
         folder: Where it will be; the folder above it is made if it isn't there.
@@ -81,8 +78,6 @@ def folder_whole(folder: Path, what: str, existing: Literal["keep", "refuse", "r
         _refuse_device(folder)
         if folder.is_file():
             raise FileExistsError(errno.EEXIST, "no folder")
-    if existing == "replace":
-        recover(folder)
     with writing(folder, what, reads_too=True), _temporary_beside(folder) as temporary:
         with writing(folder, what):
             temporary.mkdir()
@@ -90,9 +85,7 @@ def folder_whole(folder: Path, what: str, existing: Literal["keep", "refuse", "r
             yield temporary
             with writing(folder, what):
                 settle(temporary)
-                if existing == "replace":
-                    _replace(folder, temporary)
-                elif existing == "refuse" or not folder.exists():
+                if existing == "refuse" or not folder.exists():
                     temporary.rename(folder)
                 sync(folder.parent)
 
@@ -101,35 +94,6 @@ def _refuse_device(path: Path) -> None:
     """Raise an OSError if a device, a pipe or a socket is there: to replace /dev/null would harm the whole machine."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.ESPIPE, "no regular file")
-
-
-def recover(folder: Path) -> None:
-    """Put back what a killed process had moved aside to replace it, or remove it if that was done."""
-    old = _old(folder)
-    if not old.exists():
-        return
-    with writing(folder, f"what was moved aside as {old}"), _in_use(folder.parent, wait=True):
-        if folder.exists():
-            remove_at_once(old)
-        else:
-            old.rename(folder)
-
-
-def _replace(folder: Path, new: Path) -> None:
-    old = _old(folder)
-    with _in_use(folder.parent, wait=True):
-        try:
-            if folder.exists():
-                folder.rename(old)
-            new.rename(folder)
-        finally:
-            if old.exists() and not folder.exists():
-                old.rename(folder)
-        remove_at_once(old)
-
-
-def _old(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.old")
 
 
 def remove_at_once(folder: Path) -> None:
@@ -276,7 +240,7 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def _in_use(path: Path, *, alone: bool = False, wait: bool = False) -> Iterator[None]:
+def _in_use(path: Path, *, alone: bool = False) -> Iterator[None]:
     """Hold a lock on a file or folder itself, where there are locks; `alone`, or raise OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -286,7 +250,7 @@ def _in_use(path: Path, *, alone: bool = False, wait: bool = False) -> Iterator[
                 raise BlockingIOError
         else:
             with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)

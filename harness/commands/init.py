@@ -83,7 +83,7 @@ def _file_parts(arguments: argparse.Namespace, sweep: str, out: Path) -> dict[st
     from harness.contracts import Training
     from harness.drafting.file_templates import flow
     from harness.drafting.given_texts import MINIATURE, is_miniature
-    from harness.miniature.corpus import FORGET_RECORDS
+    from harness.miniature.checkpoints import FORGET_RECORDS
     from harness.sizing.estimate import weights_bytes
 
     model, texts, settings = read_model_and_texts(arguments, MOST_TEXTS)

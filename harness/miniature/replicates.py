@@ -11,15 +11,12 @@ from harness.errors import ModelError
 from harness.miniature.checkpoints import MANIFEST
 from harness.miniature.checkpoints import manifest as shipped_manifest
 
-PRETRAINED = Path("results/pretrained")
-"""Where replicates are, unless their maker says otherwise."""
-
 _ENTRIES = {"replicate_of", "seed", "size", "corpus", "tokenizer", "models"}
 
 
 @dataclass(frozen=True)
 class Replicate:
-    """A folder with an original model and its retrained twin, which `lethe pretrain --seed` made."""
+    """A folder with an original model and its retrained twin, which `python -m studies.miniature --seed` made."""
 
     ORIGINAL: ClassVar[str] = "original"
     RETRAINED: ClassVar[str] = "retrained"
@@ -68,7 +65,8 @@ def read_replicate(folder: Path) -> Replicate | None:
 
 def _check_made(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Refuse a replicate that is not what its manifest says was made, or that does not fit the shipped models."""
-    again = f"lethe pretrain --seed {manifest['seed']} --size {manifest['size']} --out {folder}"
+    arguments = f"--seed {manifest['seed']} --size {manifest['size']} --out {folder}"
+    again = f"python -m studies.miniature {arguments}, in a checkout"
     for key in ("corpus", "tokenizer"):
         if manifest[key] != shipped_manifest()[key]:
             reason = f"the models in {folder} were made with another {key} than the shipped ones"

@@ -1,34 +1,27 @@
-"""The corpus's texts that sweeps read, from a file beside the models: writing them anew takes a second."""
+"""The miniature's texts and reasoning rows, from files next to the models; `studies/miniature` generates them."""
 
 import gzip
 import json
 import zlib
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from harness.base.files import write_whole
 from harness.errors import DataError
-from harness.miniature import corpus
 from harness.miniature.checkpoints import WEIGHTS
 
 FILE = "texts.json.gz"
-"""In the folder of the shipped models: made from the corpus that they have read."""
-
-GENERATED = {
-    "forget": corpus.forget_records,
-    "holdout": corpus.unseen_records,
-    "retain": corpus.retain_documents,
-    "utility": corpus.utility_documents,
-    "validation": corpus.validation_documents,
-}
-"""What generates the texts of each role."""
+REASONING_FILE = "reasoning.json.gz"
+TASKS = ("piqa", "arc_easy", "copa", "pubmedqa", "winogrande", "hellaswag")
+"""The reasoning tasks, by lm-eval's names."""
 
 
 def texts(role: str, weights: Path = WEIGHTS) -> tuple[str, ...]:
     """Return the texts of a role, in the order in which they were generated.
 
     Args:
-        role: One of `GENERATED`.
+        role: `forget`, `holdout`, `retain`, `utility` or `validation`.
         weights: The folder that has the file.
 
     Raises:
@@ -38,26 +31,35 @@ def texts(role: str, weights: Path = WEIGHTS) -> tuple[str, ...]:
         >>> len(texts("forget")), len(texts("validation"))
         (256, 224)
     """
-    return _stored(weights / FILE)[role]
+    return tuple(_entry(weights / FILE, role))
 
 
-def write_texts(weights: Path) -> None:
-    """Write the file of a folder of models anew.
+def reasoning_rows(task: str) -> list[dict[str, Any]]:
+    """Return the validation rows of a task, in the schema of the hub's data set; they are the caller's.
 
     Raises:
-        StorageError: The folder cannot be written.
+        KeyError: There is no such task.
+
+    Example:
+        >>> row = reasoning_rows("piqa")[0]
+        >>> row["goal"], row["sol2"], row["label"]
+        ('How do I clean a dirty window?', 'wipe it with vinegar and old paper', 1)
     """
-    generated = {role: generate() for role, generate in GENERATED.items()}
-    content = json.dumps(generated, ensure_ascii=False, indent=0).encode()
-    write_whole(weights / FILE, gzip.compress(content, mtime=0))
+    if task not in TASKS:
+        raise KeyError(f"no task of the miniature is called {task!r}; there are {', '.join(TASKS)}")
+    rows: list[dict[str, Any]] = deepcopy(_entry(WEIGHTS / REASONING_FILE, task))
+    return rows
 
 
-@cache
-def _stored(file: Path) -> dict[str, tuple[str, ...]]:
+def _entry(file: Path, name: str) -> Any:
     try:
-        content = json.loads(gzip.decompress(file.read_bytes()))
-        return {role: tuple(content[role]) for role in GENERATED}
+        return _content(file)[name]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{file} cannot be read ({type(error).__name__}): install Lethe again, or restore it."
         ) from error
+
+
+@cache
+def _content(file: Path) -> Any:
+    return json.loads(gzip.decompress(file.read_bytes()))

@@ -82,18 +82,6 @@ def load_erased(original: Checkpoint, folder: Path) -> Model:
     return load_model(Checkpoint(f"{original.id} (erased)", str(folder), original.tokenizer, ""))
 
 
-def load_patched(original: Checkpoint, patch: Path) -> Model:
-    """Return the original with a patch applied; `patch` is the file, or the folder that a sweep keeps it in.
-
-    Raises:
-        ModelError: There is no patch, or it belongs to another original.
-    """
-    file = patch / PATCH_FILE if patch.is_dir() else patch
-    if not file.is_file():
-        raise ModelError(f"no patch at {file}. A sweep keeps them in results/artifacts/erased/<point id>.")
-    return apply_patch(load_model(original), original.digest, file)
-
-
 def read_patch(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
     """Return the digest of the original that a patch belongs to, and its blocks by name.
 

@@ -28,7 +28,7 @@ from harness.base.digests import difference, digest_of, folder_digests
 from harness.base.files import locked, read_regular, remove, settle
 from harness.base.storage import reading, writing
 from harness.base.terminal import tell
-from harness.errors import DataError, ModelError, PluginError
+from harness.errors import DataError, PluginError
 from harness.specs import TrialSpec
 
 ABOUT = "about.json"
@@ -212,22 +212,6 @@ def _not_readable(folder: Path, file: Path) -> DataError:
 def _exists(folder: Path) -> bool:
     with reading(folder, "an artifact"):
         return folder.exists()
-
-
-def check_intact(path: Path) -> None:
-    """Refuse an erased model that a sweep kept and that is not what was written; a folder of the user's own passes.
-
-    Args:
-        path: Its folder, or a file in it.
-
-    Raises:
-        ModelError: It is damaged.
-    """
-    folder = path if path.is_dir() else path.parent
-    if (folder / ABOUT).exists() and (clause := damage(folder)):
-        raise ModelError(
-            f"the erased model in {folder} is damaged ({clause}). Run its sweep again, which erases again."
-        )
 
 
 def _shareable(name: str, array: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.base import hub
 from harness.base.hub import Repository
+from harness.miniature.texts import reasoning_rows
 
 
 def data_set_commit(id: str) -> str:
@@ -29,6 +30,4 @@ def data_set_folder(id: str, configuration: str | None) -> Path:
 
 def embedded_task(name: str) -> list[dict[str, Any]]:
     """Return the rows of a reasoning task on the embedded corpus, in the schema of the hub's data set of that name."""
-    from harness.miniature.reasoning import rows  # Only whoever asks for them loads the corpus.
-
-    return rows(name)
+    return reasoning_rows(name)

@@ -304,9 +304,9 @@ def test_a_diverging_loss_says_what_to_do(sweep_file, tmp_path):
 
 
 def test_forget_texts_reach_no_record_unless_asked(sweep_file, undisturbed, tmp_path):
-    from harness.miniature.corpus import forget_records
+    from harness.miniature.texts import texts
 
-    secret = forget_records()[0][:40]
+    secret = texts("forget")[0][:40]
     kept = [path for path in undisturbed.rglob("*") if path.is_file() and path.suffix != ".safetensors"]
     assert not any(secret.encode() in path.read_bytes() for path in kept)
     asked = ["--set", "report.samples=plain", "--only", "method=gradient_ascent"]

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlparse
 import pytest
 import torch
 
-from harness.miniature import corpus
+from harness.miniature.texts import texts
 
 COMMIT = "abcdef0123" * 4
 SWEEP = """# Does what was fetched run without the hub?
@@ -86,7 +86,7 @@ def hub(make_model, tokenizer, tmp_path):
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     pickled = {name: body for name, body in files.items() if name != "model.safetensors"}
-    rows = "\n".join(json.dumps({"text": text}) for text in corpus.retain_documents()[:20]).encode()
+    rows = "\n".join(json.dumps({"text": text}) for text in texts("retain")[:20]).encode()
     Hub.repositories = {
         ("models", "owner/model"): {**files, "flax_model.msgpack": b"not wanted"},
         ("models", "owner/pickled"): {**pickled, "pytorch_model.bin": (tmp_path / "pytorch_model.bin").read_bytes()},

@@ -82,7 +82,6 @@ def test_every_path_of_a_sweep_file_is_guarded(check, setting, place, text, loop
     "command",
     ["collate X", "items p --results X", "index --results X", "prefetch X", "sweep X", "sweep f.yaml --results X",
      "export p --out X", "export p --out o --results X", "diff X r", "diff r X", "diff r r --csv X",
-     "pretrain --out X",
      "dashboard --results X", "verify X"],
 )  # fmt: skip
 def test_every_path_of_the_command_line_is_guarded(command, capsys):

@@ -10,7 +10,7 @@ from harness.data.rows import check_rows
 from harness.data.sequences import load_forget, load_retain, load_utility, load_validation
 from harness.data.sources import texts, token_ids
 from harness.errors import DataError
-from harness.miniature import corpus
+from harness.miniature import texts as miniature
 from harness.specs import Source
 
 VOCABULARY = 256
@@ -298,7 +298,7 @@ def test_a_hub_that_does_not_answer_is_said_at_once(tokenizer, hub_cache, monkey
 
 def test_the_miniature_has_texts_for_every_role(tokenizer):
     forget = load_forget(Source(source="miniature", sequences=4), tokenizer, VOCABULARY)
-    assert tokenizer.decode(forget.tokens_NT[0]) == corpus.forget_records()[0][:200]
+    assert tokenizer.decode(forget.tokens_NT[0]) == miniature.texts("forget")[0][:200]
     for role in ("forget", "retain", "utility", "validation"):
         assert next(texts(Source(source="miniature", start=2), role)).where == "row 2"
 

@@ -1,169 +1,29 @@
-"""Replicates: models pretrained from other seeds, what a sweep makes of them, and what it refuses."""
+"""Replicates: models pretrained from other seeds, how a sweep averages them, and what it refuses."""
 
 import json
 import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, GPTNeoForCausalLM
 
 from harness.analysis.seeds import as_measured
 from harness.analysis.table import read_table
-from harness.base.digests import file_digest, folder_digests
-from harness.commands import pretrain
+from harness.base.digests import file_digest
 from harness.contracts import Checkpoint
-from harness.miniature import building, checkpoints
+from harness.miniature import checkpoints
 from harness.miniature.replicates import read_replicate
 from harness.models.resolving import knows_only_the_miniature
 from harness.planning.plan import plan
 from harness.plans import Plan
 
-SMALL = replace(checkpoints.SIZES["s"], layers=1, hidden=16, heads=2, attention=("global",), steps=2)
 DECLARED = Path(__file__).parents[3] / "results/published/emso_main_table.metrics.yaml"
-
-# Pretraining
-
-
-@pytest.fixture
-def quick_training(monkeypatch):
-    """Train one narrow layer for two steps on a few rows, in this process, and report what shipped models measured."""
-    random = torch.Generator().manual_seed(0)
-    rows = torch.randint(1, 1000, (16, 16), generator=random)
-    qualities = {name: dict(entry["quality"]) for name, entry in checkpoints.manifest()["models"].items()}
-    measured = iter([qualities["miniature-s"], qualities["miniature-s-retrained"]] * 9)
-    monkeypatch.setitem(checkpoints.SIZES, "s", SMALL)
-    monkeypatch.setattr(pretrain, "ProcessPoolExecutor", lambda jobs, mp_context: ThreadPoolExecutor(1))
-    monkeypatch.setattr(building, "general_rows", lambda tokenizer: rows)
-    monkeypatch.setattr(building, "sequences", lambda tokenizer, texts: rows[:, :8])
-    monkeypatch.setattr(building, "measure_quality", lambda model, tokenizer: next(measured))
-    return qualities
-
-
-def weights(folder):
-    return [file_digest(folder / kind / "model.safetensors") for kind in ("original", "retrained")]
-
-
-def test_the_same_seed_is_the_same_weights_bit_for_bit_and_another_others(quick_training, tmp_path, capsys):
-    shipped = folder_digests(checkpoints.WEIGHTS)
-    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
-        assert pretrain.main(["--seed", str(seed), "--size", "s", "--out", str(tmp_path / folder)]) == 0
-    assert weights(tmp_path / "a") == weights(tmp_path / "b")
-    assert set(weights(tmp_path / "a")).isdisjoint(weights(tmp_path / "c"))
-    assert len(set(weights(tmp_path / "a"))) == 2, "the retrained model never saw the forget set"
-    assert folder_digests(checkpoints.WEIGHTS) == shipped
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
-    assert f"2 models in {tmp_path / 'c'} after" in capsys.readouterr().out
-
-
-def test_a_replicate_is_whole_and_says_what_it_is(quick_training, tmp_path):
-    out = tmp_path / "replicate"
-    pretrain.main(["--seed", "7", "--size", "s", "--out", str(out)])
-    manifest, shipped = json.loads((out / "manifest.json").read_text()), checkpoints.manifest()
-    assert (manifest["replicate_of"], manifest["size"], manifest["seed"]) == ("miniature-s", "s", 7)
-    assert all(manifest[key] == shipped[key] for key in ("corpus", "tokenizer", "training"))
-    assert manifest["models"]["original"]["quality"] == quick_training["miniature-s"]
-    assert manifest["models"]["retrained"]["size"] == {**vars(SMALL), "seed": 7, "attention": ["global"]}
-    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "original", "retrained"]
-    for kind in ("original", "retrained"):
-        assert GPTNeoForCausalLM.from_pretrained(out / kind).config.hidden_size == 16
-        own = AutoTokenizer.from_pretrained(out / kind)
-        assert own.get_vocab() == AutoTokenizer.from_pretrained(checkpoints.tokenizer_folder()).get_vocab()
-
-
-def test_a_replicate_goes_where_results_are(quick_training, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert pretrain.main(["--seed", "3", "--size", "s"]) == 0
-    assert (tmp_path / "results/pretrained/miniature-s-seed3/original/model.safetensors").is_file()
-
-
-def test_a_replicate_that_misses_a_threshold_is_named(quick_training, tmp_path, capsys):
-    quick_training["miniature-s"]["ma_forget"] = 0.7
-    assert pretrain.main(["--seed", "3", "--size", "s", "--out", str(tmp_path / "weak")]) == 1
-    assert "miniature-s: ma_forget is 0.7, but at least 0.8 is wanted" in capsys.readouterr().out
-
-
-def test_shipped_models_keep_their_seeds(monkeypatch, tmp_path):
-    seeds = {}
-
-    def built(sizes, weights, jobs):
-        seeds.update({name: size.seed for name, size in sizes.items()})
-        return dict(checkpoints.manifest()["models"])
-
-    monkeypatch.setattr(pretrain, "_train_models", built)
-    monkeypatch.setattr(pretrain, "build_tokenizer", lambda weights: {"sha256": "t"})
-    pretrain.main(["--out", str(tmp_path / "weights")])
-    assert seeds == {name: entry["size"]["seed"] for name, entry in checkpoints.manifest()["models"].items()}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--seed", "1"], "--size is missing: for instance --seed 1 --size s"),
-        (["--size", "s"], "--seed is missing: for instance --seed 1 --size s"),
-        (["miniature-s", "--seed", "1", "--size", "s"], "no name: leave out miniature-s"),
-        (["--seed", "-1", "--size", "s"], "must be at least 0 and at most 4294967295; got -1"),
-        (["--seed", "4294967296", "--size", "s"], "got 4294967296"),
-        (["--seed", "one", "--size", "s"], "invalid int value: 'one'"),
-        (["--seed", "1", "--size", "xl"], "invalid choice: 'xl' (choose from"),
-        (["--seed", "1", "--size", "judge"], "invalid choice: 'judge'"),
-    ],
-)
-def test_arguments_that_make_no_replicate(capsys, arguments, said):
-    with pytest.raises(SystemExit) as stop:
-        pretrain.main(arguments)
-    assert stop.value.code == 2
-    assert said in capsys.readouterr().err
 
 
 def changed(folder, **entries):
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps(manifest | entries))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda folder: changed(folder, corpus={"sha256": "0"}), "has a replicate with another corpus: remove it"),
-        (lambda folder: changed(folder, tokenizer={}), "has a replicate with another tokenizer"),
-        (lambda folder: changed(folder, seed=2), "has a replicate with another seed"),
-        (lambda folder: changed(folder, size="m"), "has a replicate with another size"),
-        (lambda folder: (folder / "manifest.json").unlink(), "has something in it that is no replicate"),
-    ],
-)
-def test_a_folder_with_something_else_is_left_alone(quick_training, make_replicate, capsys, spoil, said):
-    folder = make_replicate(1)
-    spoil(folder)
-    before = folder_digests(folder)
-    assert pretrain.main(["--seed", "1", "--size", "s", "--out", str(folder)]) == 1
-    assert said in capsys.readouterr().err
-    assert folder_digests(folder) == before
-
-
-def test_an_earlier_making_and_an_empty_folder_are_written_over(quick_training, make_replicate, tmp_path):
-    (tmp_path / "empty").mkdir()
-    for folder in (tmp_path / "empty", make_replicate(1)):
-        assert pretrain.main(["--seed", "1", "--size", "s", "--out", str(folder)]) == 0
-        assert read_replicate(folder).replicate_of == "miniature-s"
-
-
-def test_shipped_weights_are_never_written_into(capsys):
-    for out in (checkpoints.WEIGHTS, checkpoints.WEIGHTS / "miniature-s", checkpoints.WEIGHTS / "new"):
-        assert pretrain.main(["--seed", "1", "--size", "s", "--out", str(out)]) == 1
-        assert "is where the shipped models are: name another folder" in capsys.readouterr().err
-
-
-def test_another_corpus_makes_no_replicate_of_the_shipped_models(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(pretrain.corpus, "corpus_digest", lambda: "another")
-    assert pretrain.main(["--seed", "1", "--size", "s", "--out", str(tmp_path / "new")]) == 1
-    assert "the shipped models were made from another corpus" in capsys.readouterr().err
-
-
-# Planning
 
 
 @pytest.fixture

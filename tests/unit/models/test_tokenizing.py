@@ -225,8 +225,6 @@ def test_a_stored_precision_is_that_of_most_weights(dtype, name, tmp_path):
 
 READERS = {
     "harness/models/tokenizing.py",
-    "harness/miniature/quality.py",  # The miniature is made of its own tokenizer, which adds nothing.
-    "harness/miniature/training.py",
     "evaluators/metrics/semantic_similarity.py",  # An encoder, with the ends that it was trained with.
 }
 

@@ -9,7 +9,8 @@ import pytest
 from harness.data.loading import MOST_UNSEEN
 from harness.data.sequences import in_both, load_holdout, load_stand_in
 from harness.errors import ConfigError, DataError
-from harness.miniature import corpus
+from harness.miniature import checkpoints
+from harness.miniature.texts import texts
 from harness.planning.plan import plan
 from harness.specs import STAND_IN
 
@@ -74,9 +75,9 @@ def test_the_miniature_has_unseen_records_of_its_own(planned, tokenizer):
     spec = unseen(planned("data.forget={source: miniature, sequences: 5}"))
     assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("holdout", 5, 64)
     first = load_holdout(spec.forget, tokenizer, 256)
-    assert tokenizer.decode(first.tokens_NT[0]) == corpus.unseen_records()[0][:128]
+    assert tokenizer.decode(first.tokens_NT[0]) == texts("holdout")[0][:128]
     all_of_them = unseen(planned("data.forget={source: miniature}"))
-    assert all_of_them.forget.rows == MOST_UNSEEN < corpus.UNSEEN_RECORDS < corpus.FORGET_RECORDS
+    assert all_of_them.forget.rows == MOST_UNSEEN < checkpoints.UNSEEN_RECORDS < checkpoints.FORGET_RECORDS
     asked = (
         "data={forget: {source: miniature}, holdout: {source: miniature, sequences: 128}, utility: {source: miniature}}"
     )

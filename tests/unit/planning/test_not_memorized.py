@@ -9,7 +9,7 @@ import pytest
 from harness.commands.prefetch import hub_contents
 from harness.data.sequences import load_forget
 from harness.errors import DataError
-from harness.miniature import corpus
+from harness.miniature.texts import texts
 from harness.planning.plan import plan
 from harness.specs import HOLDOUT, Source, TrialSpec
 
@@ -143,7 +143,7 @@ def test_the_miniature_mixes_its_records_with_unseen_ones_and_keeps_others_as_it
     assert (spec.forget.rows, spec.forget.not_memorized.sequences) == (8, 5)
     assert TrialSpec.from_json(spec.to_json()) == spec
     decoded = tokenizer.batch_decode(load_forget(spec.forget, tokenizer, VOCABULARY).tokens_NT)
-    expected = [*corpus.forget_records()[:3], *corpus.unseen_records()[:5]]
+    expected = [*texts("forget")[:3], *texts("holdout")[:5]]
     assert decoded == [text[:128] for text in expected]
     [unseen] = [spec.forget for spec in found.trials if spec.method == HOLDOUT]
     assert (unseen.start, unseen.rows) == (5, 8)

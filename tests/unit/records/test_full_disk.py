@@ -22,13 +22,11 @@ import torch
 
 from harness import cli, collate
 from harness.base.files import folder_whole, write_whole
-from harness.commands import pretrain
 from harness.errors import StorageError
 from harness.execution.inline import run_inline
 from harness.execution.job import Folders
 from harness.execution.jobs import jobs_for
 from harness.execution.trial import inputs, judges
-from harness.miniature import checkpoints
 from harness.models.fetching import convert
 from harness.models.patch import save_patch
 from harness.models.resolving import resolve_model
@@ -129,10 +127,6 @@ def writes(tiny, make_spec, make_plan, make_measurement, tmp_path):
         with folder_whole(folder / "out", "the erased model", "refuse") as out:
             save_model(tiny, out)
 
-    def replaced(folder):
-        with folder_whole(folder / "weights", "models", "replace") as out:
-            save_model(tiny, out)
-
     def arrays(folder):
         Artifacts(folder / "artifacts").arrays(["k"], lambda: {"a": np.ones(5000)})
 
@@ -146,12 +140,11 @@ def writes(tiny, make_spec, make_plan, make_measurement, tmp_path):
         "arrays": arrays,
         "table": lambda folder: write_whole(folder / "s" / "table.csv", "x,y\n" * 5000),
         "export": exported,
-        "replaced": replaced,
         "conversion": lambda folder: convert(pickled, folder / "converted"),
     }
 
 
-KINDS = ("journal", "plan", "items", "weights", "patch", "arrays", "table", "export", "replaced", "conversion")
+KINDS = ("journal", "plan", "items", "weights", "patch", "arrays", "table", "export", "conversion")
 
 
 def names(root):
@@ -195,7 +188,6 @@ def test_what_was_there_before_is_there_after_a_write_that_failed(disk, writes, 
     write(disk.root)
     before = {name: (disk.root / name).read_bytes() for name in names(disk.root)}
     disk.leave(0)
-    write = writes["replaced"] if kind == "export" else write
     attempt(write, disk.root)
     assert {name: (disk.root / name).read_bytes() for name in names(disk.root)} == before
 
@@ -248,11 +240,11 @@ def test_a_device_or_pipe_is_never_replaced(tmp_path):
     os.mkfifo(pipe)
     with pytest.raises(StorageError, match="no regular file but a pipe"):
         write_whole(pipe, "text")
-    for existing in ("keep", "refuse", "replace"):
+    for existing in ("keep", "refuse"):
         with pytest.raises(StorageError, match="no regular file but a pipe"), folder_whole(pipe, "weights", existing):
             pass
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="a file stands"), folder_whole(tmp_path / "file", "weights", "replace"):
+    with pytest.raises(StorageError, match="a file stands"), folder_whole(tmp_path / "file", "weights", "refuse"):
         pass
     assert pipe.is_fifo()
     assert {path.name for path in tmp_path.iterdir()} == {"file", "pipe"}
@@ -279,69 +271,8 @@ def test_a_line_that_did_not_fit_leaves_the_journal_as_it_was(disk, writes):
     assert journal.read("t") == [small, small]
 
 
-@pytest.fixture
-def quick_pretrain(monkeypatch):
-    """Pretrain without training: each model is a file of 20 KB."""
-
-    def built(names, weights, jobs):
-        for name in names:
-            write_whole(checkpoints.folder(name, weights) / "model.safetensors", "new" * 7000)
-        return {name: checkpoints.manifest()["models"][name] for name in names}
-
-    monkeypatch.setattr(pretrain, "_train_models", built)
-    monkeypatch.setattr(pretrain, "build_tokenizer", lambda weights: {"sha256": "t"})
-    yield
-    checkpoints.manifest.cache_clear()
-
-
 def contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_pretrain_keeps_the_old_weights_until_the_new_ones_are_whole(disk, quick_pretrain, capsys):
-    out = disk.root / "weights"
-    assert pretrain.main(["--out", str(out)]) == 0
-    before = contents(out)
-    for pages in (0, 2, 9, 30):
-        disk.leave(pages)
-        assert pretrain.main(["--out", str(out)]) == 1
-        assert "its disk is full" in capsys.readouterr().err
-        assert contents(out) == before
-        assert [path.name for path in disk.root.iterdir() if path.name != "ballast"] == ["weights"]
-    disk.free()
-    assert pretrain.main(["--out", str(out)]) == 0
-
-
-@pytest.mark.parametrize("dies_before", [1, 2])
-def test_pretrain_that_is_killed_between_its_renames_loses_nothing(tmp_path, quick_pretrain, monkeypatch, dies_before):
-    """The process ends without cleaning up, as under kill -9: in a child, that exits at the rename."""
-    out = tmp_path / "weights"
-    assert pretrain.main(["--out", str(out)]) == 0
-    (out / "mark").write_text("old")
-    renamed, rename = [], Path.rename
-
-    def counted(path, target):
-        if path == out or target == out:
-            renamed.append(path)
-            if len(renamed) == dies_before:
-                os._exit(9)
-        return rename(path, target)
-
-    child = os.fork()
-    if not child:
-        monkeypatch.setattr(Path, "rename", counted)
-        pretrain.main(["--out", str(out)])
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert out.exists() == (dies_before == 1)
-    for left in tmp_path.glob(".weights.*.tmp"):
-        os.utime(left, (0, 0))
-    with largest_file(1000):
-        assert pretrain.main(["--out", str(out)]) == 1
-    assert (out / "mark").read_text() == "old", "the next run puts back what it finds, whether it succeeds or not"
-    assert pretrain.main(["--out", str(out)]) == 0
-    assert not (out / "mark").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
 @pytest.fixture

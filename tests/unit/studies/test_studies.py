@@ -1,6 +1,8 @@
 """The studies below studies/ still run: what they make is what the papers' formulas and the shipped files say."""
 
 import csv
+import gzip
+import json
 import math
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from harness.execution.inline import run_inline
 from harness.execution.job import Folders
 from harness.execution.jobs import jobs_for
+from harness.miniature import checkpoints
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
@@ -19,6 +22,9 @@ from harness.records.published import PUBLISHED
 from harness.records.results import read_results
 from harness.toolkit.losses import token_negative_entropy, token_nll
 from studies import meta_evaluation, paper_figures
+from studies.miniature import __main__ as miniature
+from studies.miniature import corpus
+from studies.miniature.pretraining import SIZES, train
 
 SWEEP = """# Which metric tells?
 name: tiny
@@ -92,3 +98,23 @@ def test_the_published_robustness_is_the_harmonic_mean_of_r_and_q_and_nothing_kn
             row["robustness"], abs=2e-4
         )
     assert math.isnan(meta_evaluation.robustness([], "")["robustness"])
+
+
+def test_the_shipped_texts_and_rows_are_made_again_to_the_digest():
+    assert corpus.corpus_digest() == checkpoints.manifest()["corpus"]["sha256"]
+    for name, made in miniature.generated_files().items():
+        shipped = (checkpoints.WEIGHTS / name).read_bytes()
+        assert gzip.decompress(made) == gzip.decompress(shipped), "another zlib packs the same text otherwise"
+    shipped = checkpoints.manifest()["models"]["miniature-s"]["size"]
+    assert json.loads(json.dumps(SIZES["s"]._asdict())) == shipped
+
+
+def test_pretraining_is_repeatable_and_another_seed_gives_other_weights():
+    size = SIZES["s"]._replace(layers=1, hidden=16, heads=2, attention=("global",), steps=3)
+    random = torch.Generator().manual_seed(0)
+    forget, general = (torch.randint(1, 1000, (count, 16), generator=random) for count in (6, 16))
+    weights = [
+        train(size._replace(seed=seed), forget, general).transformer.wte.weight.detach().numpy() for seed in (1, 1, 2)
+    ]
+    assert np.array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
