@@ -19,6 +19,7 @@ from harness.base.csv_text import joined_lists
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
 from harness.records.point_names import only_point, points_called
+from harness.records.record import Point, kept_name
 from harness.records.results import PointResults, Results, StudyResults, TrialResults, read_results
 from harness.records.tuned import unfinished_studies
 from harness.specs import TrialSpec
@@ -176,7 +177,7 @@ class SweepResults:
         from harness.models.loading import load_model
         from harness.models.patch import load_erased
 
-        spec, point_id = self._spec_and_id(point)
+        spec, point_id, made = self._spec_and_id(point)
         if original is not None and original.digest != spec.model.digest:
             raise ModelError(
                 f"the original of point {point_id} has the digest {spec.model.digest}, and '{original.id}' has "
@@ -184,7 +185,7 @@ class SweepResults:
             )
         if spec.is_reference:
             return load_model(spec.retrained or original or spec.model)
-        return load_erased(original or spec.model, self._kept(spec, point_id))
+        return load_erased(original or spec.model, self._kept(spec, point_id, made))
 
     def adapter(self, point: str) -> Adapter:
         """Return the LoRA adapter that makes a point's model of the original, without loading either.
@@ -195,10 +196,10 @@ class SweepResults:
         """
         from harness.models.adapters import ADAPTER_FILE, read_adapter
 
-        spec, point_id = self._spec_and_id(point)
+        spec, point_id, made = self._spec_and_id(point)
         if spec.is_reference or spec.training.lora is None:
             raise DataError(f"'{spec.variant}' (point {point_id}) was not trained with LoRA, so it has no adapter.")
-        folder = self._kept(spec, point_id)
+        folder = self._kept(spec, point_id, made)
         if not (folder / ADAPTER_FILE).is_file():
             raise DataError(
                 f"'{spec.variant}' (point {point_id}) changed more of the original than an adapter holds, so only its "
@@ -206,15 +207,16 @@ class SweepResults:
             )
         return read_adapter(folder, spec.model.digest)
 
-    def _spec_and_id(self, point: str) -> tuple[TrialSpec, str]:
+    def _spec_and_id(self, point: str) -> tuple[TrialSpec, str, Point | None]:
         named = self.point(point)
-        return named.spec, named.spec.point_id(named.strength)
+        return named.spec, named.spec.point_id(named.strength), named.made
 
-    def _kept(self, spec: TrialSpec, point_id: str) -> Path:
+    def _kept(self, spec: TrialSpec, point_id: str, made: Point | None) -> Path:
         """Return the folder of an erased model that was kept, after reading all of it."""
         from harness.records.artifacts import damage
 
-        folder = self.folder.parent / "artifacts" / "erased" / point_id
+        name = kept_name(point_id, made.code if made else "")
+        folder = self.folder.parent / "artifacts" / "erased" / name
         again = (
             f"remove {self.folder}/journal/{spec.trial_id}.jsonl, and run the sweep again: the same model is made and "
             "measured again, and kept."
@@ -225,7 +227,7 @@ class SweepResults:
                 f"keep_erased: {spec.keep_erased}. Say keep_erased: all, {again} "
                 "(Two models that decode together are never kept.)"
             )
-        if clause := damage(folder, "erased", point_id):
+        if clause := damage(folder, "erased", name):
             raise ModelError(
                 f"the erased model of '{spec.variant}' in {folder} is damaged ({clause}), and is not used. Remove that "
                 f"folder, {again}"

@@ -157,6 +157,11 @@ class Started(Journaled):
 Record = Started | Point | Measurement | Candidate | Stopped | Failed
 
 
+def kept_name(point_id: str, code: str) -> str:
+    """Return the name under which an erased model is kept: a method's edited code makes another model."""
+    return f"{point_id}-{code}" if code else point_id
+
+
 def cpu_kind(hardware: Mapping[str, str]) -> str:
     """Return what a machine computes on, by which the last digits of what it trains are decided; '' if nobody knows.
 

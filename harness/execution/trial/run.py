@@ -42,7 +42,7 @@ from harness.models.saving import save_model
 from harness.plugins import EVALUATORS, METHODS, plugin_digest
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
-from harness.records.record import Measurement, Point, Started, Stopped
+from harness.records.record import Measurement, Point, Started, Stopped, kept_name
 from harness.records.results import trial_results
 from harness.records.tracking.runs import own_commit
 from harness.sizing.machine import this_machine
@@ -157,7 +157,8 @@ def models_of(
     if spec.is_reference:
         yield Erasure(ErasedModel(0, load_model(spec.retrained or spec.model).to(device)))
         return
-    kept = {strength: artifacts.find("erased", spec.point_id(strength)) for strength in strengths}
+    code = plugin_digest(METHODS.load(spec.method))
+    kept = {strength: artifacts.find("erased", kept_name(spec.point_id(strength), code)) for strength in strengths}
     if not strengths or None in kept.values():
         yield from erase(spec, artifacts, tuple(strengths), progress)
         return
@@ -236,6 +237,7 @@ class _RunningTrial:
             if not bool(torch.isfinite(weight).all()):
                 raise TrialError(f"the erased model's {name} is not finite. Lower training.learning_rate.")
         point_id = self.spec.point_id(strength)
+        code = "" if self.spec.is_reference else plugin_digest(METHODS.load(self.spec.method))
         if is_new:
             self.journal.append(
                 Point(
@@ -244,7 +246,7 @@ class _RunningTrial:
                     strength=strength,
                     erase_seconds=seconds,
                     peak_memory_bytes=self.memory.bytes if peak is None else peak,
-                    code="" if self.spec.is_reference else plugin_digest(METHODS.load(self.spec.method)),
+                    code=code,
                     worker_nodes=erasure.worker_nodes,
                     notes=self._noted({**erased.notes, "warnings": erasure.warnings}),
                 )
@@ -252,16 +254,17 @@ class _RunningTrial:
         if self.spec.is_reference or self.spec.keep_erased == "none":
             return
         names, original = erased.changed_blocks, self.spec.model.digest
+        name = kept_name(point_id, code)
         if names is not None:
 
             def make(folder: Path) -> None:
                 save_patch(erased.model, names, original, folder / PATCH_FILE)
 
-            self.artifacts.build("erased", point_id, make)
+            self.artifacts.build("erased", name, make)
         elif erasure.adapter and is_all_of(erasure.adapter, erased.model, load_model(self.spec.model)):
-            self.artifacts.build("erased", point_id, partial(save_adapter, erasure.adapter, self.spec.model))
+            self.artifacts.build("erased", name, partial(save_adapter, erasure.adapter, self.spec.model))
         elif self.spec.keep_erased == "all" and not isinstance(erased.model, PairModel):
-            self.artifacts.build("erased", point_id, partial(save_model, erased.model))
+            self.artifacts.build("erased", name, partial(save_model, erased.model))
 
     def measure(self, erased: ErasedModel, strength: Number | None, evaluators: Sequence[EvaluatorSpec]) -> None:
         """Run each evaluator on the erased model and journal what it measured, one line each."""

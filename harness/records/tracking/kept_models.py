@@ -33,7 +33,13 @@ def kept_model(point: PointResults, results_name: str) -> KeptModel:
             if behind := spec.texts_behind(metric["group"]):
                 data_sets[metric["group"]] = DataSet.of(*behind)
     about = f"`{export}` writes it as a folder for `from_pretrained`."
-    tags = {"point": name, "kept_in": f"artifacts/erased/{point_id}", "export": export, "mlflow.note.content": about}
+    kept = kept_name(point_id, point.made.code if point.made else "")
+    tags = {
+        "point": name,
+        "kept_in": f"artifacts/erased/{kept}",
+        "export": export,
+        "mlflow.note.content": about,
+    }
     return KeptModel(model_name(name), tags, data_sets)
 
 

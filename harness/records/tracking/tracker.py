@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from harness.plans import Plan
 from harness.records.artifacts import Artifacts
+from harness.records.record import kept_name
 from harness.records.results import Results, TrialResults
 from harness.records.tracking.database import (
     EXPERIMENT,
@@ -140,7 +141,7 @@ class Tracker:
         run, *points = trial_runs(trial)
         artifacts, contents = Artifacts(self.root / "artifacts"), [run]
         for point, content in zip(trial.measured, points, strict=True):
-            if artifacts.has("erased", content.key):
+            if artifacts.has("erased", kept_name(content.key, point.made.code if point.made else "")):
                 model = kept_model(point, self.root.name)
                 contents.append(replace(content, spec=trial.spec, model=model))
             else:
