@@ -46,7 +46,8 @@ class LoRA:
     ] = ALL_LINEAR
     """Which matrices: all of attention and MLP (peft's `all-linear`), or the modules of these names in every layer."""
     base: Precision = "fp32"
-    """What frozen weights are rounded to while adapters train; what is measured is the fp32 weights plus the update."""
+    """What frozen weights, and a method's references, are rounded to while adapters train; what is measured is the fp32
+    weights plus the update."""
 
     def __post_init__(self) -> None:
         """Say what was left to be said, so that equal adapters have equal settings."""
@@ -126,7 +127,10 @@ class Training:
             >>> Training(micro_batch=1, activation_checkpointing=True).identity() == Training().identity()
             True
         """
-        return {name: value for name, value in self.plain().items() if name not in MEMORY_SETTINGS}
+        settings = {name: value for name, value in self.plain().items() if name not in MEMORY_SETTINGS}
+        if self.lora and self.lora.base == "bf16":  # What trained beside references in fp32 has other numbers.
+            settings["lora"]["references"] = self.lora.base
+        return settings
 
     def in_words(self) -> dict[str, Any]:
         """Return the settings as a report shows them, each of one line."""

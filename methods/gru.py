@@ -17,7 +17,7 @@ from harness.toolkit import Batch, LossTerms, Step, mean_nll, train_and_yield
 class GRU(Method):
     """Steps along the gradient g of −L_NLL(forget), without the part of it that raises the retain loss.
 
-    Where g and m, an average of the retain texts' gradients, point apart, ⟨g, m⟩ < 0, the step takes
+    Where g and m, an average of the retain texts' gradients that starts at 0, point apart, ⟨g, m⟩ < 0, the step takes
     g − ⟨g, m⟩ / ‖m‖² m, which is at right angles to m. Nothing else holds the model: no step is taken for the retain
     texts' sake.
 
@@ -30,7 +30,7 @@ class GRU(Method):
     label = "GRU"
     source = "Wang et al. 2025, arXiv:2503.09117"
     reference = "retain_data"
-    version = 1
+    version = 2
     strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5, "epochs": 5}
@@ -38,7 +38,7 @@ class GRU(Method):
     epochs: Annotated[Count, LogUniform(low=1, high=12)] = 1
     """Passes over the forget set; each batch comes with a retain batch of the same size."""
     newest: Annotated[float, Gt(0.0), Le(1.0)] = 0.8
-    """The weight of the step's own retain gradient in m; the rest is what m was before."""
+    """The weight of the step's own retain gradient in m; the rest is m before it, which is 0 at first."""
 
     def erase(self, task: ErasureTask) -> Iterator[ErasedModel]:
         """Yield the model after each epoch asked for."""
@@ -46,7 +46,7 @@ class GRU(Method):
 
         def rectified_gradient(step: Step) -> dict[str, torch.Tensor]:
             for name, gradient in step.gradient("retain").items():
-                before = average.get(name, gradient)
+                before = average.get(name, torch.zeros_like(gradient))
                 average[name] = self.newest * gradient + (1 - self.newest) * before
             return rectified(step.gradient("forget"), average)
 

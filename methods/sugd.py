@@ -32,11 +32,13 @@ class SequentialGradientDifference(Method):
     Chunks are made of the forget set in its order. An epoch goes through all of them; a fraction of an epoch has erased
     the first ones and not yet the others.
 
-    Differs from the paper: each batch has as many retain as forget sequences, weighted by 3.5, where there are seven
-    times as many, weighted by 0.5: the same balance of gradients from fewer retain texts. Losses are means over tokens,
-    AdamW's state goes on from chunk to chunk, and the learning rate is constant. `training.early_stop` looks after each
-    pass over a chunk. LoRA (rank 16, alpha 64 there) or the
-    layers that are trained are settings of the sweep's training.
+    Differs from the paper: its code steps on single sequences, 1,792 times in seven passes over a chunk of 32 and the
+    retain texts beside it. Here a step takes `training.global_batch` forget sequences: at 32 these are 7 steps, so the
+    published learning rate erases far less. Each batch has as many retain as forget sequences, weighted by 3.5, where
+    there are seven times as many, weighted by 0.5: the same balance of gradients from fewer retain texts. Losses are
+    means over tokens, AdamW's state goes on from chunk to chunk, and the learning rate is constant.
+    `training.early_stop` looks after each pass over a chunk. LoRA (rank 16, alpha 64 there) or the layers that are
+    trained are settings of the sweep's training.
 
     Source: Premptis et al., arXiv:2503.02443, sequential unlearning with gradient difference (SUGD), first of
     SemEval-2025 task 4; settings of the authors' code, iraklis07/llm-unlearning.
@@ -45,7 +47,7 @@ class SequentialGradientDifference(Method):
     label = "SUGD"
     source = "Premptis et al. 2025, arXiv:2503.02443"
     reference = "retain_data"
-    version = 1
+    version = 2
     strength = Strength("epochs", cumulative=True, off=0, divisible=True)
     drafted = False
     published: ClassVar[Mapping[str, Json]] = {"training.learning_rate": 1e-5}
@@ -67,7 +69,9 @@ class SequentialGradientDifference(Method):
         """Yield the model after each epoch asked for, or so much of one."""
         chunks = torch.arange(len(task.forget)).split(self.chunk)
         passes_of_epoch = self.passes * len(chunks)
-        strengths = {epochs * passes_of_epoch: epochs for epochs in task.strengths}
+        # A strength has four digits: without rounding, the end of a pass could become the next one's first step.
+        steps = -(-len(chunks[0]) // task.training.global_batch)
+        strengths = {round(epochs * passes_of_epoch * steps) / steps: epochs for epochs in task.strengths}
         last = max(strengths)
 
         def chunk_of(model: Model, number: int) -> list[int]:

@@ -51,6 +51,7 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "human_perplexity": (_are_numbers, "a dictionary of numbers"),
     "prompts": (partial(_is_number, kinds=int), "a whole number"),
     "standard_errors": (_are_numbers, "a dictionary of numbers"),
+    "total_steps": (partial(_is_number, kinds=int), "a whole number"),
     "warnings": (_are_texts, "a list of strings"),
 }
 """What reports read of any plugin's notes."""

@@ -120,6 +120,11 @@ class PointResults:
     stop_reason: str
     """Why the trajectory ended here; '' everywhere else."""
 
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Return every metric's number."""
+        return {name: number for measured in self.measurements for name, number in measured.numbers.items()}
+
 
 @dataclass(frozen=True)
 class TrialResults:

@@ -8,6 +8,7 @@ numbers, unless the sweep's `measuring` says otherwise.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from harness.errors import TrialError, unknown
 from harness.models.adapters import LowRankAdapters
 from harness.models.blocks import Block, block_order
 from harness.toolkit.engines import TrainingEngine, engine_for
-from harness.toolkit.engines.bf16_base import AdaptersOnBf16
+from harness.toolkit.engines.bf16_base import AdaptersOnBf16, round_weights
 from harness.toolkit.engines.parking import waiting_device
 from harness.toolkit.engines.torch import plain_forward
 from harness.toolkit.losses import Batch
@@ -46,7 +47,7 @@ class TrainingParts(TypedDict, total=False):
 
     frozen: Sequence[Model]
     """All other models that the loss or `select` runs, such as a teacher. They compute in the precision in which the
-    model is trained, and where that takes bf16 weights, theirs become so, in place."""
+    model is trained, and where that takes bf16 weights, or a bf16 base, theirs are rounded too, in place."""
     select: Select
     """Chooses the blocks that an epoch trains; only those change."""
     trains: Collection[str] | WeightMasks
@@ -123,6 +124,7 @@ def train(
     baseline = task.validation_perplexity(model) if epochs else float("nan")
     changed: set[str] = set()
     selected: list[Json] = []
+    steps_before = 0
     yield Epoch(0, {}, () if select else None)
     adapters = _adapters(task, model, parts)
     engine = None if select else engine_for(task.engine, adapters.model if adapters else model, training)
@@ -150,7 +152,8 @@ def train(
             ends = _stops_of_epoch(number, -(-len(rows) // training.global_batch), stops)
             reason = None
             for stop, notes_of_steps in _stopped_at(ends, steps, engine, adapters):
-                reached = notes | notes_of_steps
+                taken = steps_before + notes_of_steps["optimizer_steps"]
+                reached = {**notes, **notes_of_steps, "total_steps": taken}
                 if engine.skipped_steps:
                     skipped = f"{engine.skipped_steps} optimiser steps were left out: their gradients were not finite"
                     reached["warnings"] = [*notes.get("warnings", []), skipped]
@@ -161,6 +164,7 @@ def train(
                 yield Epoch(stop, reached, names, reason if stop == number else None)
             if reason:
                 return
+            steps_before = taken
     finally:
         if engine is not None:
             engine.close()
@@ -202,7 +206,11 @@ def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapte
     if lora := task.training.lora:
         kept_on = waiting_device(model.device) or torch.device("cpu")
         adapters = LowRankAdapters(model, lora, _epoch_seed(task.seed, 0, 3), kept_on)
-        return AdaptersOnBf16(model, adapters) if lora.base == "bf16" else adapters
+        if lora.base == "fp32":
+            return adapters
+        for other in parts.get("frozen", ()):
+            round_weights(other)
+        return AdaptersOnBf16(model, adapters)
     trains = parts.get("trains")
     if isinstance(trains, WeightMasks):
         return trains
@@ -235,7 +243,7 @@ def _selected_blocks(
 def whole_loss(
     model: Model, sequences: Sequences, loss: Callable[[Model, Batch], torch.Tensor], training: Training
 ) -> float:
-    """Return what a loss is over whole texts, as training counts and computes it: its region, its precision.
+    """Return what a loss is over whole texts, as training counts and computes it: its region, its precision, its base.
 
     Args:
         model: What is read; nothing of it changes.
@@ -243,6 +251,8 @@ def whole_loss(
         loss: From (model, batch) to this micro-batch's share of the loss, as `Batch.mean` makes it.
         training: Says which tokens count, how many sequences are read at once, and in which precision.
     """
+    if training.lora and training.lora.base == "bf16":
+        model = round_weights(copy.deepcopy(model))
     batches = micro_batches(sequences, torch.arange(len(sequences)), training, next(model.parameters()).device)
     with torch.no_grad(), plain_forward(model, training):
         return sum(float(loss(model, batch)) for batch in batches)

@@ -2,13 +2,13 @@
 
 A row lies where its trajectory meets the limit: between two measured neighbours, the original being strength 0, or at a
 measured point. Nothing is extrapolated: a method that does not get there is 'not reached', with the best that it did.
-One that tuning chose and that has no measured neighbour on the target's other side stays where it was measured.
+One that was tuned is 'not reached' too where its nearest measured point is not close to the target; that is shown.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
@@ -25,9 +25,11 @@ from harness.analysis.matched.matching import (
     Mixture,
     Variant,
     is_at_limit,
+    is_missed,
     least_cost,
     mean_aim,
     mix,
+    mixed_number,
     mixtures_at,
     price,
 )
@@ -67,7 +69,7 @@ class MatchedRow:
     """How likely the point that tuning chose meets its target on the reported texts; NaN where nothing was tuned."""
     collapsed: bool
     note: str
-    """`best MA 0.713` where it was not reached; '' elsewhere."""
+    """`best MA 0.713`, or `nearest MA 0.713`, where it was not reached; whether the learning rate was lowered."""
     budget: str
     """What its search was given: `12 candidates, 480 steps`; '' where nothing was tuned."""
 
@@ -153,11 +155,13 @@ def _matched_table(
         for metric in limit.reported:
             if of_metric := price(mixtures, metric, ranked.evidence, limit):
                 prices[metric.name] = of_metric
+        missed = [mixture for mixture in mixtures if is_missed(mixture, limit)]
+        is_measured = all(len(mixture.weights) == 1 for mixture in mixtures)
         rows.append(
             MatchedRow(
                 variant=variant.name,
                 label=variant.label,
-                how="measured" if all(len(mixture.weights) == 1 for mixture in mixtures) else "interpolated",
+                how="not reached" if missed else "measured" if is_measured else "interpolated",
                 setting=_setting(mixtures, specs),
                 matched=cells[0],
                 cells=tuple(cells[1:]),
@@ -166,7 +170,7 @@ def _matched_table(
                 is_at_limit=is_at_limit(mixtures),
                 reach=_reach(variant, limit, specs, ranked.evidence),
                 collapsed=any(True in mixture.rows["collapsed"].tolist() for mixture in mixtures),
-                note="",
+                note="; ".join(_notes_on_target(variant, limit, mixtures, missed, specs)),
                 budget=variant.budget,
             )
         )
@@ -200,7 +204,7 @@ def _letters(
 
 def _reach(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], evidence: Evidence) -> float:
     """Return how likely the points that tuning chose meet the target, by the items of the reported texts."""
-    chosen = variant.chosen_points(limit.target, specs) if limit.target else []
+    chosen = variant.points_for(limit.target, specs, "chosen") if limit.target else []
     point_ids, models, levels = [], [], []
     for rows, place in chosen:
         point_ids.append(str(rows["point_id"][place]))
@@ -212,6 +216,25 @@ def _reach(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], evide
         return math.nan
     level, drawn_D = float(by_model(np.array(levels), models_R).mean()), draws(items)
     return math.nan if np.isnan(drawn_D).any() else float((drawn_D <= level).mean())
+
+
+def _notes_on_target(
+    variant: Variant,
+    limit: Limit,
+    mixtures: Sequence[Mixture],
+    missed: Sequence[Mixture],
+    specs: Mapping[str, TrialSpec],
+) -> Iterator[str]:
+    """Yield what is to be said of how a tuned variant got to a target: how near, and at which rate if it is lower."""
+    if missed:
+        numbers = [number(mixed_number(mixture, limit.metric), limit.metric) for mixture in missed]
+        of_all = f" ({len(missed)} of {len(mixtures)} missed it)" if len(mixtures) > 1 else ""
+        yield f"nearest {limit.metric.title} {', '.join(numbers)}{of_all}"
+    chosen = variant.points_for(limit.target, specs, "chosen") if limit.target else []
+    for (rows, place), mixture in zip(chosen, mixtures, strict=False):
+        rates = [specs[id].training.learning_rate for id in (rows["trial_id"][place], mixture.rows["trial_id"][-1])]
+        if rates[1] < rates[0]:
+            yield f"learning rate lowered from {rates[0]:.3g} to {rates[1]:.3g} to meet the target"
 
 
 def _without_numbers(variant: Variant, limit: Limit, aims: Aims) -> MatchedRow:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,8 @@ from harness.analysis.metrics import Aims, costs, deviations, metric_mean
 from harness.analysis.tradeoff.trajectories import Columns, Trajectory
 from harness.contracts import CloserTo, Metric
 from harness.metric import exponential
-from harness.plans import StudySpec
 from harness.records.results import StudyResults
-from harness.records.tuned import bracketing_strengths
+from harness.records.tuned import CLOSE
 from harness.specs import TrialSpec
 from harness.statistics.bootstrap import draws, interval
 from harness.statistics.frontier import crossing
@@ -230,28 +230,28 @@ class Variant:
             steps += study.optimiser_steps
         return f"{tried} candidates, {steps} steps" if tried else ""
 
-    def chosen_points(self, target: str, specs: Mapping[str, TrialSpec]) -> list[tuple[Columns, int]]:
-        """Return each replicate's rows, and the place among them of the point that tuning chose for a target.
+    def points_for(
+        self, target: str, specs: Mapping[str, TrialSpec], kind: Literal["chosen", "targets"]
+    ) -> list[tuple[Columns, int]]:
+        """Return each replicate's rows, and the place among them of the point that tuning has for a target.
 
-        Nothing if any replicate lacks one.
+        That is the one that the search chose, or the one nearest to the target. Nothing if any replicate lacks one.
         """
-        chosen = []
+        points = []
         for one in self.trajectories:
             for rows in one.replicates:
                 for place, strength in enumerate(rows["strength"]):
-                    if specs[rows["trial_id"][place]].chosen.get(target) == strength:
-                        chosen.append((rows, place))
-        if len(chosen) < sum(len(study.spec.seeds) for study in self.studies):
+                    if getattr(specs[rows["trial_id"][place]], kind).get(target) == strength:
+                        points.append((rows, place))
+        if len(points) < sum(len(study.spec.seeds) for study in self.studies):
             return []
-        return sorted(chosen, key=lambda point: (point[0]["replicate"][0], point[0]["replicate_seed"][0]))
+        return sorted(points, key=lambda point: (point[0]["replicate"][0], point[0]["replicate_seed"][0]))
 
 
 def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], aims: Aims) -> list[Mixture]:
     """Return what stands for a variant at the limit, in each replicate; nothing if any does not reach it."""
     if variant.studies and limit.target:
-        chosen = variant.chosen_points(limit.target, specs)
-        study = variant.studies[0].spec
-        return [_at_target(rows, place, study, specs[rows["trial_id"][place]], limit) for rows, place in chosen]
+        return [_at_target(rows, place, limit) for rows, place in variant.points_for(limit.target, specs, "targets")]
     reported = limit.reported[0]
     best: list[Mixture] = []
     least = math.inf
@@ -264,25 +264,23 @@ def mixtures_at(variant: Variant, limit: Limit, specs: Mapping[str, TrialSpec], 
     return best
 
 
-def _at_target(rows: Columns, chosen: int, study: StudySpec, spec: TrialSpec, limit: Limit) -> Mixture:
-    """Return a replicate's point at a target: the chosen one moved along its own trajectory to where the target is met.
+def _at_target(rows: Columns, nearest: int, limit: Limit) -> Mixture:
+    """Return a replicate's point at a target: between the nearest that was measured and the one on the other side.
 
-    Tuning chose on the selection half, at a dial's steps: on the report half the point has erased more or less than the
-    target. Strengths beside it were measured too; where none lies on the other side, the point stays as it is.
+    Where the nearest is not close to the target, or none is on the other side, it is the nearest itself.
     """
-    numbers = rows[limit.metric.name]
-    erasure = {0: numbers[0], **dict(zip(rows["strength"][1:], numbers[1:], strict=True))}
-    strength = rows["strength"][chosen]
-    beside = bracketing_strengths(
-        study, spec.steps_per_epoch, strength, limit.of(rows), lambda one: float(erasure.get(one, math.nan))
-    )
-    kept = [0] if 0 in beside else []
-    kept += [place for place, one in enumerate(rows["strength"]) if place and one in (strength, *beside)]
-    local = _at(rows, kept)
-    mixture = _crossing(local, limit, np.arange(float(len(kept))))
-    if mixture is None or not mixture.is_at_limit:
-        return Mixture(_at(rows, [chosen]), (1.0,), _at(rows, [0]), is_at_limit=False)
-    return replace(mixture, original=_at(rows, [0]))
+    local = _at(rows, range(max(nearest - 1, 0), min(nearest + 2, len(rows["strength"]))))
+    mixture, original = _crossing(local, limit, np.arange(float(len(local["strength"])))), _at(rows, [0])
+    stays = Mixture(_at(rows, [nearest]), (1.0,), original, is_at_limit=False)
+    if mixture is None or not mixture.is_at_limit or is_missed(stays, limit):
+        return stays
+    return replace(mixture, original=original)
+
+
+def is_missed(mixture: Mixture, limit: Limit) -> bool:
+    """Return whether a point is further from a target than tuning calls close."""
+    distance = abs(mixed_number(mixture, limit.metric) - limit.of(mixture.original))
+    return bool(limit.target) and distance > CLOSE * float(mixture.original[limit.metric.name][0])
 
 
 def _at(rows: Columns, places: Iterable[int]) -> Columns:

@@ -53,8 +53,8 @@ class VerdictTable:
         """Return what is said of a row; None of the reference itself."""
         return next((judged for judged in self.rows if judged.row is row), None)
 
-    def labels(self, verdict: Verdict | None) -> list[str]:
-        """Return the labels of the methods of which this is said; of None, those that cannot be compared."""
+    def labels(self, verdict: Verdict) -> list[str]:
+        """Return the labels of the methods of which this is said."""
         return [judged.row.label for judged in self.rows if judged.verdict == verdict]
 
 
@@ -134,7 +134,8 @@ def verdict_clause(table: VerdictTable, margin: float) -> str:
     if all(row.collapsed for row in there):
         return ": no method gets there without collapsing"
     if not table.reference.is_at_limit:
-        state = f"was measured at {table.reference.matched.text}" if table.reference.cells else table.reference.how
+        row = table.reference
+        state = f"was measured at {row.matched.text}" if row.how == "measured" else f"{row.how} ({row.note})"
         return f": {reference}, the reference, {state}, so nothing is compared with it"
     if table.has_one_replicate:
         return (
@@ -145,6 +146,7 @@ def verdict_clause(table: VerdictTable, margin: float) -> str:
     for verdict, meaning in VERDICT_MEANINGS.items():
         if labels := table.labels(verdict):
             clauses.append(f"{meaning.format(reference=reference, margin=f'{margin:.0%}')}: {', '.join(labels)}")
-    if missing := table.labels(None):
-        clauses.append(f"not compared there: {', '.join(missing)}")
+    if missing := [judged.row for judged in table.rows if judged.verdict is None]:
+        named = [f"{row.label} ({row.note})" if row.note else row.label for row in missing]
+        clauses.append(f"not compared there: {', '.join(named)}")
     return f", {table.metric.title}: {'; '.join(clauses)}"

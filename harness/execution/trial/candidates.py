@@ -108,9 +108,9 @@ def _optimiser_steps(study: StudySpec, spec: TrialSpec, erased: ErasedModel) -> 
     """Return how many steps the optimiser has taken up to here."""
     if not study.is_trained:
         return 0
-    # The training loop notes its epoch; a loop of a plugin's own has the strength, if that counts epochs.
-    epochs = erased.notes.get("epoch", erased.strength if study.is_cumulative else 0)
-    return int(epochs) * spec.steps_per_epoch
+    # The training loop notes them; a loop of a plugin's own has the strength, if that counts epochs.
+    epochs = erased.strength if study.is_cumulative else 0
+    return int(erased.notes.get("total_steps", epochs * spec.steps_per_epoch))
 
 
 def probe(model: Model, selection: Sequences, validation: Sequences) -> dict[str, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 
 from harness.records.point_names import point_name
+from harness.records.record import kept_name
 from harness.records.results import PointResults
 from harness.records.tracking.runs import DataSet, KeptModel
 

@@ -22,8 +22,8 @@ from harness.reporting.template import text_file
 
 INTERPOLATED = (
     "Interpolated: where the trajectory meets the limit, between two measured neighbours (the original is strength 0), "
-    "never beyond; one of a tuned method's lies close to it where the dial allows that. Measured: the point lies "
-    "beyond the limit, and is compared with no other."
+    "never beyond. Measured: the point lies beyond the limit, and is compared with no other. A tuned method has not "
+    "reached a limit either if its nearest measured point is off by more than 2 % of the original's number."
 )
 VERDICTS_MEAN = (
     "Verdicts compare with the reference, over all limits of the page at once (Holm): better or worse where the ratio "

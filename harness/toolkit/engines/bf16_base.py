@@ -84,6 +84,14 @@ class AdaptersOnBf16:
             weight.data = values.to(weight.device)
 
 
+@torch.no_grad()
+def round_weights(model: Model) -> Model:
+    """Return `model`, its weights rounded in place as those that adapters train beside: a reference computes alike."""
+    for weight in model.parameters():
+        weight.copy_(weight.to(torch.bfloat16))
+    return model
+
+
 class _InFp32(torch.nn.Module):
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         return weight.float()

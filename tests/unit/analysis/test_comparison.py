@@ -24,7 +24,7 @@ from harness.analysis.ranking import rank
 from harness.analysis.sequences.exact_match import survivors
 from harness.analysis.table import read_table, table
 from harness.analysis.tradeoff.curves import curves, styles
-from harness.contracts import Checkpoint, CloserTo, Metric
+from harness.contracts import Checkpoint, CloserTo, Metric, Training
 from harness.plans import Compare, StudySpec, Target
 from harness.records.items import MetricItems, aggregated
 from harness.records.journal import Journal
@@ -302,7 +302,9 @@ def test_a_tuned_sweep_compares_the_points_that_were_chosen(compared, trial, stu
     rows = by_text(compared(*points, studies=studies))
     assert list(rows) == ["MA at most 0.9", "MA at most 0.6"]
     emso, ga, weak = (rows["MA at most 0.9"][name] for name in ("emso", "ga", "weak"))
-    assert (emso.how, emso.setting) == ("measured", "epochs 1, learning rate 1e-05")
+    assert (emso.how, emso.note, emso.setting) == (
+        "not reached", "nearest MA 0.800", "epochs 1, learning rate 1e-05"
+    )  # fmt: skip
     assert (emso.numbers[1][0], emso.budget) == (pytest.approx(8), "1 candidates, 16 steps")
     # chosen on the selection half; what the other half says is what is reported
     assert (ga.how, ga.matched.text) == ("measured", "0.910")
@@ -315,19 +317,19 @@ EPOCHS = {"epochs": LogUniform(low=1, high=7)}
 
 
 def test_what_tuning_chose_is_moved_to_where_its_own_trajectory_meets_the_target(compared, trial, study):
-    """MA .95 at epoch 2, .85 at 3, .7 at 4: chosen at 3 for .9, and at 4 for .75 though .75 lies a third before it."""
+    """MA .92 at epoch 2, .89 at 3: nearest to .9 is 3, which lies a third after it."""
     about = {"targets": {"ma <= 0.9": 3, "ma <= 0.6": 5}}
-    points = {2: (0.95, 5.0, 0.8), 3: (0.85, 6.0, 0.8), 4: (0.7, 9.0, 0.8), 5: (0.55, 12.0, 0.8), 6: (0.5, 20.0, 0.8)}
+    points = {2: (0.92, 5.0, 0.8), 3: (0.89, 6.0, 0.8), 4: (0.7, 9.0, 0.8), 5: (0.59, 12.0, 0.8), 6: (0.5, 20.0, 0.8)}
     chosen = trial("emso", tuple(points), **about)
     studies = [study("emso", [0.97, 0.95, 0.85, 0.7, 0.55], space=EPOCHS)]
     rows = by_text(compared((trial("original"), ORIGINAL), (chosen, points), studies=studies))
     at_90, at_60 = rows["MA at most 0.9"]["emso"], rows["MA at most 0.6"]["emso"]
     assert (at_90.how, at_90.setting, at_90.is_at_limit) == ("interpolated", "epochs 2 to 3", True)
     assert at_90.numbers[0][0] == pytest.approx(0.9)
-    assert at_90.numbers[1][0] == pytest.approx(math.sqrt(5.0 * 6.0))
-    assert at_60.numbers[1][0] == pytest.approx(9.0 * (12 / 9) ** (2 / 3))
-    assert at_90.prices["perplexity"].number() == pytest.approx(math.sqrt(30.0) / 4)
-    assert at_90.reach == 1.0  # The chosen epoch itself is far below the target.
+    assert at_90.numbers[1][0] == pytest.approx(5.0 * (6 / 5) ** (2 / 3))
+    assert at_60.numbers[1][0] == pytest.approx(9.0 * (12 / 9) ** (10 / 11))
+    assert at_90.prices["perplexity"].number() == pytest.approx(5.0 * (6 / 5) ** (2 / 3) / 4)
+    assert at_90.reach > 0.5  # The chosen epoch itself is below the target.
 
 
 def test_a_choice_that_misses_its_target_on_the_report_half_is_moved_on_and_says_how_likely_that_was(
@@ -347,22 +349,53 @@ def test_without_a_neighbour_on_the_other_side_a_choice_stays_where_it_was_measu
     studies = [study("emso", [0.97, 0.95, 0.8], space=EPOCHS)]
     points = (trial("original"), ORIGINAL), (chosen, {3: (0.8, 6.0, 0.8)})
     row = by_text(compared(*points, studies=studies))["MA at most 0.9"]["emso"]
-    assert (row.how, row.is_at_limit, row.numbers[1][0]) == ("measured", False, pytest.approx(6.0))
+    assert (row.how, row.is_at_limit, row.numbers[1][0]) == ("not reached", False, pytest.approx(6.0))
+    assert row.note == "nearest MA 0.800"
     beyond = trial("ga", (2, 3, 4), targets={"ma <= 0.9": 3})  # Both neighbours are below the target.
     erased = {2: (0.85, 5.0, 0.8), 3: (0.8, 6.0, 0.8), 4: (0.7, 9.0, 0.8)}
     studies = [study("ga", [0.95, 0.92, 0.89], space=EPOCHS)]
     row = by_text(compared(points[0], (beyond, erased), studies=studies))["MA at most 0.9"]["ga"]
-    assert (row.how, row.is_at_limit, row.numbers[1][0]) == ("measured", False, pytest.approx(6.0))
+    assert (row.how, row.is_at_limit, row.numbers[1][0]) == ("not reached", False, pytest.approx(6.0))
+    assert row.note == "nearest MA 0.800"
 
 
 def test_a_choice_far_beyond_its_target_is_moved_back_as_far_as_it_takes(compared, trial, study):
-    far = trial("ga", (1, 2, 3), targets={"ma <= 0.9": 3})
-    erased = {1: (0.95, 4.5, 0.8), 2: (0.85, 5.0, 0.8), 3: (0.8, 6.0, 0.8)}
+    far = trial("ga", (1, 2, 3), targets={"ma <= 0.9": 1}, chosen={"ma <= 0.9": 3})
+    erased = {1: (0.915, 4.5, 0.8), 2: (0.885, 5.0, 0.8), 3: (0.8, 6.0, 0.8)}
     studies = [study("ga", [0.95, 0.92, 0.89], space=EPOCHS)]
     points = (trial("original"), ORIGINAL), (far, erased)
     row = by_text(compared(*points, studies=studies))["MA at most 0.9"]["ga"]
     assert (row.is_at_limit, row.setting) == (True, "epochs 1 to 2")
     assert row.numbers[1][0] == pytest.approx(math.sqrt(4.5 * 5.0))
+
+
+def test_a_point_at_a_lowered_rate_stands_for_its_target_and_says_so(compared, trial, study):
+    """At the chosen rate a step leads from MA .95 to .8; at a quarter of it one ends at .91, and the next at .895."""
+    target, rate = "ma <= 0.9", Training().learning_rate
+    chosen = trial("ga", (1, 2), targets={}, chosen={target: 2})
+    slower = {"training": Training(learning_rate=rate / 4), "searched": {"training.learning_rate": rate / 4}}
+    slow = trial("ga", (6, 7), targets={target: 7}, chosen={}, trial_id="slow", **slower)
+    points = [(trial("original"), ORIGINAL), (chosen, {1: (0.95, 5.0, 0.8), 2: (0.8, 9.0, 0.8)})]
+    studies = [study("ga", [0.95, 0.85], space=EPOCHS)]
+    met = by_text(compared(*points, (slow, {6: (0.91, 6.0, 0.8), 7: (0.895, 7.0, 0.8)}), studies=studies))
+    row = met["MA at most 0.9"]["ga"]
+    assert (row.how, row.is_at_limit, row.setting) == ("interpolated", True, "epochs 6 to 7, learning rate 2.5e-06")
+    assert row.note == "learning rate lowered from 1e-05 to 2.5e-06 to meet the target"
+    assert row.numbers[1][0] == pytest.approx(6.0 * (7 / 6) ** (2 / 3))
+    far = trial("ga", (6, 7), targets={target: 7}, chosen={}, trial_id="far", **slower)
+    missed = by_text(compared(*points, (far, {6: (0.93, 6.0, 0.8), 7: (0.87, 7.0, 0.8)}), studies=studies))
+    row = missed["MA at most 0.9"]["ga"]
+    assert (row.how, row.is_at_limit, row.setting) == ("not reached", False, "epochs 7, learning rate 2.5e-06")
+    assert row.note.startswith("nearest MA 0.870; learning rate lowered")
+
+
+def test_one_seed_that_misses_the_target_keeps_its_method_from_being_compared(compared, trial, study):
+    seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
+    one, two = (trial("emso", (1, 2), seed=seed, targets={"ma <= 0.9": 2}) for seed in (0, 1))
+    studies = [study("emso", [0.95, 0.89], seeds=(0, 1), space=EPOCHS)]
+    near, far = ({1: (0.95, 6.0, 0.8), 2: (at, 8.0, 0.8)} for at in (0.89, 0.87))
+    row = by_text(compared(*seeds, (one, near), (two, far), studies=studies))["MA at most 0.9"]["emso"]
+    assert (row.how, row.is_at_limit, row.note) == ("not reached", False, "nearest MA 0.870 (1 of 2 missed it)")
 
 
 def test_el_is_crossed_on_the_scale_on_which_it_falls(compared, trial):
@@ -385,7 +418,7 @@ def test_a_chosen_point_must_be_there_for_each_seed(compared, trial, study):
     studies = [study("emso", [0.8], seeds=(0, 1))]
     seeds = [(trial("original", seed=seed), ORIGINAL) for seed in (0, 1)]
     one, two = (trial("emso", (1,), seed=seed, targets={"ma <= 0.9": 1}) for seed in (0, 1))
-    point = {1: (0.8, 8.0, 0.8)}
+    point = {1: (0.91, 8.0, 0.8)}
     assert by_text(compared(*seeds, (one, point), studies=studies))["MA at most 0.9"]["emso"].how == "not run"
     rows = by_text(compared(*seeds, (one, point), (two, point), studies=studies))
     assert rows["MA at most 0.9"]["emso"].how == "measured"
@@ -396,7 +429,7 @@ def test_each_seeds_own_search_chooses_for_it(compared, trial, study):
     two = [study("emso", [0.8], seeds=(0,), per="seed"), study("emso", [0.95, 0.85], seeds=(1,), per="seed")]
     first = trial("emso", (1,), seed=0, targets={"ma <= 0.9": 1}, searched={"k": 2})
     second = trial("emso", (2,), seed=1, targets={"ma <= 0.9": 2}, settings={"k": 4}, searched={"k": 4}, trial_id="4")
-    points = [(first, {1: (0.85, 5.0, 0.8)}), (second, {2: (0.85, 20.0, 0.8)})]
+    points = [(first, {1: (0.91, 5.0, 0.8)}), (second, {2: (0.91, 20.0, 0.8)})]
     emso = by_text(compared(*seeds, *points, studies=two))["MA at most 0.9"]["emso"]
     assert (emso.how, emso.setting) == ("measured", "epochs 1, k 2; epochs 2, k 4")
     assert emso.numbers[1][0] == pytest.approx(10.0)
@@ -544,7 +577,7 @@ def test_what_does_not_get_there_is_compared_with_nothing(compared, trial):
     tables = compared(*seeded(trial, {"emso": STRONG, "ga": WEAK}))
     at_75 = judged(tables)["MA at most 0.75"]
     assert [(one.row.how, one.verdict) for one in at_75.rows] == [("not reached", None)]
-    assert verdict_clause(at_75, 0.1) == ", Perplexity: not compared there: GA"
+    assert verdict_clause(at_75, 0.1) == ", Perplexity: not compared there: GA (best MA 0.850)"
     lost = judged(tables, reference="ga")["MA at most 0.75"]
     assert "GA, the reference, not reached" in verdict_clause(lost, 0.1)
     assert all(one.contrast is None for one in lost.rows)
@@ -554,7 +587,7 @@ def test_the_outcome_speaks_from_verdicts_and_never_from_the_order(compared, tri
     tables = compared(*seeded(trial, {"emso": STRONG, "twin": STRONG, "ga": WEAK}, noise=0.5))
     first, second, third = matched_sentences(verdict_tables(tables, "emso", 0.1), "miniature-m", 0.1)
     assert first == "MA at most 0.9, Perplexity: undecided: TWIN, GA."
-    assert second.startswith("MA at most 0.75, Perplexity: undecided: TWIN; not compared there: GA")
+    assert second.startswith("MA at most 0.75, Perplexity: undecided: TWIN; not compared there: GA (best MA 0.850)")
     assert third == "MA at most the retrained model's (0.400): no method gets there."
     assert matched_sentences([], "another", 0.1) == []
 

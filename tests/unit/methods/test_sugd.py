@@ -72,6 +72,19 @@ def test_part_of_an_epoch_has_trained_on_the_first_chunks_alone(task, monkeypatc
     assert not torch.equal(with_stop[2 / 3], with_stop[1])
 
 
+def test_a_strength_of_four_digits_is_the_step_it_was_rounded_from(task, monkeypatch):
+    """Four passes over a chunk of four take two steps each, four over the last text one each: twelve in all."""
+    counted = []
+    for strength in (0.5, 0.8125, 0.875, 1):
+        task.strengths = (strength,)
+        [erased] = SequentialGradientDifference(passes=4, chunk=4).erase(task)
+        counted.append(erased.notes["total_steps"])
+    assert counted == [8, 11, 11, 12]
+    task.strengths = (0.6667,)  # Two of three chunks, at 12 of 18 steps; 0.6667 lies beyond.
+    [erased] = SequentialGradientDifference(passes=6, chunk=2).erase(task)
+    assert erased.notes["total_steps"] == 12
+
+
 def test_an_early_stop_says_after_how_much_of_an_epoch(task):
     task.training = Training(learning_rate=1e-3, global_batch=2, micro_batch=2, early_stop=1.03)
     perplexities = iter([1.0, 1.0, 2.0])

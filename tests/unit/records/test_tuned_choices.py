@@ -20,14 +20,15 @@ CHOSEN = {"epochs": 4, "gamma": 0.2, "scale": 1.0, "tokens": 5}
 
 
 @pytest.fixture
-def tuned(tmp_path, make_spec, make_row, make_plan, make_measurement):
+def tuned(tmp_path, make_spec, make_row, make_plan, make_measurement, make_point):
     """Return a maker of the strengths that a sweep measures, in their order, whose search chose one for a target.
 
     Measured are the original's MA, 1, the retrained model's, if given, and that of each strength for which one is
-    given, once it is asked for. An epoch has eight steps. `make.trials` has the trials as they are at the end.
+    given, once it is asked for. An epoch has eight steps, or those that `steps_of` notes of a strength. `make.trials`
+    has the trials as they are at the end.
     """
 
-    def make(strength, at_most, erasure, retrained=None, is_divisible=False):
+    def make(strength, at_most, erasure, retrained=None, is_divisible=False, steps_of=None):
         eight_steps = {"forget": Source(source="miniature", rows=128), "training": Training(global_batch=16)}
         study = StudySpec(
             study_id="study",
@@ -67,6 +68,8 @@ def tuned(tmp_path, make_spec, make_row, make_plan, make_measurement):
             asked += sorted(one for _, one in new)
             for spec, one in new:
                 if one in erasure:
+                    if steps_of:
+                        journal.append(make_point(spec, one, notes={"total_steps": steps_of(one)}))
                     journal.append(make_measurement(spec, one, numbers={"ma": erasure[one]}))
         make.trials = [trial.spec for trial in read_tuned(plan, journal).trials if not trial.spec.is_reference]
         return asked
@@ -111,7 +114,9 @@ def test_a_trajectory_is_measured_from_the_choice_until_it_meets_the_target(tune
     [
         ({3: 0.6, 4: 0.45}, [3, 4, 3.625]),
         ({3: 0.6, 4: 0.45, 3.625: 0.53}, [3, 4, 3.625, 3.75]),
-        ({3: 0.6, 4: 0.45, 3.625: 0.53, 3.75: 0.46}, [3, 4, 3.625, 3.75]),
+        ({3: 0.6, 4: 0.45, 3.625: 0.53, 3.75: 0.49}, [3, 4, 3.625, 3.75]),
+        ({3: 0.6, 4: 0.45, 3.625: 0.57}, [3, 4, 3.625, 3.875]),
+        ({3: 0.6, 4: 0.45, 3.625: 0.57, 3.875: 0.46}, [3, 4, 3.625, 3.875, 3.75]),
         ({3: 0.6, 4: 0.45, 3.625: 0.4}, [3, 4, 3.625, 3.25]),
         ({3: 0.6, 4: 0.45, 3.625: 0.49}, [3, 4, 3.625]),
         ({3: 0.6, 4: 0.49}, [3, 4]),
@@ -121,6 +126,73 @@ def test_a_trajectory_is_measured_from_the_choice_until_it_meets_the_target(tune
 )
 def test_an_epoch_in_which_the_target_is_passed_is_divided_at_a_step(tuned, erasure, expected):
     assert tuned("epochs", 0.5, erasure, is_divisible=True) == expected
+
+
+def test_an_epoch_is_divided_at_the_steps_that_its_training_noted(tuned):
+    """As of SUGD, whose epoch has 28 steps on texts of which a pass takes eight."""
+    erasure = {3: 0.6, 4: 0.45, 3.6786: 0.53, 3.7857: 0.49}
+    noted = tuned("epochs", 0.5, erasure, is_divisible=True, steps_of=lambda epochs: round(28 * epochs))
+    assert noted == [3, 4, 3.6786, 3.7857]
+    assert [round(28 * epochs, 2) for epochs in noted] == [84, 112, 103, 106]
+
+
+def test_where_epochs_differ_in_length_a_strength_between_is_tried_all_the_same(tuned):
+    def steps_of(epochs):  # 8 steps in each of three epochs, and 2 in the fourth, as of SGA.
+        return round(8 * epochs if epochs <= 3 else 24 + 2 * (epochs - 3))
+
+    assert tuned("epochs", 0.5, {3: 0.6, 4: 0.45}, is_divisible=True, steps_of=steps_of) == [3, 4, 3.5]
+
+
+ONE_STEP = {3: 0.6, 4: 0.45, 3.625: 0.54, 3.75: 0.46}
+"""From 3.625 to 3.75, by the 30th step, MA falls from .54 to .46: neither is within .02 of .5."""
+
+
+def test_where_one_step_leads_past_the_target_the_rate_is_lowered(tuned):
+    """The 30th step begins and ends at the 116th and 120th of a quarter of the rate, and so on."""
+    assert tuned("epochs", 0.5, ONE_STEP, is_divisible=True) == [3, 4, 3.625, 3.75, 14.5, 15]
+    slower = {14.5: 0.55, 15: 0.46, 14.75: 0.51}
+    assert tuned("epochs", 0.5, {**ONE_STEP, **slower}, is_divisible=True)[4:] == [14.5, 15, 14.75]
+    chosen, slow = tuned.trials
+    target, rate = "ma <= 0.5", Training().learning_rate
+    assert (chosen.targets, chosen.chosen, chosen.neighbours) == ({}, {target: 4}, (3, 3.625, 3.75, 4))
+    assert (slow.targets, slow.chosen, slow.neighbours) == ({target: 14.75}, {}, (14.5, 15))
+    assert (chosen.training.learning_rate, slow.training.learning_rate) == (rate, rate / 4)
+    assert slow.searched == {**chosen.searched, "training.learning_rate": rate / 4}
+    assert slow.trial_id != chosen.trial_id
+
+
+@pytest.mark.parametrize(
+    ("slower", "expected"),
+    [
+        ({14.5: 0.6, 15: 0.55, 15.5: 0.53, 16: 0.45}, [14.5, 15, 15.5, 16, 15.75]),
+        ({14.5: 0.47, 15: 0.45, 14: 0.6}, [14.5, 15, 14, 14.375]),
+        ({14.5: 0.49, 15: 0.45}, [14.5, 15, 14]),
+    ],
+)
+def test_a_walk_at_a_lower_rate_goes_on_until_the_target_lies_between_two(tuned, slower, expected):
+    assert tuned("epochs", 0.5, {**ONE_STEP, **slower}, is_divisible=True)[4:] == expected
+
+
+def test_the_rate_is_lowered_twice_at_most_and_the_nearest_of_all_points_stands(tuned):
+    once = {**ONE_STEP, 14.5: 0.56, 15: 0.46, 14.75: 0.54, 14.875: 0.45}
+    twice = {59: 0.55, 59.5: 0.45, 59.25: 0.47, 59.125: 0.53}
+    asked = tuned("epochs", 0.5, {**once, **twice}, is_divisible=True)
+    assert asked[4:] == [14.5, 15, 14.75, 14.875, 59, 59.5, 59.25, 59.125]
+    slowest = tuned.trials[-1]
+    assert (slowest.targets, slowest.training.learning_rate) == ({"ma <= 0.5": 59.125}, Training().learning_rate / 16)
+
+
+@pytest.mark.parametrize(
+    ("erasure", "is_divisible"),
+    [
+        ({**ONE_STEP, 3.75: 0.485}, True),  # Close.
+        ({3: 0.6, 4: 0.45}, False),  # The method cannot stop there, and another rate would change nothing.
+        ({3: 0.6, 4: 0.55, 5: 0.52}, True),  # Not passed.
+    ],
+)
+def test_it_is_not_lowered_where_that_is_not_why_the_target_is_missed(tuned, erasure, is_divisible):
+    tuned("epochs", 0.5, erasure, is_divisible=is_divisible)
+    assert {trial.training.learning_rate for trial in tuned.trials} == {Training().learning_rate}
 
 
 def test_the_strength_nearest_to_the_target_stands_for_it_and_all_others_are_neighbours(tuned):

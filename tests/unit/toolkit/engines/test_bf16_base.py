@@ -22,7 +22,7 @@ from harness.plugins import METHODS
 from harness.specs import Engine
 from harness.toolkit.engines.bf16_base import AdaptersOnBf16
 from harness.toolkit.finetune import train, train_and_yield
-from harness.toolkit.losses import nll_loss
+from harness.toolkit.losses import nll_loss, token_kl
 
 ENDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "vocab_size": 60}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
@@ -205,10 +205,10 @@ def test_a_training_that_ends_in_the_middle_leaves_the_model_as_it_was(make, for
 @pytest.mark.parametrize("make", [gpt_neo, llama], ids=lambda make: make.__name__, indirect=True)
 @pytest.mark.parametrize("name", ["kl_divergence", "npo_sam"])
 def test_a_methods_adapters_are_those_beside_a_model_rounded_by_hand(make, forget, name):
-    """KL's teacher is not rounded, and NPO+SAM moves the adapters for a moment."""
+    """KL has a teacher, and NPO+SAM moves the adapters for a moment."""
 
     def trained(lora, load):
-        models = iter([make(), load()])  # The teacher comes first.
+        models = iter([load(), load()])
         training = replace(TRAINING, lora=lora)
         task = Task(forget, training, retain=forget, load_original=lambda: next(models))
         *_, point = METHODS.configure(name, {"epochs": 2}).erase(task)
@@ -222,6 +222,50 @@ def test_a_methods_adapters_are_those_beside_a_model_rounded_by_hand(make, forge
         assert torch.equal(adapter.updates[module][0], inner)
         assert torch.equal(adapter.updates[module][1], outer)
         assert bool(outer.any())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_imagining_nothing_leaves_every_weight_as_it_was(make, forget, precision):
+    """At γ = 0 the teacher is what training starts from: the gradient is 0 to the last bit, of a rounded base too."""
+
+    def imagined(gamma):
+        training = replace(TRAINING, lora=ON_BF16, precision=precision)
+        [point] = METHODS.configure("deliberate_imagination", {"gamma": gamma, "epochs": 2}).erase(
+            Task(forget, training, load_original=make)
+        )
+        return point.model
+
+    off = imagined(0.0)
+    assert not any(bool(outer.any()) for _, outer in merged_adapter(off).updates.values())
+    assert equal(weights(off), weights(make()))
+    on = imagined(3.0)
+    assert any(bool(outer.any()) for _, outer in merged_adapter(on).updates.values())
+    assert not equal(weights(on), weights(make()))
+
+
+def test_a_first_step_starts_at_its_reference(make, forget):
+    """KL's divergence from the original is 0 to the last bit, until a step is taken."""
+    divergences, original = [], make()
+
+    def divergence(model, forget, retain):
+        with torch.no_grad():
+            reference = forget.logits(original)
+        divergences.append(float(token_kl(reference, forget.logits(model)).detach().abs().max()))
+        return -nll_loss(model, forget, retain)
+
+    list(train(Task(forget), make(), divergence, 1, frozen=[original]))
+    assert divergences[:2] == [0.0, 0.0], "two micro-batches"
+    assert divergences[2] > 0
+    assert equal(weights(original), weights(rounded_by_hand(make())))
+    untouched = make()
+    list(train(Task(forget, replace(TRAINING, lora=ON_FP32)), make(), nll_loss, 1, frozen=[untouched]))
+    assert equal(weights(untouched), weights(make()))
+
+
+def test_what_trained_beside_references_in_fp32_has_another_identity():
+    assert "references" not in replace(TRAINING, lora=ON_FP32).identity()["lora"]
+    assert TRAINING.identity()["lora"] == {**ON_BF16.plain(), "references": "bf16"}
+    assert TRAINING.plain()["lora"] == ON_BF16.plain()
 
 
 def test_deepspeed_refuses_it_in_one_sentence(make, forget):
