@@ -37,7 +37,7 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         return Markup('<h2 id="{}">{}</h2>').format(anchor, title)
 
     has_points = analysis.results.plan.erases and len(analysis.points) > 0
-    shown, choosable = [], None
+    shown = []
     for section in sections or [section(analysis) for section in SECTIONS]:
         if section.needs_points and not has_points:
             continue
@@ -52,11 +52,9 @@ def page(analysis: Analysis, *, sections: Sequence[Section] | None = None, is_ke
         )
         if filled.strip():
             shown.append(Markup(filled))  # The template has escaped its texts.
-            choosable = section.script_data or choosable
     return templates.get_template("page.html.j2").render(
         sections=shown,
         contents=contents,
-        choosable=choosable,
         plan=analysis.results.plan,
         results=analysis.results,
         definition=", ".join(sorted(set(analysis.points["definition"]) - {""})) or NOTHING,

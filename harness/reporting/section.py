@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from harness.analysis.analysis import Analysis
@@ -38,11 +37,6 @@ class Section:
     def tall_figures(self) -> Mapping[str, Figure]:
         """What the report shows on a narrow screen instead of the figures of these names."""
         return {}
-
-    @cached_property
-    def script_data(self) -> Markup | None:
-        """JSON that the page's figure script draws; None: this section needs no script."""
-        return None
 
     @classmethod
     def template(cls) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
 
 from harness.analysis.cells import number, split_title
 from harness.analysis.metrics import arrow
@@ -79,3 +81,13 @@ def _template_environment(**options: Any) -> Environment:
     environment.globals.update(arrow=arrow, number=number, split_title=split_title)
     environment.filters.update(markdown=markdown_escape, latex=latex_escape)
     return environment
+
+
+def embedded(data: Mapping[str, Any]) -> Markup:
+    r"""Return JSON that may stand in a page's script element, whatever its texts are.
+
+    Example:
+        >>> print(embedded({"label": "</script>&"}))
+        {"label":"\u003c/script\u003e\u0026"}
+    """
+    return htmlsafe_json_dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

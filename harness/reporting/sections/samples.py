@@ -11,8 +11,8 @@ from harness.contracts import Json
 from harness.plans import Plan
 from harness.records.record import Measurement
 from harness.records.results import PointResults, Results
-from harness.reporting.figures.choosable import embedded
 from harness.reporting.section import Section
+from harness.reporting.template import embedded
 
 MOST_POINTS = 300
 """Points whose texts the viewer has: a page of more would be slow to open."""

@@ -159,8 +159,6 @@ def test_the_page_needs_nothing_from_outside(tmp_path, plan, usual):
     tags = Tags(shown).found
     assert not {"link", "iframe", "object"} & {tag for tag, _ in tags}
     assert [attributes for tag, attributes in tags if tag == "script"] == [
-        {"type": "application/json", "id": "choosable-data"},
-        {},
         {},
         {},
         {},

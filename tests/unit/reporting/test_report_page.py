@@ -230,24 +230,17 @@ window.addEventListener("load", () => {
   press("SVG", 0);
   press("PNG", 0);
   const told = saved.map(({name, type, parts}) => [name, type, text(parts[0]).length, text(parts[0]).slice(0, 200)]);
-  const points = [...document.querySelectorAll(".choosable a.point")];
-  const stops = () => points.filter((link) => link.getAttribute("tabindex") === "0");
-  const keys = [points.length, stops().length];
-  const before = stops()[0];
-  before.focus();
-  before.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight", bubbles: true}));
-  keys.push(stops().length, stops()[0] !== before, document.activeElement === stops()[0]);
-  const printed = JSON.stringify([told, keys]);
+  const printed = JSON.stringify(told);
   document.body.replaceChildren(Object.assign(document.createElement("pre"), {textContent: printed}));
 });
 """
 
 
 @pytest.mark.soak
-def test_a_real_browser_saves_tables_and_pictures_and_one_point_of_a_figure_is_a_tab_stop(browse, shown):
+def test_a_real_browser_saves_tables_and_pictures(browse, shown):
     page = without_policy(shown).replace("</body>", f"<script>{SAVED}</script></body>")
     printed, _ = browse(page)
-    saved, keys = json.loads(html.unescape(re.findall(r"<pre>(.*?)</pre>", printed, re.DOTALL)[-1]))
+    saved = json.loads(html.unescape(re.findall(r"<pre>(.*?)</pre>", printed, re.DOTALL)[-1]))
     (table, kind, _, text), (picture, svg, _, drawn), (pixels, png, size, encoded) = saved
     assert (kind, svg, png) == ("text/csv", "image/svg+xml", "image/png")
     assert table.endswith(".csv")
@@ -257,9 +250,6 @@ def test_a_real_browser_saves_tables_and_pictures_and_one_point_of_a_figure_is_a
     assert drawn.startswith("<?xml")
     assert encoded.startswith("data:image/png;base64,")
     assert size > 10_000
-    points, *stops = keys
-    assert points > 2
-    assert stops == [1, 1, True, True]
 
 
 VIEWED = """
