@@ -275,7 +275,8 @@ def bracketing_strengths(walk: _Walk, level: float) -> list[Number]:
     low, high = sorted((near, reached))
     for _ in range(REFINEMENTS):
         between = _between(walk, low, high, level)
-        if between is None or min(abs(walk(one) - level) for one in (low, high)) <= CLOSE * walk(0):
+        # The original stands for no target, however close it is.
+        if between is None or any(one and abs(walk(one) - level) <= CLOSE * walk(0) for one in (low, high)):
             break
         beside.append(between)
         if math.isnan(walk(between)):

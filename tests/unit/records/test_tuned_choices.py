@@ -128,6 +128,13 @@ def test_an_epoch_in_which_the_target_is_passed_is_divided_at_a_step(tuned, eras
     assert tuned("epochs", 0.5, erasure, is_divisible=True) == expected
 
 
+def test_an_original_close_to_the_target_does_not_stand_for_it(tuned):
+    """MA 1 of the original, .3 after the first of the epochs that reach .99: steps between the two are measured."""
+    erasure = {3: 0.25, 4: 0.2, 2: 0.3, 0.25: 0.9, 0.125: 0.985}
+    assert tuned("epochs", 0.99, erasure, is_divisible=True)[-2:] == [0.25, 0.125]
+    assert {0.125} == {one for trial in tuned.trials for one in trial.targets.values()}
+
+
 def test_an_epoch_is_divided_at_the_steps_that_its_training_noted(tuned):
     """As of SUGD, whose epoch has 28 steps on texts of which a pass takes eight."""
     erasure = {3: 0.6, 4: 0.45, 3.6786: 0.53, 3.7857: 0.49}
