@@ -80,7 +80,7 @@ def test_every_path_of_a_sweep_file_is_guarded(check, setting, place, text, loop
 
 @pytest.mark.parametrize(
     "command",
-    ["collate X", "items p --results X", "index --results X", "prefetch X", "sweep X", "sweep f.yaml --results X",
+    ["collate X", "prefetch X", "sweep X", "sweep f.yaml --results X",
      "export p --out X", "export p --out o --results X", "diff X r", "diff r X", "diff r r --csv X",
      "dashboard --results X", "verify X"],
 )  # fmt: skip
