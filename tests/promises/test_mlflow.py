@@ -106,8 +106,8 @@ def test_times_are_those_of_the_work(runs, swept):
         assert begun - 1000 <= run.info.start_time < run.info.end_time <= ended + 1000, run.data.tags["kind"]
     by_trial = {run.info.run_id: run.info for run in runs["trial"]}
     for run in runs["point"]:
-        assert by_trial[parent(run)].start_time <= run.info.start_time
-        assert run.info.end_time <= by_trial[parent(run)].end_time
+        assert by_trial[parent(run)].start_time <= run.info.start_time + 1000
+        assert run.info.end_time <= by_trial[parent(run)].end_time + 1000
 
 
 def test_a_sweeps_address_opens_on_the_trade_off_of_its_points(client, runs):
@@ -144,7 +144,7 @@ def test_a_broken_mlflow_hurts_no_sweep(swept, table, file, tmp_path, broken):
     (results / "shown" / "table.csv").unlink()
     broken(results / "mlflow.db")
     printed = commands().sweep(file, results)  # Exit code 0, or it fails.
-    assert printed.count("MLflow at ") == 1, printed
+    assert printed.count("The sweep needs no MLflow") == 1, printed
     again = pd.read_csv(results / "shown" / "table.csv")
     pd.testing.assert_frame_equal(again.drop(columns=COSTS), table.drop(columns=COSTS))
 
