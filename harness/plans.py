@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Literal
 
 from harness.base.digests import digest_of
 from harness.base.plain_data import PlainData
@@ -187,8 +187,6 @@ class Plan(PlainData):
     """Variants that are shown as the others are and not ranked, since they are no method but a check on one."""
     studies: tuple[StudySpec, ...] = ()
     """What is tuned before anything is measured; the trials that follow from it are among `trials` once it is."""
-    control_studies: tuple[StudySpec, ...] = ()
-    """The same searches at random, from which nothing follows: what proposing them with care is worth."""
     collapse: CollapseBounds
     samples: Literal["redacted", "plain"]
     sample_count: int = 4
@@ -203,14 +201,6 @@ class Plan(PlainData):
     def erases(self) -> bool:
         """Return whether any method is to erase; if none is, the models are measured as they are."""
         return bool(self.studies) or not all(spec.is_reference for spec in self.trials)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_json` wrote; of before choices were moved, each choice stands for its target."""
-        plan = super().from_json(data)
-        if any(spec.chosen for spec in plan.trials):
-            return plan
-        return replace(plan, trials=tuple(replace(spec, chosen=spec.targets) for spec in plan.trials))
 
     @property
     def first_target(self) -> str | None:

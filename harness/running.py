@@ -150,7 +150,7 @@ class _Run:
             # Choices are measured like other trials, and what follows from them; what failed is not run again.
             tried |= {trial.spec.trial_id: trial.spec for trial in new}
             self.journal.write_plan(measured.plan)
-            measured = self._execute(replace(measured, trials=new, studies=(), control_studies=()), ())
+            measured = self._execute(replace(measured, trials=new, studies=()), ())
         return measured
 
     def _execute(self, results: Results, studies: Sequence[StudySpec]) -> Results:

@@ -86,7 +86,7 @@ class Differences:
     only_in_b: tuple[PointName, ...]
     numbers: tuple[NumberPair, ...]
     cpus: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    """The kinds of CPU that trials of A, and of B, ran on; () of journals that an older version wrote."""
+    """The kinds of CPU that trials of A, and of B, ran on."""
 
     @property
     def is_same(self) -> bool:

@@ -17,13 +17,12 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from harness.contracts import CloserTo, Group, Json, Metric
-from harness.errors import DataError, PluginError
+from harness.contracts import CloserTo, Group, Metric
+from harness.errors import DataError
 from harness.metric import metric_of
 from harness.plans import Compare
-from harness.plugins import EVALUATORS
 from harness.records.results import Results
-from harness.specs import RETRAINED, EvaluatorSpec
+from harness.specs import RETRAINED
 from harness.statistics.item_values import by_model
 
 MetricInfo = Mapping[str, Metric]
@@ -46,7 +45,6 @@ def metric_info(results: Results) -> dict[str, Metric]:
     metrics: dict[str, Metric] = {}
     reporter: dict[str, str] = {}
     for point in results.measured:
-        specs = {evaluator.key: evaluator for evaluator in point.spec.evaluators}
         for measurement in point.measurements:
             for declared in measurement.metrics:
                 name, evaluator = str(declared["name"]), measurement.evaluator
@@ -56,30 +54,8 @@ def metric_info(results: Results) -> dict[str, Metric]:
                         "table cannot tell which is meant. Rename the metric in one, or take one from the sweep."
                     )
                 if name not in metrics:
-                    metrics[name] = _declared_metric(declared, specs[measurement.key])
+                    metrics[name] = metric_of(declared)
     return in_column_order(metrics.values())
-
-
-def _declared_metric(declared: Mapping[str, Json], evaluator: EvaluatorSpec) -> Metric:
-    """Return a journal's declaration; what an older version left out is taken from the evaluator as it is now."""
-    if declared.get("high") == math.inf and not declared.get("items") and declared.get("aggregate") == "mean":
-        # Older versions said this of every metric without items, a perplexity of whole batches included.
-        declared = dict(declared)
-        del declared["aggregate"]
-    if _DEFAULTS.keys() <= declared.keys():
-        return metric_of(declared)
-    try:
-        installed = EVALUATORS.configure(evaluator.name, dict(evaluator.settings)).metrics
-    except (PluginError, ValidationError):
-        installed = ()
-    current = {metric.name: asdict(metric) for metric in installed}.get(str(declared["name"]), {})
-    try:
-        return metric_of({**current, **declared})
-    except TypeError as error:
-        raise DataError(
-            f"an older version measured '{declared['name']}' and recorded too little of it ({error}). Install the "
-            f"plugin of the evaluator '{evaluator.name}' again: it declares the rest."
-        ) from None
 
 
 def in_column_order(metrics: Iterable[Metric]) -> dict[str, Metric]:

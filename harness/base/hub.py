@@ -54,7 +54,7 @@ def cached(repository: Repository, patterns: Sequence[str]) -> Path | None:
     folder = _cached_snapshot(repository, patterns)
     if folder is None:
         return None
-    # A cache that an older version filled has no list of what belongs to it: shards number themselves.
+    # What was fetched with other patterns may lack shards: they number themselves.
     names = matching(_file_names(folder), patterns)
     return folder if names and not _missing_shards(names) else None
 

@@ -23,7 +23,7 @@ class PlainData:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_json` wrote; what an older version did not write has its default.
+        """Return what `to_json` wrote; what is left out has its default.
 
         Raises:
             ValueError: It is something else, or has a field that would be dropped, leaving a default in its place.

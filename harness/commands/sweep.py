@@ -105,9 +105,9 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     to_memorize = [job.spec for job in jobs_for(measured, folders) if job.kind == "memorize"]
     terminal = console(width=120)
     terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)))
-    if measured.searches:
+    if measured.studies:
         terminal.print()
-        terminal.print(studies_table(measured.searches))
+        terminal.print(studies_table(measured.studies))
     trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
     fit = check_fit(trials, this_machine(), left=specs_left(measured))
     terminal.print()

@@ -27,7 +27,6 @@ from harness.planning.sweep_file import SweepFile, read_sweep_file
 from harness.planning.texts import ResolvedTexts, TextUse, resolve_texts
 from harness.planning.trials import repeated_trials, trials_of
 from harness.planning.tuning import (
-    at_random,
     compared,
     searches,
     study_of,
@@ -97,7 +96,6 @@ def plan_of(file: SweepFile, overrides: Sequence[str] = (), only: Sequence[str] 
         ranked_at=ranked_at,
         controls=controls,
         studies=tuple(studies),
-        control_studies=tuple(map(at_random, studies)) if tune and tune.control else (),
         collapse=CollapseBounds(**sweep.collapse.model_dump()),
         samples=sweep.report.samples,
         sample_count=sweep.report.sample_count,

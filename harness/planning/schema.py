@@ -270,8 +270,6 @@ class Tune(Strict):
     """What to keep low meanwhile."""
     search: Literal["optuna", "random"] = "optuna"
     """How candidates are proposed."""
-    control: bool = False
-    """Whether to search at random too, within the same budget: another curve of price against budget, and no row."""
     seed: Annotated[int, Ge(0), Lt(SEARCH_SEEDS)] = 0
     """Of the search: another one proposes other candidates, and trains them in another order."""
     per: Literal["seed", "model"] = "seed"

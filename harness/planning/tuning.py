@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import create_model
 
-from harness.base.digests import digest_of
 from harness.base.plain_data import repeated
 from harness.base.settings import Strict, allowed, fields_of, quoted
 from harness.contracts import Evaluator, Json, Method, Training
@@ -101,8 +100,6 @@ def tuning_faults(sweep: Sweep, tune: Tune, evaluators: Mapping[str, Evaluator])
             yield Fault(path, f"{reason}Steer the search by {probed}; the table has '{name}' all the same.")
         elif name != probed:
             yield Fault(path, unknown("metric that a search can be steered by", name, [probed]))
-    if tune.control and tune.search == "random":
-        yield Fault("tune.control", "asks for a search at random beside one at random: remove one of the two.")
     for name in sweep.ranking.at:
         reason = "names a strength, and a tuned sweep ranks what was chosen for its first target: remove it."
         yield Fault(f"ranking.at.{name}", reason)
@@ -227,12 +224,6 @@ def study_of(
         widest=_widest(space, template.plugin),
     )
     return study.identified(default.trial_id)
-
-
-def at_random(study: StudySpec) -> StudySpec:
-    """Return the same search at random."""
-    id = digest_of([study.study_id, "random"])
-    return replace(study, search="random", study_id=id, trial=replace(study.trial, trial_id=id))
 
 
 def _cost(tune: Tune) -> Cost | None:

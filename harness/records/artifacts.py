@@ -185,13 +185,11 @@ def damage(folder: Path, kind: str | None = None, key: str | None = None) -> str
     try:
         about = json.loads(read_regular(folder / ABOUT, "what an artifact is"))
         is_right = kind in (None, about["kind"]) and key in (None, digest_of(about["key"]), *about["key"])
-        written = dict(about["files"]) if "files" in about else None
+        written = dict(about["files"])
     except (DataError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         if isinstance(error.__cause__, PermissionError):
             raise _not_readable(folder, folder / ABOUT) from None
         return f"its {ABOUT} cannot be read"
-    if written is None:
-        return "it is from a version that kept no digests"
     try:
         for file in folder.rglob("*"):
             if not os.access(file, os.R_OK) and file.exists():

@@ -68,10 +68,9 @@ def _fields_of(kind: type) -> Any:
     """Return a dataclass as a typed dictionary that allows no other fields; what has a default may be left out."""
     hints = get_type_hints(kind)
     if kind is Measurement:
-        # An older version declared less of a metric; what is lacking is taken from the evaluator.
-        declared = {name: NotRequired[hint] for name, hint in get_type_hints(Metric).items()}
-        declared["better"] = NotRequired[Literal["lower", "higher"] | _fields_of(CloserTo)]
-        metric = _closed("Metric", {**declared, "name": str, "group": Annotated[Group, AfterValidator(check_group)]})
+        declared = get_type_hints(Metric)
+        declared["better"] = Literal["lower", "higher"] | _fields_of(CloserTo)
+        metric = _closed("Metric", {**declared, "group": Annotated[Group, AfterValidator(check_group)]})
         hints |= {"metrics": _tuple_of(metric), "samples": _tuple_of(_fields_of(Sample))}
     if kind is Candidate:
         hints["probes"] = tuple[dict[str, Number], ...]

@@ -32,7 +32,7 @@ class Journaled:
     """What every record has."""
 
     at: str | None = field(default=None, repr=False, compare=False)
-    """When the journal wrote its line: UTC, ISO 8601, to the second. None in what was journaled before it was kept."""
+    """When the journal wrote its line: UTC, ISO 8601, to the second; None until then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,8 @@ class Measurement(Journaled):
     seconds: float
     code: str = ""
     """The digest of the evaluator's code."""
-    items: str | None = None
-    """The digest of the file that holds what each item has; '' where the evaluator reports no items; None in what was
-    journaled before items were kept."""
+    items: str = ""
+    """The digest of the file that holds what each item has; '' where the evaluator reports no items."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +146,11 @@ class Started(Journaled):
     spec: Mapping[str, Json]
     versions: Mapping[str, str] = field(default_factory=dict)
     hardware: Mapping[str, str] = field(default_factory=dict)
-    """The processor, its instructions and cores, the memory and the GPU; empty in older journals."""
+    """The processor, its instructions and cores, the memory and the GPU."""
     commit: str = ""
     """Lethe's own, with `-dirty` where files differed from it; '' where it was installed from a package."""
     node: str = ""
-    """The machine's host name and, on a cluster, its address: `gpu-3 (10.0.0.7)`; '' in what was journaled before."""
+    """The machine's host name and, on a cluster, its address: `gpu-3 (10.0.0.7)`."""
 
 
 Record = Started | Point | Measurement | Candidate | Stopped | Failed

@@ -168,12 +168,6 @@ class Results:
     studies: tuple[StudyResults, ...] = ()
     items_of: Callable[[Measurement], Mapping[str, MetricItems]] = lambda measurement: {}
     """What each item has of a measurement's metrics: nothing where the results are not read from a folder."""
-    control_studies: tuple[StudyResults, ...] = ()
-
-    @property
-    def searches(self) -> tuple[StudyResults, ...]:
-        """Return every study, those of the control too."""
-        return self.studies + self.control_studies
 
     @property
     def measured(self) -> list[PointResults]:
@@ -209,7 +203,6 @@ def read_results(plan: Plan, journal: Journal) -> Results:
         tuple(trial_results(spec, journal.read(spec.trial_id)) for spec in plan.trials),
         read_studies(plan.studies, journal),
         journal.items,
-        read_studies(plan.control_studies, journal),
     )
 
 

@@ -21,7 +21,7 @@ from harness.specs import ORIGINAL, RETRAINED, TrialSpec
 
 def unfinished_studies(results: Results) -> list[StudyResults]:
     """Return the studies that have candidates left to try."""
-    return [study for study in results.searches if not is_over(study.spec, study.candidates)]
+    return [study for study in results.studies if not is_over(study.spec, study.candidates)]
 
 
 def largest_candidate(study: StudySpec) -> TrialSpec:

@@ -13,8 +13,6 @@ from harness.analysis.seeds import work_seconds
 from harness.records.record import DIRTY, cpu_kind, time_of
 from harness.records.results import Results, TrialResults
 
-NOT_RECORDED = "not recorded"
-"""Of journals that an older version wrote."""
 _COMMIT_DIGITS = 10
 _MOST_MACHINES = 4
 
@@ -30,7 +28,7 @@ class Provenance:
     machines: tuple[str, ...]
     """What trials ran on, the most frequent first."""
     readings: tuple[str, ...]
-    """How each model reads texts, and in what precision it is stored; none of journals that an older version wrote."""
+    """How each model reads texts, and in what precision it is stored."""
     lethe: str
     """Version and commit, all of them where trials had several."""
     sweep_command: str
@@ -57,7 +55,7 @@ def provenance(results: Results) -> Provenance:
         work=duration_text(work_seconds(results.measured) or None),
         machines=_machines(results),
         readings=readings_of(trial.spec for trial in results.trials),
-        lethe=", ".join(dict.fromkeys(versions)) or NOT_RECORDED,
+        lethe=", ".join(dict.fromkeys(versions)),
         sweep_command=command,
         collate_command=f"lethe collate results/{plan.sweep}",
     )
@@ -66,7 +64,7 @@ def provenance(results: Results) -> Provenance:
 def _period(results: Results) -> str:
     moments = sorted(moment for trial in results.trials for moment in trial.written)
     if not moments:
-        return NOT_RECORDED
+        return NOTHING
     first, last = time_of(moments[0]), time_of(moments[-1])
     elapsed = duration_text(round((last - first).total_seconds()))
     end = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
@@ -87,7 +85,7 @@ def _machines(results: Results) -> tuple[str, ...]:
         named = ", ".join(_at_most(sorted(hosts[machine] - {""})))
         trials = f" ({count} trials)" if len(counts) > 1 else ""
         machines.append(f"{named}: {machine}{trials}" if named else f"{machine}{trials}")
-    return tuple(_at_most(machines)) or (NOT_RECORDED,)
+    return tuple(_at_most(machines))
 
 
 def _at_most(names: Sequence[str]) -> list[str]:

@@ -52,7 +52,6 @@ def published_selection(file: Path = FILE) -> PublishedSelection | None:
             label=f"published ({origin['source']})",
             specs=(),
             rounds=origin["rounds"],
-            epochs=origin["rounds"],
             sizes=(settings["k"],),
             counts=counts,
             # GPT-Neo's MLPs have no gates.
@@ -80,8 +79,6 @@ def differs(ours: BlockSelection, published: PublishedSelection) -> str:
         other = [name for name, value in published.settings.items() if spec.settings.get(name) != value]
         if other:
             return f"{ours.label} has another {' and '.join(other)}"
-    if ours.rounds != ours.epochs:
-        return f"only {ours.rounds} of {ours.label}'s {amount(ours.epochs, 'round')} are known"
     if ours.rounds != theirs.rounds * len(ours.specs):
         return (
             f"{ours.label} ran {amount(ours.rounds, 'round')} in {len(ours.specs)} trials, not {theirs.rounds} in each"

@@ -139,8 +139,6 @@ class BlockSelection:
     """Of its trials, that is its seeds and the model's replicates; none for published figures."""
     rounds: int
     """Those whose selection is known."""
-    epochs: int
-    """All: an older journal holds the selections of the measured epochs alone."""
     sizes: tuple[int, ...]
     """How many blocks a round selects, each number once, rising."""
     counts: Mapping[str, int]
@@ -190,8 +188,6 @@ class _TrialRounds:
     """The names of the selected blocks, by epoch."""
     unreadable: dict[Number, str] = field(default_factory=dict)
     """A sentence for each epoch whose notes could not be read."""
-    epochs: int = 0
-    """The highest epoch that is noted."""
     candidates: list[Candidates] = field(default_factory=list)
 
     def add(self, point: PointResults, notes: Mapping[str, Json]) -> None:
@@ -205,8 +201,6 @@ class _TrialRounds:
             where = f"{spec.label} on {spec.model.id}, seed {spec.seed}, {strength}"
             why = "the notes hold no list of blocks under selected_blocks, so that round is not counted."
             self.unreadable.setdefault(epoch, f"{where}: {why}")
-        if _is_block_count(notes.get("epoch")):
-            self.epochs = max(self.epochs, notes["epoch"])
         if candidates := _candidates(notes.get("candidate_blocks")):
             self.candidates.append(candidates)
 
@@ -290,7 +284,6 @@ def _selection(trials: Sequence[_TrialRounds]) -> BlockSelection:
         label=spec.label,
         specs=tuple(trial.spec for trial in trials),
         rounds=len(rounds),
-        epochs=sum(max(len(trial.rounds), trial.epochs) for trial in trials),
         sizes=tuple(sorted(set(map(len, rounds)))),
         counts={name: counts[name] for name in sorted(counts, key=lambda name: (-counts[name], *_layer_order(name)))},
         candidates=known[0] if is_known else None,

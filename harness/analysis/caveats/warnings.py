@@ -50,7 +50,7 @@ def warnings(results: Results, shown: Results, table: ShownTable, readings: Sequ
     said += results.plan.shared_texts
     for file, clause in changed_plugins(results):
         said.append(f"{file}, or code that it imports, has changed since {clause}: these numbers are older code's.")
-    for study in results.searches:
+    for study in results.studies:
         of_study = f"The search for {study.spec.trial.variant} on {study.spec.trial.model.id}, {study.spec.seeds_text}"
         said += [f"{of_study}: {chosen}." for chosen in edges_reached(study)]
         for name, wide in widened_ranges(study).items():

@@ -118,7 +118,7 @@ class Tracker:
                 wanted.append((run, "", _joined_tags(tags_of_points)))
                 for point, tags in zip(points, tags_of_points, strict=True):
                     wanted.append((point, run.key, tags))
-        for study in results.searches:
+        for study in results.studies:
             for candidate in study.candidates:
                 wanted.append((candidate_run(study, candidate), "", {}))
         self._span = Span.around([content.span for content, parent, _ in wanted if not parent])

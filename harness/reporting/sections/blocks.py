@@ -169,9 +169,6 @@ def _frequencies(ours: BlockSelection, figure: str, published: PublishedSelectio
     trials = f" of {len(ours.specs)} trials, summed" if len(ours.specs) > 1 else ""
     blocks = "block" if ours.sizes == (1,) else "blocks"
     counted = f"{amount(ours.rounds, 'round')}{trials}, {sizes} {blocks} a round: {ours.total} selections."
-    if ours.rounds < ours.epochs:
-        counted += f" {ours.epochs} rounds were trained: this journal is an older one and has those of measured points "
-        counted += "alone."
     return FrequencyTable(
         title=f"{ours.label} on {ours.model}",
         counted=counted,

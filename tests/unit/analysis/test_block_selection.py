@@ -73,14 +73,10 @@ def walk(make_row):
     return make
 
 
-def without(notes, *names):
-    return {strength: {k: v for k, v in told.items() if k not in names} for strength, told in notes.items()}
-
-
 def made(counts, rounds=7, note=None, **changes):
     """A selection as it would have been counted."""
     told = {kind: tuple(layers) for kind, layers in note.items()} if note else None
-    fields = {"model": "m", "variant": "emso", "label": "EMSO", "specs": (), "rounds": rounds, "epochs": rounds}
+    fields = {"model": "m", "variant": "emso", "label": "EMSO", "specs": (), "rounds": rounds}
     return BlockSelection(**fields | {"sizes": (2,), "counts": counts, "candidates": told} | changes)
 
 
@@ -92,7 +88,7 @@ def test_each_epoch_counts_once_and_seeds_are_summed(counted, walk):
     assert list(selection.counts.items()) == [
         *[("L0.C_proj", 5), ("L0.C_fc", 3), ("L1.W_v.H2", 1), ("L3.W_o.H0", 1)],
     ], "the most frequent first, then by place"
-    assert (selection.rounds, selection.epochs, selection.total, selection.sizes) == (5, 5, 10, (2,))
+    assert (selection.rounds, selection.total, selection.sizes) == (5, 10, (2,))
     assert unreadable == []
 
 
@@ -100,19 +96,7 @@ def test_epochs_that_were_not_measured_count_too(counted, walk):
     chosen = [["L0.C_fc"], ["L1.C_fc"], ["L0.C_fc"], ["L2.C_fc"]]
     (selection,), _ = counted(walk(chosen, strengths=(2, 4)))
     assert selection.counts == {"L0.C_fc": 2, "L1.C_fc": 1, "L2.C_fc": 1}
-    assert (selection.rounds, selection.epochs, selection.sizes) == (4, 4, (1,))
-
-
-def test_an_older_journal_has_the_measured_epochs_alone_and_says_so(counted, walk):
-    spec, notes = walk([["L0.C_fc"], ["L1.C_fc"], ["L0.C_fc"], ["L2.W_q.H1"]], strengths=(2, 4))
-    (selection,), _ = counted((spec, without(notes, "selected_by_epoch", "candidate_blocks")))
-    assert selection.counts == {"L1.C_fc": 1, "L2.W_q.H1": 1}
-    assert (selection.rounds, selection.epochs, selection.candidates) == (2, 4, None)
-    section = block_section([selection], [], None)
-    assert "2 rounds, 1 block a round: 2 selections. 4 rounds were trained" in section.frequencies[0].counted
-    assert "The records of EMSO on miniature-m do not say among how many blocks it chose" in section.sentences[0]
-    assert section.most_layers == 3, "as far as was selected"
-    assert first_third(selection) is None
+    assert (selection.rounds, selection.sizes) == (4, (1,))
 
 
 def test_models_and_variants_are_counted_apart_and_replicates_together(counted, walk):
@@ -243,15 +227,14 @@ def test_published_figures_stand_beside_the_same_model_walked_as_far(counted, wa
         ({"method": "mine"}, "EMSO is another method"),
         ({"settings": SETTINGS | {"selection": "random", "k": 3}}, "EMSO has another selection and k"),
         ({"epochs": 6}, "EMSO ran 6 rounds in 1 trials, not 7 in each"),
-        ({"old": True}, "only 1 of EMSO's 7 rounds are known"),
         ({}, ""),
     ],
 )
 def test_published_figures_stand_beside_nothing_else(changes, reason, counted, walk):
     changes = {"model": "EleutherAI/gpt-neo-125M", "settings": SETTINGS} | changes
-    is_old, epochs = changes.pop("old", False), changes.pop("epochs", 7)
+    epochs = changes.pop("epochs", 7)
     spec, notes = walk([["L2.W_v.H11", "L0.C_fc"]] * epochs, strengths=(epochs,), shape=(12, 12), **changes)
-    (selection,), _ = counted((spec, without(notes, "selected_by_epoch") if is_old else notes))
+    (selection,), _ = counted((spec, notes))
     assert differs(selection, published_selection()) == reason
     section = block_section([selection], [], published_selection())
     assert section.frequencies[0].has_published == (not reason)

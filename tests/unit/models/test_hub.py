@@ -360,8 +360,3 @@ def test_converted_weights_that_are_damaged_are_named_removed_and_converted_agai
         assert main([file]) == 0
         assert weights.read_bytes() == whole
         ensure_local(judge)
-    (place / "digests.json").unlink()  # As versions left them that wrote no digests.
-    with pytest.raises(ModelError, match="`lethe prefetch FILE` converts it once"):
-        resolve_judge("similarity", "owner/encoder")
-    assert main([file]) == 0
-    ensure_local(judge)

@@ -242,15 +242,6 @@ def test_a_budget_is_of_candidates_or_of_what_they_cost(planned):
         planned("tune.budget={flops: 1e15}", "models.0.engine={deepspeed: {workers: 2}}")
 
 
-def test_a_control_searches_the_same_at_random_beside(planned):
-    found = planned("tune.control=true", only=["method=emso"])
-    [study], [control] = found.studies, found.control_studies
-    assert control.search == "random"
-    assert control.study_id == control.trial.trial_id != study.study_id
-    assert replace(control, search="optuna", study_id=study.study_id, trial=study.trial) == study
-    assert planned().control_studies == ()
-
-
 def test_a_published_recipe_is_what_is_declared_so_and_the_papers_training(planned):
     found = studies(planned("methods={gradient_ascent: , deliberate_imagination: , task_arithmetic: }"))
     assert found["gradient_ascent"].published == {"epochs": 12, RATE: 5e-5}
@@ -322,16 +313,11 @@ def tuned(sound):
         (["tune.utility=perplexty"], "tune.utility", "Did you mean 'perplexity'?"),
         (["tune.seed=-1"], "tune.seed", "must be a whole number of at least 0"),
         (["seeds=[3, 1000000]"], "seeds.1", "1000000 is a seed of candidates (tune.seed + a multiple of 1,000,000)"),
-        (
-            ["tune.search=random", "tune.control=true"],
-            "tune.control",
-            "asks for a search at random beside one at random",
-        ),
         (["tune.search=grid"], "tune.search", "must be optuna or random; got the text 'grid'."),
         (
             ["tune.trials=3"],
             "tune.trials",
-            "no setting is called 'trials' here. Did you mean 'tune.budget.trials'? Known: budget, control, ",
+            "no setting is called 'trials' here. Did you mean 'tune.budget.trials'? Known: budget, ",
         ),
         (
             ["tune.space={emsi: {k: [1]}}"],

@@ -191,12 +191,6 @@ def flip(file):
     file.write_bytes(contents)
 
 
-def without_digests(file):
-    about = json.loads(file.read_text())
-    del about["files"]
-    file.write_text(json.dumps(about))
-
-
 DAMAGES = {
     "a flipped bit": (lambda folder: flip(folder / "sub" / "part"), "sub/part is not what was written"),
     "cut short": (lambda folder: (folder / "weights").write_text("whol"), "weights is not what was written"),
@@ -206,7 +200,6 @@ DAMAGES = {
     "no about": (lambda folder: (folder / ABOUT).unlink(), "its about.json cannot be read"),
     "garbage for about": (lambda folder: (folder / ABOUT).write_bytes(b"\xff{"), "its about.json cannot be read"),
     "another's about": (lambda folder: (folder / ABOUT).write_text("[]"), "its about.json cannot be read"),
-    "an older version": (lambda folder: without_digests(folder / ABOUT), "it is from a version that kept no digests"),
 }
 
 

@@ -5,13 +5,14 @@ import json
 import logging
 import multiprocessing
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.contracts import Metric
 from harness.errors import DataError, PluginError
 from harness.records.journal import Journal
 from harness.records.record import Failed, Point, Started, Stopped
@@ -51,7 +52,8 @@ def measured(spec, make_measurement):
 
     def make(strength, evaluator="memorization", numbers=None, **changes):
         numbers = numbers or {"el_3": 0.1 + 0.2}
-        metrics = tuple({"name": name, "high": INF, "low": -INF, "group": "erasure"} for name in numbers)
+        about = {"better": "lower", "unit": "", "low": -INF, "high": INF, "group": "erasure", "source": "", "title": ""}
+        metrics = tuple(asdict(Metric(name, **about)) for name in numbers)
         return make_measurement(spec, strength, evaluator, numbers, metrics=metrics, **odd, **changes)
 
     return make

@@ -14,7 +14,7 @@ from harness.records.journal import Journal, _tail
 from harness.records.record import Failed, Started, time_of
 from harness.records.results import trial_results
 from harness.records.tracking.runs import commit_tag, own_commit
-from harness.reporting.provenance import NOT_RECORDED, provenance, ran_on
+from harness.reporting.provenance import provenance, ran_on
 
 MACHINE = {"processor": "EPYC", "cores": "8", "memory": "16 GiB"}
 
@@ -45,12 +45,6 @@ def test_dates_are_those_of_the_first_and_the_last_record(found):
     told = found(("04:05:06", {}), ("05:06:16", {})).measured
     assert told == "2026-02-03 04:05:06 to 05:06:16 UTC (1 h 1 min from the first record to the last)"
     assert found(("05:06:16", {}), ("04:05:06", {})).measured == told, "whatever the order of trials"
-
-
-def test_what_an_older_journal_lacks_is_said_to_be_lacking(found):
-    told = found((None, {}), (None, {"versions": {"torch": "2"}}))
-    assert (told.measured, told.machines, told.lethe) == (NOT_RECORDED, (NOT_RECORDED,), NOT_RECORDED)
-    assert "33" not in told.work, "two strengths of one trial hold each other"
 
 
 def test_machines_are_counted_where_there_are_several(found):
