@@ -21,7 +21,6 @@ ARGUMENTS = {
     "extraction_likelihood": ["--sequences", "16", "--rows", "1"],
     "reasoning": ["--limit", "40"],
     "training_epoch": [],
-    "training_parts": ["--repeats", "3"],
     "selection": ["--repeats", "3"],
     "planning": [],
     "full_size": [],

@@ -2,7 +2,6 @@
 
 And against the generations of knowledge-unlearning's validation, for EL and MA (Jang et al., arXiv:2210.01504): one for
 each prefix length, batched over the sequences, and each time once more, one token long. Lethe's give both metrics.
-And what the sizes of its groups are worth: against itself with smaller caches and larger forward passes.
 
     python -m benchmarks.extraction_likelihood [--model ID] [--tokenizer FOLDER] [--sequences N] [--rows N]
 
@@ -25,8 +24,7 @@ from harness.data.sequences import load_forget
 from harness.models.loading import load_model, load_tokenizer, vocabulary
 from harness.models.resolving import resolve_model
 from harness.specs import Source
-from harness.toolkit.batches import READ_TOKENS
-from harness.toolkit.decoding.greedy import CACHE_BYTES, Continuations, greedy_continuations
+from harness.toolkit.decoding.greedy import Continuations, greedy_continuations
 
 Tokens = dict[tuple[int, int], list[int]]
 
@@ -59,15 +57,13 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     ratios = []
     for name, way, rows in (
         ("knowledge-unlearning's validation", _validation, sequences),
-        ("small groups, whole passes", _in_small_groups, sequences),
         ("a generation per prefix length", _per_length, sequences),
         ("a generation per prefix", _per_prefix, few),
     ):
         theirs, seconds = _timed(lambda way=way, rows=rows: way(model, rows))  # type: ignore[misc]
         scaled = seconds * len(sequences) / len(rows)
-        if way in RIVALS:
-            limit = len(sequences) * RIVALS[way](length) / passed
-            ratios.append(Ratio(name, scaled / fast, f"{limit:.0f}: tokens that pass through the model"))
+        limit = len(sequences) * RIVALS[way](length) / passed
+        ratios.append(Ratio(name, scaled / fast, f"{limit:.0f}: tokens that pass through the model"))
         differing = sum(theirs[key] != ours[key] for key in theirs)
         note = "" if len(rows) == len(sequences) else f", scaled from {len(rows)} sequences"
         print(f"{name:34} {scaled:8.2f} s = {scaled / fast:6.1f} x{note}; {differing} of {len(theirs)} differ")
@@ -102,16 +98,6 @@ def _tokens_passed(continuations: Continuations) -> int:
 def _ours(model: Model, sequences: Sequences) -> Tokens:
     found = _continuations(model, sequences)
     return {key: found.of(*key) for key in _keys(sequences)}
-
-
-def _in_small_groups(model: Model, sequences: Sequences) -> Tokens:
-    """Do what Lethe does, with caches of 16 MiB and sequences read 64 at a time."""
-    ours = CACHE_BYTES["cpu"], READ_TOKENS["cpu"]
-    CACHE_BYTES["cpu"], READ_TOKENS["cpu"] = 16 << 20, 1 << 20
-    try:
-        return _ours(model, sequences)
-    finally:
-        CACHE_BYTES["cpu"], READ_TOKENS["cpu"] = ours
 
 
 def _per_prefix(model: Model, sequences: Sequences) -> Tokens:

@@ -23,8 +23,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.gpu_check.card import Card
-from benchmarks.gpu_check.workload import SHAPES, Bench, Shape, Workload
+from benchmarks.gpu_check import SHAPES, Bench
 from benchmarks.measuring import Ratio
 from evaluators.memorization import WINDOW_TOKENS, table_windows
 from harness.contracts import Precision
@@ -81,16 +80,16 @@ def point_tokens(sequences: int, tokens: int, prefix: int, prompts: int, prompt_
     return PointTokens(read, stepped, prompts * (prompt_tokens + TABLE_NEW_TOKENS))
 
 
-def flops_per_text(bench: Bench, shape: Shape, method: str) -> float:
+def flops_per_text(bench: Bench, shape: str, method: str) -> float:
     """Return the operations of one pass over a forget sequence: the method's, or its reference's where that trains.
 
     It is the difference between two batches, one of twice as many texts: what a run does once is in neither. Layers
     are alike, so that four say what all of them take.
     """
     run = dry_run_memorizing if _is_prepared(method) else dry_run
-    spec = bench.spec(shape, method, bench.workload.training())
+    spec = bench.spec(shape, method)
     two, four = ((_flops(run, spec, 2 * _ROWS, layers) - _flops(run, spec, _ROWS, layers)) / _ROWS for layers in (2, 4))
-    layers = int(shape.configure().num_hidden_layers)
+    layers = int(bench.shapes[shape]().num_hidden_layers)
     return two + (four - two) * (layers - 2) / 2
 
 
@@ -129,8 +128,7 @@ class Size:
 
 def counted_size(bench: Bench, model: Mapping[str, Any], settings: Mapping[str, Any]) -> Size:
     """Return what a model of the sweep takes; methods to their last epoch, as if no early stop ended them before."""
-    name = model["id"].rpartition("/")[2].lower()
-    [shape] = [shape for shape in SHAPES if shape.name == name]
+    shape = model["id"].rpartition("/")[2].lower()
     trained, points = {}, 1  # The original is measured too.
     for variant, row in settings["methods"].items():
         method = row.get("method", variant)
@@ -140,10 +138,10 @@ def counted_size(bench: Bench, model: Mapping[str, Any], settings: Mapping[str, 
         if _is_prepared(method):
             key, epochs = "memorised model", settings["memorized_model"]["epochs"]
         if key not in trained:
-            passes = bench.workload.sequences * (max(epochs) if isinstance(epochs, list) else epochs)
+            passes = bench.sequences * (max(epochs) if isinstance(epochs, list) else epochs)
             trained[key] = flops_per_text(bench, shape, method) * passes
-    of_token = flops_per_text(bench, shape, "gradient_ascent") / 3 / (bench.workload.tokens - 1)
-    return Size(shape.name, model["training"].get("precision", "fp32"), trained, points, of_token)
+    of_token = flops_per_text(bench, shape, "gradient_ascent") / 3 / (bench.tokens - 1)
+    return Size(shape, model["training"].get("precision", "fp32"), trained, points, of_token)
 
 
 def main(argv: Sequence[str] | None = None) -> list[Ratio]:
@@ -157,9 +155,8 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     forget, utility = settings["data"]["forget"], settings["data"]["utility"]
     prefix, length = DEFAULT_TOKENS[0], forget["sequence_tokens"]
     tokens = point_tokens(forget["sequences"], length, prefix, utility["prompts"], utility["prompt_tokens"])
-    workload = Workload(sequences=forget["sequences"], tokens=length, prefix_tokens=prefix)
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Card(torch.device("cpu"), "none", 0), workload, Path(folder))
+        bench = Bench(torch.device("cpu"), "none", Path(folder), SHAPES, forget["sequences"], length)
         sizes = [counted_size(bench, model, settings) for model in settings["models"]]
     print(f"A point, in million tokens: {tokens.read / 1e6:.1f} read, {tokens.stepped / 1e6:.1f} written, ", end="")
     print(f"{tokens.judged / 1e6:.1f} judged")

@@ -21,7 +21,7 @@ from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -54,9 +54,9 @@ from harness.toolkit.short_training import trained_briefly
 LEAST_UTILITY = 0.8
 """Of the original's: a model that lost more is left out, as the public study leaves it out."""
 CONFIDENCE = 0.95
-BATCH, SCHEME = 8, "nf4"
-DISTURBED_VERSION = 1
-DISTURBANCES = ("relearned", "rounded")
+BATCH = 8
+SCHEME: Final = "nf4"
+DISTURBED_VERSION = "1"
 Floats = NDArray[np.float64]
 Disturbed = Mapping[str, Mapping[str, float]]
 """By the disturbance, each metric's number as measured; nothing of what was not measured."""
@@ -74,15 +74,13 @@ UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
 class Stability(NamedTuple):
-    """R and Q of one metric on one erased point, also by the study's earlier, one-sided formulas."""
+    """R and Q of one metric on one erased point (`kept`), also by the study's earlier, one-sided formulas."""
 
     model: str
     is_counted: bool
     """Whether it kept its utility and the metric itself calls it erased."""
-    relearning: float
-    rounding: float
-    one_sided_relearning: float
-    one_sided_rounding: float
+    kept: tuple[float, float]
+    one_sided: tuple[float, float]
     is_unmoved: bool
 
 
@@ -225,12 +223,9 @@ def pools(results: Results) -> tuple[list[PointResults], list[PointResults]]:
 
 def judged_metrics(info: MetricInfo) -> list[Metric]:
     """Return the metrics of the forget set that each sequence has a part in, without those of the texts themselves."""
-    judged = []
-    for metric in info.values():
-        aims_at_number = isinstance(metric.better, CloserTo) and metric.better.aim != RETRAINED
-        if metric.group not in ("generation", "reasoning") and metric.items is not None and not aims_at_number:
-            judged.append(metric)
-    return judged
+    of_forget_set = [metric for metric in info.values() if metric.group not in ("generation", "reasoning")]
+    aims = {metric.name: metric.better.aim for metric in of_forget_set if isinstance(metric.better, CloserTo)}
+    return [metric for metric in of_forget_set if metric.items and aims.get(metric.name, RETRAINED) == RETRAINED]
 
 
 def knowledge(metric: Metric, value: float) -> float:
@@ -261,13 +256,11 @@ def best_threshold(first: Sequence[float], second: Sequence[float]) -> float:
         0.5
     """
     known = sorted({value for value in (*first, *second) if not math.isnan(value)})
-    best, most = math.nan, -1
-    for below, above in pairwise(known):
-        middle = (below + above) / 2
-        right = sum(value >= middle for value in first) + sum(value < middle for value in second)
-        if right > most:
-            best, most = middle, right
-    return best
+
+    def right(middle: float) -> int:
+        return sum(value >= middle for value in first) + sum(value < middle for value in second)
+
+    return max(((below + above) / 2 for below, above in pairwise(known)), key=right, default=math.nan)
 
 
 def text_values(metric: Metric, points: Sequence[PointResults], results: Results) -> tuple[Floats, tuple[str, ...]]:
@@ -305,7 +298,7 @@ def stabilities(
         kept = agreement(rise, rise_of_twin), agreement(before, rounded)
         one_sided = one_sided_relearning(rise, rise_of_twin), one_sided_rounding(before, rounded)
         is_counted = share >= LEAST_UTILITY and before <= threshold
-        found.append(Stability(digest, is_counted, *kept, *one_sided, is_unmoved=rise == rise_of_twin == 0.0))
+        found.append(Stability(digest, is_counted, kept, one_sided, is_unmoved=rise == rise_of_twin == 0.0))
     return found
 
 
@@ -313,23 +306,18 @@ def robustness(points: Sequence[Stability], prefix: str, *, is_one_sided: bool =
     """Return R, Q and their harmonic mean as columns: means over points, with intervals over pretrained models."""
     by_model: list[dict[str, list[float]]] = [{}, {}]
     for point in points:
-        pair = (point.one_sided_relearning, point.one_sided_rounding)
-        for group, value in zip(by_model, pair if is_one_sided else (point.relearning, point.rounding), strict=True):
+        for group, value in zip(by_model, point.one_sided if is_one_sided else point.kept, strict=True):
             if not math.isnan(value):
                 group.setdefault(point.model, []).append(value)
     relearned, rounded = ([value for values in group.values() for value in values] for group in by_model)
     of_models = [{model: _mean(values) for model, values in group.items()} for group in by_model]
     both = [harmonic_mean(value, of_models[1][model]) for model, value in of_models[0].items() if model in of_models[1]]
-    columns: dict[str, float] = {}
-    for name, value, values in (
-        ("relearning", _mean(relearned), [*of_models[0].values()]),
-        ("rounding", _mean(rounded), [*of_models[1].values()]),
-        ("robustness", harmonic_mean(_mean(relearned), _mean(rounded)), both),
-    ):
-        columns |= _columns(prefix + name, _with_interval(value, values))
-    unmoved = sum(point.is_unmoved for point in points)
-    counts = {"relearned_points": len(relearned), "rounded_points": len(rounded), "unmoved_points": unmoved}
-    return columns | {prefix + name: count for name, count in counts.items()}
+    columns = _columns(f"{prefix}relearning", _with_interval(_mean(relearned), [*of_models[0].values()]))
+    columns |= _columns(f"{prefix}rounding", _with_interval(_mean(rounded), [*of_models[1].values()]))
+    mean_of_both = harmonic_mean(_mean(relearned), _mean(rounded))
+    columns |= _columns(f"{prefix}robustness", _with_interval(mean_of_both, both))
+    columns |= {f"{prefix}relearned_points": len(relearned), f"{prefix}rounded_points": len(rounded)}
+    return columns | {f"{prefix}unmoved_points": sum(point.is_unmoved for point in points)}
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -389,12 +377,12 @@ class Task(NamedTuple):
         texts = (self.spec.measured or self.spec.forget).digest
         point = self.spec.point_id(strength), self.spec.model.digest, texts
         settings = {"relearned": {"learning_rate": self.learning_rate, "batch": BATCH}, "rounded": {"scheme": SCHEME}}
-        wanted = []
-        for kind in DISTURBANCES[:1] if self.spec.is_reference else DISTURBANCES:
-            for evaluator in [each for each in self.spec.evaluators if each.name in self.evaluators]:
-                key = ("disturbed", str(DISTURBED_VERSION), kind, digest_of(settings[kind]), *point, evaluator.key)
-                wanted.append((kind, evaluator, key))
-        return wanted
+        return [
+            (kind, each, ("disturbed", DISTURBED_VERSION, kind, digest_of(settings[kind]), *point, each.key))
+            for kind in (list(settings)[:1] if self.spec.is_reference else settings)
+            for each in self.spec.evaluators
+            if each.name in self.evaluators
+        ]
 
 
 def disturbed_tasks(results: Results, artifacts: Path, learning_rate: float) -> list[Task]:
@@ -420,26 +408,22 @@ def measure(task: Task) -> list[str]:
     Two models that are decoded together have no weights to relearn: that is no failure.
     """
     torch.set_num_threads(max(1, task.spec.cpus))
-    artifacts, missing, failures = Artifacts(task.artifacts), {}, []
+    artifacts, failures = Artifacts(task.artifacts), list[str]()
+    missing: dict[Number | None, dict[str, list[tuple[EvaluatorSpec, tuple[str, ...]]]]] = {}
     for strength in task.strengths:
-        lacking = [each for each in task.wanted(strength) if not artifacts.has(ARRAYS, digest_of(list(each[2])))]
-        if lacking:
-            missing[strength] = lacking
+        for kind, evaluator, key in task.wanted(strength):
+            if not artifacts.has(ARRAYS, digest_of(list(key))):
+                missing.setdefault(strength, {}).setdefault(kind, []).append((evaluator, key))
     strengths = [strength for strength in missing if strength is not None]
     with closing(models_of(task.spec, artifacts, strengths, _ignored)) as erasures:
-        while missing:
-            erasure = next(erasures, None)
-            if erasure is None:
-                break
-            strength = None if task.spec.is_reference else erasure.erased.strength
-            wanted = missing.pop(strength, [])
-            for kind in DISTURBANCES:
-                model, of_kind = erasure.erased.model.eval(), [each for each in wanted if each[0] == kind]
-                if not of_kind or (kind == "relearned" and isinstance(model, PairModel)):
+        while missing and (erasure := next(erasures, None)) is not None:
+            strength, model = None if task.spec.is_reference else erasure.erased.strength, erasure.erased.model.eval()
+            for kind, wanted in missing.pop(strength, {}).items():
+                if kind == "relearned" and isinstance(model, PairModel):
                     continue
                 try:
                     disturbed = MeasuredModel(disturbed_model(task, model, kind))
-                    for _, evaluator, key in of_kind:
+                    for evaluator, key in wanted:
                         artifacts.arrays(key, partial(_numbers, task.spec, evaluator, disturbed, artifacts))
                 except TrialError as error:
                     failures.append(f"{task.spec.label} at {strength}, {kind}: {error}")

@@ -7,8 +7,7 @@ import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from benchmarks.full_size import JUDGES, SWEEP, PointTokens, Size, Speed, flops_per_text, point_tokens
-from benchmarks.gpu_check.card import Card
-from benchmarks.gpu_check.workload import SHAPES, Bench, Shape, Workload
+from benchmarks.gpu_check import SHAPES, Bench
 from evaluators.memorization import Memorization
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_tokenizer
@@ -20,27 +19,18 @@ from harness.specs import Source
 HIDDEN, LAYERS, TOKENS = 32, 6, 12
 
 
-@pytest.fixture
-def bench(tmp_path):
-    workload = Workload(sequences=16, tokens=TOKENS, prefix_tokens=4)
-    return Bench(Card(torch.device("cpu"), "none", 0), workload, tmp_path)
+def configure():
+    kinds = [[["global", "local"], LAYERS // 2]]
+    return GPTNeoConfig(
+        vocab_size=300, hidden_size=HIDDEN, num_layers=LAYERS, num_heads=4, attention_types=kinds,
+        max_position_embeddings=32, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
 
 
-@pytest.fixture
-def shape():
-    def configure():
-        kinds = [[["global", "local"], LAYERS // 2]]
-        return GPTNeoConfig(
-            vocab_size=300, hidden_size=HIDDEN, num_layers=LAYERS, num_heads=4, attention_types=kinds,
-            max_position_embeddings=32, bos_token_id=0, eos_token_id=0,
-        )  # fmt: skip
-
-    return Shape("small", configure, ())
-
-
-def test_operations_are_those_of_the_closed_form(bench, shape):
+def test_operations_are_those_of_the_closed_form(tmp_path):
+    bench = Bench(torch.device("cpu"), "none", tmp_path, {"small": configure}, sequences=16, tokens=TOKENS)
     read = TOKENS - 1  # The last token is only predicted.
-    matrices = LAYERS * 12 * HIDDEN**2 + shape.configure().vocab_size * HIDDEN
+    matrices = LAYERS * 12 * HIDDEN**2 + configure().vocab_size * HIDDEN
     attention = 2 * LAYERS * read * HIDDEN  # Of all pairs of positions: queries by keys, and weights by values.
     forward = 2 * read * (matrices + attention)
     passes = {
@@ -49,8 +39,8 @@ def test_operations_are_those_of_the_closed_form(bench, shape):
         "deliberate_imagination": 4,
     }
     for method, forwards in passes.items():
-        assert flops_per_text(bench, shape, method) == forwards * forward, method
-    assert flops_per_text(bench, shape, "emso") > 3 * forward, "its selection is counted"
+        assert flops_per_text(bench, "small", method) == forwards * forward, method
+    assert flops_per_text(bench, "small", "emso") > 3 * forward, "its selection is counted"
 
 
 @pytest.fixture
@@ -109,8 +99,7 @@ def test_hours_are_operations_over_what_a_card_reaches():
 
 def test_what_is_counted_is_what_the_sweep_asks_for():
     settings = read_sweep_file(SWEEP).settings
-    shapes = {shape.name for shape in SHAPES}
-    assert {model["id"].rpartition("/")[2].lower() for model in settings["models"]} <= shapes
+    assert {model["id"].rpartition("/")[2].lower() for model in settings["models"]} <= set(SHAPES)
     assert {settings["evaluators"][name]["definition"] for name in ("memorization", "generation")} == {"table"}
     assert {settings["judges"][role] for role in ("perplexity", "features")} == set(JUDGES)
     assert "prefix_tokens" not in settings["data"]["forget"], "it is the default"
