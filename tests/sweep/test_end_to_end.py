@@ -1,14 +1,7 @@
 """Whole sweeps as a user runs them: killed, resumed, extended, with a method from outside, with one that fails."""
 
-import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -16,15 +9,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from harness import cli, load_results, run_sweep
+from harness import load_results, run_sweep
 from harness.errors import DataError
-from harness.plugins import EVALUATORS, METHODS
 from harness.records.journal import Journal
-from harness.records.record import Failed, Measurement, Started, Stopped
+from harness.records.record import Failed, Measurement, Stopped
 from harness.sweep import main
 
 ROOT = Path(__file__).parents[2]
-PLUGIN_PACKAGE = ROOT / "tests" / "plugin_package"
 SWEEP = """# Does a very small sweep run from end to end?
 name: tiny
 models: [miniature-s]
@@ -97,106 +88,6 @@ def test_what_the_miniature_recites_is_ranked(undisturbed):
     assert "othing to erase" not in (undisturbed / "tiny" / "report.html").read_text()
 
 
-def test_letters_that_no_model_ever_saw_are_not_ranked_and_that_is_said_first(sweep_file, tmp_path, capsys):
-    words = [
-        "harbour",
-        "lantern",
-        "copper",
-        "orchard",
-        "thimble",
-        "verdict",
-        "saddle",
-        "pepper",
-        "gravel",
-        "mitten",
-        "quarry",
-        "velvet",
-    ]
-    letters = [" ".join(["Dear", *(words[(at * (7 + row) + at // 5) % 12] for at in range(60))]) for row in range(6)]
-    (tmp_path / "letters.jsonl").write_text("\n".join(json.dumps({"text": letter}) for letter in letters))
-    forget = f"{{source: jsonl, path: {tmp_path}/letters.jsonl, prefix_tokens: 20, sequence_tokens: 50}}"
-    changes = [f"data.forget={forget}", "methods={emso: {epochs: [1]}}", "data.utility.prompts=4"]
-    changes += ["evaluators={memorization: {el_prefixes: 2}, generation: {}}", "data.utility.reference_tokens=16"]
-    arguments = [part for change in changes for part in ("--set", change)]
-    assert run(sweep_file, tmp_path, *arguments) == 0, "a true answer"
-    [row] = pd.read_csv(tmp_path / "tiny" / "ranking.csv").to_dict("records")
-    assert (row["recited"], row["unranked"]) == (False, "nothing to erase")
-    assert pd.isna([row["rank_erasure"], row["rank_generation"], row["rank_average"]]).all()
-    report = (tmp_path / "tiny" / "report.html").read_text()
-    first = "Nothing to erase, so nothing is ranked"
-    assert report.index(first) < report.index('aria-label="Outcome"') < report.index("<h2")
-    assert "Average rank" not in report
-    printed = capsys.readouterr().out
-    assert printed.index(first) < printed.index("Method")
-    assert not any(word in report for word in words), "no text of the forget set"
-
-
-def test_killed_and_run_again_it_does_only_what_was_missing(sweep_file, tmp_path, undisturbed):
-    command = [
-        sys.executable,
-        "-m",
-        "harness.sweep",
-        str(sweep_file),
-        "--executor",
-        "inline",
-        "--results",
-        str(tmp_path),
-    ]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and len(_lines(tmp_path)) < 2:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "before its end"
-    before = _lines(tmp_path)
-    assert run(sweep_file, tmp_path) == 0
-    assert set(before) <= set(_lines(tmp_path))
-    pd.testing.assert_frame_equal(table(tmp_path), table(undisturbed))
-    measured = [(record.point_id, record.key) for record in records(tmp_path, Measurement)]
-    assert len(measured) == len(set(measured)) == 7
-
-
-def _lines(results):
-    """Return every whole measurement line of every journal."""
-    files = (results / "tiny" / "journal").glob("*.jsonl")
-    lines = [line for file in files for line in file.read_text().splitlines(keepends=True)]
-    return [line for line in lines if line.endswith("\n") and '"measurement"' in line]
-
-
-def test_running_it_again_runs_nothing(sweep_file, undisturbed):
-    started = len(records(undisturbed, Started))
-    assert run(sweep_file, undisturbed) == 0
-    assert len(records(undisturbed, Started)) == started
-
-
-OTHER_STRENGTHS_AND_A_VARIANT = (
-    "methods.emso.epochs=[1,2,3]",
-    "methods.task_arithmetic.gamma=[0.05,0.1]",
-    "methods.emso_one={method: emso, k: 1, epochs: [1]}",
-    "ranking.at={task_arithmetic: 0.05}",
-)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        (OTHER_STRENGTHS_AND_A_VARIANT, {"emso": 1, "task_arithmetic": 1, "emso_one": 1}),
-        (["seeds=[0,1]"], {"emso": 2, "task_arithmetic": 1, "gradient_ascent": 1, "original": 1, "retrained": 1}),
-    ],
-)
-def test_an_addition_runs_only_that(changes, expected, sweep_file, undisturbed, tmp_path):
-    results = tmp_path / "copy"
-    shutil.copytree(undisturbed, results)
-    before = len(records(results, Started)), len(records(results, Measurement))
-    assert run(sweep_file, results, *(part for change in changes for part in ("--set", change))) == 0
-    started, new = records(results, Started), records(results, Measurement)
-    variants = {record.trial_id: record.spec["variant"] for record in started}
-    assert len(started) - before[0] == len(expected)
-    assert len(new) - before[1] == sum(expected.values())
-    earlier = {(record.point_id, record.key) for record in records(undisturbed, Measurement)}
-    added = [variants[record.trial_id] for record in new if (record.point_id, record.key) not in earlier]
-    assert Counter(added) == expected
-
-
 def test_the_page_on_the_library_runs_as_it_is_written(undisturbed, tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), flags=re.DOTALL)
     assert [text for kind, text in blocks if kind == "yaml"] == [SWEEP]
@@ -250,20 +141,6 @@ def test_a_plan_counts_the_memorised_models_that_are_missing(sweep_file, undistu
         assert said in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_new_evaluator_runs_alone_and_uses_the_kept_patch_and_not_another_erasure(
-    sweep_file, undisturbed, tmp_path, monkeypatch
-):
-    results = tmp_path / "copy"
-    shutil.copytree(undisturbed, results)
-    before = len(records(results, Started)), len(records(results, Measurement))
-    monkeypatch.setattr("methods.emso.EMSO.erase", lambda self, task: pytest.fail("erased again"))
-    assert run(sweep_file, results, "--set", "evaluators.generation={}") == 0
-    assert len(records(results, Started)) - before[0] == 5
-    assert len(records(results, Measurement)) - before[1] == 6
-    emso = pd.read_csv(results / "tiny" / "table.csv").query("variant == 'emso'")
-    assert emso.perplexity.notna().all()
-
-
 def test_a_trial_that_raises_is_a_record_and_the_others_finish(sweep_file, tmp_path, monkeypatch, capsys):
     def broken(self, model, forget, retain):
         raise RuntimeError("a bug in the plugin")
@@ -303,17 +180,6 @@ def test_a_diverging_loss_says_what_to_do(sweep_file, tmp_path):
     assert any("training.learning_rate" in record.error for record in records(tmp_path, Failed))
 
 
-def test_forget_texts_reach_no_record_unless_asked(sweep_file, undisturbed, tmp_path):
-    from harness.miniature.texts import texts
-
-    secret = texts("forget")[0][:40]
-    kept = [path for path in undisturbed.rglob("*") if path.is_file() and path.suffix != ".safetensors"]
-    assert not any(secret.encode() in path.read_bytes() for path in kept)
-    asked = ["--set", "report.samples=plain", "--only", "method=gradient_ascent"]
-    assert run(sweep_file, tmp_path, *asked) == 0
-    assert secret in json.dumps([record.samples for record in records(tmp_path, Measurement)])
-
-
 def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_row_where_it_ended(sweep_file, tmp_path):
     asked = ["--only", "method=gradient_ascent", "--set", "methods.gradient_ascent.epochs=[30]"]
     asked += ["--set", "training.early_stop=1.001"]
@@ -325,57 +191,3 @@ def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_r
     before = len(records(tmp_path, Measurement))
     assert run(sweep_file, tmp_path, *asked) == 0
     assert len(records(tmp_path, Measurement)) == before
-
-
-@pytest.fixture
-def another_package(tmp_path):
-    """Install the package of plugins into a folder of its own, and return the folder."""
-    site = tmp_path / "site"
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*install, "--target", str(site), str(PLUGIN_PACKAGE)], check=True)
-    return site
-
-
-@pytest.fixture
-def forgotten_entry_points():
-    """Look for plugins again, now and after the test."""
-
-    def forget():
-        for shelf in (METHODS, EVALUATORS):
-            vars(shelf).pop("_entry_points", None)
-
-    forget()
-    yield
-    forget()
-
-
-@pytest.mark.usefixtures("forgotten_entry_points")
-def test_plugins_from_another_package_appear_in_a_sweep(sweep_file, tmp_path, another_package, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(another_package)
-    assert cli.main(["plugins"]) == 0
-    listed = capsys.readouterr().out
-    assert "unlikelihood" in listed
-    assert "version 1; reads texts of the forget set's kind" in listed
-    assert "closer to 0.5 is better; fraction, 0 to 1; membership; Yeom" in listed
-    asked = ["--set", "methods={unlikelihood: {epochs: [1, 2]}}", "--set", "evaluators.loss_attack={}"]
-    assert run(sweep_file, tmp_path, *asked) == 0
-    assert (table(tmp_path).variant == "unlikelihood").sum() == 2
-    measured = pd.read_csv(tmp_path / "tiny" / "table.csv").set_index("variant")["loss_auc"]
-    assert measured["original"] > 0.9
-    assert '<th colspan="1">Membership</th>' in (tmp_path / "tiny" / "report.html").read_text()
-
-
-@pytest.mark.soak
-def test_a_plugin_of_another_package_is_held_to_the_contract_by_its_own_test(another_package):
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        str(PLUGIN_PACKAGE / "test_unlikelihood.py"),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(another_package)}
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stdout

@@ -56,6 +56,7 @@ def sweep_file(request, hub_cache, neo_tokenizer, tmp_path):
     return file
 
 
+@pytest.mark.soak
 def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, tmp_path, request):
     assert main([str(sweep_file), "--executor", "inline", "--results", str(tmp_path / "results")]) == 0
     table = pd.read_csv(tmp_path / "results" / "hub" / "table.csv").set_index("variant")
@@ -80,6 +81,7 @@ def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, 
     assert ascents[0] != ascents[1], "bf16 rounds otherwise than fp32"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "variant",
     ["gradient_ascent", *(pytest.param(name, marks=pytest.mark.soak) for name in ("emso", "ascent_in_bf16"))],

@@ -119,6 +119,7 @@ def compare(names, engine, folder, lora=None):
             assert is_all_of(read_adapter(place, spec.model.digest), handed_in, load_model(spec.model))
 
 
+@pytest.mark.soak
 def test_two_workers_give_the_plain_engines_losses_and_weights(tmp_path):
     compare(["gradient_difference", "emso"], Engine(name="deepspeed", zero_stage=2, workers=2), tmp_path)
 

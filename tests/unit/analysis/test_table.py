@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
-from evaluators.generation import Generation
 from evaluators.reasoning import Reasoning
 from harness.analysis.metrics import declarations, metric_info
 from harness.analysis.table import LEADING, TRAILING, read_table
@@ -285,29 +284,3 @@ def test_a_csv_keeps_whole_numbers_beside_empty_cells():
 
 
 OLD_FIELDS = ("name", "better", "unit", "low", "high", "group", "source", "title", "ranked")
-
-
-def test_an_older_journal_s_perplexity_of_whole_batches_lies_on_the_logarithm_s_scale_too(make_plan, emso, measured):
-    (generation,) = [asked for asked in emso.evaluators if asked.name == "generation"]
-    of_table = replace(generation, settings={**generation.settings, "definition": "table"})
-    spec = replace(emso, evaluators=(of_table,))
-    declared = {metric.name: asdict(metric) for metric in Generation(definition="table").metrics}
-    counted = {**declared["perplexity"], "name": "words", "aggregate": "mean"}  # A plugin's, without items or a bound.
-    old = ({**declared["perplexity"], "aggregate": "mean"}, declared["mauve"], counted)
-    records = [measured(spec, 1, "generation", {"perplexity": 20.0, "mauve": 0.5, "words": 9.0}, metrics=old)]
-    info = metric_info(results_of(make_plan(spec), {spec.trial_id: records}))
-    assert asdict(info["perplexity"]) == declared["perplexity"]
-    assert (info["mauve"].aggregate, info["words"].aggregate) == ("mean", "mean")
-
-
-def test_what_an_older_journal_does_not_declare_is_taken_from_the_evaluator(make_plan, emso, measured):
-    mauve = next(metric for metric in Generation().metrics if metric.name == "mauve")
-    old = {name: getattr(mauve, name) for name in OLD_FIELDS} | {"high": 0.9}
-    foreign = {**old, "name": "mine"}
-    records = [measured(emso, 1, "generation", {"mauve": 0.5, "mine": 0.5}, metrics=(old, foreign))]
-    info = metric_info(results_of(make_plan(emso), {emso.trial_id: records}))
-    assert info["mauve"] == replace(mauve, high=0.9), "what it does declare stands"
-    assert (info["mine"].axis, info["mine"].collapse) == (None, None), "no evaluator declares it now"
-    (evaluator,) = [asked for asked in emso.evaluators if asked.name == "generation"]
-    gone = replace(emso, evaluators=(replace(evaluator, name="gone"),))
-    assert metric_info(results_of(make_plan(gone), {gone.trial_id: records}))["mauve"].axis is None

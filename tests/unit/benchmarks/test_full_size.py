@@ -27,6 +27,7 @@ def configure():
     )  # fmt: skip
 
 
+@pytest.mark.soak
 def test_operations_are_those_of_the_closed_form(tmp_path):
     bench = Bench(torch.device("cpu"), "none", tmp_path, {"small": configure}, sequences=16, tokens=TOKENS)
     read = TOKENS - 1  # The last token is only predicted.
@@ -75,6 +76,7 @@ def passed(tmp_path, make_spec):
     return count
 
 
+@pytest.mark.soak
 def test_tokens_are_those_that_evaluators_ask_for(passed):
     few, more_sequences, more_prompts = passed(3, 2), passed(7, 2), passed(3, 5)
     # Each call also tries the model's cache on two rows, however many there are.

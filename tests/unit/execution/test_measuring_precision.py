@@ -138,6 +138,7 @@ def test_a_judge_in_bf16_is_another_judge_with_nearly_the_same_word():
     assert lowered.mean_ND.dtype == exact.mean_ND.dtype
 
 
+@pytest.mark.soak
 def test_a_trial_in_bf16_says_what_that_changed(tmp_path, make_plan, make_results):
     def measuring(name, **more):
         return EvaluatorSpec(name=name, version=1, settings={}, key=f"{name}{sorted(more)}", **more)

@@ -53,7 +53,7 @@ def measured(spec, make_measurement):
     def make(strength, evaluator="memorization", numbers=None, **changes):
         numbers = numbers or {"el_3": 0.1 + 0.2}
         about = {"better": "lower", "unit": "", "low": -INF, "high": INF, "group": "erasure", "source": "", "title": ""}
-        metrics = tuple(asdict(Metric(name, **about)) for name in numbers)
+        metrics = tuple(asdict(Metric(name=name, **about)) for name in numbers)
         return make_measurement(spec, strength, evaluator, numbers, metrics=metrics, **odd, **changes)
 
     return make

@@ -242,7 +242,7 @@ def test_an_address_is_told_without_its_password():
 
 def test_every_file_that_a_sweep_writes_is_attached_later(tmp_path):
     texts = {"table.csv", "table.metrics.yaml", "table.md", "table.tex", "ranking.csv", "report.html", "published.md"}
-    names = texts | {"tradeoff.png", "exact_match_groups.pdf", "matched.csv", "selected_blocks.csv", "collapse.md"}
+    names = texts | {"tradeoff.png", "exact_match_groups.pdf", "matched.csv", "selected_blocks.csv"}
     foreign = ["forget.csv", "journal", "notes.md", ".table.csv.1234.tmp", "tables.csv"]
     for name in [*names, *foreign, "figures/map.png"]:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -120,6 +120,7 @@ def test_a_method_that_samples_before_it_trains_is_told_to_within_a_twentieth(sp
     assert dry_run(spec).peak.total == pytest.approx(run, rel=0.05)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("method", "precision"),
     [
@@ -135,6 +136,7 @@ def test_checkpointed_erasing_is_told_to_within_a_twentieth_and_is_less(specs, m
     assert told < 0.85 * dry_run(specs(*changes[1:])[method]).peak.total
 
 
+@pytest.mark.soak
 def test_second_moments_are_told_where_one_micro_batch_is_all_of_a_global_one(specs, measured, tmp_path):
     spec = specs("training.micro_batch=12")["kfac_edit"]
     assert spec.retain.rows > 12, "a second one follows"
@@ -198,6 +200,7 @@ def test_a_whole_trial_is_told_to_within_a_seventh(specs, measured, run_whole, m
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("method", "evaluators"),
     [
@@ -214,6 +217,7 @@ def test_measuring_holds_an_original_only_for_who_reads_it(specs, measured, run_
     assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
 
 
+@pytest.mark.soak
 def test_a_copy_that_an_evaluator_trains_is_told_to_within_a_tenth(specs, measured):
     spec = specs()["emso"]
     model, forget = load_model(spec.model), forget_set(spec)
@@ -250,6 +254,7 @@ def settled_collectives(monkeypatch):
         monkeypatch.setattr(TorchBackend, name, settled(getattr(TorchBackend, name)))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("stage", "precision"),
     [
@@ -408,10 +413,12 @@ def doubt(spec, machine):
     return faults[0].reason if faults else None
 
 
+@pytest.mark.soak
 def test_a_trial_that_fits_is_not_refused(specs):
     assert all(refusal(spec, MACHINE) is None for spec in specs().values())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("share", "micro_batch", "cpus", "setting"),
     [
@@ -458,6 +465,7 @@ def wide(tmp_path):
     return Checkpoint("wide", str(tmp_path / "wide"), str(tmp_path / "wide"), "0" * 64)
 
 
+@pytest.mark.soak
 def test_a_gpu_that_is_told_to_be_too_small_is_doubted_with_what_would_help_and_not_refused(specs, wide):
     spec = replace(specs("training.precision=bf16")["kl_divergence"], model=wide, gpus=1.0)
     machine = replace(MACHINE, cpus=16, gpus=4, gpu_memory=80 << 30, has_bf16=True, memory=512 << 30)
@@ -476,6 +484,7 @@ def test_a_gpu_that_is_told_to_be_too_small_is_doubted_with_what_would_help_and_
     assert doubt(on_cpu, replace(machine, memory=20 << 30)) is None
 
 
+@pytest.mark.soak
 def test_adapters_on_a_gpu_are_sized(specs):
     spec = specs("methods={gradient_ascent: {epochs: 1}}", "training.lora={rank: 4}")["gradient_ascent"]
     on_cpu, on_gpu = (estimate_memory(replace(spec, gpus=gpus)) for gpus in (0.0, 1.0))
@@ -484,6 +493,7 @@ def test_adapters_on_a_gpu_are_sized(specs):
     assert on_gpu.measuring.optimizer == 0 < on_cpu.measuring.optimizer, "a GPU's moments wait in the machine's memory"
 
 
+@pytest.mark.soak
 def test_what_waits_in_the_machines_memory_beside_a_gpu_is_counted(specs, wide):
     plain = replace(specs("training.precision=bf16")["gradient_ascent"], model=wide, gpus=1.0, strengths=(1, 2))
     offloaded = replace(plain, engine=Engine(name="deepspeed", zero_stage=2, offload=True))
@@ -541,6 +551,7 @@ def test_this_machine_has_what_the_system_says(monkeypatch):
     assert this_machine() is None
 
 
+@pytest.mark.soak
 def test_a_warning_is_shown_by_the_plan_and_before_a_run(specs, tmp_path, monkeypatch, capsys):
     specs()
     file = tmp_path / "sizes.yaml"

@@ -100,6 +100,7 @@ def test_the_optimiser_waits_while_a_trajectory_is_measured_on_its_way(make_tria
     assert dry_run(make_trial("gradient_ascent", (0,))).peak.optimizer == 0, "nothing is trained"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("method", "strengths", "models"), [("original", (), 1), ("contrastive_decoding", (0.3,), 2), ("emso", (1, 2), 1)]
 )
@@ -118,6 +119,7 @@ def test_an_original_is_beside_what_is_measured_only_where_an_evaluator_reads_it
     assert models_with("memorization", "weights") == models_with("weights", "depth") == models + 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("method", ["original", "contrastive_decoding", "gradient_ascent"])
 def test_an_evaluator_that_trains_a_copy_is_counted_with_it(make_trial, make_shape, method):
     shape = {"method": method, "strengths": (), "reference": "none"} if method == "original" else {}
@@ -151,6 +153,7 @@ def test_seeds_strengths_and_rates_need_no_dry_run_of_their_own(make_trial, dry_
     assert len(dry_runs) == runs
 
 
+@pytest.mark.soak
 def test_what_decides_memory_is_told_apart(make_trial, dry_runs):
     known, trial = SizeCache(), make_trial("gradient_difference")
     changes = [
@@ -171,6 +174,7 @@ def test_what_decides_memory_is_told_apart(make_trial, dry_runs):
         assert len(dry_runs) > runs, change
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("method", "strengths", "micro_batch", "vocabulary", "checkpointing"),
     [
@@ -225,6 +229,7 @@ def test_layers_that_are_not_alike_are_run_at_the_whole_depth(make_trial, tmp_pa
     assert layers_run == asked
 
 
+@pytest.mark.soak
 def test_a_trial_that_asks_questions_needs_what_reading_them_holds(make_trial, make_shape):
     text = Source(source="miniature", rows=4, longest=24, prefix_tokens=8)
     trial = make_trial(shape=make_shape(vocabulary=20_000), forget=text, utility=text)
@@ -389,6 +394,7 @@ def test_a_gpu_holds_more_in_bf16_than_a_cpu_and_as_much_in_fp32(make_trial):
     assert activations("bf16", 1.0) > 1.1 * activations("bf16", 0.0)
 
 
+@pytest.mark.soak
 def test_what_no_setting_makes_fit_is_told_what_less_would(make_shape, make_trial):
     trial = replace(make_trial(shape=make_shape(hidden=512, layers=8, vocabulary=20_000)), evaluators=())
     adapted = replace(trial, training=replace(trial.training, micro_batch=1, lora=LoRA(rank=8)))
@@ -406,6 +412,7 @@ def test_what_no_setting_makes_fit_is_told_what_less_would(make_shape, make_tria
     assert refusal(less // 2).endswith(smaller)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_on_a_gpu_the_fp32_weights_are_away_while_adapters_train_beside_a_bf16_base(make_shape, make_trial, precision):
     deep = make_shape(hidden=256, layers=6, vocabulary=50)
