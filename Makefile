@@ -15,7 +15,7 @@ paper: $(READY)
 	test $$status -lt 128 || break; done; exit $$status
 
 test: $(READY)
-	$(BIN)/python -m pytest tests -m "not soak" --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests -m "not soak and not numbers" --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # make --jobs=2 check does two at a time.
 check: lint types doctests numbers
