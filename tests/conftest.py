@@ -58,7 +58,7 @@ LONG_FILES = tuple(
         *("every_method", "your_own_model", "miniature", "engines", "interruption", "reasoning", "recitation"),
     )
 )
-"""Begun after the promises, the longest before the others: a worker that began one last would run it alone while the others wait."""
+"""Begun after the promises, the longest first: begun last, one would run alone while the other worker waits."""
 
 
 MATRICES = (

@@ -100,23 +100,20 @@ def train(
 ) -> Generator[Epoch, None, None]:
     """Train `model` in place on the forget set and yield after each epoch, 0 first.
 
-    The data order of an epoch depends on the seed and its number alone, and the learning rate is
-    constant: an epoch's model is the same whether or not later ones are asked for. The mode is
-    evaluation throughout (no dropout), as the reference implementations of these methods have it.
-    With `training.lora` low-rank adapters are trained; between two epochs they are merged into `model`.
+    The data order of an epoch depends on the seed and its number only, and the learning rate is constant: an epoch's
+    model is the same whether or not later ones are asked for. There is no dropout, as in these methods' own code. With
+    `training.lora` low-rank adapters are trained; between two epochs they are merged into `model`.
 
     Args:
         task: The texts, the settings and the engine.
         model: What is trained; between two epochs nothing else of the training is on its device.
         loss: What is minimised.
         epochs: How many.
-        stops: Where it yields within an epoch too, at the nearest step: 2.25 is after a quarter of the third. What
-            comes after is the same with a stop and without.
+        stops: Where it yields within an epoch too, at the nearest step: 2.25 is after a quarter of the third.
         **parts: What else the training is made of, by name: see `TrainingParts`.
 
     Raises:
-        TrialError: A loss that is not finite, or one that runs a model that is neither trained nor `frozen`; a part
-            that there is not, or parts that exclude one another.
+        TrialError: A loss that is not finite, or that runs a model neither trained nor `frozen`; parts that clash.
     """
     _refuse_parts(task, model, loss, parts)
     training = replace(task.training, learning_rate=parts.get("learning_rate", task.training.learning_rate))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
+from typing import Any
 
 import pandas as pd
 
 from harness.analysis.caveats.judges import HumanReading, judge_warnings
-from harness.analysis.caveats.precision import changed_choices
 from harness.analysis.caveats.readings import large_batches
 from harness.analysis.cells import duration_text, number, strength_text
 from harness.analysis.collapse import REPEATS, collapse_bounds, repetitions
@@ -22,6 +22,7 @@ from harness.analysis.seeds import mean_and_interval, ranked_rows, seconds_per_s
 from harness.analysis.shown import UNFINISHED, ShownTable
 from harness.contracts import Metric
 from harness.records.code_changes import changed_plugins
+from harness.records.point_names import point_name
 from harness.records.ranges import edges_reached, widened_ranges
 from harness.records.results import PointResults, Results, StudyResults
 from harness.specs import ORIGINAL, REFERENCE_ROWS, UNSEEN_ROWS
@@ -265,3 +266,26 @@ def _early_stops(points: Sequence[PointResults]) -> Iterator[str]:
     if stopped:
         were = "was" if len(stopped) == 1 else "were"
         yield f"{len(stopped)} of {len(erased)} trials {were} ended by the early stop: {', '.join(listed)}."
+
+
+def changed_choices(points: Sequence[PointResults]) -> Iterator[str]:
+    """Yield for each model how many greedy choices its precision changed: the original's, and the most of any point."""
+    by_model: dict[tuple[str, str], list[tuple[PointResults, Mapping[str, Any]]]] = {}
+    for point in points:
+        for measurement in point.measurements:
+            if noted := measurement.notes.get("changed_choices"):
+                by_model.setdefault((point.spec.model.short_name, noted["precision"]), []).append((point, noted))
+    for (model, precision), counted in by_model.items():
+        most, of_most = max(counted, key=lambda pair: pair[1]["changed"] / pair[1]["choices"])
+        of_original = ""
+        for point, noted in counted:
+            if point.spec.method == ORIGINAL:
+                of_original = f"{_share_changed(noted)} of the original's, and "
+        yield (
+            f"{model} is measured in {precision}. Of its greedy choices on the texts, that makes others than fp32 of "
+            f"{of_original}at most {_share_changed(of_most)} ({point_name(most)})."
+        )
+
+
+def _share_changed(noted: Mapping[str, Any]) -> str:
+    return f"{noted['changed']:,} of {noted['choices']:,} ({noted['changed'] / noted['choices']:.2%})"

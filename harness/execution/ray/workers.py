@@ -25,7 +25,7 @@ from harness.execution.ray.placement import worker_resources
 from harness.execution.ray.session import node_label
 from harness.execution.ray_settings import set_ray_environment
 from harness.specs import TrialSpec
-from harness.toolkit.engines.loopback import loopback_variables
+from harness.toolkit.engines.deepspeed import loopback_variables
 
 set_ray_environment()
 

@@ -28,10 +28,11 @@ from torch._C._distributed_c10d import HashStore
 from harness.contracts import Model, Training
 from harness.errors import TrialError
 from harness.specs import Engine
-from harness.toolkit.engines.loopback import loopback_variables
 from harness.toolkit.engines.parking import Parking, free
 from harness.toolkit.engines.torch import as_set
 
+_LOOPBACK = ("lo", "lo0")
+_SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 BUCKET = 50_000_000
 """Gradient elements that are reduced at once; DeepSpeed's own half a billion would take 2 GB beside any model."""
 
@@ -289,3 +290,13 @@ def _as_only_worker() -> Iterator[None]:
     finally:
         for name in said:
             del os.environ[name]
+
+
+def loopback_variables() -> dict[str, str]:
+    """Return the environment that keeps the sockets of gloo and NCCL on the loopback interface.
+
+    torch's own TCP store always listens on every interface. So a group that stays on one machine does without it: its
+    processes meet in a file, and a single process in its memory.
+    """
+    names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
+    return dict.fromkeys(_SOCKET_VARIABLES, names[0]) if names else {}

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from harness.analysis.caveats.precision import changed_choices
 from harness.analysis.caveats.readings import readings_of
+from harness.analysis.caveats.warnings import changed_choices
 from harness.base.digests import digest_of
 from harness.execution.inline import run_inline
 from harness.execution.job import Folders, Job
