@@ -57,7 +57,7 @@ def first_third(selection: BlockSelection) -> Share | None:
     Example:
         >>> counts = {"L0.C_fc": 3, "L2.W_v.H0": 1}
         >>> candidates = {kind: (1, 1, 1) for kind in ("W_q", "W_v", "C_fc")}
-        >>> first_third(BlockSelection("m", "v", "V", (), 2, 2, (2,), counts, candidates)).fraction
+        >>> first_third(BlockSelection("m", "v", "V", (), 2, (2,), counts, candidates)).fraction
         0.75
     """
     if selection.candidates is None:

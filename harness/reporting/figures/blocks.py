@@ -99,7 +99,7 @@ def figure_names(selections: Sequence[BlockSelection]) -> list[str]:
     """Return a file's name for each heat map, without its ending: each its own, whatever models are called.
 
     Example:
-        >>> selection = BlockSelection("org/m", "emso(k=2)", "EMSO", (), 1, 1, (1,), {"L0.C_fc": 1}, None)
+        >>> selection = BlockSelection("org/m", "emso(k=2)", "EMSO", (), 1, (1,), {"L0.C_fc": 1}, None)
         >>> figure_names([selection, selection])
         ['selected_blocks-org-m-emso-k-2', 'selected_blocks-org-m-emso-k-2-2']
     """

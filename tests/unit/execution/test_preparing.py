@@ -3,7 +3,6 @@
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from harness.execution.prepared import is_prepared
 from harness.execution.trial import preparing, tasks
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model
-from harness.planning.plan import plan
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
@@ -183,20 +181,3 @@ def test_an_original_that_nobody_counted_is_refused(make_model, tmp_path):
 def test_who_prepares_is_told_by_the_class():
     prepares = {name: EVALUATORS.load(name)().prepares for name in ("memorization", "depth", "weights", "relearning")}
     assert prepares == {"memorization": True, "depth": True, "weights": False, "relearning": False}
-
-
-def test_what_is_read_and_prepared_of_the_original_is_no_part_of_a_measurements_identity():
-    """These are the keys from before an evaluator could say either: no measurement is made again."""
-    folder = Path(__file__).parents[3] / "sweeps"
-    keys = {
-        evaluator.name: evaluator.key
-        for file in ("robustness", "tradeoff")
-        for evaluator in plan(folder / f"{file}.yaml").trials[0].evaluators
-        if file == "tradeoff" or evaluator.name in ("depth", "weights")
-    }
-    assert keys == {
-        "memorization": "f5566a200ad49664",
-        "generation": "a18a3cbcf380fdf8",
-        "depth": "1f55d3339634d14a",
-        "weights": "48096515e18633af",
-    }

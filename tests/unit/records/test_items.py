@@ -124,7 +124,7 @@ def test_a_metric_that_could_not_be_measured_needs_no_items():
 def measurement():
     return Measurement(
         trial_id="t1", point_id="p1", strength=1, evaluator="e", key="k1", definition="exact", numbers={"ma": 0.5},
-        metrics=({"name": "ma", "group": "erasure"},), samples=(), notes={}, seconds=1.0,
+        metrics=(MA.described("e"),), samples=(), notes={}, seconds=1.0,
     )  # fmt: skip
 
 
