@@ -24,6 +24,7 @@ ARGUMENTS = {
     "selection": ["--repeats", "3"],
     "planning": [],
     "full_size": [],
+    "memory": [],
     "tracking": ["--trials", "200", "--rows", "30"],
     "error_rates": ["--simulations", "100"],
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ from evaluators.memorization import WINDOW_TOKENS, table_windows
 from harness.contracts import Precision
 from harness.data.sections import DEFAULT_TOKENS
 from harness.execution.trial.tasks import TABLE_NEW_TOKENS
+from harness.planning.memory import rehearse
 from harness.planning.sweep_file import read_sweep_file
 from harness.plugins import METHODS, default_reference
-from harness.sizing.erasing_dry_run import DryRunResult, dry_run, dry_run_memorizing
 from harness.specs import TrialSpec
 
 SWEEP = Path(__file__).parents[1] / "sweeps" / "paper" / "main_table.yaml"
@@ -86,9 +86,8 @@ def flops_per_text(bench: Bench, shape: str, method: str) -> float:
     It is the difference between two batches, one of twice as many texts: what a run does once is in neither. Layers
     are alike, so that four say what all of them take.
     """
-    run = dry_run_memorizing if _is_prepared(method) else dry_run
     spec = bench.spec(shape, method)
-    two, four = ((_flops(run, spec, 2 * _ROWS, layers) - _flops(run, spec, _ROWS, layers)) / _ROWS for layers in (2, 4))
+    two, four = ((_flops(spec, 2 * _ROWS, layers) - _flops(spec, _ROWS, layers)) / _ROWS for layers in (2, 4))
     layers = int(bench.shapes[shape]().num_hidden_layers)
     return two + (four - two) * (layers - 2) / 2
 
@@ -97,11 +96,12 @@ def _is_prepared(method: str) -> bool:
     return default_reference(METHODS.load(method)) == "memorized_model"
 
 
-def _flops(run: Callable[..., DryRunResult], spec: TrialSpec, rows: int, layers: int) -> int:
+def _flops(spec: TrialSpec, rows: int, layers: int) -> int:
     training = replace(spec.training, global_batch=rows, micro_batch=_ROWS)
     memorization = replace(spec.memorization, global_batch=rows)
     with FlopCounterMode(display=False) as counter:
-        run(replace(spec, training=training, memorization=memorization), layers=layers)
+        spec = replace(spec, training=training, memorization=memorization)
+        rehearse(spec, layers, is_memorizing=_is_prepared(spec.method))
     return int(counter.get_total_flops())
 
 

@@ -1,9 +1,9 @@
-"""Checks what only a GPU can show: sizing's memory, bf16's numbers, speed, and ZeRO, in about twenty minutes.
+"""Checks what only a GPU can show: the plan's memory, bf16's numbers, speed, and ZeRO, in about twenty minutes.
 
     python -m benchmarks.gpu_check [--folder FOLDER] [--minutes N]
 
 It writes gpu_check_<card>.md, and ends with 1 if something raised, a number was not finite, or ZeRO trained to other
-weights. What sizing told wrong is in the page alone.
+weights. What the plan told wrong is in the page alone.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ from harness.base.files import write_whole
 from harness.contracts import Checkpoint, ErasedModel, Model, Precision, Sequences, Training
 from harness.execution.environment import hardware, versions
 from harness.models.loading import unloaded_model
+from harness.planning.memory import MemoryTracker, decoding_bytes, on_engine, rehearse_deep, weights_bytes
 from harness.plugins import METHODS, default_reference
-from harness.sizing.estimate import MemoryEstimate, estimate_memory, weights_bytes
-from harness.sizing.measuring_dry_run import model_passes
-from harness.sizing.memory_tracker import MemoryTracker
 from harness.specs import Engine, MemorizedTraining, Source, TrialSpec
 from harness.toolkit.decoding.greedy import greedy_choices, greedy_continuations
 from harness.toolkit.finetune import train
@@ -50,7 +48,7 @@ DTYPES: Mapping[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.
 LEGEND = """
 Models are random: nothing here says what a method erases.
 
-- MB: the most that tensors hold in an epoch, or while every prefix is continued. It should be sizing's estimate.
+- MB: the most that tensors hold in an epoch, or while every prefix is continued. It should be the plan's estimate.
 - perplexity, choices of each token: with bf16 parameters. They should be as with fp32.
 - tokens a second: at most what a large matrix product reached, without attention's own products. Stepping: continuing
   every prefix, less reading. In bf16 training is autocast's.
@@ -125,7 +123,7 @@ class Bench:
             torch.cuda.reset_peak_memory_stats()
             return run(), torch.cuda.max_memory_allocated() - before
         with MemoryTracker() as tracker:
-            return run(), tracker.peak().total
+            return run(), tracker.peak
 
     def seconds(self, run: Callable[[], object]) -> float:
         """Return how long `run` takes, until the device is done with it; the first time loads kernels."""
@@ -148,8 +146,7 @@ def erased(bench: Bench, shape: str, spec: TrialSpec) -> tuple[ErasedModel, Row]
     (*_, made), peak = bench.peak(lambda: list(method.erase(task)))
     if wrong := [name for name, value in made.notes.items() if isinstance(value, float) and not math.isfinite(value)]:
         raise ValueError(f"not finite: {', '.join(wrong)}.")
-    need = estimate_memory(spec)
-    wanted = need.erasing.total if isinstance(need, MemoryEstimate) else math.nan
+    wanted = on_engine(spec, rehearse_deep(spec))
     what = f"MB of {spec.method}" if spec.engine == Engine() else f"MB of {spec.method}, {spec.engine}"
     return made, row(what, shape, spec.training.precision, wanted / 1e6, peak / 1e6)
 
@@ -186,8 +183,7 @@ def measuring_rows(bench: Bench, shape: str, precision: Precision) -> Iterator[R
     every = [range(1, bench.tokens)] * len(texts)
     if precision == "fp32":
         peak = bench.peak(lambda: greedy_continuations(bench.model(shape), texts, every))[1]
-        fake = MemoryTracker().loading(lambda: unloaded_model(spec.model))
-        need = weights_bytes(spec.model) + model_passes(fake, spec.forget, spec.utility, bench.device)[0].total
+        need = weights_bytes(spec.model) + decoding_bytes(spec)
         yield row("MB of measuring", shape, precision, need / 1e6, peak / 1e6)
     model = lowered(bench.model(shape), precision)
     reading = bench.seconds(lambda: greedy_choices(model, texts))

@@ -21,7 +21,7 @@ from harness.data.sequences import load_forget
 from harness.models.blocks import Block, blocks
 from harness.models.loading import load_model, load_tokenizer, unloaded_model, vocabulary
 from harness.models.resolving import resolve_model
-from harness.sizing.memory_tracker import MemoryTracker
+from harness.planning.memory import MemoryTracker, weights_bytes
 from harness.specs import Source
 from harness.toolkit import Batch, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
@@ -49,11 +49,11 @@ def main(argv: Sequence[str] | None = None) -> list[Ratio]:
     scores = {name: way(model, batches) for name, way in ways.items()}
     timed = {name: partial(seconds_of, partial(way, model, batches)) for name, way in ways.items()}
     seconds = medians(timed, arguments.repeats)
-    peaks, weights = {}, 0
+    peaks, weights = {}, weights_bytes(checkpoint)
     for name, way in ways.items():
         with MemoryTracker() as tracker:
             way(tracker.loading(lambda: unloaded_model(checkpoint)), batches)
-        peaks[name], weights = tracker.peak().total, tracker.peak().weights
+        peaks[name] = tracker.peak
     whole, by_layer = scores.values()
     apart = max(abs(whole[name] - by_layer[name]) for name in whole)
     print(f"{len(texts)} sequences of 128 tokens, {len(batches)} micro-batches, {torch.get_num_threads()} threads")

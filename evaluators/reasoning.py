@@ -21,7 +21,7 @@ import torch
 import yaml
 
 from evaluators.reasoning_tasks.files import question_digests, question_files, read_questions
-from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount, QuestionsShape
+from harness.contracts import Evaluation, EvaluationTask, Evaluator, Json, Metric, Model, PositiveCount
 from harness.errors import LetheError, TrialError
 from harness.toolkit import (
     AnswerChoice,
@@ -71,15 +71,6 @@ class Reasoning(Evaluator):
         """Refuse a list of tasks that is empty or names one twice."""
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"tasks is [{', '.join(self.tasks)}]: name at least one, and each only once")
-
-    @property
-    def questions(self) -> QuestionsShape:
-        """Return about what the largest of these tasks asks: HellaSwag's 10,042 questions, PubMedQA's abstracts."""
-        if self.tasks_path == "miniature":
-            most, longest = 144, 128
-        else:
-            most, longest = 10_042, 512 if "pubmedqa" in self.tasks else 256
-        return QuestionsShape(min(most, self.limit or most), choices=4, longest=longest)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -228,17 +228,6 @@ class TextsShape:
     """The tokens of the longest sequence, its prefix counted."""
 
 
-@dataclass(frozen=True)
-class QuestionsShape:
-    """What a plan knows of the questions that an evaluator asks: one that has `log_likelihoods` read their choices."""
-
-    questions: int
-    choices: int
-    """Of each question, at most."""
-    longest: int
-    """The tokens of the longest question with a choice, about: how many are read at once depends on it."""
-
-
 class EvaluationTask(Protocol):
     """What an evaluator may ask for while it measures. The report shows the first `sample_count` samples."""
 
@@ -343,11 +332,6 @@ class Evaluator(ABC):
     def trained_texts(self) -> int:
         """How many texts a step of `trained_briefly` reads: `--plan` counts what that holds. 0: it trains nothing."""
         return 0
-
-    @property
-    def questions(self) -> QuestionsShape | None:
-        """What it asks by `log_likelihoods`: `--plan` counts what reading that holds. None: it asks no questions."""
-        return None
 
     @property
     @abstractmethod

@@ -19,6 +19,7 @@ from harness.execution.job import Event, Folders, Job, Watcher
 from harness.execution.jobs import jobs_for
 from harness.execution.progress import Progress
 from harness.execution.ray_settings import IS_LOCAL
+from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
 from harness.plans import Plan, StudySpec
 from harness.records.code_changes import changed_sentences
@@ -28,7 +29,7 @@ from harness.records.setting_changes import replaced_rows, replaced_sentence
 from harness.records.tracking.live import LiveTracking
 from harness.records.tuned import read_tuned, specs_left, unfinished_studies
 from harness.reporting.live import LiveReport
-from harness.reporting.plan import one_step_epochs, refuse_unfit
+from harness.reporting.plan import one_step_epochs
 from harness.specs import TrialSpec
 
 if TYPE_CHECKING:

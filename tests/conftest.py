@@ -53,7 +53,7 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 LONG_FILES = tuple(
     f"test_{name}.py"
     for name in (
-        *("end_to_end", "sizing", "tuned", "every_evaluator", "bootstrap", "doors", "ray_tune", "sizing_shapes"),
+        *("end_to_end", "memory", "tuned", "every_evaluator", "bootstrap", "doors", "ray_tune"),
         *("hub_models", "report", "golden", "prefetch", "tracking", "terminal", "workers", "guard", "deepspeed"),
         *("every_method", "your_own_model", "miniature", "engines", "interruption", "reasoning", "recitation"),
     )
@@ -67,7 +67,6 @@ MATRICES = (
     "test_every_method_gives_what_the_plain_engine_gives",
     "test_every_continuation_is_that_of_plain_passes",
     "test_every_method_gives_the_same_bits",
-    "test_cudas_casts_are_torchs_own",
     "test_in_parts_values_and_gradients_are_the_same_to_the_last_bit",
     "test_samples_are_those_of_plain_passes",
     "test_they_are_the_matrices_of_the_mlp_blocks",
@@ -75,7 +74,8 @@ MATRICES = (
     "test_hidden_states_are_those_before_the_final_norm",
     "test_a_logit_lens_reads_the_last_layer_as_the_model_itself_does",
     "test_adapters_train_as_beside_weights_rounded_by_hand",
-    "test_erasing_is_told_to_within_a_twentieth",
+    "test_erasing_is_told_to_within_a_quarter",
+    "test_worse_models_get_worse_numbers",
     "test_on_changes_something",
     "test_its_first_step_forgets",
     "test_the_same_seed_gives_the_same_model",
@@ -101,10 +101,11 @@ def pytest_collection_modifyitems(items):
     # Each matrix begins at another case, so that every plugin is there in some of them.
     cases = Counter({name: place for place, name in enumerate(MATRICES)})
     for item in items:
-        if item.originalname in cases:
-            if cases[item.originalname] % 4:
+        name = getattr(item, "originalname", None)
+        if name in cases:
+            if cases[name] % 4:
                 item.add_marker(pytest.mark.soak)
-            cases[item.originalname] += 1
+            cases[name] += 1
     places = {name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: ("promises" not in item.path.parts, places.get(item.path.name, len(places))))
 
@@ -538,8 +539,9 @@ def measured(monkeypatch):
 def run_whole(tmp_path):
     """Return a runner of a whole trial, with the memorised model that it needs, and with no judge loaded before."""
 
+    judges.JUDGES.__init__()
+
     def run(spec):
-        judges.JUDGES.__init__()
         folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
         if spec.reference == "memorized_model":
             trial.memorize(Job(name="memorize", kind="memorize", spec=spec), folders, lambda event: None)

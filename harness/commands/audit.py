@@ -93,8 +93,8 @@ def audit_file(arguments: argparse.Namespace) -> str:
     """
     from harness.drafting.file_templates import filled, flow
     from harness.drafting.given_texts import named_source
-    from harness.sizing.estimate import weights_bytes
-    from harness.sizing.machine import this_machine
+    from harness.planning.machine import this_machine
+    from harness.planning.memory import weights_bytes
 
     cut = {"sequences": arguments.sequences, "sequence_tokens": arguments.sequence_tokens}
     model, texts, settings = read_model_and_texts(arguments, MOST_TEXTS, **cut)
@@ -120,9 +120,9 @@ def _measure_in(root: Path, planned: Plan) -> Results:
     from harness.execution.job import Folders
     from harness.execution.jobs import jobs_for
     from harness.execution.progress import Progress
+    from harness.planning.memory import refuse_unfit
     from harness.records.journal import Journal
     from harness.records.results import read_results
-    from harness.reporting.plan import refuse_unfit
 
     refuse_unfit(Path("audit.yaml"), planned.trials)
     folders = Folders.of_sweep(root, planned.sweep)

@@ -84,7 +84,7 @@ def _file_parts(arguments: argparse.Namespace, sweep: str, out: Path) -> dict[st
     from harness.drafting.file_templates import flow
     from harness.drafting.given_texts import MINIATURE, is_miniature
     from harness.miniature.checkpoints import FORGET_RECORDS
-    from harness.sizing.estimate import weights_bytes
+    from harness.planning.memory import weights_bytes
 
     model, texts, settings = read_model_and_texts(arguments, MOST_TEXTS)
     about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
@@ -124,7 +124,7 @@ def _file_parts(arguments: argparse.Namespace, sweep: str, out: Path) -> dict[st
 
 def _is_slow(parts: Mapping[str, Any]) -> bool:
     """Return whether trying anything would take longer than anyone waits: a large model, and no GPU."""
-    from harness.sizing.machine import this_machine
+    from harness.planning.machine import this_machine
 
     machine = this_machine()
     return parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus)

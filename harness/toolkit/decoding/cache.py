@@ -7,9 +7,7 @@ which transformers makes from what a cache says it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -21,34 +19,17 @@ if TYPE_CHECKING:
 
 Prefilled: TypeAlias = "Cache | torch.Tensor"
 """What rows continue: the cache of a pass over their sequences, or those sequences' tokens_BT, to be read again."""
-_MORE_BYTES: ContextVar[int] = ContextVar("_MORE_BYTES", default=0)
 
 
-@contextmanager
-def more_cache_bytes(more: int) -> Iterator[None]:
-    """Let the keys and values of the rows that are written at once take so many bytes more, as long as the block lasts.
-
-    More rows are written in the same time, where a step's time is that of reading the weights: on a GPU.
-    """
-    token = _MORE_BYTES.set(more)
-    try:
-        yield
-    finally:
-        _MORE_BYTES.reset(token)
-
-
-def rows_in_caches(source: Prefilled, tokens: int, least_bytes: int) -> int:
-    """Return how many rows of so many tokens may be written at once, whose caches take `least_bytes` and what is more.
+def rows_in_caches(source: Prefilled, tokens: int, most_bytes: int) -> int:
+    """Return how many rows of so many tokens may be written at once, whose caches take `most_bytes`.
 
     Example:
         >>> tokens_BT = torch.zeros(1, 1, dtype=torch.long)  # Read again: 8 bytes a token.
         >>> rows_in_caches(tokens_BT, 100, 8_000)
         10
-        >>> with more_cache_bytes(4_000):
-        ...     rows_in_caches(tokens_BT, 100, 8_000)
-        15
     """
-    return (least_bytes + _MORE_BYTES.get()) // (bytes_per_token(source) * tokens)
+    return most_bytes // (bytes_per_token(source) * tokens)
 
 
 def whole_cache(model: Model) -> Cache | None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 import torch
 
 SCARCE = frozenset({"cuda"})
 """Kinds of device whose memory is saved. Parked tensors go to the CPU's, where nothing would be gained."""
-
-_IS_REHEARSAL: ContextVar[bool] = ContextVar("is_rehearsal", default=False)
 
 
 def waiting_device(device: torch.device) -> torch.device | None:
@@ -21,19 +17,7 @@ def waiting_device(device: torch.device) -> torch.device | None:
         >>> waiting_device(torch.device("cuda")), waiting_device(torch.device("cpu"))
         (device(type='cpu'), None)
     """
-    if _IS_REHEARSAL.get():
-        return torch.device("meta")
     return torch.device("cpu") if device.type in SCARCE else None
-
-
-@contextmanager
-def rehearsing_gpu() -> Iterator[None]:
-    """Let a dry run's tensors on the CPU stand for a GPU's, meanwhile: what waits does so on torch's device `meta`."""
-    token = _IS_REHEARSAL.set(True)
-    try:
-        yield
-    finally:
-        _IS_REHEARSAL.reset(token)
 
 
 class Parking:

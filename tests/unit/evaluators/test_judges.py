@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from evaluators.generation import Generation
 from harness.analysis.analysis import Analysis
@@ -21,7 +20,6 @@ from harness.plans import Plan
 from harness.records.artifacts import Artifacts
 from harness.records.results import PointResults
 from harness.reporting.summary import caption
-from harness.sizing.measuring_dry_run import judge_pass
 from harness.testing.small import RETRAINED_MODEL, small_spec
 from harness.toolkit.scoring import CausalJudge
 
@@ -117,20 +115,6 @@ def test_the_original_is_no_repository_of_the_hub(world, sound, tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text(sound.lstrip().replace("MODEL", str(world / "MODEL")).replace("OTHER", str(world / "OTHER")))
     assert hub_contents(file, [f"judges={OWN.replace('OTHER', 'minilm')}"]) == []
-
-
-def test_what_measuring_needs_is_told_for_the_original_as_for_the_same_model_named():
-    spec = small_spec()
-    texts = {name: replace(getattr(spec, name), rows=4, longest=160) for name in ("forget", "utility")}
-    spec = replace(spec, **texts, judges={"perplexity": spec.model})
-    own = replace(spec, judges={"perplexity": replace(spec.model, id="original")})
-    device = torch.device("cpu")
-    needs = [
-        judge_pass("perplexity", judged.judges["perplexity"], judged.forget, judged.utility, device, torch.float32)
-        for judged in (spec, own)
-    ]
-    assert needs[0] == needs[1]
-    assert needs[0].judges > 0
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """`measuring: {precision: bf16}`: who measures in it, what is shared by it, and what the report says it changed."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -11,25 +10,18 @@ from harness.analysis.caveats.warnings import changed_choices
 from harness.base.digests import digest_of
 from harness.execution.inline import run_inline
 from harness.execution.job import Folders, Job
-from harness.execution.trial.inputs import forget_set, measured_set
+from harness.execution.trial.inputs import measured_set
 from harness.execution.trial.judges import JudgeCache
 from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.tasks import MeasuringTask
-from harness.models.loading import load_model, unloaded_model
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal
 from harness.records.record import Failed, Measurement
-from harness.sizing.estimate import estimate_memory
-from harness.sizing.fit_check import check_fit
-from harness.sizing.machine import Machine
-from harness.sizing.measuring_dry_run import lowered_in_place, model_passes
-from harness.sizing.memory_tracker import MemoryTracker
 from harness.specs import EvaluatorSpec
 from harness.testing.small import MODEL, small_spec
 from harness.toolkit import CausalJudge, PairModel
-from harness.toolkit.decoding.greedy import greedy_continuations
 from harness.toolkit.device import judging_on
 
 CPU = torch.device("cpu")
@@ -167,37 +159,3 @@ def test_a_trial_in_bf16_says_what_that_changed(tmp_path, make_plan, make_result
         assert [MODEL in sentence and "bf16" in sentence for sentence in said] == [True] * is_lowered
         [reading] = readings_of([replace(spec, reading={"stored": "fp16"})])
         assert ("measured in bf16 (weights in fp32)" in reading) == is_lowered
-
-
-def test_a_gpu_without_bf16_measures_nothing_in_it():
-    measuring = EvaluatorSpec(name="memorization", version=1, settings={}, key="k", precision="bf16")
-    spec = replace(small_spec(), method="original", variant="original", gpus=1.0, evaluators=(measuring,))
-    machine = Machine(cpus=2, memory=24 << 30, gpus=1, gpu_memory=24 << 30, has_bf16=False)
-    [fault] = check_fit([spec], machine).faults
-    assert fault.reason == "computes in bf16, which this machine's GPU does not: set measuring.precision to fp32."
-    assert check_fit([spec], replace(machine, has_bf16=True)).faults == []
-    assert check_fit([replace(spec, gpus=0.0)], machine).faults == [], "a CPU computes in bf16, if slowly"
-
-
-def test_what_decoding_in_bf16_holds_is_told_to_within_a_seventh(measured, tmp_path):
-    file = tmp_path / "file.yaml"
-    file.write_text(FILE)
-    [spec, *_] = plan(file, ["data.forget.sequences=6"]).trials
-    forget = forget_set(spec)
-    for dtype in (torch.float32, torch.bfloat16):
-        # The retrained model recites little, so that it has to generate.
-        model = load_model(resolve_model("miniature-s-retrained"), dtype)
-        unloaded = MemoryTracker().loading(lambda: lowered_in_place(unloaded_model(spec.model), dtype))  # noqa: B023
-        told, _ = model_passes(unloaded, spec.forget, spec.utility, CPU)
-        prefixes = [range(1, int(length)) for length in forget.lengths_N]
-        assert told.total == pytest.approx(measured(partial(greedy_continuations, model, forget, prefixes)), rel=0.15)
-
-
-def test_a_copy_in_bf16_is_counted_beside_the_model(tmp_path):
-    weights = []
-    for changes in ([], ["measuring.precision=bf16"]):
-        (tmp_path / "file.yaml").write_text(FILE)
-        need = estimate_memory(plan(tmp_path / "file.yaml", changes).trials[0])
-        weights.append(need.measuring.weights)
-    exact, lowered = weights
-    assert lowered == pytest.approx(1.5 * exact, rel=0.01), "half of the measured model"

@@ -13,24 +13,15 @@ import torch
 
 from harness.execution.guard import fingerprint
 from harness.execution.guard.fingerprint import modules_in
-from harness.execution.inline import run_inline
-from harness.execution.job import Folders, Job
 from harness.execution.ray.placement import trial_resources, trials_at_once, worker_resources
 from harness.execution.ray_settings import forwarded_environment
-from harness.execution.trial import run
 from harness.execution.trial.judges import JudgeCache
-from harness.execution.trial.memory import spare_cache_bytes
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge
 from harness.records.artifacts import Artifacts
-from harness.records.journal import Journal
-from harness.records.record import Measurement
-from harness.sizing.estimate import estimate_memory
-from harness.sizing.machine import Machine, share_of
-from harness.specs import Engine, EvaluatorSpec
+from harness.specs import Engine
 from harness.testing.small import small_spec
 from harness.toolkit import CausalJudge, computing_device
-from harness.toolkit.decoding import greedy
 from harness.toolkit.device import device_for, judging_on
 from harness.toolkit.engines import parking
 
@@ -220,43 +211,3 @@ def test_on_a_cpu_a_large_judge_makes_room_for_the_next_and_is_loaded_again():
     for judge in (*judges, *judges):
         cache.get(load, judge)
     assert len(loads) == 2 * len(judges)
-
-
-def read_spec():
-    """Return a trial on a GPU of which the texts' sizes are known."""
-    spec = replace(small_spec(), gpus=1.0, method="gradient_ascent", strength_name="epochs", strengths=(1,))
-    texts = ("forget", "retain", "utility", "validation")
-    return replace(spec, **{name: replace(getattr(spec, name), rows=8, longest=128) for name in texts})
-
-
-GPU = Machine(cpus=8, memory=64 << 30, gpus=1, gpu_memory=80 << 30, has_bf16=True)
-
-
-def test_what_is_left_of_a_gpu_goes_to_caches_and_nothing_of_a_cpu():
-    spec = read_spec()
-    need = estimate_memory(spec).measuring.total
-    assert spare_cache_bytes(spec, GPU) == int(0.75 * (share_of(GPU, spec) - need)) > 50 << 30
-    halved = replace(spec, gpus=0.5)
-    assert spare_cache_bytes(halved, GPU) == int(0.75 * (share_of(GPU, halved) - need))
-    too_small = replace(GPU, gpu_memory=need // 2)
-    assert spare_cache_bytes(spec, too_small) == 0
-    assert spare_cache_bytes(replace(spec, gpus=0.0), GPU) == 0
-    assert spare_cache_bytes(spec, None) == 0, "a cluster, of which the driver knows nothing"
-    unknown = replace(spec, method="task_arithmetic", settings={"nonsense": 1})
-    assert spare_cache_bytes(unknown, GPU) == 0, "what sizing cannot tell"
-
-
-def test_a_trial_writes_more_rows_at_once_where_there_is_room(monkeypatch, tmp_path):
-    rows, real = [], greedy.rows_in_caches
-    monkeypatch.setattr(greedy, "rows_in_caches", lambda *of: rows.append(real(*of)) or rows[-1])
-    journal = {}
-    for name, machine in (("without", None), ("with", GPU)):
-        monkeypatch.setattr(run, "this_machine", lambda machine=machine: machine)
-        memorization = EvaluatorSpec(name="memorization", version=2, settings={}, key="m")
-        spec = replace(read_spec(), trial_id=name, method="original", strengths=(), evaluators=(memorization,))
-        run_inline(
-            [Job(name=name, kind="trial", spec=spec)], Folders(tmp_path, tmp_path / "artifacts"), lambda event: None
-        )
-        [journal[name]] = [one for one in Journal(tmp_path / "journal").read(name) if isinstance(one, Measurement)]
-    assert rows[-1] > 10 * rows[0]
-    assert journal["with"].numbers == journal["without"].numbers

@@ -10,8 +10,8 @@ from evaluators.depth import Depth
 from evaluators.relearning import Relearning
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.tasks import ErasingTask
+from harness.planning.memory import memory_need
 from harness.records.artifacts import Artifacts
-from harness.sizing.estimate import MemoryEstimate, estimate_memory
 from harness.specs import Engine, Source
 from harness.testing.small import small_spec, small_task
 from harness.toolkit import PairModel, greedy_continuations, sample
@@ -160,9 +160,8 @@ def test_its_memory_is_known_before_it_runs():
     text = Source(source="miniature", rows=24, longest=24, prefix_tokens=8)
     texts = dict.fromkeys(("forget", "utility", "validation"), text)
     spec = replace(small_spec(), method="memfree", strength_name="gamma", strengths=(1000.0,), judges={}, **texts)
-    need = estimate_memory(spec)
-    assert isinstance(need, MemoryEstimate), need
-    assert need.trained == 0
+    need = memory_need(spec, None)
+    assert (need.needs is not None, need.trained) == (True, 0), need
 
 
 def test_workers_are_not_asked_for_where_nothing_is_trained(tmp_path):

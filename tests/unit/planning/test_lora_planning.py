@@ -1,10 +1,8 @@
 """LoRA in a sweep file: what its trials are called, which rows refuse it and where, and what they need."""
 
 from dataclasses import replace
-from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from harness import plugins
 from harness.contracts import LoRA, Training
@@ -12,11 +10,6 @@ from harness.planning.plan import plan
 from harness.planning.tuning import searchable
 from harness.records.artifacts import memorized_key
 from harness.records.tracking.run_contents import run_settings
-from harness.reporting.plan import needs_table
-from harness.sizing.erasing_dry_run import dry_run
-from harness.sizing.estimate import estimate_memory
-from harness.sizing.fit_check import FitCheck
-from harness.specs import Engine
 from harness.testing.small import small_spec
 
 METHODS = "methods={gradient_ascent: {epochs: [1]}, task_arithmetic: {gamma: 0.05}}"
@@ -159,31 +152,6 @@ def ascent(lora=None, **changes):
     training = replace(spec.training, lora=lora)
     fields = {"method": "gradient_ascent", "strength_name": "epochs", "strengths": (1, 2), "judges": {}, "retain": None}
     return replace(spec, **texts, **fields, training=training, **changes)
-
-
-def test_optimiser_and_gradients_are_sized_for_the_adapters_alone():
-    full, small = dry_run(ascent()), dry_run(ascent(LoRA(rank=2)))
-    assert full.trained > 20 * small.trained
-    assert small.peak.optimizer == pytest.approx(2 * 4 * small.trained, abs=500)
-    assert full.peak.optimizer == pytest.approx(2 * 4 * full.trained, abs=500)
-
-
-@pytest.mark.parametrize("engine", [Engine(), Engine(name="deepspeed", zero_stage=3)], ids=str)
-def test_each_rank_is_estimated_anew(engine):
-    needs = [estimate_memory(ascent(lora, engine=engine)) for lora in (None, LoRA(rank=2), LoRA(rank=4))]
-    assert needs[0].erasing.optimizer > needs[2].erasing.optimizer > needs[1].erasing.optimizer
-    assert needs[2].trained == 2 * needs[1].trained
-    if engine.name == "deepspeed":
-        assert needs[0].erasing.gradients > needs[2].erasing.gradients > 0
-
-
-def test_the_plan_says_what_is_trained():
-    spec = ascent(LoRA(rank=2))
-    need = estimate_memory(spec)
-    console = Console(width=160, record=True, file=StringIO())
-    console.print(needs_table([spec], {spec.trial_id: FitCheck(need, 10**9)}))
-    told = f"plugin on miniature-s trains {need.trained:,} weights: LoRA of rank 2 (alpha 4)."
-    assert told in console.export_text()
 
 
 def test_mlflow_gets_each_setting_as_a_param(make_spec):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -15,9 +14,6 @@ from harness.plans import Compare, Cost, Plan, Target
 from harness.plugins import METHODS, declared_space
 from harness.records.tuned import largest_candidate
 from harness.search_space import Choice, LogUniform
-from harness.sizing.estimate import estimate_memory
-from harness.sizing.fit_check import check_fit
-from harness.sizing.machine import PROCESS_BYTES, Machine
 
 FILE = """# What is asked?
 name: tuned
@@ -480,14 +476,3 @@ def test_candidates_are_sized_at_the_ends_of_their_ranges(planned):
     assert (largest.settings["k"], largest.settings["selection"], largest.strengths) == (64, "all", tuple(range(1, 28)))
     assert largest.training.learning_rate == 1e-2, "as wide as it may become"
     assert largest.trial_id == study.study_id
-    need = estimate_memory(largest).most.total
-    erasing = [
-        estimate_memory(study.trial_with({**study.defaults, "selection": name}, (1, 2))).erasing.total
-        for name in ("contrastive", "all")
-    ]
-    assert erasing[0] < erasing[1] == estimate_memory(largest).erasing.total
-    machine = Machine(cpus=1, memory=PROCESS_BYTES + need - 1, gpus=0, gpu_memory=0, has_bf16=False)
-    [fault] = check_fit([largest], machine).faults
-    assert fault.path == "emso on MODEL"
-    roomy = replace(machine, memory=machine.memory + 1)
-    assert check_fit([largest], roomy).faults == []

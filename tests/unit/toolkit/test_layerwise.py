@@ -18,7 +18,7 @@ from harness import contracts, toolkit
 from harness.contracts import Training
 from harness.errors import TrialError
 from harness.models.blocks import Block, blocks
-from harness.sizing.memory_tracker import MemoryTracker
+from harness.planning.memory import MemoryTracker
 from harness.toolkit import gradients_by_layer, token_negative_entropy, token_nll
 from harness.toolkit.finetune import micro_batches
 
@@ -149,10 +149,10 @@ def held(make_model, batches, layers, select, precision="fp32"):
     autocast = torch.autocast("cpu", dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
     with MemoryTracker() as tracker:
         model = tracker.loading(lambda: make_model(0, layers=layers, hidden=WIDTH))
-        weights = tracker.held().total
+        weights = tracker.held
         with autocast:
             select(model, batches)
-    return tracker.peak().total - weights
+    return tracker.peak - weights
 
 
 def select_by_layer(model, batches):

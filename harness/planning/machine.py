@@ -68,16 +68,3 @@ def share_of(machine: Machine, spec: TrialSpec) -> int:
         return int(machine.gpu_memory * min(1.0, spec.gpus)) - CONTEXT_BYTES
     processes = max(1, machine.cpus // spec.cpus)
     return machine.memory // processes - PROCESS_BYTES
-
-
-def host_share_of(machine: Machine, spec: TrialSpec) -> int:
-    """Return the bytes of the machine's memory for each process on a GPU, with as many of them as its GPUs allow.
-
-    Example:
-        >>> from harness.testing.small import small_spec
-        >>> from dataclasses import replace
-        >>> machine = Machine(cpus=16, memory=64 << 30, gpus=2, gpu_memory=80 << 30, has_bf16=True)
-        >>> host_share_of(machine, replace(small_spec(), gpus=0.5)) >> 30
-        15
-    """
-    return machine.memory // max(1, int(machine.gpus / spec.gpus)) - PROCESS_BYTES

@@ -1,0 +1,514 @@
+"""How much memory a trial needs, one number, before anything is loaded; and whether this machine has it.
+
+Erasing is counted while the method's own code runs on tensors without contents (torch's `FakeTensorMode`) until its
+first optimiser step, and what measuring holds follows from the budgets of the decoders.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils import _pytree as tree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.base.digests import digest_of
+from harness.base.messages import first_names
+from harness.base.terminal import tell
+from harness.contracts import Checkpoint, Model, Sequences
+from harness.errors import ConfigError, Fault
+from harness.models.loading import load_tokenizer, unloaded_model
+from harness.models.resolving import CAUSAL_ROLES, ensure_local
+from harness.planning.machine import Machine, share_of, this_machine
+from harness.plugins import EVALUATORS, METHODS
+from harness.specs import Engine, Source, TrialSpec
+from harness.toolkit.batches import JUDGE_BYTES, READ_TOKENS, rows_at_once
+from harness.toolkit.decoding.greedy import CACHE_BYTES, FEWEST_ROWS, SEQUENCES_AT_ONCE
+from harness.toolkit.decoding.sampling import ROWS_AT_ONCE, SAMPLED_CACHE_BYTES
+from harness.toolkit.engines.deepspeed import bucket_elements
+from harness.toolkit.finetune import train
+from harness.toolkit.losses import nll_loss
+from harness.toolkit.scoring import SCORED_ROWS
+from harness.training import Training
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+MAX_OPERATIONS = 2_000_000
+"""Code that waits for a value to change would run for ever: the values here never do."""
+LARGE_SHARE = 1 / 20
+"""A trial whose weights fill more than this share of what it has is sized before every run."""
+WARNING = (
+    "Warning: these trials are estimated to need more than their GPU has. No such figure has been measured on a GPU "
+    "yet, so nothing is refused; a trial that runs out of memory fails, and the sweep goes on without it."
+)
+_ADVICE = (
+    "Lower training.micro_batch, set training.activation_checkpointing or training.lora, give each trial more of the "
+    "machine (resources.cpus, resources.gpus), partition it (engine: {deepspeed: {zero_stage: 3}}), or use a smaller "
+    "model."
+)
+_VALUES = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default, torch.ops.aten.is_nonzero.default)
+
+
+class MemoryTracker(TorchDispatchMode):
+    """Counts what tensors hold while it is on; a value that is asked of a fake tensor is 1, or true.
+
+    Example:
+        >>> with MemoryTracker() as tracker:
+        ...     kept = torch.zeros(10) + 1
+        >>> tracker.held, tracker.peak
+        (40, 80)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.held = 0
+        """Bytes, now."""
+        self.peak = 0
+        """The most bytes that were held at once."""
+        self._live: dict[int, tuple[int, weakref.ref[torch.UntypedStorage]]] = {}
+        self._operations = 0
+        self._is_paused = False
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run one operation and count what it makes."""
+        if self._is_paused:
+            return function(*args, **(kwargs or {}))
+        self._operations += 1
+        if self._operations > MAX_OPERATIONS:
+            raise TimeoutError(f"more than {MAX_OPERATIONS:,} operations: does it wait for a value to change?")
+        if args and isinstance(args[0], FakeTensor):
+            if function is torch.ops.prim.device.default:  # Asked for as often as all else together.
+                return args[0].fake_device
+            if function in _VALUES:
+                return {torch.bool: True}.get(args[0].dtype, 1.0 if args[0].is_floating_point() else 1)
+            if function is torch.ops.aten.nonzero.default:  # All are, as each is true.
+                return self._counted(args[0].new_empty(args[0].numel(), args[0].dim(), dtype=torch.long))
+        return self._counted(function(*args, **(kwargs or {})))
+
+    def loading(self, make: Callable[[], Any]) -> Any:
+        """Return a model whose weights are fake; what making it takes besides is not counted."""
+        self._is_paused = True
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                model = make()
+        finally:
+            self._is_paused = False
+        self._counted([*model.parameters(), *model.buffers()])
+        return model
+
+    def _counted(self, made: Any) -> Any:
+        for leaf in (made,) if isinstance(made, torch.Tensor) else tree.tree_leaves(made):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta":
+                storage = leaf.untyped_storage()
+                key = storage._cdata
+                if key not in self._live:
+                    self._live[key] = storage.nbytes(), weakref.ref(storage, partial(self._free, key))
+                    self.held += storage.nbytes()
+                    self.peak = max(self.peak, self.held)
+        return made
+
+    def _free(self, key: int, _: object) -> None:
+        self.held -= self._live.pop(key)[0]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a trial's erasing held on the plain engine, until the end of its first optimiser step."""
+
+    peak: int
+    """Bytes, the optimiser's state counted as if it had been there from the beginning."""
+    weights: int
+    """Bytes of the models that were held at the end."""
+    state: int
+    """Bytes that the step left behind for the next one."""
+    trained: int
+    """How many weights it changed; 0 if nothing was trained."""
+    models: int
+    """How many models what is measured consists of."""
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """A trial's need next to what its process has on its device, in bytes; None where that is not known."""
+
+    needs: int | None
+    has: int | None
+    trained: int = 0
+    """How many weights a step changes."""
+    why_unknown: str = ""
+
+
+class _SteppedError(Exception):
+    """The first optimiser step is done, and nothing further is worth running."""
+
+
+class _FakeTask:
+    """An `ErasureTask` on fake models and made-up sequences of the real ones' length."""
+
+    engine, seed = Engine(), 0
+
+    def __init__(self, spec: TrialSpec, tracker: MemoryTracker, layers: int | None) -> None:
+        self._spec, self._tracker, self._layers = spec, tracker, layers
+        self._models: list[weakref.ref[Model]] = []
+        training = spec.training
+        rows = min(training.global_batch, spec.forget.rows)
+        # From the second micro-batch on, gradients are there already when a forward pass starts.
+        rows = min(rows, 2 * min(training.micro_batch, rows))
+        self.training = replace(training, global_batch=rows, early_stop=None)
+        self.strengths = spec.strengths[-1:]
+        self.forget = _made_up(spec.forget, rows)
+        self.validation = _made_up(spec.validation, min(spec.validation.rows, SCORED_ROWS))
+        self.retain = _made_up(spec.retain, rows) if spec.retain is not None else None
+
+    def load_original(self) -> Model:
+        """Return a fake copy of the original."""
+        model = self._tracker.loading(lambda: unloaded_model(self._spec.model, layers=self._layers))
+        self._models.append(weakref.ref(model))
+        return model
+
+    memorized_model = load_original
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The real one: it holds no weights."""
+        return load_tokenizer(self._spec.model)
+
+    def present(self) -> list[Model]:
+        """Return the loaded models that someone still holds."""
+        return [model for made in self._models if (model := made()) is not None]
+
+    def validation_perplexity(self, model: Model) -> float:
+        """Return a number: the early stop is off."""
+        return 1.0
+
+    def progress(self, message: str) -> None:
+        """Say nothing."""
+
+
+def memory_need(spec: TrialSpec, machine: Machine | None) -> MemoryNeed:
+    """Return what a trial needs, from its method's code and its model's configuration, next to what it gets.
+
+    Args:
+        spec: The trial; neither its seed and learning rate nor a strength's value make a difference.
+        machine: None: a cluster, which only itself knows what it has.
+    """
+    has = None if machine is None or spec.gpus > machine.gpus else share_of(machine, spec)
+    try:
+        needs, trained = _needs(spec)
+    except Exception as error:  # Whatever a plugin's code raises on tensors that hold nothing.
+        reason = (str(error).splitlines() or [""])[0][:120]
+        return MemoryNeed(None, has, why_unknown=": ".join(filter(None, [type(error).__name__, reason])))
+    return MemoryNeed(needs, has, trained)
+
+
+def _needs(spec: TrialSpec) -> tuple[int, int]:
+    """Return a trial's bytes, erasing or measuring, whichever are more, and how many weights it trains."""
+    original, at_rest = weights_bytes(spec.model), Rehearsal(0, weights_bytes(spec.model), 0, 0, 1)
+    rehearsal = at_rest if spec.is_reference else _rehearsed_once(spec, is_memorizing=False)
+    erasing = [on_engine(spec, rehearsal)]
+    if not spec.is_reference and spec.reference == "memorized_model":
+        erasing.append(on_engine(spec, _rehearsed_once(spec, is_memorizing=True)))
+    held = rehearsal.weights + (rehearsal.state if spec.gpus == 0 else 0)
+    configured = [EVALUATORS.configure(evaluator.name, dict(evaluator.settings)) for evaluator in spec.evaluators]
+    if any("original" in evaluator.reads for evaluator in configured):
+        held += original
+    if any(evaluator.precision == "bf16" for evaluator in spec.evaluators):
+        held += rehearsal.weights // 2  # The copy in bf16, next to the model until all evaluators are done.
+    judges, reading = _judges_bytes(spec)
+    held += judges
+    passes = [decoding_bytes(spec, rehearsal.models), reading]
+    if texts := max((evaluator.trained_texts for evaluator in configured), default=0):
+        training = Training(global_batch=texts, micro_batch=spec.training.micro_batch)
+        memorization = replace(spec.memorization, global_batch=texts)
+        briefly = replace(spec, training=training, memorization=memorization, engine=Engine())
+        passes.append(_rehearsed_once(briefly, is_memorizing=True).peak)
+    return max(*erasing, held + max(passes)), rehearsal.trained
+
+
+_REHEARSALS: dict[str, Rehearsal] = {}
+
+
+def _rehearsed_once(spec: TrialSpec, *, is_memorizing: bool) -> Rehearsal:
+    """Return `rehearse`, made once for all trials that differ only in what needs no memory."""
+    training = replace(spec.training, learning_rate=1.0)
+    texts = [source and (source.rows, source.longest) for source in (spec.forget, spec.retain, spec.validation)]
+    parts: list[Any] = [asdict(training)]
+    parts += [spec.memorization.global_batch] if is_memorizing else [spec.method, dict(spec.settings)]
+    key = digest_of([asdict(spec.model), texts, is_memorizing, parts])
+    if key not in _REHEARSALS:
+        _REHEARSALS[key] = rehearse_deep(spec, is_memorizing=is_memorizing)
+    return _REHEARSALS[key]
+
+
+def rehearse_deep(spec: TrialSpec, *, is_memorizing: bool = False) -> Rehearsal:
+    """Return `rehearse` at the model's whole depth, extended from two shallow runs where its layers are alike."""
+    depth = _layer_count(spec.model)
+    if depth > 4:
+        weights = [weights_bytes(spec.model, layers) for layers in (2, 4, None)]
+        times = (depth - 2) / 2
+        if weights[0] + times * (weights[1] - weights[0]) == weights[2]:
+            low, high = (vars(rehearse(spec, layers, is_memorizing=is_memorizing)) for layers in (2, 4))
+            return Rehearsal(**{name: round(low[name] + times * (high[name] - low[name])) for name in low})
+    return rehearse(spec, is_memorizing=is_memorizing)
+
+
+def rehearse(spec: TrialSpec, layers: int | None = None, *, is_memorizing: bool = False) -> Rehearsal:
+    """Return what erasing holds on the plain engine, counted while its code runs on fake tensors.
+
+    Args:
+        spec: The trial.
+        layers: Of the model, if not all.
+        is_memorizing: Whether the memorised model is trained, and not the method run.
+
+    Raises:
+        Exception: The method's code cannot run without values.
+    """
+    tracker = MemoryTracker()
+    peak_before, held_before, state, trained, weights = 0, 0, 0, 0, 0
+
+    def start_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        nonlocal peak_before, held_before, trained
+        peak_before, held_before = tracker.peak, tracker.held
+        trained = sum(weight.numel() for group in optimizer.param_groups for weight in group["params"])
+
+    def end_step(*_: Any) -> None:
+        nonlocal state, weights
+        state, weights = tracker.held - held_before, sum(map(_bytes_of, task.present()))
+        raise _SteppedError
+
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings(action="ignore"))  # Torch warns of gradients that fakes look at.
+        stack.callback(register_optimizer_step_pre_hook(start_step).remove)
+        stack.callback(register_optimizer_step_post_hook(end_step).remove)
+        stack.enter_context(tracker)
+        task = _FakeTask(spec, tracker, layers)
+        try:
+            measured = next(_memorized(task) if is_memorizing else _erased(spec, task))
+        except _SteppedError:
+            return Rehearsal(max(peak_before + state, tracker.peak), weights, state, trained, 1)
+        present = task.present()
+        models = 1 if any(loaded is measured for loaded in present) else len(present)
+        return Rehearsal(tracker.peak, sum(map(_bytes_of, present)), 0, 0, models)
+
+
+def _erased(spec: TrialSpec, task: _FakeTask) -> Iterator[Model]:
+    method = METHODS.configure(spec.method, {**spec.settings, spec.strength_name: max(spec.strengths)})
+    return (erased.model for erased in method.erase(task))
+
+
+def _memorized(task: _FakeTask) -> Iterator[Model]:
+    rows = min(task._spec.memorization.global_batch, 2 * task.training.micro_batch, len(task.forget))
+    task.training = replace(task.training, global_batch=rows, lora=None)
+    model = task.load_original()
+    for _ in train(task, model, nll_loss, 1):
+        pass
+    yield model
+
+
+def _made_up(source: Source, rows: int) -> Sequences:
+    tokens = torch.zeros(rows, source.longest, dtype=torch.long)
+    return Sequences(tokens, torch.full((rows,), source.longest), source.prefix_tokens, "")
+
+
+def on_engine(spec: TrialSpec, rehearsal: Rehearsal) -> int:
+    """Return what erasing holds on the trial's engine: DeepSpeed's buffers are all as large as the weights or a share.
+
+    Its code needs a process group and cannot be rehearsed. Measured on one worker, stages 0 to 3, fp32 and bf16.
+    """
+    if spec.engine.name == "torch" or not rehearsal.trained:
+        return rehearsal.peak
+    weights, engine = rehearsal.trained, spec.engine
+    full, low = 4 * weights, (4 if spec.training.precision == "fp32" else 2) * weights
+    activations = max(0, rehearsal.peak - rehearsal.weights - rehearsal.state - full)
+    frozen = rehearsal.weights - full  # On a GPU the plain model waits in the machine's memory.
+    others = frozen + activations + (full if spec.gpus == 0 else 0)
+    if engine.zero_stage == 0:
+        return others + low + 2 * full + 2 * low
+    share = full // engine.workers
+    bucket = low // weights * bucket_elements(weights)
+    gradients = (low if engine.zero_stage == 1 else low // engine.workers) + bucket
+    states = 0 if spec.gpus > 0 and engine.offload else 3 * share
+    return others + low + states + gradients + (share if spec.gpus == 0 else 0)
+
+
+@lru_cache(maxsize=64)
+def weights_bytes(checkpoint: Checkpoint, layers: int | None = None) -> int:
+    """Return what a model's fp32 weights and its buffers weigh, if it has so many layers (None: its own)."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return _bytes_of(unloaded_model(checkpoint, layers=layers))
+
+
+def _bytes_of(model: torch.nn.Module) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
+
+
+def _layer_count(checkpoint: Checkpoint) -> int:
+    return int(getattr(_configuration(checkpoint), "num_hidden_layers", 0))
+
+
+@lru_cache(maxsize=64)
+def _configuration(checkpoint: Checkpoint) -> Any:
+    from transformers import AutoConfig
+
+    folder = ensure_local(checkpoint, weights=False).location
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config(decoder=True)
+
+
+def decoding_bytes(spec: TrialSpec, models: int = 1) -> int:
+    """Return what continuing the forget set or the utility prompts holds next to the model, within their budgets.
+
+    Args:
+        spec: The trial.
+        models: How many the measured one consists of: a pair keeps the caches of both.
+    """
+    config, device = _configuration(spec.model), torch.device("cuda" if spec.gpus > 0 else "cpu")
+    heads = getattr(config, "num_attention_heads", 1)
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    element = 2 if spec.evaluators and all(evaluator.precision == "bf16" for evaluator in spec.evaluators) else 4
+    of_token = (
+        models
+        * 2
+        * element
+        * config.num_hidden_layers
+        * (getattr(config, "num_key_value_heads", None) or heads)
+        * width
+    )
+    read, length = rows_at_once(config.vocab_size, spec.forget.longest, device, SEQUENCES_AT_ONCE), spec.forget.longest
+    most = max(FEWEST_ROWS, CACHE_BYTES[device.type] // (of_token * length))
+    greedy = (min(read, spec.forget.rows) + min(most, spec.forget.rows * length)) * of_token * length
+    fitting = SAMPLED_CACHE_BYTES[device.type] // (of_token * spec.utility.longest)
+    written = min(ROWS_AT_ONCE[device.type], spec.utility.rows, fitting)
+    sampled = written * of_token * (spec.utility.prefix_tokens + spec.utility.longest)
+    logits = 4 * config.vocab_size * min(max(READ_TOKENS[device.type], length), read * length)
+    return int(max(greedy, sampled) + 2 * models * logits)
+
+
+def _judges_bytes(spec: TrialSpec) -> tuple[int, int]:
+    """Return what the judges weigh that are loaded together, and what the largest of them computes with."""
+    device, weights, logits = torch.device("cuda" if spec.gpus > 0 else "cpu"), [0], [0]
+    role_by_judge = {judge: role for role, judge in spec.judges.items()}
+    is_low = any(evaluator.judge_precision == "bf16" for evaluator in spec.evaluators)
+    for judge, role in role_by_judge.items():
+        is_causal = role in CAUSAL_ROLES
+        weights.append((weights_bytes(judge) // (2 if is_low else 1)) if is_causal else _encoder_bytes(judge))
+        if is_causal:
+            vocabulary, tokens = _configuration(judge).vocab_size, spec.utility.longest
+            rows = min(rows_at_once(vocabulary, tokens, device, SCORED_ROWS), spec.utility.rows)
+            logits.append(2 * 4 * vocabulary * tokens * rows)
+    return max(min(sum(weights), JUDGE_BYTES), *weights), max(logits)
+
+
+@lru_cache(maxsize=16)
+def _encoder_bytes(judge: Checkpoint) -> int:
+    from transformers import AutoConfig, AutoModel
+
+    folder = Path(ensure_local(judge, weights=False).location)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    with torch.device("meta"):
+        return _bytes_of(AutoModel.from_config(config, dtype=torch.float32))
+
+
+def memory_needs(trials: Iterable[TrialSpec], machine: Machine | None) -> dict[str, MemoryNeed]:
+    """Return every trial's need by its id."""
+    return {spec.trial_id: memory_need(spec, machine) for spec in trials}
+
+
+def unfit(
+    trials: Iterable[TrialSpec], machine: Machine | None, needs: Mapping[str, MemoryNeed]
+) -> tuple[list[Fault], list[Fault]]:
+    """Return why trials cannot run on a machine, and doubts about those that may not fit its GPUs' memory.
+
+    Args:
+        trials: Those to be run.
+        machine: None: a cluster, which only itself knows what it has.
+        needs: By trial id; a trial without one is small.
+    """
+    rows_by_fault: dict[str, list[str]] = defaultdict(list)
+    rows_by_doubt: dict[str, list[str]] = defaultdict(list)
+    if machine is None:
+        return [], []
+    for spec in trials:
+        row, need = f"{spec.variant} on {spec.model.short_name}", needs.get(spec.trial_id)
+        missing = _missing_device(spec, machine)
+        if missing is not None:
+            rows_by_fault[missing].append(row)
+        elif need is not None and need.needs is not None and need.has is not None and need.needs > need.has:
+            shortage = f"needs {gigabytes(need.needs)}, and has {gigabytes(need.has)}. {_ADVICE}"
+            (rows_by_doubt if spec.gpus > 0 else rows_by_fault)[shortage].append(row)
+    return _faults_of(rows_by_fault), _faults_of(rows_by_doubt)
+
+
+def _faults_of(rows_by_reason: Mapping[str, Sequence[str]]) -> list[Fault]:
+    """Return a fault for each reason, with the trials that share it."""
+    return [Fault(first_names(list(dict.fromkeys(rows)), 1), reason) for reason, rows in rows_by_reason.items()]
+
+
+def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:
+    wanted = spec.gpus * spec.engine.workers
+    if wanted > machine.gpus:
+        needs = f"{wanted:g} GPU{'' if wanted <= 1 else 's'}"
+        return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: use one that has them."
+    if spec.cpus > machine.cpus:
+        return f"needs {spec.cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
+    if spec.gpus > 0 and not machine.has_bf16:
+        asked = [("training.precision", spec.training.precision)]
+        asked += [("measuring.precision", evaluator.precision) for evaluator in spec.evaluators]
+        asked += [("measuring.judges", evaluator.judge_precision) for evaluator in spec.evaluators]
+        for setting, precision in asked:
+            if precision == "bf16":
+                return f"computes in bf16, which this machine's GPU does not: set {setting} to fp32."
+    return None
+
+
+def refuse_unfit(file: Path, trials: Sequence[TrialSpec]) -> None:
+    """Stop before anything starts if a trial cannot run here; small models are not looked at closely.
+
+    Raises:
+        ConfigError: It names every such trial, with what would make it fit.
+    """
+    machine = this_machine()
+    large = [spec for spec in trials if machine is not None and _is_large(spec, machine)]
+    faults, doubts = unfit(trials, machine, memory_needs(large, machine))
+    if doubts:
+        tell(needs_warning(doubts), is_error=True)
+    if faults:
+        raise ConfigError(str(file), faults)
+
+
+def _is_large(spec: TrialSpec, machine: Machine) -> bool:
+    if spec.gpus > machine.gpus:
+        return False
+    try:
+        return weights_bytes(spec.model) > LARGE_SHARE * share_of(machine, spec)
+    except ValueError:  # No causal LM that is known: its trials fail, and say why.
+        return False
+
+
+def needs_warning(doubts: Sequence[Fault]) -> str:
+    """Return the warning about trials that may not fit their GPU, a line each; '' if there are none."""
+    lines = [f"  {doubt.path}  {doubt.reason}" for doubt in doubts]
+    return "\n".join([WARNING, *lines]) if doubts else ""
+
+
+def gigabytes(size: int) -> str:
+    """Return a size for people.
+
+    Example:
+        >>> gigabytes(42_400_000_000), gigabytes(8_000_000)
+        ('42.4 GB', '8 MB')
+    """
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{math.ceil(size / 1e6)} MB"
