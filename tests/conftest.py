@@ -32,7 +32,7 @@ from harness.analysis.ranking import rank
 from harness.analysis.table import table
 from harness.contracts import Checkpoint, Metric, Sequences, Training
 from harness.errors import ConfigError
-from harness.execution.guard.process_state import ProcessState
+from harness.execution.isolate import ProcessState
 from harness.execution.job import Folders, Job
 from harness.execution.trial import judges, memorized, tasks
 from harness.execution.trial import run as trial

@@ -248,6 +248,7 @@ def _rehearsed_once(spec: TrialSpec, *, is_memorizing: bool) -> Rehearsal:
     texts = [source and (source.rows, source.longest) for source in (spec.forget, spec.retain, spec.validation)]
     parts: list[Any] = [asdict(training)]
     parts += [spec.memorization.global_batch] if is_memorizing else [spec.method, dict(spec.settings)]
+    parts.append(_takes_more_steps(spec, is_memorizing))
     key = digest_of([asdict(spec.model), texts, is_memorizing, parts])
     if key not in _REHEARSALS:
         _REHEARSALS[key] = rehearse_deep(spec, is_memorizing=is_memorizing)
@@ -299,10 +300,19 @@ def rehearse(spec: TrialSpec, layers: int | None = None, *, is_memorizing: bool 
         try:
             measured = next(_memorized(task) if is_memorizing else _erased(spec, task))
         except _SteppedError:
-            return Rehearsal(max(peak_before + state, tracker.peak), weights, state, trained, 1)
+            peak = max(peak_before + (state if _takes_more_steps(spec, is_memorizing) else 0), tracker.peak)
+            return Rehearsal(peak, weights, state, trained, 1)
         present = task.present()
         models = 1 if any(loaded is measured for loaded in present) else len(present)
         return Rehearsal(tracker.peak, sum(map(_bytes_of, present)), 0, 0, models)
+
+
+def _takes_more_steps(spec: TrialSpec, is_memorizing: bool) -> bool:
+    """Return whether anything may be computed next to the state that the first step leaves."""
+    if is_memorizing:
+        return spec.memorization.epochs > 1 or spec.forget.rows > spec.memorization.global_batch
+    has_epochs = METHODS.load(spec.method).strength.cumulative
+    return not has_epochs or max(spec.strengths) > 1 or spec.forget.rows > spec.training.global_batch
 
 
 def _erased(spec: TrialSpec, task: _FakeTask) -> Iterator[Model]:

@@ -28,7 +28,7 @@ evaluators: {memorization: {el_sequences: 4}}
 resources: {cpus: 2}
 report: {samples: redacted}
 """
-"""Each trial takes both of the CPUs of a small machine: Ray gives all to one worker, one after the other."""
+"""Each trial takes both of the CPUs of a small machine, so that one follows the other."""
 UNLIKE = ("seconds", "trial_id", "point_id", "commit", "peak_memory")
 
 
@@ -62,9 +62,9 @@ def table(tmp_path, hostile, harm, executor):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_the_other_methods_have_the_numbers_that_they_have_alone(tmp_path, hostile, executor):
-    assert table(tmp_path, hostile, "accidents", executor) == table(tmp_path, hostile, "none", "inline")
+def test_the_other_methods_have_the_numbers_that_they_have_alone(tmp_path, hostile):
+    """Ray gives each trial a process of its own, since the plugin is of another package."""
+    assert table(tmp_path, hostile, "accidents", "ray") == table(tmp_path, hostile, "none", "inline")
 
 
 HANGING = """

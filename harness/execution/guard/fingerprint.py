@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -17,18 +17,15 @@ from harness.contracts import Sequences
 Fingerprints = Mapping[tuple[str, str], Hashable]
 """(what, which part of it) to its fingerprint: `("the model's weights", "lm_head.weight")`."""
 
-CHUNK = 1 << 18
-"""How many elements are summed at once, so that their products take little memory."""
 NAMED_PARTS = 3
 """How many parts of one thing a message names; it counts the others."""
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FUNCTIONS = (FunctionType, MethodType, partial)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @torch.no_grad()
 def fingerprint(tensor: torch.Tensor) -> Hashable:
-    """Return type, shape, and a digest of the tensor's bits, which is made where the tensor is and reads it once.
+    """Return type, shape, and a digest of the tensor's bits.
 
     Example:
         >>> fingerprint(torch.tensor([0.0, 1.0])) == fingerprint(torch.tensor([-0.0, 1.0]))
@@ -36,33 +33,8 @@ def fingerprint(tensor: torch.Tensor) -> Hashable:
     """
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     flat = plain.detach().contiguous().reshape(-1)
-    on_cpu = flat.device.type == "cpu"
-    bits = hashlib.sha256(flat.view(torch.uint8).numpy().data).digest() if on_cpu else bit_sums(flat)
+    bits = hashlib.sha256(flat.cpu().view(torch.uint8).numpy().data).digest()
     return str(tensor.dtype), tuple(tensor.shape), bits
-
-
-def bit_sums(values: torch.Tensor) -> tuple[int, ...]:
-    """Return, for every chunk, the sum of its elements' bits, each times its position's own odd number.
-
-    What a GPU can do without handing over the tensor. Arithmetic is modulo 2^64, where an odd factor loses
-    nothing: another bit in one element is always another sum. Elements that swap, or change together, escape
-    with a chance of about 2^-32.
-
-    Args:
-        values: One dimension, of elements of 1, 2, 4 or 8 bytes.
-    """
-    bits = values.view(_INTEGERS[values.element_size()])
-    factors = _factors(bits.device)
-    sums = [(part.long() * factors[: len(part)]).sum() for part in bits.split(CHUNK)]
-    return tuple(torch.stack(sums).tolist())
-
-
-@lru_cache(maxsize=8)
-def _factors(device: torch.device) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    limits = torch.iinfo(torch.int64)
-    numbers = torch.randint(limits.min, limits.max, (CHUNK,), generator=generator, dtype=torch.int64, device="cpu")
-    return (numbers | 1).to(device)
 
 
 def model_fingerprints(model: torch.nn.Module) -> Fingerprints:

@@ -29,7 +29,7 @@ LOG_LINES = 40
 _KEPT = "`report: {samples: plain}` keeps it"
 _WITHHELD = f"its message may quote the forget set; {_KEPT}."
 _ROOT = Path(errors.__file__).resolve().parents[1]
-_OWN = tuple(str(_ROOT / package) + "/" for package in ("harness", "methods", "evaluators"))
+_OWN = str(_ROOT / "harness") + "/"
 _TYPE = re.compile(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit|Warning|Died))(?::|$)")
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)')
 _FATAL = re.compile(r"Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction)$")
@@ -132,7 +132,7 @@ def log_for_report(lines: Sequence[str], policy: Policy) -> list[str]:
 
 
 def _is_own(error: BaseException) -> bool:
-    """Return whether Lethe's own code wrote the message: a plugin may raise, or subclass, Lethe's errors too."""
+    """Return whether the harness itself wrote the message: a plugin may raise, or subclass, Lethe's errors too."""
     if vars(errors).get(type(error).__name__) is not type(error):
         return False
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]

@@ -1,4 +1,4 @@
-"""Threads that a plugin leaves behind: its trial fails, and the process ends all the same."""
+"""The end of the process, which comes also where a plugin left a thread behind."""
 
 from __future__ import annotations
 
@@ -7,43 +7,10 @@ import gc
 import os
 import sys
 import threading
-import time
-from collections.abc import Iterator
 from concurrent.futures import thread as pools
-from contextlib import contextmanager
 from typing import NoReturn
 
-from harness.errors import TrialError
 from harness.execution.guard.interruption import INTERRUPTION
-
-_GRACE_SECONDS = 1.0
-"""How long a thread that is about to end may take."""
-
-
-@contextmanager
-def no_thread_left(plugin: str) -> Iterator[None]:
-    """Run a plugin inside, or a method until it yields a model; `plugin` is its name for people.
-
-    Raises:
-        TrialError: A thread that it started still runs, beside what is measured next, and would keep the process from
-            ending.
-    """
-    before = set(_keeping_alive())
-    yield
-    until = time.monotonic() + _GRACE_SECONDS
-    for left in set(_keeping_alive()) - before:
-        left.join(max(0.0, until - time.monotonic()))
-        if left.is_alive():
-            from harness.execution.guard.redaction import position
-
-            # Where its code is; a thread's name is the plugin's, and may be anything.
-            code = getattr(getattr(left, "_target", None), "__code__", None) or type(left).run.__code__
-            where = position(code, code.co_firstlineno)
-            raise TrialError(
-                f"{plugin} left a thread behind{f' ({where})' if where else ''}, which would go on beside what is "
-                "measured and keep the process from ending: join it before you yield or return, or start it with "
-                "daemon=True."
-            )
 
 
 def _keeping_alive() -> list[threading.Thread]:

@@ -2,7 +2,8 @@
 
 Ray only places jobs: what is done and what is left is the journal's business, so Tune's own
 experiment folder is temporary. A job's events come back through `tune.report`. On CPUs one worker
-process runs job after job, since a new one spends seconds on imports; on GPUs each job has its own.
+process runs job after job, since a new one spends seconds on imports; on GPUs, and where a plugin of another package
+is used, each job has its own.
 
 On this machine Ray listens on the loopback interface alone, behind a token that exists only in the
 environment of its own processes; when the driver is killed, they end too.
@@ -26,6 +27,7 @@ from harness.errors import WorkerDiedError
 from harness.execution.guard.interruption import INTERRUPTION
 from harness.execution.guard.redaction import Policy, failure_for_report, line_for_report, log_for_report
 from harness.execution.guard.time_limits import Clocks, seconds_of
+from harness.execution.isolate import has_outside_plugins
 from harness.execution.job import Event, Folders, Job, Watcher
 from harness.execution.job_queue import JobQueue
 from harness.execution.ray.node_check import refusal
@@ -216,7 +218,7 @@ def _tuner(queue: JobQueue, temporary: Path, work: str, at_once: int) -> tune.Tu
             search_alg=_Search(queue),
             num_samples=queue.most_attempts,
             max_concurrent_trials=at_once or None,
-            reuse_actors=all(spec.gpus == 0 for spec in queue.specs),
+            reuse_actors=all(spec.gpus == 0 for spec in queue.specs) and not has_outside_plugins(queue.specs),
             trial_name_creator=name_of,
             trial_dirname_creator=lambda trial: f"{name_of(trial)}-{trial.trial_id}",  # Of each attempt.
         ),

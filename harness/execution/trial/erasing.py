@@ -17,7 +17,7 @@ from harness.base.digests import file_digest
 from harness.base.files import write_whole
 from harness.contracts import Checkpoint, ErasedModel, Json, Number
 from harness.errors import TrialError
-from harness.execution.guard.guard import guarded_models
+from harness.execution.isolate import guarded_models
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.memory import PeakMemory, memory_counters
 from harness.execution.trial.tasks import ErasingTask

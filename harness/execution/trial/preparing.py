@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.contracts import Evaluator
-from harness.execution.guard.guard import guarded
+from harness.execution.isolate import guarded
 from harness.execution.prepared import is_prepared, keep_prepared
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES

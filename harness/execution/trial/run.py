@@ -20,10 +20,10 @@ import torch
 from harness.contracts import ErasedModel, Evaluation, Evaluator, Json, Number, Precision
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution.environment import hardware, versions
-from harness.execution.guard.guard import guarded
 from harness.execution.guard.interruption import INTERRUPTION
 from harness.execution.guard.redaction import failure, failure_for_report, sample_for_report
 from harness.execution.guard.time_limits import seconds_of
+from harness.execution.isolate import guarded
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
 from harness.execution.trial.candidates import run_candidate
 from harness.execution.trial.erasing import Erasure, erase

@@ -28,8 +28,7 @@ from harness.contracts import (
 )
 from harness.errors import TrialError
 from harness.execution.guard.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
-from harness.execution.guard.guard import refuse_changes
-from harness.execution.guard.process_state import ProcessState
+from harness.execution.isolate import ProcessState, refuse_changes
 from harness.execution.trial import inputs
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES

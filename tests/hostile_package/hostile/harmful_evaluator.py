@@ -1,35 +1,19 @@
 """An evaluator that harms what it shares with others, each way a setting; its numbers show what was harmed."""
 
 import copy
-import faulthandler
-import functools
-import gc
-import importlib
-import io
-import locale
-import logging
 import math
 import os
 import random
-import signal
-import socket
-import sys
-import threading
-import warnings
 import zlib
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn.modules import module as hooks
-from torch.optim import optimizer
 
 from harness.contracts import Evaluation, Evaluator, Metric
 from harness.toolkit import CausalJudge
 
 ENTERED = []
-OPEN = os.pipe()
-os.set_blocking(OPEN[1], False)
 
 
 def flip(tensor):
@@ -54,11 +38,6 @@ def leave_gradients(model, task):
 
 def write_then_cache(model, task):
     task.forget.tokens_NT.fill_(5)
-    share(task)
-
-
-def mask_then_cache(model, task):
-    os.umask(0o777)
     share(task)
 
 
@@ -114,44 +93,6 @@ def raise_after_harm(model, task):
     raise RuntimeError("a bug in the plugin")
 
 
-def zeros(module, inputs, output):
-    """What a hook may make of any output."""
-    return output * 0 if isinstance(output, torch.Tensor) else None
-
-
-def zeroed(function):
-    """Return the function, whose tensors are zero."""
-
-    @functools.wraps(function)
-    def wrapper(*values, **named):
-        output = function(*values, **named)
-        if isinstance(output, torch.Tensor):
-            return output * 0
-        if hasattr(output, "logits"):
-            output.logits = output.logits * 0
-        return output
-
-    return wrapper
-
-
-def patch(holder, name, function):
-    setattr(holder, name, function)
-
-
-def with_a_hook(model, task):
-    handle = hooks.register_module_forward_hook(zeros)
-    handle.remove()
-
-
-def in_c():
-    return locale.setlocale(locale.LC_ALL) == "C"
-
-
-def import_what_sets_a_variable(model, task):
-    """As libraries do: scikit-learn has two such variables."""
-    importlib.import_module("hostile.setting")
-
-
 REFUSED = {
     "scaled": (scaled, "weights"),
     "flipped": (lambda model, task: flip(first_weight(model)), "weights"),
@@ -182,63 +123,16 @@ PUT_BACK = {
     "grad": lambda model, task: torch.set_grad_enabled(False),
     "inference": enter_inference_mode,
     "dtype": lambda model, task: torch.set_default_dtype(torch.float64),
-    "device": lambda model, task: torch.set_default_device("meta"),
     "autocast": lambda model, task: torch.autocast("cpu", dtype=torch.bfloat16).__enter__(),
     "deterministic": lambda model, task: torch.use_deterministic_algorithms(True),
     "matmul": lambda model, task: torch.set_float32_matmul_precision("medium"),
     "threads": lambda model, task: torch.set_num_threads(torch.get_num_threads() + 1),
-    "cudnn": lambda model, task: setattr(torch.backends.cudnn, "benchmark", True),
     "torch seed": lambda model, task: torch.manual_seed(1),
     "numpy seed": lambda model, task: np.random.seed(1),
     "python seed": lambda model, task: random.seed(1),
-    "numpy errors": lambda model, task: np.seterr(all="raise"),
     "directory": lambda model, task: os.chdir("/"),
-    "precision": lambda model, task: torch.set_float32_matmul_precision("medium"),
-    "another precision": lambda model, task: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
-    "cudnn precision": lambda model, task: setattr(torch.backends.cudnn, "allow_tf32", False),
-    "reductions": lambda model, task: setattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", True),
-    "attention": lambda model, task: torch.backends.cuda.enable_flash_sdp(False),
-    "onednn": lambda model, task: torch.backends.mkldnn.set_flags(False),
-    "denormals": lambda model, task: torch.set_flush_denormal(True),
-    "anomalies": lambda model, task: torch.autograd.set_detect_anomaly(True),
-    "hook before forward": lambda model, task: hooks.register_module_forward_pre_hook(lambda *_: None),
-    "hook on forward": lambda model, task: hooks.register_module_forward_hook(zeros),
-    "hook always": lambda model, task: hooks.register_module_forward_hook(zeros, always_call=True),
-    "hook on backward": lambda model, task: hooks.register_module_full_backward_hook(lambda *_: None),
-    "hook on buffers": lambda model, task: hooks.register_module_buffer_registration_hook(lambda *_: None),
-    "hook on steps": lambda model, task: optimizer.register_optimizer_step_pre_hook(lambda *_: None),
-    "forward of a class": lambda model, task: patch(type(model), "forward", zeroed(type(model).forward)),
-    "forward of all classes": lambda model, task: patch(torch.nn.Module, "__call__", zeroed(torch.nn.Module.__call__)),
-    "generate of a class": lambda model, task: patch(type(model), "generate", None),
-    "a function of torch": lambda model, task: patch(torch, "softmax", None),
-    "a function of tensors": lambda model, task: patch(torch.Tensor, "add", None),
-    "a loss": lambda model, task: patch(
-        torch.nn.functional, "cross_entropy", zeroed(torch.nn.functional.cross_entropy)
-    ),
-    "a judge's class": lambda model, task: patch(CausalJudge, "score", None),
-    "a function that goes": lambda model, task: delattr(type(model), "forward"),
-    "a new variable": lambda model, task: os.environ.update(HOSTILE="1"),
     "another variable": lambda model, task: os.environ.update(PATH="/nowhere"),
     "no variable": lambda model, task: os.environ.pop("PATH"),
-    "umask, then an array": mask_then_cache,
-    "umask": lambda model, task: os.umask(0o777),
-    "locale": lambda model, task: locale.setlocale(locale.LC_ALL, "C.utf8" if in_c() else "C"),
-    "handler": lambda model, task: signal.signal(signal.SIGTERM, signal.SIG_IGN),
-    "alarm's handler": lambda model, task: signal.signal(signal.SIGALRM, lambda *_: None),
-    "pipe of signals": lambda model, task: signal.set_wakeup_fd(OPEN[1], warn_on_full_buffer=False),
-    "blocked signals": lambda model, task: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}),
-    "timer": lambda model, task: signal.setitimer(signal.ITIMER_PROF, 3600),
-    "alarm": lambda model, task: signal.alarm(3600),
-    "crash reports": lambda model, task: (faulthandler.disable if faulthandler.is_enabled() else faulthandler.enable)(),
-    "stdout": lambda model, task: setattr(sys, "stdout", io.StringIO()),
-    "excepthook": lambda model, task: setattr(threading, "excepthook", lambda *_: None),
-    "tracing": lambda model, task: sys.settrace(lambda *_: None),
-    "profiling": lambda model, task: sys.setprofile(lambda *_: None),
-    "collector": lambda model, task: gc.disable(),
-    "recursion": lambda model, task: sys.setrecursionlimit(sys.getrecursionlimit() + 1),
-    "warnings": lambda model, task: warnings.filterwarnings("error", category=PendingDeprecationWarning),
-    "logging": lambda model, task: logging.disable(logging.CRITICAL),
-    "sockets": lambda model, task: socket.setdefaulttimeout(0.001),
     "generations in float64": generate_in_float64,
 }
 HARMLESS = {
@@ -247,10 +141,6 @@ HARMLESS = {
     "a judge in inference mode": load_judge_in_inference_mode,
     "tokenizer": pad,
     "an array": write_into_array,
-    "a hook while it runs": with_a_hook,
-    "a library's variable": import_what_sets_a_variable,
-    "a class of its own": lambda model, task: patch(type("Own", (torch.nn.Linear,), {}), "forward", None),
-    "a filter of warnings": lambda model, task: warnings.filterwarnings("ignore", message="hostile"),
 }
 
 HARMS = {**{name: harm for name, (harm, _) in REFUSED.items()}, **RAISING, **PUT_BACK, **HARMLESS}

@@ -3,9 +3,7 @@
 import asyncio
 import os
 import random
-import signal
 import sys
-import threading
 import time
 import warnings
 from dataclasses import dataclass, replace
@@ -17,6 +15,8 @@ from torch.nn.modules import module as hooks
 from harness.contracts import Count, Method, Strength
 from harness.errors import WorkerDiedError
 from harness.toolkit import token_nll, train_and_yield
+
+ENTERED = []
 
 
 def write_into_forget(task):
@@ -34,13 +34,6 @@ def draw(task):
 def enter_inference_mode(task):
     ENTERED.append(torch.inference_mode())  # It is left when nobody holds it.
     ENTERED[-1].__enter__()
-
-
-def take_signals(task):
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-        signal.signal(number, signal.SIG_IGN)
-    signal.set_wakeup_fd(-1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGINT})
 
 
 def zeros(module, inputs, output):
@@ -63,20 +56,14 @@ def have_accidents(task):
     """What may happen to somebody in a hurry, all at once."""
     hooks.register_module_forward_hook(zeros)
     patch(task)
-    if (
-        threading.current_thread() is threading.main_thread()
-    ):  # Ray's trials run beside it, where no handler can be set.
-        take_signals(task)
     os.umask(0o777)
     os.environ["PATH"] = "/nowhere"
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
     torch.set_flush_denormal(True)
     warnings.simplefilter("error")
     sys.setrecursionlimit(300)
     sys.stdout = sys.stderr = None
 
 
-ENTERED = []
 HARMS = {
     "forget": write_into_forget,
     "another forget set": lambda task: setattr(task, "forget", replace(task.forget, prefix_tokens=2)),
@@ -90,14 +77,8 @@ BEFORE_YIELDING = {
     "inference": enter_inference_mode,
     "dtype": lambda task: torch.set_default_dtype(torch.float64),
     "random": draw,
-    "hooks": lambda task: hooks.register_module_forward_hook(zeros),
-    "patches": patch,
-    "signals": take_signals,
     "accidents": have_accidents,
 }
-RAN = []
-RELEASED = threading.Event()
-"""Set by a test: what was left behind may end."""
 
 
 def cancel(task):
@@ -124,14 +105,11 @@ ENDINGS = {
     "exits": lambda task: sys.exit(3),
     "cancels": cancel,
     "says that a worker died": say_that_a_worker_died,
-    "leaves a thread": lambda task: threading.Thread(target=RELEASED.wait, name="left").start(),
     "hangs": hang,
     "hangs on": hang_on,
 }
 """What would end the process, or keep it from ending."""
-QUIET = ("none", "late", "yields without gradients", "yields in bf16", "yields with a hook")
-BESIDE = ("runs beside", "runs and is joined")
-"""Those that start a thread for as long as a model takes."""
+QUIET = ("none", "late", "yields without gradients", "yields in bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +129,7 @@ class HarmfulMethod(Method):
         return -forget.mean(token_nll(forget.logits(model), forget.targets_BS))
 
     def erase(self, task):
-        assert self.harm in (*HARMS, *BEFORE_YIELDING, *ENDINGS, *QUIET, *BESIDE)
+        assert self.harm in (*HARMS, *BEFORE_YIELDING, *ENDINGS, *QUIET)
         if self.harm in HARMS or self.harm in ENDINGS:
             {**HARMS, **ENDINGS}[self.harm](task)
         for erased in train_and_yield(task, task.load_original(), self.loss):
@@ -166,21 +144,6 @@ class HarmfulMethod(Method):
                     yield erased
                     assert torch.is_autocast_enabled("cpu")
                     assert torch.is_inference_mode_enabled()
-            elif self.harm == "yields with a hook":
-                handle = hooks.register_module_forward_hook(lambda *_: RAN.append(1))
-                RAN.clear()
-                yield erased
-                assert RAN == [], "nobody else's modules have it"
-                torch.nn.Identity()(0)
-                assert RAN == [1], "it finds the hook that it left"
-                handle.remove()
-            elif self.harm in BESIDE:
-                beside = threading.Thread(target=time.sleep, args=(1.5,))
-                beside.start()
-                if self.harm == "runs and is joined":
-                    beside.join()
-                yield erased
-                beside.join()
             else:
                 yield erased
         if self.harm == "late":

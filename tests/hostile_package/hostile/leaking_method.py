@@ -1,7 +1,5 @@
 """A method that fails and quotes what it works on, each way a setting."""
 
-import threading
-import time
 from dataclasses import dataclass
 
 from hostile.leaks import LEAKS, PROCESS, TEXT
@@ -25,9 +23,6 @@ class LeakingMethod(Method):
         task.progress(TEXT)
         if self.leak == "closing":
             yield from closing(task)
-        elif self.leak == "a thread's name":
-            threading.Thread(target=time.sleep, args=(2,), name=TEXT).start()
-            yield ErasedModel(1, task.load_original())
         else:
             (LEAKS | PROCESS)[self.leak]()
             yield

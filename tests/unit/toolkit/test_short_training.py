@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from harness.errors import TrialError
 from harness.execution.guard.fingerprint import changes, model_fingerprints
-from harness.execution.guard.process_state import ProcessState
+from harness.execution.isolate import ProcessState
 from harness.toolkit import chosen_sequences, trained_briefly
 
 RATE = 1e-3

@@ -1,0 +1,212 @@
+"""Isolation of plugins: a plugin leaves what it was lent as it was, or it fails by name.
+
+A process runs trial after trial, so what decides numbers (torch's modes, random states, the working directory, the
+environment) is put back after every plugin, well or not. There is always a state that no list names: Ray gives each
+trial of a sweep that uses plugins of another package a process of its own (`has_outside_plugins`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from harness.contracts import ErasedModel
+from harness.errors import TrialError
+from harness.plugins import EVALUATORS, METHODS
+from harness.specs import TrialSpec
+
+_VARIABLES = tuple(os.environ)
+"""Those that the process started with; a library may set others while it is imported, and need them."""
+_INFERENCE_MODES: list[Any] = []
+"""Inference modes are left in the order they were entered. These stay entered, so that no other is left early."""
+
+
+class PluginTask(Protocol):
+    """What a plugin is given: a task."""
+
+    def changes(self) -> list[str]:
+        """Return what differs from what was given, each with the names of its parts."""
+
+
+class ProcessState:
+    """What a whole process shares and a number may depend on, at one moment."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    @classmethod
+    def capture(cls) -> ProcessState:
+        """Return the state as it is."""
+        return cls({name: read() for name, (read, _) in _SHARED.items()})
+
+    def restore(self) -> None:
+        """Make the process's state this one again."""
+        for name, (read, write) in _SHARED.items():
+            if read() != self._values[name]:
+                write(self._values[name])
+
+    def changed(self) -> list[str]:
+        """Return the names of what differs from this state now."""
+        return [name for name, (read, _) in _SHARED.items() if read() != self._values[name]]
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Let this state hold for a while, whatever holds around it."""
+        around = ProcessState.capture()
+        self.restore()
+        try:
+            yield
+        finally:
+            around.restore()
+
+
+@contextmanager
+def guarded(plugin: str, task: PluginTask) -> Iterator[None]:
+    """Run a plugin inside, or a method until it yields a model; `plugin` is its name for people.
+
+    Raises:
+        TrialError: It changed what it was lent.
+    """
+    ours = ProcessState.capture()
+    try:
+        yield
+    finally:
+        ours.restore()
+    refuse_changes(plugin, task)
+
+
+def guarded_models(
+    plugin: str, erase: Callable[[], Iterator[ErasedModel]], task: PluginTask
+) -> Generator[ErasedModel, None, None]:
+    """Yield what a method yields; while it waits, and afterwards, the process's state is the one it started with.
+
+    A method that goes on finds the state that it left: a generator may well yield inside `torch.no_grad()`.
+
+    Raises:
+        TrialError: It changed what it was lent.
+    """
+    models = None
+    theirs = ProcessState.capture()
+    try:
+        while True:
+            with guarded(plugin, task):
+                theirs.restore()
+                models = erase() if models is None else models
+                erased = next(models, None)
+                theirs = ProcessState.capture()
+            if erased is None:
+                return
+            yield erased
+    finally:
+        if models is not None and hasattr(models, "close"):
+            with guarded(plugin, task):
+                theirs.restore()
+                models.close()
+
+
+def has_outside_plugins(specs: Iterable[TrialSpec]) -> bool:
+    """Return whether a trial uses a method or an evaluator that another package brings."""
+    modules = {METHODS.load(spec.method).__module__ for spec in specs if not spec.is_reference}
+    modules |= {EVALUATORS.load(evaluator.name).__module__ for spec in specs for evaluator in spec.evaluators}
+    return any(module.partition(".")[0] not in ("methods", "evaluators") for module in modules)
+
+
+def refuse_changes(plugin: str, task: PluginTask) -> None:
+    """Raise a TrialError that names the plugin, which ran last, if it changed what it was lent."""
+    changed = task.changes()
+    if changed:
+        raise TrialError(
+            f"{plugin} changed {'; '.join(changed)}. A plugin must leave what it is lent as it was: change a copy "
+            "(tensor.clone(), copy.deepcopy) or put it back. Nothing that it made since is kept; "
+            "harness.testing shows more."
+        )
+
+
+def _enter_inference_mode(is_on: bool) -> None:
+    mode = torch.inference_mode(is_on)
+    mode.__enter__()
+    _INFERENCE_MODES.append(mode)
+
+
+def _autocast_depth() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+def _autocast() -> tuple[Any, ...]:
+    modes = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
+    return modes, _autocast_depth()
+
+
+def _set_autocast(values: tuple[Any, ...]) -> None:
+    modes, depth = values
+    for kind, (is_on, dtype) in zip(("cpu", "cuda"), modes, strict=True):
+        torch.set_autocast_enabled(kind, is_on)
+        torch.set_autocast_dtype(kind, dtype)
+    # Only on leaving the outermost context are rounded weights forgotten: one that was never left would keep those of
+    # the first step for all the training that follows.
+    while _autocast_depth() > depth:
+        torch.autocast_decrement_nesting()
+    while _autocast_depth() < depth:
+        torch.autocast_increment_nesting()
+    torch.clear_autocast_cache()
+
+
+def _torch_random() -> list[bytes]:
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [state.numpy().tobytes() for state in [torch.get_rng_state(), *gpus]]
+
+
+def _set_torch_random(states: list[bytes]) -> None:
+    cpu, *gpus = (torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in states)
+    torch.set_rng_state(cpu)
+    for number, state in enumerate(gpus):
+        torch.cuda.set_rng_state(state, number)
+
+
+def _numpy_random() -> tuple[Any, ...]:
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return kind, np.asarray(keys).tobytes(), *rest
+
+
+def _set_numpy_random(state: tuple[Any, ...]) -> None:
+    kind, keys, *rest = state
+    np.random.set_state((kind, np.frombuffer(keys, dtype=np.uint32), *rest))
+
+
+def _environment() -> dict[str, str | None]:
+    return {name: os.environ.get(name) for name in _VARIABLES}
+
+
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+_SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    # Inference mode comes first: entering or leaving it sets the grad mode too.
+    "torch's inference mode": (torch.is_inference_mode_enabled, _enter_inference_mode),
+    "torch's grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "torch's autocast": (_autocast, _set_autocast),
+    "torch's deterministic algorithms": (
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
+    "torch's matrix precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "torch's threads": (torch.get_num_threads, torch.set_num_threads),
+    "torch's random state": (_torch_random, _set_torch_random),
+    "NumPy's random state": (_numpy_random, _set_numpy_random),
+    "Python's random state": (random.getstate, random.setstate),
+    "the working directory": (os.getcwd, os.chdir),
+    "the environment": (_environment, _set_environment),
+}
