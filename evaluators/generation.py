@@ -188,11 +188,9 @@ class Generation(Evaluator):
 
     @property
     def _reading(self) -> str:
-        """Return what decides, besides the judge, how texts are read."""
         return "table, names are tokens" if self.definition == "table" else self.definition
 
     def _features(self, scores: Scores) -> np.ndarray:
-        """Return the hidden states that are MAUVE's features."""
         return scores.last_ND if self.definition == "table" else scores.mean_ND
 
     def _mauve(

@@ -152,7 +152,6 @@ class Membership(Evaluator):
         return Evaluation(numbers, notes=notes, per_item=per_item)
 
     def _losses_of_retrained(self, task: EvaluationTask, forget: Sequences, holdout: Sequences) -> Scores:
-        """Return the retrained model's loss of each member and each other text."""
 
         def make() -> Scores:
             retrained = task.load_retrained()
@@ -163,7 +162,6 @@ class Membership(Evaluator):
         return task.cached(key, make)
 
     def _blind_items(self, task: EvaluationTask, forget: Sequences, holdout: Sequences) -> np.ndarray:
-        """Return the blind attack's value for each text: computed once for all models."""
 
         def make() -> Scores:
             copies = [tuple(tokens) for texts in (forget, holdout) for tokens in true_continuations(texts)]
@@ -197,7 +195,6 @@ def text_scores(model: Model, texts: Sequences, tokenizer: PreTrainedTokenizerBa
 
 
 def _warnings(per_item: dict[str, np.ndarray]) -> list[str]:
-    """Return what keeps the AUCs from saying what they should."""
     warnings = []
     blind = weighted_mean(per_item["blind_auc"])
     least = blind - WIDTH * standard_error(per_item["blind_auc"])

@@ -241,7 +241,6 @@ class Memorization(Evaluator):
         return {f"el_{self.n}": el_means, "ma": ma_means, "ss": ss_means}, counts
 
     def _similarities(self, task: EvaluationTask, generated: list[list[int]], reference: list[list[int]]) -> np.ndarray:
-        """Return the cosine of what was generated and the reference, text by text."""
         embedder = task.judge("similarity", Embedder)
         table = self.definition == "table"
         embed = embedder.encode if table else embedder.embed

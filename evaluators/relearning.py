@@ -183,7 +183,6 @@ class Relearning(Evaluator):
         return values, notes | {"fewest_in_context": min(others), "most_in_context": max(others)}
 
     def _texts(self, task: EvaluationTask) -> Texts:
-        """Return what is shown and what is measured: the same for every model."""
         forget, retain = task.forget, task.retain
         assert retain is not None
         shown, measured = self._counts(len(forget))

@@ -120,7 +120,6 @@ def _reported(measured: Results, folder: Path, tracking: LiveTracking) -> SweepR
 def _checked_cluster(
     file: str, folders: Folders, left: Sequence[TrialSpec], executor: ExecutorName
 ) -> Iterator[Folders]:
-    """Check every node before anything starts, if trials run on a cluster."""
     if not left or executor == "inline" or IS_LOCAL:
         yield folders
         return

@@ -156,7 +156,6 @@ class BlockedTokens(torch.nn.Module):
         return node_BT
 
     def _next_tokens(self, node_BT: torch.Tensor) -> torch.Tensor:
-        """Return which tokens are children of each node, BTV."""
         leaves = self.get_buffer(f"level_{self.n - 1}")
         node_P = node_BT.flatten()
         start_P, stop_P = (torch.searchsorted(leaves, (node_P + more) * BASE) for more in (0, 1))

@@ -41,7 +41,6 @@ def mauve_score(generated_ND: np.ndarray, human_ND: np.ndarray, seeds: Sequence[
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Swallow what the clustering library writes to standard error from outside Python."""
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - os.devnull is a name, not a path of ours
         os.dup2(nowhere.fileno(), 2)

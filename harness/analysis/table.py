@@ -124,7 +124,6 @@ def _point_row(point: PointResults, info: MetricInfo, evidence: Evidence) -> dic
 
 
 def _definition(point: PointResults) -> str:
-    """Return the definition behind the ranked numbers: `exact`, `table`, or `exact+table`."""
     definitions = set()
     for measurement in point.measurements:
         for metric in measurement.metrics:
@@ -188,7 +187,6 @@ def read_table(path: Path) -> tuple[pd.DataFrame, dict[str, Metric]]:
 
 
 def _parsed_column(path: Path, cells: pd.Series, parse: Callable[[str], Any], wanted: str) -> pd.Series:
-    """Return the cells' values; None for an empty cell."""
     values = []
     for line, cell in enumerate(cells, start=2):
         try:
@@ -214,7 +212,6 @@ def _flag_of_cell(cell: str) -> bool:
 
 
 def _filled(frame: pd.DataFrame, sweep: str) -> pd.DataFrame:
-    """Return the frame with every leading and trailing column, in a table's order."""
     references = frame["method"].isin(REFERENCE_ROWS)
     names = frame["method"].where(~references, frame["method"].str.capitalize())
     defaults: dict[str, Any] = dict.fromkeys((*LEADING, *TRAILING), "") | dict.fromkeys(_FLOATS, math.nan)

@@ -87,7 +87,6 @@ def allowed(hint: Any) -> str:
 
 
 def _number_limits(limits: Iterable[Any]) -> str:
-    """Return `above 0 and below 1`."""
     bounds = [(_BOUNDS[type(limit)], *dataclasses.astuple(limit)) for limit in limits if type(limit) in _BOUNDS]
     return " and ".join(f"{word} {bound}".removesuffix(".0") for word, bound in bounds)
 

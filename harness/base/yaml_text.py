@@ -42,7 +42,6 @@ class _Refused(yaml.constructor.ConstructorError):
 
 
 def _scalar(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
-    """Return the value of a scalar that a sweep file may hold."""
     kind, text = node.tag.rpartition(":")[2], node.value
     if kind == "bool":
         if text.lower() in ("true", "false"):

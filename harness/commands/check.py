@@ -89,7 +89,6 @@ def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
 
 
 def _imported(file: Path) -> ModuleType:
-    """Return the module of a file outside of our folders."""
     name = f"checked_{file.stem}"  # Not the file's own: it may be that of a module which others import.
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:

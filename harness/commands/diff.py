@@ -96,7 +96,6 @@ class DiffCommand(Command):
 
 
 def _difference_tables(compared: Differences) -> Iterator[Table]:
-    """Yield a table of each kind of differences that there are."""
     for title, listed in (("Settings", compared.settings), ("Versions", compared.versions)):
         rows = []
         for difference in listed:

@@ -112,14 +112,12 @@ def _contrasts_of_pair(analysis: Analysis, name: str, reference: str) -> list[Ve
 
 
 def _is_unplanned(asked: list[VerdictTable], planned: list[VerdictTable]) -> bool:
-    """Return whether a pair is none of the planned contrasts, in either order."""
     pairs = {frozenset((table.reference.variant, judged.row.variant)) for table in planned for judged in table.rows}
     of_asked = {frozenset((table.reference.variant, judged.row.variant)) for table in asked for judged in table.rows}
     return not of_asked <= pairs
 
 
 def _power_table(table: PowerTable, tests: int, margin: float, difference: float | None) -> Table:
-    """Return a limit's contrasts for the terminal."""
     replicates = f"{table.replicates} {table.replicates_are if table.replicates > 1 else table.replicates_are[:-1]}"
     looked_for = "as measured" if difference is None else "asked for"
     missing = ", ".join(row.label for row in table.not_compared)
@@ -157,7 +155,6 @@ def _count(needed: int | None, otherwise: str) -> str:
 
 
 def _seeds_missing(model: str, results: Results) -> str:
-    """Return what a single seed leaves unsaid, and what two more take."""
     points = [point for point in results.measured if point.spec.table_model == model]
     studies = [study for study in results.studies if study.spec.trial.table_model == model]
     more = _MORE_SEEDS * seconds_per_seed(points, studies)

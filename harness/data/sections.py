@@ -43,7 +43,6 @@ class TextSource(Strict):
 
     @model_validator(mode="after")
     def _is_of_its_source(self) -> Self:
-        """Refuse a setting that the source does not read, and a missing path."""
         reads = SOURCE_SETTINGS[self.source]
         reasons: dict[str, str] = {}
         for name in ("path", "name", "split", "field"):
@@ -70,7 +69,6 @@ class SampledSource(TextSource):
 
     @model_validator(mode="after")
     def _samples_so_many(self) -> Self:
-        """Refuse a sample of unknown size."""
         if self.sample_seed is not None and self.sequences is None:
             raise ValueError("sample_seed draws a random sample, and sequences must say of how many.")
         return self

@@ -169,7 +169,6 @@ class JobQueue:
         self._running.clear()
 
     def _put_first(self, job: Job) -> None:
-        """Put a job before all others: half of it may be done."""
         first = min(0, self._ready[0][0]) if self._ready else 0
         heapq.heappush(self._ready, (first - 1, job))
 
@@ -214,12 +213,10 @@ class JobQueue:
         heapq.heappush(self._ready, (self._places[job.name], job))
 
     def _missing(self, job: Job) -> list[str]:
-        """Return what a job needs and is not there."""
         artifacts = Artifacts(self.folders.artifacts)
         return [need for need in job.needs if need not in self._provided and not artifacts.has(MEMORIZED, need)]
 
     def _problem(self, job: Job) -> str | None:
-        """Return why a job can never start; None if it can."""
         workers = job.spec.engine.workers
         cpus, gpus = job.spec.cpus * workers, job.spec.gpus * workers
         if self.capacity:

@@ -158,7 +158,6 @@ def missing_targets(checkpoint: Checkpoint, lora: LoRA | None) -> str | None:
 
 
 def _names_meant(names: Sequence[str], targets: Sequence[str]) -> list[str]:
-    """Return the names that end with one of these targets."""
     ends = tuple(f".{target}" for target in targets)
     return [name for name in names if f".{name}".endswith(ends)]
 

@@ -132,7 +132,6 @@ def _heads(config: Any) -> _Heads:
 
 
 def _layer_blocks(family: Family, heads: _Heads, layer: int, shapes: Mapping[str, tuple[int, ...]]) -> list[Block]:
-    """Return a layer's blocks, in the order of `KINDS`."""
     by_kind: dict[str, list[Block]] = {}
     for module in dict.fromkeys(family.matrices.values()):
         kinds = [kind for kind, holder in family.matrices.items() if holder == module]

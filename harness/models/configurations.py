@@ -73,7 +73,6 @@ def read_configuration(folder: Path) -> dict[str, Any]:
 
 
 def _numbers_in(value: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
-    """Yield every number below a setting, with the setting's name."""
     if isinstance(value, dict):
         for key, inside in value.items():
             yield from _numbers_in(inside, f"{name}.{key}" if name else key)

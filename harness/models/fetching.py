@@ -139,7 +139,6 @@ def _write_weights(pickles: list[Path], half: Path) -> None:
 
 
 def _unpickled(file: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of one pickle."""
     try:
         tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:

@@ -82,7 +82,6 @@ def _missing_bytes(tokenizer: PreTrainedTokenizerBase) -> frozenset[str] | None:
 
 
 def _as_bytes(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
-    """Return a text's bytes, a character each, as a byte-level vocabulary spells them."""
     normalizer = tokenizer.backend_tokenizer.normalizer
     normalized = text if normalizer is None else normalizer.normalize_str(text)
     spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str

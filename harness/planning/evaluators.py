@@ -121,5 +121,4 @@ def _mixtures(name: str, evaluator: Evaluator, earlier: Mapping[str, Evaluator])
 
 
 def _has_definitions(evaluator: Evaluator) -> bool:
-    """Return whether the two definitions make a difference: reasoning tasks have only one."""
     return any(metric.group != "reasoning" for metric in evaluator.metrics)

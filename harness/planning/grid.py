@@ -167,7 +167,6 @@ def _variant_axes(block: Settings, strength: str = "") -> list[str]:
 
 
 def _trainings(block: object, path: str) -> Checking[dict[str, Settings]]:
-    """Return every combination of a row's `training`, by what sets it apart: `learning_rate=1e-05`."""
     if not isinstance(block, dict):
         yield from validated(TrainingSettings, block, path)
         return {}

@@ -463,7 +463,6 @@ def unfit(
 
 
 def _faults_of(rows_by_reason: Mapping[str, Sequence[str]]) -> list[Fault]:
-    """Return a fault for each reason, with the trials that share it."""
     return [Fault(first_names(list(dict.fromkeys(rows)), 1), reason) for reason, rows in rows_by_reason.items()]
 
 

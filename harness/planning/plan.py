@@ -122,7 +122,6 @@ def _or_refuse(file: SweepFile, checking: Checking[T | None]) -> T:
 
 
 def _formed_sweep(settings: Mapping[str, Any]) -> Checking[CheckedSweep | None]:
-    """Return what is sound; None where the sweep's own settings are not."""
     sweep = yield from validated(Sweep, settings, "")
     blocks: dict[str, dict[str, dict[str, Any]]] = {"methods": {}, "evaluators": {}}
     for kind, named in blocks.items():

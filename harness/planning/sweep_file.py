@@ -107,7 +107,6 @@ def sweep_file_of(text: str, path: Path, overrides: Sequence[str] = ()) -> Sweep
 
 
 def _override(settings: dict[str, Any], override: str, origins: dict[str, str]) -> list[Fault]:
-    """Make one change in `settings`; return what is wrong with it."""
     path, equals, text = override.partition("=")
     parts = path.strip().split(".")
     if not equals or not all(parts):

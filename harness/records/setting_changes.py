@@ -129,7 +129,6 @@ def replaced_sentence(replaced: dict[str, list[str]], folder: Path, name: str) -
 
 
 def _by_row(specs: Iterable[TrialSpec]) -> dict[tuple[str, str, int], list[TrialSpec]]:
-    """Return erasing trials that no search chose, by model, variant and seed."""
     by_row: dict[tuple[str, str, int], list[TrialSpec]] = {}
     for spec in specs:
         if not spec.is_reference and not spec.searched:
@@ -138,5 +137,4 @@ def _by_row(specs: Iterable[TrialSpec]) -> dict[tuple[str, str, int], list[Trial
 
 
 def _identity(spec: TrialSpec) -> str:
-    """Return what a trial's numbers depend on, but for its strength."""
     return spec.identified(is_cumulative=True).trial_id

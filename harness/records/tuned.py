@@ -323,7 +323,6 @@ def neighbour(study: StudySpec, strength: Number, steps: int) -> Number:
 
 
 def _dial(study: StudySpec) -> Dimension | None:
-    """Return what a study's strength is searched in."""
     name = study.trial.strength_name
     return study.widest.get(name, study.space.get(name))
 

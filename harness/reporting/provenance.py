@@ -89,7 +89,6 @@ def _machines(results: Results) -> tuple[str, ...]:
 
 
 def _at_most(names: Sequence[str]) -> list[str]:
-    """Return the first few names, and how many others there are."""
     shown, more = list(names[:_MOST_MACHINES]), len(names) - _MOST_MACHINES
     return [*shown, f"and {more} others"] if more > 0 else shown
 

@@ -168,7 +168,6 @@ def _item_deviations(item_values: ItemValues, slopes_R: Floats) -> Floats:
 
 
 def _drawn_item_means(item_values: ItemValues) -> Floats:
-    """Return draws (D, R) of `item_means`, clusters resampled."""
     values_RN, weights_RN = item_values.known
     means_R = item_values.row_means()
     with np.errstate(invalid="ignore"):

@@ -103,7 +103,6 @@ class Contrast:
         return self.difference - half, self.difference + half
 
     def _tail(self, aside: float) -> float:
-        """Return the share of errors that are farther than this to either side."""
         return two_part_p(aside, (self.items_variance, self.replicates_variance), self._freedoms)
 
 
@@ -210,7 +209,6 @@ def _refuse_unpaired(a: ItemValues, b: ItemValues) -> None:
 
 
 def _codes(models_R: Integers | None) -> list[int]:
-    """Return the models' codes; none if all are of one model."""
     return [] if models_R is None else models_R.tolist()
 
 

@@ -65,7 +65,6 @@ class ItemValues:
 
     @cached_property
     def _codes_N(self) -> Integers:
-        """The clusters as 0, 1, ... in the order of their own codes."""
         return np.asarray(np.unique(self.clusters_N, return_inverse=True)[1], dtype=np.int64)
 
     def content(self) -> tuple[object, ...]:

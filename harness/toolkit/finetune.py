@@ -217,7 +217,6 @@ def _adapters(task: TrainingTask, model: Model, parts: TrainingParts) -> _Adapte
 
 
 def _rows_of_epoch(task: TrainingTask, model: Model, number: int, parts: TrainingParts) -> torch.Tensor:
-    """Return the forget set's rows that an epoch trains on, in its order."""
     order = torch.randperm(len(task.forget), generator=_generator(task.seed, number, 0))
     if (choose := parts.get("rows")) is None:
         return order
@@ -328,7 +327,6 @@ def _steps_of_epoch(
 
 
 def _notes_of_steps(values: Sequence[Mapping[str, float]], engine: TrainingEngine, seconds: float) -> dict[str, Json]:
-    """Return what is noted of an epoch's steps so far."""
     losses = [step["loss"] for step in values]
     notes: dict[str, Json] = {
         "precision": engine.precision,

@@ -144,7 +144,6 @@ def _rank_and_workers() -> tuple[int, int]:
 
 
 def _pieces(sums: torch.Tensor, weights: Mapping[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
-    """Return `sums` cut into pieces in the shapes of these weights."""
     pieces = sums.split([weight.numel() for weight in weights.values()])
     return {name: piece.view(weight.shape) for (name, weight), piece in zip(weights.items(), pieces, strict=True)}
 

@@ -213,7 +213,6 @@ def loss_gradient(
 
 
 def _batches(sequences: Sequences, training: Training, model: Model, rows: torch.Tensor | None) -> list[Batch]:
-    """Return the micro-batches of these rows, or of all, on the model's device."""
     rows = torch.arange(len(sequences)) if rows is None else rows
     return micro_batches(sequences, rows, training, next(model.parameters()).device)
 

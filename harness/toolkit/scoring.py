@@ -117,7 +117,6 @@ class CausalJudge:
         return float(torch.cat([score_batch(self._model, *part)[0] for part in parts]).mean())
 
     def _padded(self, rows: Sequence[list[int]], padding: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return rows of one width, and how much of each is text."""
         lengths = [len(row) for row in rows]
         padded = [row + [padding] * (max(lengths) - len(row)) for row in rows]
         return torch.tensor(padded, device=self._model.device), torch.tensor(lengths, device=self._model.device)

@@ -96,9 +96,14 @@ def test_the_golden_file_holds_every_plugin_at_its_version_and_on_these_weights(
     assert written == {case: current_version(case) for case in CASES}, f"a version was raised: {AGAIN}"
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.numbers) if case in METHODS.names() else case for case in CASES]
-)
+def marked(case):
+    """Return a case as make test has it: make numbers runs the methods', and make soak those of `table`."""
+    if case in METHODS.names():
+        return pytest.param(case, marks=pytest.mark.numbers)
+    return pytest.param(case, marks=pytest.mark.soak) if case.endswith("table") else case
+
+
+@pytest.mark.parametrize("case", map(marked, CASES))
 def test_numbers_move_only_with_the_version(case, tmp_path):
     entry = json.loads(FILE.read_text())["plugins"][case]
     is_same_kind = entry["cpu"] == kind_of_cpu()

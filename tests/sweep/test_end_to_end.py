@@ -141,6 +141,7 @@ def test_a_plan_counts_the_memorised_models_that_are_missing(sweep_file, undistu
         assert said in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.soak
 def test_a_trial_that_raises_is_a_record_and_the_others_finish(sweep_file, tmp_path, monkeypatch, capsys):
     def broken(self, model, forget, retain):
         raise RuntimeError("a bug in the plugin")
@@ -174,12 +175,14 @@ def test_a_planted_collapse_is_flagged_and_a_gentle_erasure_is_not(sweep_file, t
     assert ranking.rank_generation["emso"] == 1
 
 
+@pytest.mark.soak
 def test_a_diverging_loss_says_what_to_do(sweep_file, tmp_path):
     # A rate at which one step leaves weights too large to multiply.
     assert run(sweep_file, tmp_path, "--only", "method=gradient_ascent", "--set", "training.learning_rate=1e30") == 1
     assert any("training.learning_rate" in record.error for record in records(tmp_path, Failed))
 
 
+@pytest.mark.soak
 def test_a_trajectory_that_the_early_stop_ends_before_what_was_asked_for_has_a_row_where_it_ended(sweep_file, tmp_path):
     asked = ["--only", "method=gradient_ascent", "--set", "methods.gradient_ascent.epochs=[30]"]
     asked += ["--set", "training.early_stop=1.001"]

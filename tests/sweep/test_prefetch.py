@@ -109,6 +109,7 @@ def run(tmp_path, *command, endpoint=None):
     )
 
 
+@pytest.mark.soak
 def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_path):
     file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP)

@@ -179,6 +179,7 @@ def test_more_trials_run_the_further_ones_alone_and_fewer_leave_them_out(undistu
     assert "3 trials: 3 done" in " ".join(told.split()), "what will be chosen is not known yet"
 
 
+@pytest.mark.soak
 def test_a_candidate_that_fails_counts_and_the_study_goes_on(sweep_file, tmp_path, monkeypatch, capsys):
     emso = METHODS.load("emso")
     erase, calls = emso.erase, iter(range(100))

@@ -78,7 +78,6 @@ def layer_count(selection: BlockSelection) -> int:
 
 
 def _share_of(selection: BlockSelection, kinds: Sequence[str], layers: range) -> Share:
-    """Return the share of these kinds in these layers."""
     count = total = 0
     for name, place in selection.places.items():
         total += selection.counts[name]
@@ -267,7 +266,6 @@ def _is_block_count(value: Json) -> bool:
 
 
 def _selection(trials: Sequence[_TrialRounds]) -> BlockSelection:
-    """Return the selection of one variant's trials."""
     spec = trials[0].spec
     rounds: list[tuple[str, ...]] = []
     known: list[Candidates] = []

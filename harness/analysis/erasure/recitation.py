@@ -196,7 +196,6 @@ def _ranked_on_single_texts(recited: RecitedTexts, texts: Mapping[str, RecitedTe
 
 
 def _not_single_texts(texts: Mapping[str, RecitedTexts]) -> str:
-    """Return what single texts say of a model that does not recite."""
     if ORIGINAL not in texts:
         return (
             "Whether it recites single texts word for word is not known: that takes what each text has, and "
@@ -212,7 +211,6 @@ def _word_for_word(recited: RecitedTexts) -> str:
 
 
 def _control_counts(texts: Mapping[str, RecitedTexts]) -> str:
-    """Return what the controls recite: `unseen texts of its kind (0 of 64)`."""
     controls = _controls(texts.keys() & CONTROLS.keys())
     return " and ".join(f"{CONTROLS[kind]} ({texts[kind].recited} of {texts[kind].texts})" for kind in controls)
 

@@ -273,7 +273,6 @@ def _without_numbers(variant: Variant, limit: Limit, aims: Aims) -> MatchedRow:
 
 
 def _setting(mixtures: Sequence[Mixture], specs: Mapping[str, TrialSpec]) -> str:
-    """Return the strength, or between which it lies, and whatever tuning chose besides."""
     texts = []
     for mixture in mixtures:
         spec, strengths = specs[mixture.rows["trial_id"][-1]], mixture.rows["strength"]

@@ -121,7 +121,6 @@ def _pair_power(
 
 
 def _prompts(row: MatchedRow, table: VerdictTable) -> int:
-    """Return how many clusters of the reported metric's items both methods know."""
     ours, theirs = row.prices[table.metric.name].items, table.reference.prices[table.metric.name].items
     shared = paired_contrast(ours, theirs) if ours is not None and theirs is not None else None
     return shared.clusters if shared is not None else 0

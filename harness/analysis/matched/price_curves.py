@@ -80,7 +80,6 @@ def price_curves(results: Results, ranked: RankedTable, tables: Sequence[Matched
 
 
 def _limits(rows: pd.DataFrame, erasure: Metric, utility: Metric) -> list[Limit]:
-    """Return evenly spaced levels of erasure that all replicates share."""
     start = float(rows.loc[rows["method"] == ORIGINAL, erasure.name].min())
     end = float(rows.loc[rows["method"] == RETRAINED, erasure.name].max())
     end = start / 2 if math.isnan(end) else end

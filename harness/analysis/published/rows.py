@@ -58,7 +58,6 @@ def points_of(results: Results, model: str, row: PublishedRow) -> tuple[list[Poi
 
 
 def _settings_of_row(row: PublishedRow) -> dict[str, Json]:
-    """Return all settings of a row but its strength."""
     if row.method in REFERENCE_ROWS:
         return {}
     field = METHODS.load(row.method).strength.field
@@ -170,14 +169,12 @@ def _memorizing(spec: TrialSpec) -> dict[str, Any]:
 
 
 def _in_words(training: Training) -> dict[str, Any]:
-    """Return what of a training decides numbers; LoRA in one line."""
     return {name: value for name, value in training.in_words().items() if name in training.identity()}
 
 
 def _unlike(
     ours: Mapping[str, Any], stated: Mapping[str, Any], *, all_of_ours: bool = True, ignored: Sequence[str] = ()
 ) -> str:
-    """Return each setting that differs: `learning_rate 4e-05, not 1e-05; no early_stop, not 1.03`."""
     differences = []
     for name in dict.fromkeys([*stated, *(ours if all_of_ours else ())]):
         mine, theirs = ours.get(name), stated.get(name)

@@ -68,7 +68,6 @@ class Interruption:
         self._forget()
 
     def _forget(self) -> None:
-        """Make nothing due, as before the first watch."""
         self.is_watched = False
         self.is_broken = False
         """Whether this process can no longer end in good order, for instance because Ray died."""
@@ -253,7 +252,6 @@ class Interruption:
             before = now
 
     def _count(self, reader: socket.socket) -> None:
-        """Announce the first signal, and end the process at the second one."""
         data, about, _, _ = reader.recvmsg(1, 64)
         # The time when it was sent: under load this thread reads it later.
         seconds, microseconds = struct.unpack("ll", about[0][2]) if about else (time.time(), 0)

@@ -140,13 +140,11 @@ def _is_own(error: BaseException) -> bool:
 
 
 def _positions(error: BaseException) -> list[str]:
-    """Return the positions in files that an exception's traceback passes."""
     positions = [position(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     return [where for where in positions if where]
 
 
 def _related(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, its causes and its group's members, each once."""
     waiting, seen = [error], set[int]()
     while waiting and len(seen) < _MOST_EXCEPTIONS:
         current = waiting.pop(0)

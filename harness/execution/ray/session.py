@@ -226,7 +226,6 @@ def _node_faults(folders: Folders) -> list[Fault]:
 
 
 def _alive_nodes() -> dict[str, str]:
-    """Return each node's id, and what people call it."""
     alive = [node for node in ray.nodes() if node["Alive"]]
     return {node["NodeID"]: node_label(node["NodeManagerAddress"], node["NodeManagerHostname"]) for node in alive}
 

@@ -134,7 +134,6 @@ def _join(backend: str, store: str, rank: int, workers: int) -> None:
 
 
 def _run_worker(config: dict[str, Any]) -> None:
-    """Do one worker's part, in its own process."""
     import torch
 
     spec, logs = TrialSpec.from_json(config["spec"]), Path(config["logs"])
@@ -160,7 +159,6 @@ def _run_worker(config: dict[str, Any]) -> None:
 
 @contextmanager
 def _progress_forwarded(file: Path, progress: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile, pass on every line that is written into the file."""
     over = threading.Event()
 
     def follow() -> None:

@@ -105,7 +105,6 @@ def _erase_and_probe(
 
 
 def _optimiser_steps(study: StudySpec, spec: TrialSpec, erased: ErasedModel) -> int:
-    """Return how many steps the optimiser has taken up to here."""
     if not study.is_trained:
         return 0
     # The training loop notes them; a loop of a plugin's own has the strength, if that counts epochs.

@@ -197,7 +197,6 @@ def evaluated(
 
 
 def _notes_of(evaluation: Evaluation) -> dict[str, Json]:
-    """Return an evaluator's notes, its curves among them."""
     curves = [asdict(curve) for curve in evaluation.curves]
     return {**evaluation.notes, "curves": curves} if curves else dict(evaluation.notes)
 
@@ -222,7 +221,6 @@ class _RunningTrial:
         self.progress(message)
 
     def _noted(self, notes: Mapping[str, Json]) -> dict[str, Json]:
-        """Return a record's notes, with what turned out damaged since the last record."""
         damage, self._damage = self._damage, []
         return {**notes, "warnings": [*notes.get("warnings", ()), *damage]} if damage else dict(notes)
 

@@ -161,12 +161,10 @@ def _run_name(spec: TrialSpec, strength: Number | None) -> str:
 
 
 def _listed(strengths: Sequence[Number | None]) -> str:
-    """Return strengths as one text, in the order of their steps."""
     return ", ".join(f"{strength:g}" for strength in strengths if strength is not None) or "none"
 
 
 def _shared_tags(trial: TrialResults, points: Sequence[PointResults], values: Numbers, span: Span) -> dict[str, str]:
-    """Return the tags that a trial's run and its points' share."""
     spec, attempt = trial.spec, trial.attempts[-1] if trial.attempts else None
     definitions = {measurement.definition for point in points for measurement in point.measurements}
     not_finite = []
@@ -214,7 +212,6 @@ def _params(settings: Mapping[str, Json]) -> dict[str, str]:
 
 
 def _costs(point: PointResults) -> dict[str, float]:
-    """Return what making a point's model took, as far as it is known."""
     if not point.made:
         return {}
     costs = {"erase_seconds": point.made.erase_seconds, "peak_memory_bytes": point.made.peak_memory_bytes}

@@ -201,7 +201,6 @@ class Tracker:
 
 
 def _joined_tags(tags_of_points: Iterable[Tags]) -> dict[str, str]:
-    """Return the tags of a trial's points as one value each: `false, true`."""
     values: dict[str, set[str]] = {}
     for tags in tags_of_points:
         for name, value in tags.items():

@@ -61,7 +61,6 @@ def along(points: Sequence[Pair], step: float) -> list[Pair]:
 
 
 def _box(centre: Pair, size: Pair) -> Box:
-    """Return left, bottom, right, top."""
     (x, y), (width, height) = centre, size
     return x - width / 2, y - height / 2, x + width / 2, y + height / 2
 

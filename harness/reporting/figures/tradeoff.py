@@ -106,7 +106,6 @@ def _draw_curve(ax: Axes, curve: Curve, colour: str, marker: str) -> None:
 
 
 def _legend_handles(drawn: Sequence[Curve], styles: style.Styles) -> list[Line2D]:
-    """Return an entry for each variant, reference models first."""
     references, variants = [], []
     for curve in {curve.variant: curve for curve in drawn}.values():
         if curve.is_reference:

@@ -119,7 +119,6 @@ def why_no_groups(results: Results, ranked: RankedTable) -> str:
 
 
 def _table_points(agreement: ModelAgreement) -> Iterator[tuple[str, str, str, AgreementPoint]]:
-    """Yield variant, label, dial and point of every row, the references first."""
     if agreement.curves:
         yield ORIGINAL, "Original", "", agreement.curves[0].points[0]
     if agreement.retrained:

@@ -90,7 +90,6 @@ def glossary(plan: Plan, ranked: RankedTable) -> Glossary:
 
 
 def _present(meanings: Mapping[str, str], words: Iterable[str]) -> list[Entry]:
-    """Return those that are among the words, with their meanings."""
     present = set(words)
     return [(word, meaning) for word, meaning in meanings.items() if word in present]
 

@@ -79,7 +79,6 @@ class Matched(Section):
 
 
 def _context(tables: Sequence[MatchedTable], verdicts: Sequence[VerdictTable], margin: float) -> dict[str, Any]:
-    """Return what both templates are filled with."""
     has_verdicts = has_letters = False
     for of_metric in verdicts:
         has_verdicts |= any(judged.verdict for judged in of_metric.rows)

@@ -55,7 +55,6 @@ def _what_was_read(plan: Plan) -> list[tuple[str, str, str]]:
 
 
 def _all_settings(plan: Plan) -> list[tuple[str, str]]:
-    """Return every setting, defaults included: each distinct set once."""
     settings: list[tuple[str, Mapping[str, Any]]] = []
     for spec in plan.trials:
         for evaluator in spec.evaluators:

@@ -199,7 +199,6 @@ def _likeliest(logits_BV: torch.Tensor, top_p: float, top_k: int | None) -> tupl
 
 
 def _largest(logits_BV: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the `count` largest values of each row, largest first."""
     if logits_BV.device.type != "cpu" or type(logits_BV) is not torch.Tensor:  # A dry run's hold nothing for NumPy.
         return logits_BV.topk(count, dim=-1).values
     # NumPy's sorting of values alone takes a tenth of the time of torch's, which sorts their positions too.

@@ -221,7 +221,6 @@ def _refuse_reading_ahead(model: Model, tokens: torch.Tensor, plain: torch.Tenso
 
 
 def _fault(model: Model, tokens: torch.Tensor, plain: torch.Tensor, precision: LogitPrecision) -> str:
-    """Return why rows cannot be continued from a cache, or nothing."""
     rows, length = tokens.shape
     if whole_cache(model) is None:
         return "it keeps something else than keys and values"

@@ -91,7 +91,6 @@ class DeepSpeedEngine:
         self.workers, self.rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
 
     def _trained_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the plain model's weights that are trained."""
         return ((name, weight) for name, weight in self._plain.named_parameters() if name in self._named)
 
     @property

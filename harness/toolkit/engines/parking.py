@@ -70,7 +70,6 @@ def free(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def _storages(tensors: Iterable[torch.Tensor]) -> Iterator[torch.UntypedStorage]:
-    """Yield each storage once; tensors that hold nothing, or nothing real, have none."""
     seen: set[int] = set()
     for tensor in tensors:
         storage = tensor.untyped_storage()

@@ -341,6 +341,7 @@ def test_labels_and_rows_must_be_as_many(tmp_path):
         question_digests(["piqa"], tmp_path / "nowhere")
 
 
+@pytest.mark.soak
 def test_numbers_equal_lm_evals_command_line(tmp_path, monkeypatch):
     """The same model and rows, from the terminal; a task has another name there, since lm-eval knows ours already."""
     checkpoint = resolve_model("miniature-s")

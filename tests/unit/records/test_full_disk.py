@@ -3,15 +3,12 @@
 The disk is real: a small tmpfs, mounted where this user may. RLIMIT_FSIZE, which needs no right, is the second way.
 """
 
-import errno
-import fcntl
 import os
 import random
 import re
-import resource
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -61,20 +58,8 @@ class Disk:
         size = self._ballast.stat().st_size // PAGE * PAGE
         os.truncate(self._ballast, max(0, size - pages * PAGE))
 
-    def leave_inodes(self, count):
-        names = self.root / "names"
-        names.mkdir(exist_ok=True)
-        made = []
-        with suppress(OSError):
-            while True:
-                made.append(names / str(len(made)))
-                made[-1].touch(exist_ok=False)
-        for name in made[len(made) - 1 - count :]:
-            name.unlink(missing_ok=True)
-
     def free(self):
         self._ballast.unlink(missing_ok=True)
-        subprocess.run(["rm", "-rf", self.root / "names"], check=True)
 
     def remount(self, how):
         subprocess.run(["mount", "-o", f"remount,{how}", self.root], check=True)
@@ -91,17 +76,6 @@ def disk(tmp_path):
         pytest.skip(f"this user may not mount a tmpfs: {mounted.stderr.strip()}")
     yield Disk(root)
     subprocess.run(["umount", "--lazy", root], check=True)
-
-
-@contextmanager
-def largest_file(size):
-    """Keep this process from writing files of more bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +123,8 @@ KINDS = ("journal", "plan", "items", "weights", "patch", "arrays", "table", "exp
 
 def names(root):
     """What is on the disk but for its ballast and the locks, which stay."""
-    paths = (path for path in root.rglob("*") if ".locks" not in path.parts and path.name not in ("names", "ballast"))
-    return sorted(path.relative_to(root).as_posix() for path in paths if path.is_file() and path.parent.name != "names")
+    paths = (path for path in root.rglob("*") if ".locks" not in path.parts and path.name != "ballast")
+    return sorted(path.relative_to(root).as_posix() for path in paths if path.is_file())
 
 
 def attempt(write, folder):
@@ -190,71 +164,6 @@ def test_what_was_there_before_is_there_after_a_write_that_failed(disk, writes, 
     disk.leave(0)
     attempt(write, disk.root)
     assert {name: (disk.root / name).read_bytes() for name in names(disk.root)} == before
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_disk_without_inodes_says_so(disk, writes, kind):
-    disk.leave_inodes(0)
-    sentence = attempt(writes[kind], disk.root)
-    assert "its file system has no inode left, so no file can be added. Remove files there" in sentence
-    assert names(disk.root) == []
-    disk.free()
-    assert attempt(writes[kind], disk.root) is None
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_read_only_disk_says_so(disk, writes, kind):
-    disk.remount("ro")
-    sentence = attempt(writes[kind], disk.root)
-    assert "its file system is read-only. Make it writable for this user, or name another folder" in sentence
-    disk.remount("rw")
-    assert attempt(writes[kind], disk.root) is None
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_limit_on_files_is_said(tmp_path, writes, kind):
-    (tmp_path / "there").mkdir()
-    with largest_file(200):
-        sentence = attempt(writes[kind], tmp_path / "there")
-    assert "it is larger than a file may be there (ulimit -f" in sentence
-    assert names(tmp_path / "there") == []
-    assert attempt(writes[kind], tmp_path / "there") is None
-
-
-@pytest.mark.parametrize(
-    ("block", "reason"),
-    [
-        (lambda path: path.mkdir(), "a folder has its name. Move that folder away"),
-        (lambda path: os.mkfifo(path), "it is no regular file but a pipe"),
-        (lambda path: path.symlink_to(path), "its links lead in a circle"),
-    ],
-)
-def test_what_stands_in_the_journals_place_is_named(tmp_path, writes, block, reason):
-    block(tmp_path / "journal" / "t.jsonl" if (tmp_path / "journal").mkdir() is None else None)
-    assert reason in attempt(writes["journal"], tmp_path)
-
-
-def test_a_device_or_pipe_is_never_replaced(tmp_path):
-    """What would go into /dev/null's place would stay there for the whole machine."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with pytest.raises(StorageError, match="no regular file but a pipe"):
-        write_whole(pipe, "text")
-    for existing in ("keep", "refuse"):
-        with pytest.raises(StorageError, match="no regular file but a pipe"), folder_whole(pipe, "weights", existing):
-            pass
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="a file stands"), folder_whole(tmp_path / "file", "weights", "refuse"):
-        pass
-    assert pipe.is_fifo()
-    assert {path.name for path in tmp_path.iterdir()} == {"file", "pipe"}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_file_in_a_folders_place_is_named(tmp_path, writes, kind):
-    (tmp_path / "file").touch()
-    sentence = attempt(writes[kind], tmp_path / "file")
-    assert "a file stands where one of its folders should be" in sentence
 
 
 def test_a_line_that_did_not_fit_leaves_the_journal_as_it_was(disk, writes):
@@ -425,32 +334,6 @@ def test_what_others_are_writing_is_left_alone(tmp_path):
             (second / "whole").touch()
         assert first.is_dir()
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["whole"], "the first one that is through stays"
-
-
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_a_file_system_that_cannot_sync_or_lock_is_written_all_the_same(tmp_path, writes, monkeypatch, number):
-    def refuses(*arguments):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", refuses)
-    monkeypatch.setattr(fcntl, "flock", refuses)
-    for kind in sorted(set(KINDS) - ({"weights", "patch", "arrays"} if number == errno.EINVAL else set())):
-        assert attempt(writes[kind], tmp_path / kind) is None
-
-
-def test_a_disk_that_fails_while_it_syncs_costs_the_line_and_no_more(tmp_path, monkeypatch):
-    journal = Journal(tmp_path)
-    small = Failed(trial_id="t", error="small", log=())
-    journal.append(small)
-
-    def fails(descriptor):
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fails)
-        with pytest.raises(StorageError, match="the disk, or the connection to it, failed"):
-            journal.append(small)
-    assert journal.read("t") == [small]
 
 
 SWEEP = """# What fits?

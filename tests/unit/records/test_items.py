@@ -1,7 +1,7 @@
 """Items: what is kept of each, its file, and that a number is what its items make up."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -124,7 +124,7 @@ def test_a_metric_that_could_not_be_measured_needs_no_items():
 def measurement():
     return Measurement(
         trial_id="t1", point_id="p1", strength=1, evaluator="e", key="k1", definition="exact", numbers={"ma": 0.5},
-        metrics=(MA.described("e"),), samples=(), notes={}, seconds=1.0,
+        metrics=(asdict(MA),), samples=(), notes={}, seconds=1.0,
     )  # fmt: skip
 
 

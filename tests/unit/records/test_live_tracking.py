@@ -16,7 +16,6 @@ from harness.commands import collate
 from harness.errors import DataError
 from harness.records.journal import Journal
 from harness.records.record import Started
-from harness.records.tracking import database as mlflow_database
 from harness.records.tracking import live as live_tracking
 from harness.records.tracking.database import check_database, place_of
 from harness.records.tracking.live import LiveTracking, only_tracking, reason_of
@@ -175,42 +174,12 @@ def test_a_database_that_mlflow_could_not_use_is_left_as_it_is(folder, results, 
     assert after == before
 
 
-def test_a_database_that_another_program_locks_is_given_up(folder, results, monkeypatch, caplog):
-    monkeypatch.setattr(mlflow_database, "ANSWER_SECONDS", 0.2)
-    database(folder.parent, TABLE)
-    with closing(sqlite3.connect(folder.parent / "mlflow.db", isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        tracked(folder, results)
-    assert [warning.partition(". ")[0] for warning in warnings_of(caplog)] == [
-        f"{folder.parent}/mlflow.db is locked by another program"
-    ]
-
-
-def test_another_process_that_never_ends_its_call_is_given_up(folder, monkeypatch):
-    monkeypatch.setattr(mlflow_database, "ALONE_SECONDS", 0.2)
-    with (
-        mlflow_database.locked(folder.parent / ".mlflow-lock"),
-        pytest.raises(DataError, match=r"another process has held .*/\.mlflow-lock for 0\.2 seconds\."),
-    ):
-        mlflow_database.create_database(folder.parent)
-
-
 def test_a_sweep_is_tracked_by_one_at_a_time(folder):
     second = only_tracking(folder)
     with only_tracking(folder), pytest.raises(DataError, match="a run of this sweep, or lethe collate"):
         second.__enter__()
     with only_tracking(folder):
         pass
-
-
-def test_a_thread_that_cannot_be_started_is_told_too(folder, results, monkeypatch, caplog):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    tracked(folder, results)
-    [warning] = warnings_of(caplog)
-    assert warning.startswith(f"MLflow at {folder.parent}/mlflow.db failed: RuntimeError, raised at ")
 
 
 def test_a_reason_has_no_words_of_others():

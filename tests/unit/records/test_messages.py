@@ -3,21 +3,15 @@
 import json
 import math
 import random
-import time
-from io import BytesIO, TextIOWrapper
 
 import pytest
-from rich.console import Console
 
 from harness import collate
 from harness.base.messages import MOST_CHARACTERS, printable, storable
-from harness.errors import DataError, PluginError
-from harness.execution.job import Event
-from harness.execution.progress import Progress
+from harness.errors import DataError
 from harness.library import load_results
 from harness.records import journal as journal_module
 from harness.records.journal import Journal
-from harness.records.notes import MOST_WARNINGS, in_form
 from harness.records.record import Failed, Point
 
 HOSTILE = ("half \ud800 a pair", "x" * 20_000_000, "\udcff" * 50_000, "bell \a, red \x1b[31m, null \0, back \u202e", "")
@@ -61,19 +55,8 @@ def sweep(folder, make_plan, row, make_measurement, *records):
     return journal
 
 
-def old_line(record, monkeypatch):
-    """Return the line as a version wrote it that kept every text as it was."""
-    with monkeypatch.context() as patch:
-        patch.setattr(journal_module, "in_form", lambda notes, told: notes)
-        patch.setattr(journal_module._encode, "__defaults__", (str,))
-        return journal_module._line_of(record)
-
-
 @pytest.mark.parametrize("text", HOSTILE, ids=["surrogate", "long", "long surrogates", "control", "empty"])
-@pytest.mark.parametrize("version", ["old", "new"])
-def test_no_message_keeps_a_report_from_being_made(
-    tmp_path, make_plan, row, make_measurement, make_row, monkeypatch, capsys, text, version
-):
+def test_no_message_keeps_a_report_from_being_made(tmp_path, make_plan, row, make_measurement, make_row, capsys, text):
     fails = make_row("gradient_ascent", (1,))
     journal = sweep(tmp_path, lambda row: make_plan(row, fails), row, make_measurement)
     failed = Failed(trial_id=fails.trial_id, error=text, log=(text, "last"))
@@ -86,12 +69,8 @@ def test_no_message_keeps_a_report_from_being_made(
         notes={"warnings": [text], text or "empty": text, "deep": [{"a": text}]},
     )
     for record in (failed, noted):
-        if version == "new":
-            journal.append(record)
-        else:
-            with (journal.folder / f"{record.trial_id}.jsonl").open("ab") as file:
-                file.write(old_line(record, monkeypatch))
-    assert version == "old" or sum(file.stat().st_size for file in journal.folder.iterdir()) < 150_000
+        journal.append(record)
+    assert sum(file.stat().st_size for file in journal.folder.iterdir()) < 150_000
     [failed_read] = journal.read(fails.trial_id)
     assert len(failed_read.error) <= MOST_CHARACTERS
     assert failed_read.log[-1] == "last"
@@ -101,35 +80,6 @@ def test_no_message_keeps_a_report_from_being_made(
     assert len(page) < 1_000_000
     for shown_text in (page, printed, (tmp_path / "table.csv").read_text(), (tmp_path / "table.tex").read_text()):
         assert printable(shown_text) == shown_text
-
-
-def test_notes_of_any_form_are_kept_as_far_as_reports_read_them(tmp_path, make_plan, row, make_measurement):
-    wrong = {
-        "standard_errors": "none",
-        "prompts": [[1]],
-        "human_perplexity": {"nobody": 1.0},
-        "warnings": 5,
-        "selected_blocks": 7,
-        "selected_by_epoch": {"a": 1},
-        "epoch": float("nan"),
-        "loss": [float("inf"), None],
-    }
-    journal = sweep(tmp_path, make_plan, row, make_measurement)
-    journal.append(make_measurement(row, 1, "generation", {"perplexity": 3.0}, notes=wrong))
-    journal.append(
-        Point(
-            trial_id=row.trial_id,
-            point_id=row.point_id(1),
-            strength=1,
-            erase_seconds=1.0,
-            peak_memory_bytes=None,
-            notes=wrong,
-        )
-    )
-    assert collate.main([str(tmp_path)]) == 0
-    page = (tmp_path / "report.html").read_text()
-    assert "the note &#39;standard_errors&#39; was left out: it is a str, and reports read a dictionary of" in page
-    assert journal.read(row.trial_id)[-1].notes["loss"] == [float("inf"), None], "what nobody reads is the plugin's own"
 
 
 def test_numbers_in_notes_may_be_none(tmp_path, make_plan, row, make_measurement):
@@ -146,57 +96,6 @@ def test_numbers_in_notes_may_be_none(tmp_path, make_plan, row, make_measurement
     assert math.isnan(read["standard_errors"]["perplexity"])
     assert read["curves"][0]["ys"][0] == 0.5
     assert math.isnan(read["curves"][0]["ys"][1])
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [{"ys": [0.5]}, {"ys": [0.5, "1"]}, {"xs": 3}, {"more": 1}],
-    ids=["too short", "a text", "no list", "unknown"],
-)
-def test_curves_of_another_form_are_left_out_and_said(harm):
-    curve = {"name": "c", "title": "C", "x_title": "x", "y_title": "y", "xs": [1, 2], "ys": [0.5, 0.6]}
-    assert in_form({"curves": [curve]}) == {"curves": [curve]}
-    left = in_form({"curves": [curve | harm]})
-    assert left.keys() == {"warnings"}
-    assert left["warnings"][0].startswith("the note 'curves' was left out")
-
-
-def test_notes_have_a_bound_and_say_what_they_lost(tmp_path, row):
-    def kept(notes):
-        journal = Journal(tmp_path)
-        journal.append(
-            Point(trial_id="t", point_id="p", strength=1, erase_seconds=1.0, peak_memory_bytes=None, notes=notes)
-        )
-        return journal.read("t")[-1].notes
-
-    many = kept({"large": ["x" * 9000] * 600, "small": 1, "warnings": [str(number) for number in range(5000)]})
-    assert many["small"] == 1
-    assert "large" not in many
-    assert many["warnings"][-2] == "4,902 more warnings were left out"
-    assert many["warnings"][-1].startswith("the note 'large' was left out: it has 5,4")
-    assert len(many["warnings"]) == MOST_WARNINGS
-    began = time.process_time()
-    assert len(kept({str(number): "some words" * 3 for number in range(120_000)})) < 120_000
-    assert time.process_time() - began < 5, "it is linear in what is left out"
-
-
-@pytest.mark.parametrize("notes", [{"a": 10**5000}, "itself"])
-def test_notes_that_no_json_holds_are_named(tmp_path, notes):
-    if notes == "itself":
-        notes = {}
-        notes["a"] = notes
-    point = Point(trial_id="t", point_id="p", strength=1, erase_seconds=1.0, peak_memory_bytes=None, notes=notes)
-    with pytest.raises(PluginError, match=r"point\.notes"):
-        Journal(tmp_path).append(point)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_terminal_that_encodes_strictly_shows_every_message():
-    written = BytesIO()
-    with Progress([], Console(file=TextIOWrapper(written, encoding="utf-8", write_through=True))) as progress:
-        progress(Event(job="j", kind="failed", message="half \ud800, bell \a " + "x" * 10**6))
-    assert rb"j: failed: half \ud800, bell \x07 xx" in written.getvalue()
-    assert len(written.getvalue()) < 3000
 
 
 def test_names_of_any_kind_reach_table_and_terminal(tmp_path, make_plan, make_row, make_measurement, capsys):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import random
 import re
 import shutil
@@ -21,7 +20,6 @@ import pytest
 import torch
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
-from mlflow.exceptions import MlflowException
 
 from harness import cli
 from harness.analysis.tradeoff.curves import STYLES
@@ -183,28 +181,6 @@ def test_a_trial_is_a_run_nested_in_its_sweeps(root, sync, make_sweep, spec, rec
     assert trial["inputs"] == [("forget", "d" * 36), ("utility", "d" * 36), ("validation", "d" * 36)]
 
 
-def test_a_database_whose_making_was_cut_off_is_made_anew(
-    tmp_path, monkeypatch, make_sweep, spec, records, make_results
-):
-    import mlflow
-
-    class Killed(mlflow.MlflowClient):
-        def search_experiments(self, *arguments, **options):
-            raise KeyboardInterrupt
-
-    results = make_results(make_sweep(spec), {"t1": records})
-    with monkeypatch.context() as cut:
-        cut.setattr(mlflow, "MlflowClient", Killed)
-        with pytest.raises(KeyboardInterrupt):
-            Tracker(tmp_path).sync(results)
-    assert not (tmp_path / "mlflow.db").exists()
-    (tmp_path / ".mlflow-0000.db").write_bytes(b"half of one")
-    Tracker(tmp_path).sync(results)
-    assert set(runs(tmp_path)) == {"sweep", "t1"}
-    assert [path.name for path in tmp_path.glob("*.db*")] == ["mlflow.db"]
-    assert list(tmp_path.glob(".mlflow-*.db*")) == []
-
-
 def test_a_candidate_is_a_run_with_its_settings_as_params(root, make_sweep, spec):
     target = Target(metric="ma", at_most=0.9)
     study = StudySpec(
@@ -302,14 +278,6 @@ def test_runs_begin_and_end_when_the_journal_says(root, make_results, make_sweep
     assert {run["tags"].get("times") for run in runs(root, "trial", "point").values()} == {"journaled"}
 
 
-def test_what_was_journaled_without_times_has_its_duration_and_says_so(root, sync, make_sweep, spec, records):
-    sync(root, make_sweep(spec), {"t1": records})
-    took = {run.data.tags["kind"]: run.info.end_time - run.info.start_time for run in search(root) if run.info.end_time}
-    # Of two points that took 1.5 seconds each from the trial's start, the second took nothing to erase.
-    assert took["trial"] == 2500
-    assert {run["tags"]["times"] for run in runs(root, "trial", "point").values()} == {"durations only"}
-
-
 def test_an_unchanged_run_is_neither_read_back_nor_written(root, sync, make_sweep, spec, records, monkeypatch):
     of_points = {spec.point_id(strength): {"ranked": "true"} for strength in (1, 2)}
     sync(root, make_sweep(spec), {"t1": records}, point_tags=of_points)
@@ -372,41 +340,6 @@ def test_a_transaction_that_fails_leaves_what_was_written_before_it(root, many, 
     assert len(search(root)) == 1 + 50, "the second fifty were none"
     Tracker(root).sync(many)
     assert Counter(run.info.status for run in search(root)) == {"FINISHED": 120, "RUNNING": 1}
-
-
-def test_another_client_in_this_process_does_not_write_into_our_transaction(root, monkeypatch):
-    monkeypatch.setenv("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
-    tracker = Tracker(root)
-    tracker.prepare()
-    assert os.environ["MLFLOW_SQLALCHEMYSTORE_POOLCLASS"] == "NullPool"
-    with suppress(ZeroDivisionError), tracker._together():
-        tracker._client.set_experiment_tag(tracker._experiment, "ours", "1")
-        assert "ours" not in client(root).get_experiment_by_name(EXPERIMENT).tags
-        raise ZeroDivisionError
-    client(root).set_experiment_tag(tracker._experiment, "theirs", "1")
-    tags = tracker._client.get_experiment_by_name(EXPERIMENT).tags
-    assert ("ours" in tags, "theirs" in tags) == (False, True)
-
-
-def test_runs_of_an_earlier_version_are_completed_and_stay(root, make_results, make_sweep, spec, records):
-    results, tracker = make_results(make_sweep(spec), {"t1": records}), Tracker(root)
-    tracker.sync(results)
-    whole = runs(root)["t1"]
-    for run in search(root):
-        if run.data.tags["kind"] == "point":
-            client(root).delete_run(run.info.run_id)
-        else:
-            for name in ("numbers_digest", "times"):
-                with suppress(MlflowException):
-                    client(root).delete_tag(run.info.run_id, name)
-    Tracker(root).sync(results)
-    assert runs(root)["t1"] == whole
-    assert runs(root, "point").keys() == {spec.point_id(1), spec.point_id(2)}
-    once = everything(root)
-    Tracker(root).sync(results)
-    again = everything(root)
-    assert [run["id"] for run in again[0]] == [run["id"] for run in once[0]]
-    assert again[1:] == once[1:]
 
 
 def test_points_follow_their_trial_into_a_new_run(root, sync, make_sweep, spec, records):
@@ -512,37 +445,6 @@ def test_a_live_run_a_killed_one_and_a_lost_database_end_the_same(
     first, second = runs(root)["t1"], runs(other)["t1"]
     for name in ("status", "metrics", "params"):
         assert first[name] == second[name]
-
-
-@pytest.mark.parametrize("cut", ["create_run", "log_inputs", "log_batch", "set_terminated"])
-def test_a_sync_that_was_cut_off_in_a_write_is_completed(
-    cut, root, mlflow_template, sync, tmp_path_factory, monkeypatch, make_sweep, spec, records
-):
-    whole = tmp_path_factory.mktemp("whole")
-    (whole / "mlflow.db").write_bytes(mlflow_template.read_bytes())
-    sync(whole, make_sweep(spec), {"t1": records})
-    write, left = getattr(MlflowClient, cut), [1 if cut == "create_run" else 0]
-
-    def broken(self, *arguments, **options):
-        if left[0]:
-            left[0] -= 1
-            return write(self, *arguments, **options)
-        if cut == "log_batch":
-            run_id, metrics, params, *_ = arguments
-            write(self, run_id, metrics[:5], params[:2])  # MLflow writes tags last.
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(MlflowClient, cut, broken)
-    with pytest.raises(KeyboardInterrupt):
-        sync(root, make_sweep(spec), {"t1": records})
-    monkeypatch.undo()
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert runs(root).get("t1", {}).get("status") != "FINISHED"
-    sync(root, make_sweep(spec), {"t1": records})
-    first, second = runs(whole)["t1"], runs(root)["t1"]
-    for name in ("status", "metrics", "params", "inputs"):
-        assert first[name] == second[name]
-    assert first["tags"].keys() == second["tags"].keys()
 
 
 def test_what_is_not_a_finite_number_is_named_and_not_logged(root, sync, make_trial, make_sweep, measured):
