@@ -58,8 +58,8 @@ class InitCommand(Command):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Write the file, and print where it is."""
-        from harness.drafting.fitting import planned_file
         from harness.drafting.given_texts import faults_of_given
+        from harness.drafting.planned_file import planned_file
 
         sweep = usable_name(Path(arguments.texts).name.partition(".")[0])
         out = arguments.out or Path(f"{sweep}.yaml")
