@@ -103,7 +103,7 @@ def marked(case):
     return pytest.param(case, marks=pytest.mark.soak) if case.endswith("table") else case
 
 
-@pytest.mark.parametrize("case", map(marked, CASES))
+@pytest.mark.parametrize("case", [marked(case) for case in CASES])
 def test_numbers_move_only_with_the_version(case, tmp_path):
     entry = json.loads(FILE.read_text())["plugins"][case]
     is_same_kind = entry["cpu"] == kind_of_cpu()

@@ -160,6 +160,7 @@ def test_a_trial_that_raises_is_a_record_and_the_others_finish(sweep_file, tmp_p
     assert run(sweep_file, tmp_path) == 0
 
 
+@pytest.mark.soak
 def test_a_planted_collapse_is_flagged_and_a_gentle_erasure_is_not(sweep_file, tmp_path):
     harsh = (
         "methods={harsh: {method: gradient_ascent, epochs: [3], training: {learning_rate: 0.01}}, emso: {epochs: [1]}}"

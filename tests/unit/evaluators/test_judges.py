@@ -178,6 +178,7 @@ def test_what_the_judge_makes_of_the_human_texts_is_noted(measured_once, definit
     assert 1 < noted["perplexity"] < 100, "it knows the embedded corpus"
 
 
+@pytest.mark.soak
 def test_the_human_texts_are_read_once_in_a_sweep(measured_once, monkeypatch):
     measured_once()
     score, texts = CausalJudge.score, []

@@ -90,6 +90,7 @@ def test_it_is_what_decoding_every_prompt_alone_gives(model, make_sequences):
     assert measured.notes["dropped"] == [1, 2, 3]
 
 
+@pytest.mark.soak
 def test_two_models_that_answer_as_one_are_stressed_as_one(model, make_model, make_sequences):
     pair = PairModel(model, make_model(seed=6, vocabulary=12), lambda first, second: 1.5 * first - 0.5 * second)
     texts = texts_of(pair)[:6]

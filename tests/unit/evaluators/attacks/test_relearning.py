@@ -66,6 +66,7 @@ def mean_accuracy(model, sequences):
     return float(is_right[:, PREFIX : LENGTH - 1].float().mean())
 
 
+@pytest.mark.soak
 def test_a_model_that_recites_goes_on_reciting(measured):
     for arm, rates in measured.notes["by_rate"].items():
         assert rates["ma"][0] == pytest.approx([1.0] * 3, abs=0.02), arm
