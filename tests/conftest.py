@@ -93,8 +93,8 @@ MATRICES = (
     "test_it_is_how_often_the_project_samples_each_text",
     "test_equal_logits_are_in_or_out_by_position_as_they_are_drawn",
 )
-"""Tests of every model family, plugin or DeepSpeed stage: make test runs one case in four, of the conformance suites one in
-eight, and make soak all."""
+"""Tests of every model family, plugin or DeepSpeed stage: make test runs one case in four (one in eight of the
+conformance suites), and make soak all."""
 
 
 @pytest.hookimpl(tryfirst=True)
