@@ -1,4 +1,4 @@
-"""Whether `--plan` tells what erasing holds at most, against a run on a CPU whose tensors are counted one by one."""
+"""Whether `--plan` tells the peak of erasing, against a run on a CPU whose tensors are counted one by one."""
 
 from __future__ import annotations
 

@@ -23,6 +23,12 @@ from harness.specs import TrialSpec
 
 _VARIABLES = tuple(os.environ)
 """Those that the process started with; a library may set others while it is imported, and need them."""
+_BACKENDS: tuple[Any, ...] = (  # Parents first: setting one also sets those below it.
+    torch.backends,
+    torch.backends.cuda.matmul,
+    torch.backends.mkldnn,
+    torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
+)
 _INFERENCE_MODES: list[Any] = []
 """Inference modes are left in the order they were entered. These stay entered, so that no other is left early."""
 
@@ -158,6 +164,22 @@ def _set_autocast(values: tuple[Any, ...]) -> None:
     torch.clear_autocast_cache()
 
 
+def _precisions() -> tuple[str | None, list[str]]:
+    try:
+        older = torch.get_float32_matmul_precision()
+    except RuntimeError:  # The newer settings are ones that the older one cannot express.
+        older = None
+    return older, [backend.fp32_precision for backend in _BACKENDS]
+
+
+def _set_precisions(values: tuple[str | None, list[str]]) -> None:
+    older, newer = values
+    if older is not None:
+        torch.set_float32_matmul_precision(older)
+    for backend, value in zip(_BACKENDS, newer, strict=True):
+        backend.fp32_precision = value
+
+
 def _torch_random() -> list[bytes]:
     gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     return [state.numpy().tobytes() for state in [torch.get_rng_state(), *gpus]]
@@ -202,7 +224,7 @@ _SHARED: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
         torch.are_deterministic_algorithms_enabled,
         torch.use_deterministic_algorithms,
     ),
-    "torch's matrix precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "torch's precisions": (_precisions, _set_precisions),
     "torch's threads": (torch.get_num_threads, torch.set_num_threads),
     "torch's random state": (_torch_random, _set_torch_random),
     "NumPy's random state": (_numpy_random, _set_numpy_random),

@@ -1,7 +1,7 @@
-"""How much memory a trial needs, one number, before anything is loaded; and whether this machine has it.
+"""The memory that a trial needs, one number, before anything is loaded; and whether this machine has it.
 
 Erasing is counted while the method's own code runs on tensors without contents (torch's `FakeTensorMode`) until its
-first optimiser step, and what measuring holds follows from the budgets of the decoders.
+first optimiser step. The bytes that measuring holds follow from the budgets of the decoders.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from harness.planning.machine import Machine, share_of, this_machine
 from harness.plugins import EVALUATORS, METHODS
 from harness.specs import Engine, Source, TrialSpec
 from harness.toolkit.batches import JUDGE_BYTES, READ_TOKENS, rows_at_once
-from harness.toolkit.decoding.greedy import CACHE_BYTES, FEWEST_ROWS, SEQUENCES_AT_ONCE
+from harness.toolkit.decoding.greedy import CACHE_BYTES, MIN_ROWS, SEQUENCES_AT_ONCE
 from harness.toolkit.decoding.sampling import ROWS_AT_ONCE, SAMPLED_CACHE_BYTES
 from harness.toolkit.engines.deepspeed import bucket_elements
 from harness.toolkit.finetune import train
@@ -62,7 +62,7 @@ _VALUES = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.defau
 
 
 class MemoryTracker(TorchDispatchMode):
-    """Counts what tensors hold while it is on; a value that is asked of a fake tensor is 1, or true.
+    """Counts the bytes of tensors while it is on; a value that is asked of a fake tensor is 1, or true.
 
     Example:
         >>> with MemoryTracker() as tracker:
@@ -100,7 +100,7 @@ class MemoryTracker(TorchDispatchMode):
         return self._counted(function(*args, **(kwargs or {})))
 
     def loading(self, make: Callable[[], Any]) -> Any:
-        """Return a model whose weights are fake; what making it takes besides is not counted."""
+        """Return a model whose weights are fake; nothing else that making it takes is counted."""
         self._is_paused = True
         try:
             with FakeTensorMode(allow_non_fake_inputs=True):
@@ -127,7 +127,7 @@ class MemoryTracker(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a trial's erasing held on the plain engine, until the end of its first optimiser step."""
+    """The memory of a trial's erasing on the plain engine, until the end of its first optimiser step."""
 
     peak: int
     """Bytes, the optimiser's state counted as if it had been there from the beginning."""
@@ -138,7 +138,7 @@ class Rehearsal:
     trained: int
     """How many weights it changed; 0 if nothing was trained."""
     models: int
-    """How many models what is measured consists of."""
+    """How many models the measured one consists of: two in a pair."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class _FakeTask:
 
 
 def memory_need(spec: TrialSpec, machine: Machine | None) -> MemoryNeed:
-    """Return what a trial needs, from its method's code and its model's configuration, next to what it gets.
+    """Return a trial's need, from its method's code and its model's configuration, and its share of a machine.
 
     Args:
         spec: The trial; neither its seed and learning rate nor a strength's value make a difference.
@@ -222,30 +222,31 @@ def _needs(spec: TrialSpec) -> tuple[int, int]:
     erasing = [on_engine(spec, rehearsal)]
     if not spec.is_reference and spec.reference == "memorized_model":
         erasing.append(on_engine(spec, _rehearsed_once(spec, is_memorizing=True)))
-    held = rehearsal.weights + (rehearsal.state if spec.gpus == 0 else 0)
+    resident = rehearsal.weights + (rehearsal.state if spec.gpus == 0 else 0)
     configured = [EVALUATORS.configure(evaluator.name, dict(evaluator.settings)) for evaluator in spec.evaluators]
     if any("original" in evaluator.reads for evaluator in configured):
-        held += original
+        resident += original
     if any(evaluator.precision == "bf16" for evaluator in spec.evaluators):
-        held += rehearsal.weights // 2  # The copy in bf16, next to the model until all evaluators are done.
+        resident += rehearsal.weights // 2  # The copy in bf16, next to the model until all evaluators are done.
     judges, reading = _judges_bytes(spec)
-    held += judges
+    resident += judges
     passes = [decoding_bytes(spec, rehearsal.models), reading]
     if texts := max((evaluator.trained_texts for evaluator in configured), default=0):
         training = Training(global_batch=texts, micro_batch=spec.training.micro_batch)
         memorization = replace(spec.memorization, global_batch=texts)
         briefly = replace(spec, training=training, memorization=memorization, engine=Engine())
         passes.append(_rehearsed_once(briefly, is_memorizing=True).peak)
-    return max(*erasing, held + max(passes)), rehearsal.trained
+    return max(*erasing, resident + max(passes)), rehearsal.trained
 
 
 _REHEARSALS: dict[str, Rehearsal] = {}
 
 
 def _rehearsed_once(spec: TrialSpec, *, is_memorizing: bool) -> Rehearsal:
-    """Return `rehearse`, made once for all trials that differ only in what needs no memory."""
+    """Return `rehearse`, made once for all trials that differ only in settings without a say in memory."""
     training = replace(spec.training, learning_rate=1.0)
-    texts = [source and (source.rows, source.longest) for source in (spec.forget, spec.retain, spec.validation)]
+    sources = (spec.forget, spec.retain, spec.validation)
+    texts = [source and (source.rows, source.longest, source.prefix_tokens) for source in sources]
     parts: list[Any] = [asdict(training)]
     parts += [spec.memorization.global_batch] if is_memorizing else [spec.method, dict(spec.settings)]
     parts.append(_takes_more_steps(spec, is_memorizing))
@@ -389,16 +390,10 @@ def decoding_bytes(spec: TrialSpec, models: int = 1) -> int:
     heads = getattr(config, "num_attention_heads", 1)
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     element = 2 if spec.evaluators and all(evaluator.precision == "bf16" for evaluator in spec.evaluators) else 4
-    of_token = (
-        models
-        * 2
-        * element
-        * config.num_hidden_layers
-        * (getattr(config, "num_key_value_heads", None) or heads)
-        * width
-    )
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    of_token = 2 * models * element * config.num_hidden_layers * kv_heads * width
     read, length = rows_at_once(config.vocab_size, spec.forget.longest, device, SEQUENCES_AT_ONCE), spec.forget.longest
-    most = max(FEWEST_ROWS, CACHE_BYTES[device.type] // (of_token * length))
+    most = max(MIN_ROWS, CACHE_BYTES[device.type] // (of_token * length))
     greedy = (min(read, spec.forget.rows) + min(most, spec.forget.rows * length)) * of_token * length
     fitting = SAMPLED_CACHE_BYTES[device.type] // (of_token * spec.utility.longest)
     written = min(ROWS_AT_ONCE[device.type], spec.utility.rows, fitting)
@@ -467,17 +462,17 @@ def _faults_of(rows_by_reason: Mapping[str, Sequence[str]]) -> list[Fault]:
 
 
 def _missing_device(spec: TrialSpec, machine: Machine) -> str | None:
-    wanted = spec.gpus * spec.engine.workers
-    if wanted > machine.gpus:
-        needs = f"{wanted:g} GPU{'' if wanted <= 1 else 's'}"
+    gpus = spec.gpus * spec.engine.workers
+    if gpus > machine.gpus:
+        needs = f"{gpus:g} GPU{'' if gpus <= 1 else 's'}"
         return f"needs {needs} (resources.gpus), and this machine has {machine.gpus or 'none'}: use one that has them."
     if spec.cpus > machine.cpus:
         return f"needs {spec.cpus} CPUs (resources.cpus), and this machine has {machine.cpus}."
     if spec.gpus > 0 and not machine.has_bf16:
-        asked = [("training.precision", spec.training.precision)]
-        asked += [("measuring.precision", evaluator.precision) for evaluator in spec.evaluators]
-        asked += [("measuring.judges", evaluator.judge_precision) for evaluator in spec.evaluators]
-        for setting, precision in asked:
+        precisions = [("training.precision", spec.training.precision)]
+        precisions += [("measuring.precision", evaluator.precision) for evaluator in spec.evaluators]
+        precisions += [("measuring.judges", evaluator.judge_precision) for evaluator in spec.evaluators]
+        for setting, precision in precisions:
             if precision == "bf16":
                 return f"computes in bf16, which this machine's GPU does not: set {setting} to fp32."
     return None

@@ -22,7 +22,7 @@ from harness.specs import TrialSpec
 
 COLOURS: Mapping[Status, str] = {"done": "green", "failed": "red", "missing": "yellow"}
 NOTE = (
-    "Needs: about what tensors hold at most on a trial's device, erasing or measuring, whichever is more. Has: its "
+    "Needs: about the most bytes that tensors hold on a trial's device, while it erases or measures. Has: its "
     "share of this machine."
 )
 
@@ -136,7 +136,7 @@ def needs_table(trials: Sequence[TrialSpec], needs: Mapping[str, MemoryNeed]) ->
             sizes[0].stylize("yellow" if spec.gpus > 0 else "red")
         table.add_row(Text(row), Text(spec.model.short_name), *sizes)
         if need.needs is None:
-            reason = f"its code looks at values ({need.why_unknown})"
+            reason = f"its code could not be counted without values ({need.why_unknown})"
             unknown.append(f"{row} on {model}: its need is not known, since {reason}.")
         elif spec.training.lora and need.trained:
             trained.append(f"{row} on {model} trains {need.trained:,} weights: {spec.training.lora}.")

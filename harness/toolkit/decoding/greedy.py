@@ -23,7 +23,7 @@ from harness.toolkit.decoding.stepping import is_cache_exact, plain_logits, pref
 
 CACHE_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 """Keys and values that are generated from at once take no more, unless there is room for more."""
-FEWEST_ROWS = 16
+MIN_ROWS = 16
 """At least so many are generated at once, whatever they weigh: each step reads all weights, and fewer rows round
 differently."""
 SEQUENCES_AT_ONCE = 64
@@ -174,7 +174,7 @@ def _read_whole(
 
 def continued_at_once(source: Prefilled, tokens: int, device: torch.device) -> int:
     """Return how many rows of so many tokens are generated at once."""
-    return max(FEWEST_ROWS, rows_in_caches(source, tokens, CACHE_BYTES[device.type]))
+    return max(MIN_ROWS, rows_in_caches(source, tokens, CACHE_BYTES[device.type]))
 
 
 def _next_mismatch(tokens_BT: torch.Tensor, choice_BS: torch.Tensor, none: int) -> torch.Tensor:

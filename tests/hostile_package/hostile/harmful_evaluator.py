@@ -126,6 +126,7 @@ PUT_BACK = {
     "autocast": lambda model, task: torch.autocast("cpu", dtype=torch.bfloat16).__enter__(),
     "deterministic": lambda model, task: torch.use_deterministic_algorithms(True),
     "matmul": lambda model, task: torch.set_float32_matmul_precision("medium"),
+    "another precision": lambda model, task: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
     "threads": lambda model, task: torch.set_num_threads(torch.get_num_threads() + 1),
     "torch seed": lambda model, task: torch.manual_seed(1),
     "numpy seed": lambda model, task: np.random.seed(1),

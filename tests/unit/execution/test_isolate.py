@@ -151,9 +151,8 @@ def test_no_array_is_kept_that_was_made_of_harmed_data(run):
 
 
 def test_a_trial_after_evaluators_with_bad_manners_gets_its_own_numbers(run, clean):
-    names = ("grad", "inference", "dtype", "autocast", "generations in float64", "matmul", "no variable", "directory")
-    *manners, last = run(*(spec_of(name, name) for name in names), spec_of("next"))
-    assert [errors(records) for records in manners] == [[]] * len(names)
+    *manners, last = run(*(spec_of(name, name) for name in PUT_BACK), spec_of("next"))
+    assert [errors(records) for records in manners] == [[]] * len(PUT_BACK)
     assert numbers(last) == clean
 
 

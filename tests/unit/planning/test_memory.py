@@ -171,7 +171,7 @@ def test_a_plugin_that_needs_values_is_not_known_and_not_refused(specs, monkeypa
     assert unfit([spec], replace(MACHINE, memory=2 << 30), needs) == ([], [])
     console = Console(width=160, record=True, file=StringIO())
     console.print(needs_table([spec], needs))
-    assert "its need is not known, since its code looks at values" in console.export_text()
+    assert "its need is not known, since its code could not be counted without values" in console.export_text()
 
 
 def test_adapters_need_less_and_the_plan_says_how_many_weights_they_are(specs):

@@ -10,7 +10,7 @@ from evaluators.metrics.extraction_likelihood import extraction_likelihood, ngra
 from harness.toolkit.batches import READ_TOKENS
 from harness.toolkit.decoding.greedy import (
     CACHE_BYTES,
-    FEWEST_ROWS,
+    MIN_ROWS,
     continuations_by_group,
     continued_at_once,
     greedy_choices,
@@ -120,7 +120,7 @@ def test_small_budgets_change_nothing(model, sequences, monkeypatch, is_cached):
     monkeypatch.setattr("harness.toolkit.decoding.greedy.is_cache_exact", lambda *of: is_cached)
     whole = greedy_continuations(model, sequences, prefixes)
     monkeypatch.setitem(CACHE_BYTES, "cpu", 1)
-    monkeypatch.setattr("harness.toolkit.decoding.greedy.FEWEST_ROWS", 1)
+    monkeypatch.setattr("harness.toolkit.decoding.greedy.MIN_ROWS", 1)
     monkeypatch.setattr("harness.toolkit.decoding.greedy.SEQUENCES_AT_ONCE", 2)
     monkeypatch.setitem(READ_TOKENS, "cpu", 1)
     cut = greedy_continuations(model, sequences, prefixes)
@@ -149,7 +149,7 @@ def test_groups_say_what_the_whole_does_and_hold_their_own_rows_alone(model, seq
 
 def test_a_heavy_models_rows_are_not_generated_one_by_one():
     one_row = torch.zeros(1, 1, dtype=torch.long)  # Its number alone: 8 bytes a token.
-    assert continued_at_once(one_row, 1 << 30, torch.device("cpu")) == FEWEST_ROWS
+    assert continued_at_once(one_row, 1 << 30, torch.device("cpu")) == MIN_ROWS
     assert continued_at_once(one_row, 100, torch.device("cpu")) == CACHE_BYTES["cpu"] // 800
 
 
