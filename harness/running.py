@@ -5,30 +5,27 @@ What only a report needs (scipy, matplotlib and more: a second) is imported when
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from harness.base.terminal import lasting_streams, tell
-from harness.errors import ConfigError, ExecutorError, Fault
-from harness.execution.guard.interruption import INTERRUPTION
-from harness.execution.job import Event, Folders, Job, Watcher
-from harness.execution.jobs import jobs_for
-from harness.execution.progress import Progress
-from harness.execution.ray_settings import IS_LOCAL
+from harness.errors import ConfigError, ExecutorError, Fault, StorageError
+from harness.execution.job import Event, Executor, Folders, Watcher
+from harness.execution.progress import SweepProgress
+from harness.execution.waves import run_inline, run_waves, shared_jobs
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
-from harness.plans import Plan, StudySpec
+from harness.plans import Plan
 from harness.records.code_changes import changed_sentences
 from harness.records.journal import Journal
 from harness.records.results import Results, trial_results
 from harness.records.setting_changes import replaced_rows, replaced_sentence
 from harness.records.tracking.live import LiveTracking
 from harness.records.tuned import read_tuned, specs_left, unfinished_studies
-from harness.reporting.live import LiveReport
 from harness.reporting.plan import one_step_epochs
 from harness.specs import TrialSpec
 
@@ -94,110 +91,78 @@ def run_planned(
         refuse_unfit(file, left)
         for sentence in (*one_step_epochs(planned), *planned.shared_texts) if left else ():
             tell(sentence, is_error=True)
-        with _checked_cluster(str(file), folders, left, executor) as checked:
-            run = _Run(planned, journal, checked, executor, tracking)
-            with run.reported_if_ended():
-                measured = run.finish(before)
+        try:
+            measured = _finish(planned, before, journal, folders, executor, tracking)
+        except (KeyboardInterrupt, ExecutorError, StorageError) as error:
+            from harness.reporting.files import write_measured
+
+            error.add_note(write_measured(planned, journal, folders.results))
+            raise
         return _reported(measured, folders.results, tracking)
 
 
-def _reported(measured: Results, folder: Path, tracking: LiveTracking) -> SweepResults:
-    """Write the report, have MLflow brought up to date with it, and return all that is measured."""
-    with INTERRUPTION.deferred():
-        from harness.analysis.analysis import Analysis
-        from harness.library import SweepResults
-        from harness.reporting.files import write
-        from harness.reporting.point_tags import point_tags
-        from harness.reporting.sections.outcome import answer_markdown
+def _finish(
+    planned: Plan,
+    before: Results,
+    journal: Journal,
+    folders: Folders,
+    executor: ExecutorName,
+    tracking: LiveTracking,
+) -> Results:
+    """Run what is missing, and then the trials of finished searches' choices; return all that is measured."""
+    journal.write_plan(before.plan)
+    tracking.start()
+    if not before.unfinished and not unfinished_studies(before):
+        return before
+    measured, wave = before, before
+    tried = dict[str, TrialSpec]()
+    with _executor(executor) as execute, SweepProgress(_job_count(before, folders)) as progress:
+        while wave.unfinished or unfinished_studies(wave):
+            run_waves(wave, folders, execute, watch_trials(progress, wave, journal, tracking))
+            tried |= {trial.spec.trial_id: trial.spec for trial in measured.trials}
+            measured = read_tuned(planned, journal)
+            # Choices are measured like other trials, and the strengths next to them; what failed is not run again.
+            new = tuple(trial for trial in measured.trials if tried.get(trial.spec.trial_id) != trial.spec)
+            journal.write_plan(measured.plan)
+            wave = replace(measured, trials=new, studies=())
+    return measured
 
-        analysis = Analysis(measured)
-        written = write(analysis, folder)
+
+def _executor(name: ExecutorName) -> AbstractContextManager[Executor]:
+    if name == "inline":
+        return nullcontext(run_inline)
+    from harness.execution.ray.tune import ray_executor  # It imports Ray.
+
+    return ray_executor()
+
+
+def _job_count(results: Results, folders: Folders) -> int:
+    candidates = sum(study.spec.trials - len(study.candidates) for study in unfinished_studies(results))
+    return len(shared_jobs(results, folders)) + len(results.unfinished) + candidates
+
+
+def _reported(measured: Results, folder: Path, tracking: LiveTracking) -> SweepResults:
+    """Write the report, bring MLflow up to date with it, and return all that is measured."""
+    from harness.analysis.analysis import Analysis
+    from harness.library import SweepResults
+    from harness.reporting.files import write
+    from harness.reporting.point_tags import point_tags
+    from harness.reporting.sections.outcome import answer_markdown
+
+    analysis = Analysis(measured)
+    written = write(analysis, folder)
     tracking.finish(measured, point_tags(analysis.ranked.table, analysis.attacks), written, answer_markdown(analysis))
     return SweepResults(folder, analysis)
 
 
-@contextmanager
-def _checked_cluster(
-    file: str, folders: Folders, left: Sequence[TrialSpec], executor: ExecutorName
-) -> Iterator[Folders]:
-    if not left or executor == "inline" or IS_LOCAL:
-        yield folders
-        return
-    from harness.execution.ray.session import cluster_checked  # It imports Ray.
+def watch_trials(watch: Watcher, wave: Results, journal: Journal, tracking: LiveTracking) -> Watcher:
+    """Return a watcher that also brings MLflow up to date whenever a trial is over."""
+    spec_by_id = {trial.spec.trial_id: trial.spec for trial in wave.trials}
 
-    with cluster_checked(file, folders, left) as checked:
-        yield checked
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One run of a sweep."""
-
-    planned: Plan
-    journal: Journal
-    folders: Folders
-    executor: ExecutorName
-    tracking: LiveTracking
-
-    def finish(self, before: Results) -> Results:
-        """Run what is missing, and then what finished studies chose; return all that is measured."""
-        searched = [study.spec for study in unfinished_studies(before)]
-        self.journal.write_plan(before.plan)
-        self.tracking.start()
-        measured = self._execute(before, searched)
-        tried = {trial.spec.trial_id: trial.spec for trial in before.trials}
-        while new := tuple(trial for trial in measured.trials if tried.get(trial.spec.trial_id) != trial.spec):
-            # Choices are measured like other trials, and what follows from them; what failed is not run again.
-            tried |= {trial.spec.trial_id: trial.spec for trial in new}
-            self.journal.write_plan(measured.plan)
-            measured = self._execute(replace(measured, trials=new, studies=()), ())
-        return measured
-
-    def _execute(self, results: Results, studies: Sequence[StudySpec]) -> Results:
-        jobs = jobs_for(results, self.folders)
-        if jobs or studies:
-            candidates = sum(study.spec.trials - len(study.candidates) for study in unfinished_studies(results))
-            with (
-                Progress(jobs, candidates=candidates if studies else 0) as progress,
-                LiveReport(self.planned, self.journal, self.folders.results, progress.say) as report,
-            ):
-                watch = watched(progress, results.plan, jobs, self.journal, self.tracking, report)
-                if self.executor == "ray":
-                    from harness.execution.ray.tune import run_with_ray  # It imports Ray.
-
-                    run_with_ray(jobs, self.folders, watch, studies)
-                else:
-                    from harness.execution.inline import run_inline  # It imports what trials need, here not used else.
-
-                    run_inline(jobs, self.folders, watch, studies)
-        return read_tuned(self.planned, self.journal)
-
-    @contextmanager
-    def reported_if_ended(self) -> Iterator[None]:
-        """Write the report of what is measured if a signal or Ray's death ends the run, and say where it is."""
-        try:
-            yield
-        except (KeyboardInterrupt, Exception) as error:
-            if isinstance(error, ExecutorError) or INTERRUPTION.led_to(error):
-                with INTERRUPTION.deferred():
-                    from harness.reporting.files import write_measured
-
-                    INTERRUPTION.heard()
-                    error.add_note(write_measured(self.planned, self.journal, self.folders.results))
-            raise
-
-
-def watched(
-    watch: Watcher, planned: Plan, jobs: Sequence[Job], journal: Journal, tracking: LiveTracking, report: LiveReport
-) -> Watcher:
-    """Return a watcher that also has MLflow and the report brought up to date whenever a trial is over."""
-    specs = {job.name: job.spec for job in jobs if job.kind == "trial"}
-
-    def watch_trials(event: Event) -> None:
+    def watch_both(event: Event) -> None:
         watch(event)
-        if event.kind in ("finished", "failed") and event.job in specs:
-            spec = specs[event.job]
-            tracking.log_trial(planned, trial_results(spec, journal.read(spec.trial_id)))
-            report.refresh()
+        if event.trial_id in spec_by_id:
+            records = journal.read(event.trial_id)
+            tracking.log_trial(wave.plan, trial_results(spec_by_id[event.trial_id], records))
 
-    return watch_trials
+    return watch_both

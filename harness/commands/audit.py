@@ -116,10 +116,9 @@ def audit_file(arguments: argparse.Namespace) -> str:
 
 def _measure_in(root: Path, planned: Plan) -> Results:
     """Run what is missing of the audit, in this process, and return everything that is measured."""
-    from harness.execution.inline import run_inline
     from harness.execution.job import Folders
-    from harness.execution.jobs import jobs_for
-    from harness.execution.progress import Progress
+    from harness.execution.progress import SweepProgress
+    from harness.execution.waves import run_inline, run_waves
     from harness.planning.memory import refuse_unfit
     from harness.records.journal import Journal
     from harness.records.results import read_results
@@ -129,9 +128,8 @@ def _measure_in(root: Path, planned: Plan) -> Results:
     journal = Journal(folders.results / "journal")
     with journal.held():
         journal.write_plan(planned)
-        jobs = jobs_for(read_results(planned, journal), folders)
-        with Progress(jobs) as progress:
-            run_inline(jobs, folders, progress)
+        with SweepProgress(len(planned.trials)) as progress:
+            run_waves(read_results(planned, journal), folders, run_inline, progress)
         return read_results(planned, journal)
 
 

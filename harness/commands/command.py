@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
+from harness.base.interruption import SIGNALS, Interrupted, take_signals
 from harness.base.paths import folder_argument
 from harness.base.terminal import lasting_streams, lost_output, tell
 from harness.errors import ConfigError, DataError, LetheError, ModelError, PluginError
-from harness.execution.guard.interruption import INTERRUPTION, SIGNALS
-from harness.execution.guard.threads import leave
 
 if TYPE_CHECKING:
     from harness.analysis.analysis import Analysis
@@ -40,18 +39,16 @@ class Command(ABC):
     def __call__(self, argv: Sequence[str] | None = None) -> int:
         """Parse the arguments, run the verb and return its exit code; an error of Lethe is printed as a sentence."""
         arguments = self.parser().parse_args(argv)
-        with INTERRUPTION.watched(signals=True) if self.interrupted else nullcontext():
-            try:
-                return self.run(arguments)
-            except LetheError as error:
-                tell(error, *getattr(error, "__notes__", ()), is_error=True)
-                return 2 if isinstance(error, self.input_errors) else 1
-            except (KeyboardInterrupt, Exception) as error:
-                if not (self.interrupted and INTERRUPTION.led_to(error)):
-                    raise
-                INTERRUPTION.heard()
-                tell(f"\nInterrupted. {self.interrupted}", *getattr(error, "__notes__", ()), is_error=True)
-                return INTERRUPTION.exit_code
+        if self.interrupted:
+            take_signals()
+        try:
+            return self.run(arguments)
+        except LetheError as error:
+            tell(error, *getattr(error, "__notes__", ()), is_error=True)
+            return 2 if isinstance(error, self.input_errors) else 1
+        except Interrupted as error:
+            tell(f"\nInterrupted. {self.interrupted}", *getattr(error, "__notes__", ()), is_error=True)
+            return error.exit_code
 
     def parser(self) -> argparse.ArgumentParser:
         """Return the parser of the verb's arguments."""
@@ -103,4 +100,5 @@ def run_command(main: Callable[[], int]) -> NoReturn:
         for signum in SIGNALS:  # From here on a signal ends the process, and Python prints nothing about it.
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 signal.signal(signum, signal.SIG_DFL)
-        leave(exit_code)
+        gc.freeze()  # Else Python looks through every imported module for cycles before it ends, for a second or two.
+        sys.exit(exit_code)

@@ -16,8 +16,8 @@ from harness.base.storage import writing
 from harness.drafting.file_templates import flow
 from harness.errors import TrialError
 from harness.execution.job import Event, Folders
-from harness.execution.jobs import candidate_job
 from harness.execution.trial.run import run_job
+from harness.execution.waves import candidate_job
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
 from harness.plans import PROBED_ERASURE, PROBED_UTILITY, Plan, StudySpec

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -109,12 +110,23 @@ class NodeInputs:
         )
 
 
-def inputs_of(specs: Sequence[TrialSpec]) -> NodeInputs:
-    """Return what trials need, as this machine has it."""
+def inputs_of(specs: Sequence[TrialSpec], files: Iterable[Path] = ()) -> NodeInputs:
+    """Return the inputs of trials, and more files that every node must see, as this machine has them."""
     plugins = {f"method {spec.method}" for spec in specs if not spec.is_reference}
     plugins |= {f"evaluator {evaluator.name}" for spec in specs for evaluator in spec.evaluators}
-    paths = {path for spec in specs for path in _paths_of(spec)}
+    paths = {*map(str, files), *(path for spec in specs for path in _paths_of(spec))}
     return NodeInputs({}, dict.fromkeys([_OWN_CODE, *sorted(plugins)], ""), dict.fromkeys(sorted(paths), "")).like()
+
+
+def differences_here(driver: NodeInputs) -> list[str]:
+    """Return how this machine differs from the driver: clauses; looked at once a process."""
+    key = json.dumps(asdict(driver), sort_keys=True)
+    if key not in _DIFFERENCES:
+        _DIFFERENCES[key] = input_differences(driver, driver.like())
+    return _DIFFERENCES[key]
+
+
+_DIFFERENCES: dict[str, list[str]] = {}
 
 
 def input_differences(driver: NodeInputs, node: NodeInputs) -> list[str]:

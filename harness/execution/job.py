@@ -12,22 +12,11 @@ from harness.base.messages import reason, storable
 from harness.base.plain_data import PlainData
 from harness.contracts import Json
 from harness.execution.environment import NodeInputs
-from harness.execution.guard.time_limits import exceeded, seconds_of
 from harness.plans import StudySpec
 from harness.records.journal import Journal
 from harness.records.record import Candidate, Failed
 from harness.records.results import Probe
 from harness.specs import TrialSpec
-
-
-@dataclass(frozen=True)
-class NodeMarker:
-    """What a node of a cluster must see in the sweep's folders, and what it must have."""
-
-    name: str
-    """The name, and the content, of the file that the driver leaves in both folders."""
-    inputs: NodeInputs
-    """The inputs as the driver has them."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +27,8 @@ class Folders:
     """`results/<sweep>`."""
     artifacts: Path
     """`results/artifacts`."""
-    marker: NodeMarker | None = None
-    """What the nodes are checked against, on a cluster."""
+    inputs: NodeInputs | None = None
+    """On a cluster: the driver's versions, code and files, which a node must have too."""
 
     @classmethod
     def of_sweep(cls, results: str | PathLike[str], sweep: str) -> Folders:
@@ -101,6 +90,11 @@ class Job(PlainData):
     node: str = ""
     """The node of a cluster that it runs on: `gpu-3 (10.0.0.7)`."""
 
+    @property
+    def trial_id(self) -> str:
+        """Return the id of the trial that the job runs; '' if it runs none."""
+        return self.spec.trial_id if self.kind == "trial" else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event(PlainData):
@@ -114,9 +108,13 @@ class Event(PlainData):
     """Measurements of this job that exist by now."""
     total: int = 0
     """Measurements that this job is to make."""
+    trial_id: str = ""
+    """Set in the last event of a trial."""
 
 
 Watcher = Callable[[Event], None]
+Executor = Callable[[Sequence[Job], Folders, Watcher], None]
+"""Runs jobs that do not depend on each other; returns when all are over."""
 
 
 def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: Sequence[str]) -> None:
@@ -131,11 +129,18 @@ def record_failure(job: Job, folders: Folders, watch: Watcher, error: str, log: 
     if job.kind == "trial":
         failed = Failed(trial_id=job.spec.trial_id, error=error, log=tuple(log))
         Journal(folders.results / "journal").append(failed)
-    watch(Event(job=job.name, kind="failed", message=reason(error)))
+    watch(Event(job=job.name, kind="failed", message=reason(error), trial_id=job.trial_id))
 
 
-def record_exceeded(job: Job, folders: Folders) -> None:
-    """Journal a candidate that ran longer than it may: it was tried, and nothing was measured."""
+def record_exceeded(job: Job, folders: Folders, watch: Watcher) -> None:
+    """Journal a job that ran longer than it may: a candidate counts as tried, with nothing measured."""
+    assert job.spec.time_limit is not None
+    minutes, setting = job.spec.time_limit.minutes, job.spec.time_limit.setting
+    error = (
+        f"TrialError: it ran longer than {setting}: {minutes:g} allows. Raise {setting} (its value is part of no "
+        "trial's identity: what is done stays done), or make the trial smaller."
+    )
     if job.candidate is not None:
-        record = job.candidate.record(Seen(), f"TrialError: {exceeded(job.spec)}", seconds_of(job.spec) or 0.0)
+        record = job.candidate.record(Seen(), error, 60 * minutes)
         Journal(folders.results / "journal").append(record)
+    record_failure(job, folders, watch, error, ())

@@ -8,7 +8,6 @@ failure ends the job, and so the trial, whose error then has the last lines of t
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -19,20 +18,17 @@ from pkgutil import resolve_name
 from typing import Any
 
 from harness.errors import TrialError, WorkerDiedError
-from harness.execution.environment import NodeInputs, input_differences, inputs_of
-from harness.execution.guard.redaction import line_for_report, log_for_report
+from harness.execution.environment import NodeInputs, differences_here, inputs_of
 from harness.execution.ray.placement import worker_resources
-from harness.execution.ray.session import node_label
-from harness.execution.ray_settings import set_ray_environment
+from harness.execution.ray.session import is_on_loopback, node_name
+from harness.execution.redact import line_for_report, log_for_report
 from harness.specs import TrialSpec
 from harness.toolkit.engines.deepspeed import loopback_variables
 
-set_ray_environment()
-
-import ray  # noqa: E402
-from ray import train  # noqa: E402
-from ray.train.torch import TorchConfig, TorchTrainer  # noqa: E402
-from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend  # noqa: E402
+import ray  # isort: skip
+from ray import train  # isort: skip
+from ray.train.torch import TorchConfig, TorchTrainer  # isort: skip
+from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend  # isort: skip
 
 WORKER_LOG_LINES = 5
 """How many lines of each worker's log are shown when one of them fails."""
@@ -76,10 +72,10 @@ def run_on_workers(
                 "data": dict(data),
                 "folder": str(folder),
                 "logs": name,
-                "inputs": None if _is_on_loopback() else inputs_of([spec]),
+                "inputs": None if is_on_loopback() else inputs_of([spec]),
             },
             # If Ray runs on this machine only, so do the workers.
-            torch_config=_OnLoopback(store=f"{meeting}/store") if _is_on_loopback() else TorchConfig(),
+            torch_config=_OnLoopback(store=f"{meeting}/store") if is_on_loopback() else TorchConfig(),
             scaling_config=train.ScalingConfig(
                 num_workers=spec.engine.workers,
                 use_gpu=spec.gpus > 0,
@@ -95,10 +91,6 @@ def run_on_workers(
                 raise TrialError(f"a worker of {spec.engine} did not start: {unlike[0]}.") from error
             raise _failure(error, spec, logs) from error
         return tuple((logs / f"{rank}{_NODE}").read_text(encoding="utf-8") for rank in range(spec.engine.workers))
-
-
-def _is_on_loopback() -> bool:
-    return bool(ray.util.get_node_ip_address() == "127.0.0.1")
 
 
 class _LoopbackBackend(_TorchBackend):  # type: ignore[misc]
@@ -138,11 +130,10 @@ def _run_worker(config: dict[str, Any]) -> None:
 
     spec, logs = TrialSpec.from_json(config["spec"]), Path(config["logs"])
     rank = train.get_context().get_world_rank()
-    host = socket.gethostname()
-    node = host if _is_on_loopback() else node_label(ray.util.get_node_ip_address(), host)
+    node = node_name()
     (logs / f"{rank}{_NODE}").write_text(node, encoding="utf-8")
     inputs: NodeInputs | None = config["inputs"]  # The node may have joined after the driver asked all of them.
-    if inputs is not None and (unlike := input_differences(inputs, inputs.like())):
+    if inputs is not None and (unlike := differences_here(inputs)):
         (logs / f"{rank}{_UNLIKE}").write_text(f"{node} {'; it '.join(unlike)}", encoding="utf-8")
         raise TrialError("its node is unlike that of the trial.")
     (logs / f"{rank}.log").symlink_to(Path("/proc/self/fd/2").resolve())

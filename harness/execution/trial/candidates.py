@@ -16,8 +16,8 @@ import numpy as np
 from harness.base.messages import reason
 from harness.contracts import Checkpoint, ErasedModel, Model, Sequences
 from harness.errors import StorageError
-from harness.execution.guard.redaction import failure, failure_for_report
 from harness.execution.job import CandidateTask, Event, Folders, Job, Seen, Watcher
+from harness.execution.redact import failure_for_report
 from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import clear_shared, device_of, forget_set, validation_set
 from harness.execution.trial.memorized import memorized_costs
@@ -56,8 +56,7 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
             end = _erase_and_probe(task, job.spec, artifacts, seen, progress)
     except StorageError:  # No fault of its settings: it is tried again when the sweep is run again.
         raise
-    except BaseException as raised:  # Whatever a plugin raises at settings that nobody has tried before.
-        error = failure(raised, job.spec)
+    except (Exception, SystemExit) as error:  # Whatever a plugin raises at settings that nobody has tried before.
         clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
     seen.flops = float(counter.get_total_flops()) if counter else 0.0

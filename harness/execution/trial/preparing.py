@@ -1,12 +1,15 @@
-"""What evaluators need of the original alone: computed before any model is measured, once for all trials."""
+"""Reference values of the original only: computed before any model is measured, once for all trials."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from harness.contracts import Evaluator
+from harness.base.digests import digest_of
+from harness.base.files import write_whole
+from harness.contracts import Checkpoint, Evaluator
 from harness.execution.isolate import guarded
-from harness.execution.prepared import is_prepared, keep_prepared
 from harness.execution.trial.inputs import device_of
 from harness.execution.trial.judges import JUDGES
 from harness.execution.trial.measured_model import DTYPES, MeasuredModel
@@ -14,23 +17,41 @@ from harness.execution.trial.memory import release_free_memory
 from harness.execution.trial.tasks import measuring_task
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS
-from harness.records.artifacts import Artifacts
+from harness.records.artifacts import ARRAYS, Artifacts
 from harness.specs import EvaluatorSpec, TrialSpec
+
+_KIND = "prepared"
+_KEYS = "arrays.json"
+"""In an artifact of this kind: the keys of the arrays that an evaluator computed."""
+
+
+def prepared_key(model: Checkpoint, measuring: EvaluatorSpec) -> str:
+    """Return the artifact key of the arrays that an evaluator computes of an original."""
+    return digest_of([model.digest, measuring.key])
+
+
+def is_prepared(model: Checkpoint, measuring: EvaluatorSpec, artifacts: Artifacts) -> bool:
+    """Return whether an evaluator's arrays of this original are there, undamaged, or it needs none; load nothing."""
+    evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
+    if not evaluator.prepares:
+        return True
+    folder = artifacts.find(_KIND, prepared_key(model, measuring))
+    return folder is not None and all(artifacts.find(ARRAYS, key) for key in json.loads((folder / _KEYS).read_text()))
 
 
 def prepare(
     spec: TrialSpec, evaluators: Sequence[EvaluatorSpec], artifacts: Artifacts, progress: Callable[[str], None]
 ) -> None:
-    """Let evaluators compute what they need of the original alone; nothing is loaded where that is there already.
+    """Let evaluators compute what they need of the original; load nothing where that is there already.
 
     Args:
         spec: A trial of the model.
-        evaluators: Of its evaluators those that are going to measure.
-        artifacts: Where the arrays are.
-        progress: Is told what is going on.
+        evaluators: Those of the trial's that are going to measure.
+        artifacts: Location of the arrays.
+        progress: Called with a sentence for each evaluator.
 
     Raises:
-        TrialError: An evaluator changed what it was lent.
+        TrialError: An evaluator changed its task.
     """
     left = [measuring for measuring in evaluators if not is_prepared(spec.model, measuring, artifacts)]
     for precision in dict.fromkeys(measuring.precision for measuring in left):
@@ -38,22 +59,19 @@ def prepare(
         for measuring in left:
             if measuring.precision == precision:
                 progress(f"{measuring.name} of the original")
-                _prepare(spec, measuring, original, artifacts, progress)
+                evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
+                task = measuring_task(spec, measuring, evaluator, original, artifacts, progress)
+                with guarded(task.plugin, task):
+                    evaluator.prepare(original.model, task)
+                _keep(spec.model, measuring, list(task.cached_keys), artifacts)
         del original
         release_free_memory()
     if left:
         JUDGES.shrink()
 
 
-def _prepare(
-    spec: TrialSpec,
-    measuring: EvaluatorSpec,
-    original: MeasuredModel,
-    artifacts: Artifacts,
-    progress: Callable[[str], None],
-) -> None:
-    evaluator: Evaluator = EVALUATORS.configure(measuring.name, dict(measuring.settings))
-    task = measuring_task(spec, measuring, evaluator, original, artifacts, progress)
-    with guarded(task.plugin, task):
-        evaluator.prepare(original.model, task)
-    keep_prepared(spec.model, measuring, task.cached_keys, artifacts)
+def _keep(model: Checkpoint, measuring: EvaluatorSpec, keys: list[str], artifacts: Artifacts) -> None:
+    def write(folder: Path) -> None:
+        write_whole(folder / _KEYS, json.dumps(keys), "what was computed of the original")
+
+    artifacts.build(_KIND, prepared_key(model, measuring), write)

@@ -20,11 +20,9 @@ import torch
 from harness.contracts import ErasedModel, Evaluation, Evaluator, Json, Number, Precision
 from harness.errors import StorageError, TrialError, WorkerDiedError
 from harness.execution.environment import hardware, versions
-from harness.execution.guard.interruption import INTERRUPTION
-from harness.execution.guard.redaction import failure, failure_for_report, sample_for_report
-from harness.execution.guard.time_limits import seconds_of
 from harness.execution.isolate import guarded
 from harness.execution.job import Event, Folders, Job, Watcher, record_failure
+from harness.execution.redact import failure_for_report, sample_for_report
 from harness.execution.trial.candidates import run_candidate
 from harness.execution.trial.erasing import Erasure, erase
 from harness.execution.trial.inputs import clear_shared, device_of, measured_set, more_texts, utility_texts
@@ -60,25 +58,23 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
     watch(Event(job=job.name, kind="started"))
     message = ""
     try:
-        with INTERRUPTION.limited(seconds_of(job.spec)):
-            if job.kind == "memorize":
-                memorize(job, folders, watch)
-            elif job.kind == "prepare":
-                prepare_original(job, folders, watch)
-            elif job.kind == "candidate":
-                message = run_candidate(job, folders, watch)
-            else:
-                run_trial(job, folders, watch)
-    except BaseException as raised:
-        error = failure(raised, job.spec)
+        if job.kind == "memorize":
+            memorize(job, folders, watch)
+        elif job.kind == "prepare":
+            prepare_original(job, folders, watch)
+        elif job.kind == "candidate":
+            message = run_candidate(job, folders, watch)
+        else:
+            run_trial(job, folders, watch)
+    except (Exception, SystemExit) as error:
         clear_shared()  # The failure may have harmed it.
         if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin raised it.
-            raise error from raised
+            raise
         record_failure(job, folders, watch, *failure_for_report(error, job.spec.samples))
         if job.kind == "candidate" and isinstance(error, StorageError):
             raise  # Nothing is kept of it, nor would be of the next ones.
     else:
-        watch(Event(job=job.name, kind="finished", message=message))
+        watch(Event(job=job.name, kind="finished", message=message, trial_id=job.trial_id))
     finally:
         gc.collect()
         release_free_memory()

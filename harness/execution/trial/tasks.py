@@ -27,7 +27,7 @@ from harness.contracts import (
     Training,
 )
 from harness.errors import TrialError
-from harness.execution.guard.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
+from harness.execution.fingerprint import Fingerprints, changes, model_fingerprints, sequences_fingerprints
 from harness.execution.isolate import ProcessState, refuse_changes
 from harness.execution.trial import inputs
 from harness.execution.trial.inputs import device_of

@@ -9,12 +9,12 @@ import time
 from dataclasses import replace
 
 import pytest
-
-from harness.errors import TrialError
 from harness.execution.guard import interruption, redaction
 from harness.execution.guard.interruption import Interrupted, Interruption, TimeLimitExceeded
-from harness.execution.guard.redaction import failure
 from harness.execution.guard.time_limits import Clocks
+
+from harness.errors import TrialError
+from harness.execution.redact import failure
 from harness.specs import TimeLimit
 
 

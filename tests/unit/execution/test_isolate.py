@@ -15,11 +15,11 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from harness.execution.inline import run_inline
 
 from harness.base.digests import digest_of
 from harness.errors import TrialError
-from harness.execution.guard.fingerprint import changes, fingerprint, model_fingerprints
-from harness.execution.inline import run_inline
+from harness.execution.fingerprint import changes, fingerprint, model_fingerprints
 from harness.execution.isolate import ProcessState, guarded
 from harness.execution.job import Folders, Job
 from harness.execution.trial import inputs

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from harness.execution.job_queue import JobQueue
 
 from harness.errors import StorageError
 from harness.execution.job import Event, Folders
-from harness.execution.job_queue import JobQueue
 from harness.plans import StudySpec, Target
 from harness.records.artifacts import Artifacts, memorized_key
 from harness.records.journal import Journal

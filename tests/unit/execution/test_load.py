@@ -10,6 +10,8 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
+from harness.execution.job_queue import JobQueue
+from harness.execution.jobs import jobs_for
 from rich.console import Console
 
 from harness.analysis import shown
@@ -17,8 +19,6 @@ from harness.analysis.analysis import Analysis
 from harness.analysis.ranks.rule import printed
 from harness.base.plain_data import repeated
 from harness.execution.job import Event, Folders
-from harness.execution.job_queue import JobQueue
-from harness.execution.jobs import jobs_for
 from harness.execution.progress import Progress
 from harness.records.artifacts import Artifacts
 from harness.records.results import Results, trial_results

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from harness.execution.inline import run_inline
 
 from harness.analysis.caveats.readings import readings_of
 from harness.analysis.caveats.warnings import changed_choices
 from harness.base.digests import digest_of
-from harness.execution.inline import run_inline
 from harness.execution.job import Folders, Job
 from harness.execution.trial.inputs import measured_set
 from harness.execution.trial.judges import JudgeCache

@@ -4,12 +4,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from harness.execution.ray.node_check import marked, node_faults, refusal, unanswered
 
 from harness.execution import environment
 from harness.execution.environment import ends_digest, input_differences, inputs_of
 from harness.execution.job import Folders
 from harness.execution.ray import node_check
-from harness.execution.ray.node_check import marked, node_faults, refusal, unanswered
 from harness.specs import EvaluatorSpec, Source
 
 NODE = "ab12"

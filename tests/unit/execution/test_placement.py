@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from harness.execution.guard import fingerprint
-from harness.execution.guard.fingerprint import modules_in
-from harness.execution.ray.placement import trial_resources, trials_at_once, worker_resources
 from harness.execution.ray_settings import forwarded_environment
+
+from harness.execution import fingerprint
+from harness.execution.fingerprint import modules_in
+from harness.execution.ray.placement import trial_resources, trials_at_once, worker_resources
 from harness.execution.trial.judges import JudgeCache
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.resolving import resolve_judge

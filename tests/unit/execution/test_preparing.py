@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from harness.execution.inline import run_inline
+from harness.execution.jobs import jobs_for
+from harness.execution.prepared import is_prepared
 
 from harness.contracts import Evaluation, Evaluator
 from harness.errors import TrialError
-from harness.execution.inline import run_inline
 from harness.execution.job import Folders, Job
-from harness.execution.jobs import jobs_for
-from harness.execution.prepared import is_prepared
 from harness.execution.trial import preparing, tasks
 from harness.execution.trial.tasks import MeasuringTask
 from harness.models.loading import load_model

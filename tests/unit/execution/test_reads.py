@@ -11,11 +11,11 @@ from random import Random
 from string import ascii_lowercase
 
 import pytest
+from harness.execution.inline import run_inline
 
 from harness.base.digests import digest_of
 from harness.drafting.first_file import evaluator_lines
 from harness.errors import ConfigError
-from harness.execution.inline import run_inline
 from harness.execution.job import Folders, Job
 from harness.execution.trial.inputs import clear_shared
 from harness.execution.trial.tasks import ErasingTask, MeasuringTask

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-
 from harness.execution.ray.temporary_folder import temporary_folder
 
 HOLDING = """

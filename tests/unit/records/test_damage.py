@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from harness.execution.jobs import jobs_for
 
 from harness.errors import ModelError
 from harness.execution.job import Folders, Job
-from harness.execution.jobs import jobs_for
 from harness.execution.trial import memorized
 from harness.execution.trial import run as trial
 from harness.models.patch import apply_patch, save_patch

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from harness.execution.inline import run_inline
+from harness.execution.jobs import jobs_for
 
 from harness import cli, collate
 from harness.base.files import folder_whole, write_whole
 from harness.errors import StorageError
-from harness.execution.inline import run_inline
 from harness.execution.job import Folders
-from harness.execution.jobs import jobs_for
 from harness.execution.trial import inputs, judges
 from harness.models.fetching import convert
 from harness.models.patch import save_patch

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from harness.execution.search.open_study import OpenStudy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from harness.execution.job import Folders
-from harness.execution.search.open_study import OpenStudy
 from harness.execution.search.proposals import results_awaited
 from harness.execution.trial.operations import operation_counter
 from harness.plans import Cost, StudySpec, Target

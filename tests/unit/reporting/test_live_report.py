@@ -4,13 +4,13 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from harness.reporting.live import LiveReport
 
 from harness.errors import StorageError
 from harness.execution.job import Event
 from harness.records.journal import Journal
 from harness.records.record import Started
 from harness.reporting import live as live_report
-from harness.reporting.live import LiveReport
 from harness.running import watched
 
 

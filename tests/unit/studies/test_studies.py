@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
 from harness.execution.inline import run_inline
-from harness.execution.job import Folders
 from harness.execution.jobs import jobs_for
+
+from harness.execution.job import Folders
 from harness.miniature import checkpoints
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model

@@ -13,7 +13,7 @@ from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixe
 from evaluators.metrics.teacher_forced import accuracies, extraction_strengths
 from evaluators.quantization import Quantization
 from harness.errors import TrialError
-from harness.execution.guard.fingerprint import changes, model_fingerprints
+from harness.execution.fingerprint import changes, model_fingerprints
 from harness.plugins import EVALUATORS
 from harness.toolkit import PairModel, greedy_continuations, rounded_copy
 from harness.toolkit.rounding import rounded_to_integers, rounded_to_normal_float

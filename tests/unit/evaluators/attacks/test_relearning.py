@@ -12,7 +12,7 @@ from evaluators.metrics.attacks.relearning import highest_row, mean_height
 from evaluators.metrics.extraction_likelihood import likelihoods, seeded_prefixes
 from evaluators.relearning import Relearning
 from harness.contracts import TextsShape
-from harness.execution.guard.fingerprint import changes, model_fingerprints
+from harness.execution.fingerprint import changes, model_fingerprints
 from harness.execution.trial.inputs import forget_set, retain_set
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import LoRA, Training
 from harness.errors import TrialError
-from harness.execution.guard.fingerprint import changes, model_fingerprints
+from harness.execution.fingerprint import changes, model_fingerprints
 from harness.plugins import METHODS
 from harness.specs import Engine
 from harness.toolkit import LossTerms, WeightMasks, train

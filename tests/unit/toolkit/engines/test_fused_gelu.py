@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.contracts import Training
 from harness.errors import ConfigError, TrialError
-from harness.execution.guard.fingerprint import changes, model_fingerprints
+from harness.execution.fingerprint import changes, model_fingerprints
 from harness.planning.plan import plan
 from harness.specs import Engine
 from harness.toolkit import token_distillation, train

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,10 +16,6 @@ from typing import Literal
 from harness import errors
 from harness.base.messages import amount
 from harness.contracts import Sample
-from harness.errors import TrialError
-from harness.execution.guard.interruption import INTERRUPTION, Interrupted, TimeLimitExceeded
-from harness.execution.guard.time_limits import exceeded
-from harness.specs import TrialSpec
 
 Policy = Literal["redacted", "plain"]
 RECITED, OTHER = "■", "□"
@@ -182,26 +177,3 @@ def _path_in_package(file: str) -> str:
         return ""
     roots = [root for root in sys.path if root and path.is_relative_to(root)]
     return path.relative_to(max(roots, key=len)).as_posix() if roots else path.name
-
-
-def failure(error: BaseException, spec: TrialSpec) -> Exception:
-    """Return the error that a trial failed with; raise again what must end the whole sweep.
-
-    Args:
-        error: What the trial raised; a plugin may raise `SystemExit` or worse.
-        spec: The trial.
-    """
-    INTERRUPTION.check()
-    # Python's own Ctrl-C has no arguments and is no subclass.
-    is_ctrl_c = type(error) is KeyboardInterrupt and not error.args and not INTERRUPTION.takes_signals
-    if isinstance(error, Interrupted) or (is_ctrl_c and threading.current_thread() is threading.main_thread()):
-        raise error
-    if isinstance(error, Exception):
-        return error
-    if isinstance(error, TimeLimitExceeded):
-        INTERRUPTION.heard()
-        return TrialError(exceeded(spec))
-    said, _ = failure_for_report(error, spec.samples)
-    ended = TrialError(f"a plugin tried to end the process. It may return, or raise an Exception. {said}")
-    ended.__cause__ = error
-    return ended
