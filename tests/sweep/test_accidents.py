@@ -89,9 +89,8 @@ collapse: {}
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("executor", ["ray", "inline"])
-def test_a_candidate_that_never_ends_is_tried_and_the_sweep_goes_on(tmp_path, hostile, executor):
-    results = swept(tmp_path, hostile, HANGING, executor)
+def test_a_candidate_that_never_ends_is_tried_and_the_sweep_goes_on(tmp_path, hostile):
+    results = swept(tmp_path, hostile, HANGING, "ray")
     journal = Journal(results / "journal")
     records = [record for file in sorted(journal.folder.glob("*.jsonl")) for record in journal.read(file.stem)]
     ends = {record.settings["harm"]: record.end for record in records if isinstance(record, Candidate)}

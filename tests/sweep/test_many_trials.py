@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 
-from harness.execution import inline
+from harness.execution import waves
 from harness.execution.job import Folders
 from harness.records.journal import Journal
 from harness.records.record import Stopped
@@ -78,12 +79,13 @@ def our_work(tmp_path, monkeypatch):
 def test_of_a_thousand_trials_none_is_lost_inline_or_on_ray(our_work, make_job, monkeypatch):
     from our_work import work
 
-    from harness.execution.ray.tune import run_with_ray
+    from harness.execution.ray.tune import ray_executor
 
-    monkeypatch.setattr(inline, "run_job", work)
-    for run, name in ((inline.run_inline, "inline"), (partial(run_with_ray, work="our_work:work"), "ray")):
+    monkeypatch.setattr(waves, "run_job", work)
+    for executor, name in ((nullcontext(waves.run_inline), "inline"), (ray_executor(work="our_work:work"), "ray")):
         jobs, events = [make_job(f"{name}-{number}") for number in range(1000)], []
-        run(jobs, our_work, events.append)
+        with executor as execute:
+            execute(jobs, our_work, events.append)
         kinds = Counter((event.job, event.kind) for event in events)
         assert kinds == {(job.name, kind): 1 for job in jobs for kind in ("started", "finished")}
         journal = Journal(our_work.results / "journal")
@@ -103,7 +105,8 @@ def test_trials_with_workers_are_placed_by_gpus_too(our_work, make_job, monkeypa
     monkeypatch.setattr(ray_tune.ray, "init", partial(ray_tune.ray.init, num_gpus=2, num_cpus=4))
     engine, events = Engine(name="deepspeed", workers=2), []
     jobs = [make_job(f"j{number}", engine=engine, gpus=gpus) for number in range(3)]
-    ray_tune.run_with_ray(jobs, our_work, events.append, work="our_work:with_workers")
+    with ray_tune.ray_executor(work="our_work:with_workers") as execute:
+        execute(jobs, our_work, events.append)
     details = [json.loads(event.message) for event in events if event.kind == "finished"]
     assert len(details) == 3, [event.message for event in events]
     assert max(most for most, _ in details) == together

@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
 
 from harness.records.journal import Journal
@@ -82,7 +81,6 @@ collapse: {}
 """
 COSTS = ["erase_seconds", "measure_seconds", "peak_memory_bytes"]
 ROOT = Path(__file__).parents[2]
-JOINING = "hostname other-node && mount -t tmpfs none {results} && exec ray start --address {address} --block"
 
 
 @pytest.fixture
@@ -210,18 +208,6 @@ def other_code(tmp_path_factory):
     return folder
 
 
-def test_a_node_with_other_code_is_told_and_nothing_starts(tmp_path, cluster, start, other_code):
-    cluster(f"join {other_code}")
-    sweep = start([1])
-    _, errors = sweep.communicate(timeout=600)
-    assert sweep.returncode == 2, errors
-    assert "cluster.yaml has 1 fault:" in errors
-    host = re.escape(socket.gethostname())
-    sentence = "it has other source files of harness: install the same on every node."
-    assert re.search(rf"^  node {host} \(127\.0\.0\.4\)  {re.escape(sentence)}$", errors, re.MULTILINE)
-    assert nothing_started(tmp_path)
-
-
 def test_a_node_that_joins_later_and_is_unlike_the_driver_runs_nothing(tmp_path, cluster, start, other_code):
     sweep = start(list(range(1, 13)))
     until_measured(tmp_path, sweep)
@@ -235,53 +221,6 @@ def test_a_node_that_joins_later_and_is_unlike_the_driver_runs_nothing(tmp_path,
         f"NodeError: {host} (127.0.0.4) has other source files of harness: install the same on every node."
     )
     assert not any(isinstance(each, Started) and "127.0.0.4" in each.node for each in records(tmp_path))
-    assert not list((tmp_path / "r").rglob(".cluster-*"))
-
-
-@pytest.fixture
-def mounted(tmp_path, cluster):
-    """A node with an empty file system where the results are; where this user may not mount, the test is skipped."""
-    (tmp_path / "r").mkdir()
-    address = cluster.environment["RAY_ADDRESS"]
-    unshared = ["unshare", "--mount", "--uts", "sh", "-c"]
-    tried = f"hostname other-node && mount -t tmpfs none {tmp_path / 'r'}"
-    if shutil.which("unshare") is None or subprocess.run([*unshared, tried], capture_output=True).returncode:
-        reason = "this user may not mount a file system (unshare --mount), so no node can see another one"
-        print(reason)
-        pytest.skip(reason)
-    place = f"--node-ip-address 127.0.0.4 --num-cpus 1 --temp-dir {cluster.temporary}"
-    joining = f"{JOINING.format(results=tmp_path / 'r', address=address)} {place}"
-    ray = str(Path(sys.executable).parent)
-    environment = {**cluster.environment, "PATH": f"{ray}:{os.environ['PATH']}"}
-    with (tmp_path / "node.log").open("w") as log:
-        node = subprocess.Popen([*unshared, joining], env=environment, stdout=log, stderr=log)
-        for _ in range(600):
-            if "will now block" in (tmp_path / "node.log").read_text():
-                break
-            assert node.poll() is None, (tmp_path / "node.log").read_text()
-            time.sleep(0.1)
-        yield
-        for process in [*psutil.Process(node.pid).children(recursive=True), node]:
-            process.kill()
-        node.wait(60)
-
-
-@pytest.mark.usefixtures("mounted")
-def test_a_node_that_sees_another_file_system_is_told_and_nothing_starts(tmp_path, start):
-    sweep = start([1])
-    _, errors = sweep.communicate(timeout=600)
-    assert sweep.returncode == 2, errors
-    for what, folder in (("results", "cluster"), ("artifacts", "artifacts")):
-        assert (
-            f"  node other-node (127.0.0.4)  it does not see the sweep's {what} folder at {tmp_path / 'r' / folder}: "
-            "put it on a path that all nodes share (--results names one).\n"
-        ) in errors
-    assert nothing_started(tmp_path)
-
-
-def nothing_started(tmp_path):
-    left = [path.relative_to(tmp_path / "r").as_posix() for path in (tmp_path / "r").rglob("*") if path.is_file()]
-    return left == ["cluster/journal/.in-use"]
 
 
 def test_two_workers_on_two_nodes_give_what_two_on_one_machine_give(tmp_path, cluster, start):
@@ -294,20 +233,6 @@ def test_two_workers_on_two_nodes_give_what_two_on_one_machine_give(tmp_path, cl
     _, errors = alone.communicate(timeout=900)
     assert alone.returncode == 0, errors
     compare_tables(tmp_path)
-
-
-@pytest.mark.parametrize("what", ["the control service", "the head"])
-def test_a_cluster_whose_head_dies_is_told(tmp_path, cluster, start, what):
-    sweep = start(list(range(1, 4000)))
-    until_measured(tmp_path, sweep)
-    began = time.monotonic()
-    cluster(what)
-    _, errors = sweep.communicate(timeout=400)
-    print(f"{what}: exit {sweep.returncode} after {time.monotonic() - began:.0f} s")
-    assert sweep.returncode == 1, errors
-    assert "the cluster's head (" in errors
-    assert "could not be reached while the sweep ran. What is measured is kept" in errors
-    assert not any(isinstance(each, Failed) for each in records(tmp_path))
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -54,9 +54,9 @@ def run_candidate(job: Job, folders: Folders, watch: Watcher) -> str:
         began = time.perf_counter()
         with counter or nullcontext():
             end = _erase_and_probe(task, job.spec, artifacts, seen, progress)
-    except StorageError:  # No fault of its settings: it is tried again when the sweep is run again.
+    except (StorageError, KeyboardInterrupt):  # No fault of its settings: it is tried again by the next run.
         raise
-    except (Exception, SystemExit) as error:  # Whatever a plugin raises at settings that nobody has tried before.
+    except BaseException as error:  # Whatever a plugin raises at settings that nobody has tried before.
         clear_shared()  # It may have been harmed.
         end, _ = failure_for_report(error, job.spec.samples)
     seen.flops = float(counter.get_total_flops()) if counter else 0.0

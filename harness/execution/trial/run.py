@@ -66,7 +66,9 @@ def run_job(job: Job, folders: Folders, watch: Watcher) -> None:
             message = run_candidate(job, folders, watch)
         else:
             run_trial(job, folders, watch)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # A plugin may raise SystemExit, or worse.
         clear_shared()  # The failure may have harmed it.
         if isinstance(error, WorkerDiedError) and job.spec.engine.workers > 1:  # Else a plugin raised it.
             raise

@@ -19,10 +19,6 @@ class Own(BaseException):
     pass
 
 
-class OwnInterrupt(KeyboardInterrupt):
-    pass
-
-
 class Lying(ValueError):
     def __str__(self):
         return f"TrialError: {TEXT}"
@@ -122,8 +118,6 @@ LEAKS = {
     "exit": raiser(SystemExit),
     "exit with a note": noted_exit,
     "an exception of its own": raiser(Own),
-    "an interrupt": raiser(KeyboardInterrupt),
-    "an interrupt of its own": raiser(OwnInterrupt),
     "a cancellation": raiser(asyncio.CancelledError),
     "a generator's end": raiser(GeneratorExit),
     "a group of exits": raiser(lambda text: BaseExceptionGroup(text, [SystemExit(text), Own(text)])),

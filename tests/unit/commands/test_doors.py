@@ -108,7 +108,7 @@ def run(file, tmp_path, monkeypatch):
 
     def go(*arguments, executor=measured):
         monkeypatch.setattr("harness.records.tracking.live.Tracker", Tracker)
-        monkeypatch.setattr("harness.execution.inline.run_inline", executor)
+        monkeypatch.setattr("harness.running.run_inline", executor)
         return sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline", *arguments])
 
     return go
@@ -189,7 +189,7 @@ def test_a_server_that_is_down_changes_neither_exit_code_nor_table_nor_report(
     said, left = [], []
     for server in ("http://127.0.0.1:9", ""):
         monkeypatch.setattr("harness.records.tracking.live.Tracker", RealTracker if server else Tracker)
-        monkeypatch.setattr("harness.execution.inline.run_inline", measured)
+        monkeypatch.setattr("harness.running.run_inline", measured)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
         shutil.rmtree(tmp_path / "results", ignore_errors=True)
         code = sweep.main([str(file), "--results", str(tmp_path / "results"), "--executor", "inline"])

@@ -15,7 +15,6 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from harness.execution.inline import run_inline
 
 from harness.base.digests import digest_of
 from harness.errors import TrialError
@@ -27,6 +26,7 @@ from harness.execution.trial.erasing import erase
 from harness.execution.trial.inputs import shared_texts
 from harness.execution.trial.memory import PeakMemory, release_free_memory
 from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.waves import run_inline
 from harness.models.loading import load_model
 from harness.records.artifacts import Artifacts
 from harness.records.journal import Journal

@@ -1,26 +1,17 @@
 """Large sweeps: work that grows with what there is, and no faster; pages that stay readable. Counted, never timed."""
 
 import re
-import sys
 import tracemalloc
-from collections import Counter
 from dataclasses import replace
-from io import StringIO
 
 import numpy as np
 import pandas as pd
 import pytest
-from harness.execution.job_queue import JobQueue
-from harness.execution.jobs import jobs_for
-from rich.console import Console
 
 from harness.analysis import shown
 from harness.analysis.analysis import Analysis
 from harness.analysis.ranks.rule import printed
 from harness.base.plain_data import repeated
-from harness.execution.job import Event, Folders
-from harness.execution.progress import Progress
-from harness.records.artifacts import Artifacts
 from harness.records.results import Results, trial_results
 from harness.reporting.files import write
 from harness.reporting.sections import trials
@@ -30,99 +21,6 @@ from harness.statistics.item_values import ItemValues
 
 VARIANTS, POINTS = 4, 60
 """Fewer than are really shown."""
-
-
-def calls_of(work):
-    """Return how many functions a piece of work calls."""
-    count = 0
-
-    def counted(frame, event, argument):
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(counted)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
-
-
-def test_a_queue_takes_as_long_for_each_of_many_jobs_as_for_each_of_few(tmp_path, make_job):
-    model = make_job("first")
-
-    def drained(count):
-        provider = replace(model, name="builder", kind="memorize", provides="k")
-        free = [replace(model, name=f"free-{number}") for number in range(count)]
-        held = [replace(model, name=f"held-{number}", needs=("k",)) for number in range(count)]
-        queue = JobQueue([*held, provider, *free], Folders(tmp_path / "s", tmp_path / "artifacts"), lambda event: None)
-        order = []
-        while job := queue.next():
-            order.append(job.name)
-            queue.finish(job)
-        assert queue.is_over()
-        assert order == ["builder", *(job.name for job in held), *(job.name for job in free)]
-
-    assert calls_of(lambda: drained(400)) < 5 * calls_of(lambda: drained(100))
-
-
-def test_progress_takes_as_long_for_each_event_however_many_jobs_there_are(make_job):
-    model = make_job("first")
-
-    def watched(count):
-        jobs = [replace(model, name=f"job-{number}") for number in range(count)]
-        watch = Progress(jobs, Console(file=StringIO(), width=100))
-        for job in jobs:
-            for kind in ("started", "measured", "finished" if job is not jobs[0] else "failed"):
-                watch(Event(job=job.name, kind=kind, done=1, total=1))
-        return watch
-
-    line = watched(100)._summary()
-    assert line == "100 of 100 jobs · 1 failed"
-    assert calls_of(lambda: watched(400)) < 5 * calls_of(lambda: watched(100))
-
-
-def test_a_memorised_model_that_is_there_is_read_once_for_all_trials_that_need_it(
-    make_row, make_plan, tmp_path, monkeypatch
-):
-    asked = Counter()
-    kept = Artifacts.find
-
-    def counted(self, kind, key):
-        asked[key] += 1
-        return kept(self, kind, key)
-
-    specs = [make_row("ta", (0.1,), seed, reference="memorized_model") for seed in range(5)]
-    results = Results(make_plan(*specs), tuple(trial_results(spec, ()) for spec in specs))
-    folders = Folders(tmp_path / "s", tmp_path / "artifacts")
-    [_, builder, *_] = jobs_for(results, folders)
-    Artifacts(folders.artifacts).build("memorized", builder.provides, lambda folder: None)
-    monkeypatch.setattr(Artifacts, "find", counted)
-    assert [job.kind for job in jobs_for(results, folders)] == ["prepare", *["trial"] * 5]
-    assert asked[builder.provides] == 1
-    assert set(asked.values()) == {1}, "nor is what is prepared of the original looked at more than once"
-
-
-def test_the_quickest_trial_of_each_variant_comes_first_and_then_the_longest(make_row, make_plan, tmp_path):
-    rows = [
-        *(make_row("original"), make_row("emso", (1, 2, 3)), make_row("emso", (1, 2, 3), seed=1)),
-        *(make_row("ta", (0.1,)), make_row("ta", (0.2,), seed=1), make_row("di", (1, 2)), make_row("di", (1,), seed=1)),
-    ]
-    results = Results(make_plan(*rows), tuple(trial_results(spec, ()) for spec in rows))
-    _, *jobs = jobs_for(results, Folders(tmp_path / "s", tmp_path / "artifacts"))
-    assert [job.spec.trial_id for job in jobs] == [
-        *("original-0", "ta-0", "di-1", "emso-0"),
-        *("emso-1", "di-0", "ta-1"),
-    ]
-
-
-def test_jobs_whose_short_names_are_the_same_have_names_of_their_own(make_row, make_plan, tmp_path):
-    specs = [replace(make_row("emso", (1, 2)), trial_id=f"1f3c{end}") for end in ("aaaa", "bbbb")]
-    results = Results(make_plan(*specs), tuple(trial_results(spec, ()) for spec in specs))
-    _, *jobs = jobs_for(results, Folders(tmp_path / "s", tmp_path / "artifacts"))
-    names = [job.name for job in jobs]
-    assert names == ["emso-miniature-m-s0-1f3c", "emso-miniature-m-s0-1f3cbbbb"]
 
 
 class Compared(int):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness.execution.inline import run_inline
 
 from harness.analysis.caveats.readings import readings_of
 from harness.analysis.caveats.warnings import changed_choices
@@ -14,6 +13,7 @@ from harness.execution.trial.inputs import measured_set
 from harness.execution.trial.judges import JudgeCache
 from harness.execution.trial.measured_model import MeasuredModel
 from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.waves import run_inline
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.records.artifacts import Artifacts

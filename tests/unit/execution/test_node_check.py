@@ -4,15 +4,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from harness.execution.ray.node_check import marked, node_faults, refusal, unanswered
 
 from harness.execution import environment
-from harness.execution.environment import ends_digest, input_differences, inputs_of
-from harness.execution.job import Folders
-from harness.execution.ray import node_check
+from harness.execution.environment import differences_here, ends_digest, input_differences, inputs_of
 from harness.specs import EvaluatorSpec, Source
-
-NODE = "ab12"
 
 
 @pytest.fixture
@@ -27,67 +22,15 @@ def spec(make_spec, tmp_path):
     return replace(trial, method="emso", model=model, judges={}, evaluators=(memorization,))
 
 
-@pytest.fixture
-def folders(tmp_path):
-    return Folders(results=tmp_path / "r" / "s", artifacts=tmp_path / "r" / "artifacts")
-
-
-def files(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def test_a_node_with_the_same_folders_has_no_fault_and_no_file_stays(folders, spec, tmp_path):
-    with marked(folders, [spec]) as checked:
-        assert node_faults(checked, NODE) == []
-        assert len(files(tmp_path / "r")) == 4, "the driver's markers and the node's answers"
-        assert unanswered(checked, NODE) == []
-        assert len(files(tmp_path / "r")) == 2
-        assert refusal(checked, NODE, "node 10.0.0.7") == ""
-    assert not folders.artifacts.exists()
-    assert not folders.results.exists()
-
-
-@pytest.mark.parametrize("which", ["results", "artifacts"])
-def test_a_node_that_sees_another_folder_is_told_with_its_path(which, folders, spec, tmp_path):
-    with marked(folders, [spec]) as checked:
-        elsewhere = replace(checked, **{which: tmp_path / "elsewhere"})
-        [clause] = node_faults(elsewhere, NODE)
-        assert clause == (
-            f"does not see the sweep's {which} folder at {tmp_path / 'elsewhere'}: put it on a path that all nodes "
-            "share (--results names one)"
-        )
-        assert refusal(elsewhere, NODE, "gpu-3 (10.0.0.7)") == f"NodeError: gpu-3 (10.0.0.7) {clause}."
-        assert not (tmp_path / "elsewhere").exists(), "nothing is written where nobody else looks"
-
-
-def test_an_answer_that_does_not_arrive_is_told(folders, spec):
-    with marked(folders, [spec]) as checked:
-        for clause, folder in zip(unanswered(checked, NODE), (folders.results, folders.artifacts), strict=True):
-            assert clause.startswith(f"writes to {folder}, and the driver sees nothing of it")
-
-
-def test_a_folder_that_a_node_cannot_write_is_told(folders, spec, monkeypatch):
-    def full(path, *rest):
-        raise node_check.StorageError(f"{path.parent} cannot be written: its file system is read-only.")
-
-    with marked(folders, [spec]) as checked:
-        monkeypatch.setattr(node_check, "write_whole", full)
-        first, second = node_faults(checked, NODE)
-        assert first == (
-            f"cannot write into the sweep's results folder: {folders.results} cannot be written: "
-            "its file system is read-only"
-        )
-        assert "artifacts" in second
-
-
-def test_what_a_killed_driver_left_goes_and_that_of_other_sweeps_stays(folders, spec):
-    for folder in (folders.results, folders.artifacts):
-        folder.mkdir(parents=True)
-        for name in (".cluster-0123456789abcdef.s", ".cluster-0123456789abcdef-ab12.s", ".cluster-01.other.s"):
-            (folder / name).touch()
-    with marked(folders, [spec]):
-        pass
-    assert files(folders.results) == files(folders.artifacts) == [".cluster-01.other.s"]
+def test_a_node_that_does_not_share_the_results_folder_is_told(spec, tmp_path):
+    plan = tmp_path / "r" / "journal" / "plan.json"
+    plan.parent.mkdir(parents=True)
+    plan.write_text("{}")
+    driver = inputs_of([spec], [plan])
+    assert differences_here(driver) == []
+    plan.unlink()
+    reason = f"cannot read {plan}, which the sweep reads: put it on a path that all nodes share"
+    assert input_differences(driver, driver.like()) == [reason]
 
 
 def test_a_model_and_texts_that_are_not_there_or_others_are_told(spec, tmp_path):
@@ -134,7 +77,3 @@ def test_a_files_both_ends_and_its_size_count(tmp_path):
         seen.add(ends_digest(file))
     assert len(seen) == 6
     assert ends_digest(tmp_path / "none") == ""
-
-
-def test_on_one_machine_there_is_nothing_to_look_at(folders):
-    assert refusal(folders, NODE, "here") == ""

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness.execution.inline import run_inline
-from harness.execution.jobs import jobs_for
-from harness.execution.prepared import is_prepared
 
 from harness.contracts import Evaluation, Evaluator
 from harness.errors import TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.trial import preparing, tasks
+from harness.execution.trial.preparing import is_prepared
 from harness.execution.trial.tasks import MeasuringTask
+from harness.execution.waves import run_inline, run_waves, shared_jobs, trial_jobs
 from harness.models.loading import load_model
 from harness.plugins import EVALUATORS
 from harness.records.artifacts import Artifacts
@@ -60,13 +59,17 @@ def sweep(tmp_path, make_plan):
         shutil.rmtree(tmp_path / "s", ignore_errors=True)
         folders = Folders(results=tmp_path / "s", artifacts=tmp_path / "artifacts")
         journal = Journal(folders.results / "journal")
-        jobs = jobs_for(read_results(make_plan(*specs), journal), folders)
+        jobs = []
+
+        def execute(wave, folders, watch):
+            jobs.extend(wave)
+            run_inline(wave, folders, watch)
 
         def watch(event):
             if (event.kind, event.message) == ("progress", "memorization"):
                 lose()
 
-        run_inline(jobs, folders, watch)
+        run_waves(read_results(make_plan(*specs), journal), folders, execute, watch)
         records = [record for spec in specs for record in journal.read(spec.trial_id)]
         assert not [record.error for record in records if isinstance(record, Failed)]
         return [job.kind for job in jobs], [record.numbers for record in records if isinstance(record, Measurement)]
@@ -116,9 +119,10 @@ def test_jobs_wait_for_what_is_prepared_of_their_own_original_and_texts(make_row
         make_row("holdout", evaluators=unseen),
         make_row("emso", (1,), evaluators={"weights": "weights-key"}),
     ]
-    jobs = jobs_for(make_results(make_plan(*rows), {}), Folders(tmp_path / "s", tmp_path / "artifacts"))
-    prepare, of_unseen, memorize, *trials = jobs
-    assert [job.kind for job in jobs] == ["prepare", "prepare", "memorize", *["trial"] * 4]
+    results, folders = make_results(make_plan(*rows), {}), Folders(tmp_path / "s", tmp_path / "artifacts")
+    prepare, of_unseen, memorize = shared_jobs(results, folders)
+    trials = trial_jobs(results, folders)
+    assert [job.kind for job in (prepare, of_unseen, memorize)] == ["prepare", "prepare", "memorize"]
     needs = {job.spec.variant: job.needs for job in trials}
     assert needs == {
         "original": (prepare.provides,),
@@ -134,8 +138,9 @@ def test_a_trial_that_lacks_nothing_that_needs_it_waits_for_no_preparation(make_
     [*_, trial] = make_results(make_plan(row), {}).trials
     left = tuple(evaluator for evaluator in row.evaluators if evaluator.name == "generation")
     partly = Results(make_plan(row), (replace(trial, remaining=((None, left),)),))
-    [job] = jobs_for(partly, Folders(tmp_path / "s", tmp_path / "artifacts"))
-    assert (job.kind, job.needs) == ("trial", ())
+    folders = Folders(tmp_path / "s", tmp_path / "artifacts")
+    [job] = trial_jobs(partly, folders)
+    assert (shared_jobs(partly, folders), job.needs) == ([], ())
 
 
 class Silent(Evaluator):

@@ -11,7 +11,6 @@ from random import Random
 from string import ascii_lowercase
 
 import pytest
-from harness.execution.inline import run_inline
 
 from harness.base.digests import digest_of
 from harness.drafting.first_file import evaluator_lines
@@ -19,6 +18,7 @@ from harness.errors import ConfigError
 from harness.execution.job import Folders, Job
 from harness.execution.trial.inputs import clear_shared
 from harness.execution.trial.tasks import ErasingTask, MeasuringTask
+from harness.execution.waves import run_inline
 from harness.models.resolving import resolve_model
 from harness.planning.plan import plan
 from harness.plugins import EVALUATORS

@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness.execution.inline import run_inline
 
 from harness.analysis.analysis import Analysis
 from harness.base.digests import digest_of
 from harness.errors import DataError, TrialError
 from harness.execution.job import Folders, Job
 from harness.execution.redact import failure_for_report, line_for_report, log_for_report
+from harness.execution.waves import run_inline
 from harness.records.journal import Journal
 from harness.records.record import Failed
 from harness.records.results import read_results
@@ -32,7 +32,6 @@ HEARD = (
     "Lethe's own",
     "the type's name",
     "exit",
-    "an interrupt of its own",
     "a group of exits",
 )
 """Those whose text is in a plain record: what is printed or warned of is in none, and some cannot be printed."""

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness.execution.jobs import jobs_for
 
 from harness.errors import ModelError
 from harness.execution.job import Folders, Job
 from harness.execution.trial import memorized
 from harness.execution.trial import run as trial
+from harness.execution.waves import shared_jobs
 from harness.models.patch import apply_patch, save_patch
 from harness.models.resolving import resolve_model
 from harness.records.artifacts import ABOUT, memorized_key
@@ -118,10 +118,10 @@ def test_damage_that_is_there_when_the_sweep_starts_is_a_job_of_its_own(
     run(spec)
     folders = Folders(results=tmp_path / "results", artifacts=tmp_path / "artifacts")
     nothing = make_results(make_plan(spec), {})
-    assert [job.kind for job in jobs_for(nothing, folders)] == ["trial"]
+    assert shared_jobs(nothing, folders) == []
     folder = folders.artifacts / "memorized" / memorized_key(spec)
     flip(folder / "model.safetensors")
-    assert [job.kind for job in jobs_for(nothing, folders)] == ["memorize", "trial"]
+    assert [job.kind for job in shared_jobs(nothing, folders)] == ["memorize"]
     assert f"{folder} was damaged (model.safetensors is not what was written)" in capsys.readouterr().err
     assert not folder.exists()
 

@@ -16,14 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from harness.execution.inline import run_inline
-from harness.execution.jobs import jobs_for
 
 from harness import cli, collate
 from harness.base.files import folder_whole, write_whole
 from harness.errors import StorageError
 from harness.execution.job import Folders
 from harness.execution.trial import inputs, judges
+from harness.execution.waves import run_inline, run_waves
 from harness.models.fetching import convert
 from harness.models.patch import save_patch
 from harness.models.resolving import resolve_model
@@ -265,7 +264,7 @@ def run_through(disk, plan, watch=lambda event: None):
     judges.JUDGES.__init__()
     inputs.clear_shared()
     journal = Journal(folders.results / "journal")
-    run_inline(jobs_for(read_results(plan, journal), folders), folders, watch)
+    run_waves(read_results(plan, journal), folders, run_inline, watch)
     results = read_results(plan, journal)
     return {
         trial.status: [dict(measurement.numbers) for point in trial.points for measurement in point.measurements]

@@ -4,14 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness.execution.search.open_study import OpenStudy
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from harness.execution.job import Folders
 from harness.execution.search.proposals import results_awaited
 from harness.execution.trial.operations import operation_counter
-from harness.plans import Cost, StudySpec, Target
-from harness.records.journal import Journal
+from harness.plans import Cost, StudySpec
 from harness.records.record import Candidate
 from harness.records.results import study_results
 from harness.records.spending import MOST_CANDIDATES, is_paid, spent
@@ -78,21 +75,6 @@ def test_the_memorised_model_is_charged_once_and_failing_is_not_free(study):
 def test_what_depends_on_costs_waits_for_them(study):
     assert [results_awaited(study, number) for number in range(5)] == [0, 0, 1, 2, 3]
     assert [results_awaited(replace(study, cost=None), number) for number in range(5)] == [0] * 5
-
-
-def test_an_open_study_stops_where_its_budget_does(study, tmp_path):
-    study = replace(study, targets=(Target(metric="ma", at_most=0.5),))
-    folders = Folders.of_sweep(tmp_path, "sweep")
-    opened = OpenStudy(study, folders)
-    for number in range(5):
-        job = opened.propose()
-        assert job.candidate.number == number
-        opened.start(job)
-        record = replace(tried(number), settings=job.candidate.settings)
-        Journal(folders.results / "journal").append(record)
-        opened.finish(job)
-    assert opened.propose() is None
-    assert opened.is_closed
 
 
 @pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])

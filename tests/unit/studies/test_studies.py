@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from harness.execution.inline import run_inline
-from harness.execution.jobs import jobs_for
 
 from harness.execution.job import Folders
+from harness.execution.waves import run_inline, run_waves
 from harness.miniature import checkpoints
 from harness.models.loading import load_model
 from harness.models.resolving import resolve_model
@@ -75,7 +74,7 @@ def test_the_meta_evaluation_of_a_tiny_sweep(make_model, tokenizer, tmp_path, mo
     journal = Journal(folders.results / "journal")
     journal.write_plan(planned)
     assert meta_evaluation.main([str(folders.results)]) == 2, "nothing is measured yet"
-    run_inline(jobs_for(read_results(planned, journal), folders), folders, lambda event: None)
+    run_waves(read_results(planned, journal), folders, run_inline, lambda event: None)
     assert meta_evaluation.main([str(folders.results)]) == 0
     table = pd.read_csv(folders.results / "meta.csv").set_index("metric")
     row = table.loc["log_p_at_2"]

@@ -1,0 +1,179 @@
+"""Waves: what trials share comes first, each job runs once, and a search proposes the same on every executor."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.execution.job import Event, Folders
+from harness.execution.waves import next_candidates, run_waves, shared_jobs, trial_jobs
+from harness.plans import Cost, StudySpec, Target
+from harness.records.artifacts import Artifacts
+from harness.records.journal import Journal
+from harness.records.record import WHOLE, Candidate, Failed
+from harness.records.results import Results, StudyResults, trial_results
+from harness.search_space import Choice
+from harness.specs import Source
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return Folders(results=tmp_path / "s", artifacts=tmp_path / "artifacts")
+
+
+@pytest.fixture
+def results_of(make_plan):
+    """Return a maker of results without a measurement."""
+
+    def make(*specs, studies=()):
+        trials = tuple(trial_results(spec, ()) for spec in specs)
+        return Results(make_plan(*specs), trials, tuple(StudyResults(study, (), ()) for study in studies))
+
+    return make
+
+
+@pytest.fixture
+def make_study(make_spec):
+    """Return a maker of studies that try one value of k after the other."""
+
+    def make(name, trials=3, values=(1, 2, 3, 4), search="random", cost=None, **changes):
+        return StudySpec(
+            study_id=name,
+            trial=make_spec(trial_id=name, variant=name, strengths=(), settings={}, **changes),
+            seeds=(0,),
+            space={"epochs": Choice(values=(1,)), "k": Choice(values=values)},
+            defaults={"epochs": 1, "k": 1},
+            is_cumulative=True,
+            is_trained=True,
+            search=search,
+            trials=trials,
+            targets=(Target(metric="ma", at_most=0.5),),
+            utility="perplexity",
+            utility_bounds=(0.5, 5.0),
+            selection=Source(source="miniature"),
+            retrained=None,
+            cost=cost,
+        )
+
+    return make
+
+
+class Waves:
+    """An executor that records each wave, and journals candidates; a builder in `failing` fails."""
+
+    def __init__(self, failing=(), dying=()):
+        self.waves, self.failing, self.dying = [], failing, dying
+
+    def __call__(self, jobs, folders, watch):
+        self.waves.append([job.name for job in jobs])
+        for job in jobs:
+            if job.kind in self.failing:
+                watch(Event(job=job.name, kind="failed", message="ValueError: NaN loss"))
+            elif job.candidate and job.candidate.number not in self.dying:
+                record(job, folders)
+
+
+def record(job, folders, seconds=1.0):
+    task, nothing = job.candidate, {"probes": (), "targets": {}, "original": {}}
+    about = {"number": task.number, "settings": task.settings, "seconds": seconds, "end": WHOLE}
+    Journal(folders.results / "journal").append(Candidate(trial_id=task.study.study_id, **about, **nothing))
+
+
+def test_what_trials_share_is_a_wave_of_its_own_and_is_built_once(folders, make_row, results_of):
+    rows = [make_row("ta", (0.1,), seed, reference="memorized_model") for seed in range(3)]
+    execute = Waves()
+    run_waves(results_of(*rows), folders, execute, lambda event: None)
+    shared, trials = execute.waves
+    assert [name.split("-")[0] for name in shared] == ["prepare", "memorize"]
+    assert len(set(trials)) == 3
+    [_, memorize] = shared_jobs(results_of(*rows), folders)
+    Artifacts(folders.artifacts).build("memorized", memorize.provides, lambda folder: None)
+    assert [job.kind for job in shared_jobs(results_of(*rows), folders)] == ["prepare"], "the model is there"
+
+
+@pytest.mark.parametrize(
+    ("failing", "reason"),
+    [
+        ("memorize", "the memorised model could not be built: ValueError: NaN loss"),
+        ("prepare", "what is measured of the original alone could not be computed: ValueError: NaN loss"),
+    ],
+)
+def test_a_trial_fails_without_running_if_what_it_needs_failed(folders, failing, reason, make_row, results_of):
+    rows = [make_row("ta", (0.1,), reference="memorized_model"), make_row("emso", evaluators={"weights": "key"})]
+    execute, events = Waves([failing]), []
+    run_waves(results_of(*rows), folders, execute, events.append)
+    assert [name.split("-")[0] for name in execute.waves[1]] == ["emso"]
+    assert Journal(folders.results / "journal").read("ta-0") == [Failed(trial_id="ta-0", error=reason, log=())]
+    assert [event.message for event in events][1:] == [reason]
+
+
+def test_a_search_whose_model_failed_is_told_once(folders, make_study, results_of):
+    execute, events = Waves(["memorize"]), []
+    study = make_study("a", search="optuna", reference="memorized_model")
+    run_waves(results_of(studies=[study]), folders, execute, events.append)
+    assert all(name.startswith("memorize") for wave in execute.waves for name in wave)
+    assert {event.kind for event in events} == {"failed"}
+
+
+def test_the_quickest_trial_of_each_variant_comes_first_and_then_the_longest(folders, make_row, results_of):
+    rows = [
+        *(make_row("original"), make_row("emso", (1, 2, 3)), make_row("emso", (1, 2, 3), seed=1)),
+        *(make_row("ta", (0.1,)), make_row("ta", (0.2,), seed=1), make_row("di", (1, 2)), make_row("di", (1,), seed=1)),
+    ]
+    order = [job.spec.trial_id for job in trial_jobs(results_of(*rows), folders)]
+    assert sorted(order[:4]) == ["di-1", "emso-0", "original-0", "ta-0"]
+    assert order[4:] == ["emso-1", "di-0", "ta-1"]
+
+
+def test_jobs_whose_short_names_are_the_same_have_names_of_their_own(folders, make_row, results_of):
+    rows = [replace(make_row("emso", (1, 2)), trial_id=f"1f3c{end}") for end in ("aaaa", "bbbb")]
+    names = [job.name for job in trial_jobs(results_of(*rows), folders)]
+    assert names == ["emso-miniature-m-s0-1f3c", "emso-miniature-m-s0-1f3cbbbb"]
+
+
+def numbers(jobs):
+    return [job.candidate.number for job in jobs]
+
+
+def test_a_generation_holds_all_that_can_be_proposed_and_the_next_learns_from_it(folders, make_study):
+    study, started, generations = make_study("a", 9, tuple(range(1, 20)), search="optuna"), {}, []
+    while generation := next_candidates(study, folders, started):
+        generations.append(numbers(generation))
+        for job in generation:
+            record(job, folders)
+    assert generations == [[0, 1, 2, 3, 4], [5, 6], [7, 8]]
+
+
+def test_a_killed_search_goes_on_as_if_it_had_not_been(folders, make_study, tmp_path):
+    study = make_study("a", 9, tuple(range(1, 20)), search="optuna")
+    proposed = {}
+    for where, is_killed in ((folders, False), (Folders(tmp_path / "t", tmp_path / "artifacts"), True)):
+        started = {}
+        while generation := next_candidates(study, where, started):
+            record(generation[0], where)
+            if is_killed:  # The others of the generation left nothing.
+                started = {}
+                continue
+            for job in generation[1:]:
+                record(job, where)
+        read = Journal(where.results / "journal").read("a")
+        proposed[is_killed] = {candidate.number: candidate.settings for candidate in read}
+    assert proposed[True] == proposed[False]
+    assert len(proposed[True]) == 9
+
+
+def test_a_candidate_whose_process_died_is_tried_again_by_the_next_run_only(folders, make_study, results_of):
+    study, execute = make_study("a"), Waves(dying=[1])
+    run_waves(results_of(studies=[study]), folders, execute, lambda event: None)
+    assert [len(wave) for wave in execute.waves] == [0, 3]
+    assert numbers(next_candidates(study, folders, {})) == [1]
+    assert numbers(next_candidates(replace(study, trials=4), folders, {})) == [1, 3]
+
+
+def test_a_search_ends_where_nothing_is_left_to_try_or_its_budget_does(folders, make_study):
+    few = make_study("few", trials=9, values=(1, 2))
+    assert {job.spec.settings["k"] for job in next_candidates(few, folders, {})} == {1, 2}
+    paid, started = make_study("paid", trials=99, values=tuple(range(1, 99)), cost=Cost("seconds", 35.0)), {}
+    while generation := next_candidates(paid, folders, started):
+        for job in generation:
+            record(job, folders, seconds=10.0)
+    assert len(started) == 5, "four cost more than 35 s, and the fifth may have begun next to the fourth"
