@@ -1,68 +1,117 @@
-"""`lethe`: one command with verbs."""
+"""`lethe`: one command, a function a verb.
+
+Whatever takes long to import is imported within a verb, so that `lethe --help` takes a fraction of a second.
+"""
 
 from __future__ import annotations
 
-import argparse
+import functools
 import platform
 import sys
-from collections.abc import Sequence
-from functools import partial
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer import Argument, Option
 
 from harness.base.terminal import tell
-from harness.commands.command import Command, run_command
-from harness.errors import did_you_mean
+from harness.errors import ConfigError, DataError, LetheError, ModelError, PluginError, StorageError
+from harness.execution.guard.interruption import INTERRUPTION
+from harness.execution.guard.threads import leave
 
-VERBS = {
-    "audit": "measure whether a model recites texts; nothing is erased",
-    "init": "write a commented sweep file for a model and texts",
-    "sweep": "run what is missing of a sweep, and write its report",
-    "prefetch": "fetch every model and data set of the hub that a sweep names",
-    "collate": "make tables and report again, from a journal or a table.csv",
-    "verify": "compare a sweep's results with the published table that it reproduces",
-    "check": "check whether a method or evaluator meets every requirement on plugins",
-    "plugins": "print every method and evaluator with its settings, and every metric",
-    "export": "write any point's model as a from_pretrained folder, with tokenizer and card",
-    "diff": "show what differs between two results: settings, versions, numbers",
-    "power": "say how many seeds, models and prompts would tell methods apart",
-    "dashboard": "browse the runs of all sweeps in MLflow, on 127.0.0.1",
-}
-"""Each verb, a module of `harness.commands` that is imported when it is used, and what it does."""
+if TYPE_CHECKING:
+    from harness.analysis.analysis import Analysis
+    from harness.library import SweepResults
+
+app = typer.Typer(
+    help="Erase what a language model memorised, and measure what that costs.",
+    epilog="lethe VERB --help says more. Exit codes: 0 done; 1 something failed; 2 the input is wrong; 130 after "
+    "Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.",
+    subcommand_metavar="VERB [ARGS]",
+    context_settings={"terminal_width": 100},
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+Verb = Callable[..., int | None]
+Given = Annotated[str, Argument(help="A miniature's name, a folder or a hub id.")]
+Texts = Annotated[str, Argument(help='JSON lines ({"text": ...}), token ids (.npy), or the embedded "miniature".')]
+Unseen = Annotated[str | None, Option(help="Texts of the same kind that the model never saw, for comparison.")]
+Field = Annotated[str, Option(help="The field of each JSON line that has the text.")]
+Tokenizer = Annotated[str | None, Option(help="The folder of the model's tokenizer, if it is not with the model.")]
+Prefix = Annotated[
+    int | None, Option(min=1, help="Tokens of each text that the model is given; default: half the shortest.")
+]
+SweepFile = Annotated[Path, Argument(help="The sweep file, such as sweeps/tradeoff.yaml.")]
+Overrides = Annotated[
+    list[str] | None, Option("--set", metavar="PATH=VALUE", help="Change a setting: seeds=[0,1]; repeatable.")
+]
+Results = Annotated[Path, Option(help="The folder with the results of all sweeps, or of one.")]
+Folder = Annotated[Path, Argument(help="A sweep's results: results/tradeoff.")]
+RESULTS = Path("results")
+
+
+def verb(state: str = "", input_errors: tuple[type[LetheError], ...] = ()) -> Callable[[Verb], Verb]:
+    """Make a verb of a function that returns an exit code; None is 0.
+
+    Args:
+        state: What is left after an interruption or a failure, as a sentence.
+        input_errors: Errors in the verb's input, which end with 2; all others end with 1.
+    """
+    wrong = input_errors or (ConfigError, DataError, ModelError, PluginError)
+
+    def register(function: Verb) -> Verb:
+        @app.command()
+        @functools.wraps(function)
+        def run(**arguments: Any) -> None:
+            with INTERRUPTION.watched(signals=True):
+                try:
+                    code = function(**arguments) or 0
+                except LetheError as error:
+                    code = 2 if isinstance(error, wrong) else 1
+                    tell(error, *_notes(error), *[state] * isinstance(error, StorageError), is_error=True)
+                except (KeyboardInterrupt, Exception) as error:
+                    if not INTERRUPTION.led_to(error):
+                        raise
+                    INTERRUPTION.heard()
+                    tell(f"\nInterrupted. {state}", *_notes(error), is_error=True)
+                    code = INTERRUPTION.exit_code
+            raise typer.Exit(code)
+
+        return function
+
+    return register
+
+
+def _notes(error: BaseException) -> list[str]:
+    return getattr(error, "__notes__", [])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `lethe VERB ...` and return its exit code."""
-    if argv is None:  # The command itself: a plugin may have left a thread that would never end.
-        run_command(partial(main, sys.argv[1:]))
-    name, *rest = argv or ["--help"]
-    if name in VERBS:
-        command: Command = import_module(f"harness.commands.{name}").main
-        return command(rest)
-    if name == "--version":
+    """Run `lethe VERB ...` and return its exit code; without arguments run those of the process, and end it."""
+    if argv is None:
+        leave(main(sys.argv[1:]))
+    try:
+        typer.main.get_command(app).main(list(argv) or ["--help"], prog_name="lethe")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
         tell(version_text())
-        return 0
-    parser = _verbs_parser()
-    if name.startswith("-"):
-        parser.parse_args([name])  # It prints the help or the mistake, and exits.
-    hint = did_you_mean(name, list(VERBS))
-    tell(f"lethe has no verb '{name}'.{hint}\n\n{parser.format_help()}", is_error=True)
-    return 2
+        raise typer.Exit
 
 
-def _verbs_parser() -> argparse.ArgumentParser:
-    """Return a parser that lists the verbs; each verb has its own for what follows it."""
-    parser = argparse.ArgumentParser(
-        prog="lethe",
-        usage="lethe VERB [ARGS]",
-        epilog="lethe VERB --help says more.",
-        formatter_class=partial(argparse.HelpFormatter, max_help_position=16, width=100),
-    )
-    parser.add_argument("--version", action="store_true", help="print the versions of Lethe and of what it runs on")
-    verbs = parser.add_subparsers(metavar="VERB [ARGS]", required=True, title="verbs")
-    for name, about in VERBS.items():
-        verbs.add_parser(name, help=about)
-    return parser
+@app.callback()
+def lethe(
+    version: Annotated[
+        bool, Option("--version", is_eager=True, callback=_show_version, help="Print versions.")
+    ] = False,
+) -> None:
+    """Erase what a language model memorised, and measure what that costs."""
 
 
 def version_text() -> str:
@@ -71,10 +120,298 @@ def version_text() -> str:
     from harness.records.tracking.runs import own_commit
 
     commit = own_commit().removesuffix(DIRTY)
-    lines = [f"Lethe {version('lethe')}{commit and f', commit {commit}'}", f"Python {platform.python_version()}"]
-    for package in ("torch", "transformers", "ray"):
-        lines.append(f"{package} {version(package)}")
-    return "\n".join(lines)
+    packages = [f"{package} {version(package)}" for package in ("torch", "transformers", "ray")]
+    first = f"Lethe {version('lethe')}{commit and f', commit {commit}'}"
+    return "\n".join([first, f"Python {platform.python_version()}", *packages])
+
+
+@verb(state="Nothing is measured.")
+def audit(
+    model: Given,
+    texts: Texts,
+    unseen: Unseen = None,
+    field: Field = "text",
+    tokenizer: Tokenizer = None,
+    prefix_tokens: Prefix = None,
+    sequence_tokens: Annotated[int | None, Option(min=1, help="Tokens after which longer texts are cut.")] = None,
+    sequences: Annotated[
+        int | None, Option(min=1, help="How many texts, drawn at random; default: at most 256.")
+    ] = None,
+    attacks: Annotated[bool, Option("--attacks", help="Also run the sampling, prefix and rounding attacks.")] = False,
+    report: Annotated[Path | None, Option(help="Write a page here: audit.html.")] = None,
+    results: Annotated[Path | None, Option(help="Keep the measurements in this folder; default: keep nothing.")] = None,
+) -> int:
+    """Measure whether a model recites texts; nothing is erased."""
+    from harness.base.files import write_whole
+    from harness.drafting.audit import audited
+    from harness.drafting.given_texts import Given as GivenTexts
+    from harness.library import SweepResults
+    from harness.reporting.page import page
+
+    given = GivenTexts(model, texts, unseen, field, tokenizer, prefix_tokens, sequence_tokens, sequences)
+    with audited(given, results, attacks=attacks) as analysis:
+        if _tell_unfinished(SweepResults(Path(), analysis)):
+            return 1
+        _print_ranking(analysis)
+        if any(recitation.needs_unseen_texts for recitation in analysis.ranked.recitations.values()):
+            tell("For a surer answer, name texts of that kind that the model never saw: --unseen FILE.")
+        if report is not None:
+            html = page(analysis, is_kept=results is not None)
+            tell(f"The report: {write_whole(report, html, 'the report')}")
+    return 0
+
+
+@verb(state="No file is written.")
+def init(
+    model: Given,
+    texts: Texts,
+    unseen: Unseen = None,
+    retain: Annotated[str | None, Option(help="General texts that the model has to keep.")] = None,
+    utility: Annotated[str | None, Option(help="General texts, new to the model, that it continues.")] = None,
+    field: Field = "text",
+    tokenizer: Tokenizer = None,
+    prefix_tokens: Prefix = None,
+    no_probe: Annotated[
+        bool, Option("--no-probe", help="Try no learning rates on the model: write a usual one.")
+    ] = False,
+    out: Annotated[Path | None, Option(help="The file to write; default: TEXTS.yaml in this folder.")] = None,
+) -> None:
+    """Write a commented sweep file for a model and texts; it plans without a fault."""
+    from harness.base.files import write_whole
+    from harness.base.paths import usable_name
+    from harness.drafting import first_sweep, given_texts
+
+    name = usable_name(Path(texts).name.partition(".")[0])
+    file = out or Path(f"{name}.yaml")
+    if file.exists():
+        raise DataError(f"{file} exists, and is not overwritten: name another file with --out, or remove it.")
+    given = given_texts.Given(model, texts, unseen, field, tokenizer, prefix_tokens)
+    with given_texts.faults_of_given(given):
+        content, left_out = first_sweep.first_sweep(given, name, file, retain, utility, is_probed=not no_probe)
+    write_whole(file, content, "the sweep file")
+    for method, reason in left_out.items():
+        tell(f"Left out: {method}: {reason}")
+    tell(f"{file} is written. To see what it would run: python -m harness.sweep {file} --plan")
+
+
+@verb(state="What is measured is kept: run the same command again to continue.", input_errors=(ConfigError,))
+def sweep(
+    file: SweepFile,
+    plan: Annotated[bool, Option("--plan", help="Show every trial and its state, and run nothing.")] = False,
+    overrides: Overrides = None,
+    only: Annotated[
+        list[str] | None,
+        Option(metavar="KEY=VALUE", help="Run only these trials: method=, model=, variant= or seed=; repeatable."),
+    ] = None,
+    replace: Annotated[
+        bool, Option("--replace", help="No longer show rows measured under this name with other settings.")
+    ] = False,
+    keep: Annotated[
+        bool, Option("--keep", help="Keep the numbers of a plugin whose file has changed and whose version has not.")
+    ] = False,
+    executor: Annotated[
+        Literal["ray", "inline"], Option(help="inline: in this process, one trial after the other, none isolated.")
+    ] = "ray",
+    results: Results = RESULTS,
+) -> int:
+    """Run what is missing of a sweep, and write its report."""
+    from harness.planning.sweep_file import read_sweep_file
+
+    read = read_sweep_file(file, overrides or ())  # What is no YAML is said before torch is imported.
+    from harness.planning.plan import plan_of
+
+    planned = plan_of(read, overrides or (), only or ())
+    if plan:
+        from harness.commands.plan import print_plan
+
+        print_plan(file, planned, results)
+        return 0
+    from harness.running import run_planned
+
+    outcome = run_planned(file, planned, executor=executor, results=results, replace_rows=replace, keep=keep)
+    _print_ranking(outcome.analysis)
+    unfinished = _tell_unfinished(outcome)
+    tell(f"The report: {outcome.report}")
+    return 1 if unfinished else 0
+
+
+@verb()
+def prefetch(
+    file: SweepFile,
+    check: Annotated[bool, Option("--check", help="Only show what is here; fetch and convert nothing.")] = False,
+    overrides: Overrides = None,
+) -> int:
+    """Fetch every model and data set of the hub that a sweep names, so that it runs offline."""
+    from harness.commands.prefetch import hub_contents
+
+    contents = hub_contents(file, overrides or ())
+    if not contents:
+        tell(f"{file} names nothing of the hub: it runs offline as it is.")
+        return 0
+    missing = sum(not content.provide(check=check) for content in contents)
+    if not missing:
+        tell("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
+        return 0
+    tell(f"{missing} of {len(contents)} are missing.{' Without --check they are fetched.' if check else ''}")
+    return 1
+
+
+@verb()
+def collate(
+    path: Annotated[Path, Argument(help="A sweep's results, or a table.csv.")],
+    out: Annotated[Path | None, Option(help="Write the files here; default: results into themselves.")] = None,
+) -> int:
+    """Make tables and report again, from a journal or a table.csv; results are also copied to MLflow."""
+    from harness.commands.collate import collate_table, copy_to_mlflow
+
+    if not path.exists():
+        raise DataError(f"{path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv.")
+    if not path.is_dir():
+        tell(*collate_table(path, out))
+        return 0
+    from harness.analysis.analysis import Analysis
+    from harness.library import read_folder
+    from harness.reporting.files import write
+
+    analysis = Analysis(read_folder(path))
+    written = write(analysis, out or path)
+    _print_ranking(analysis)
+    tell(*written)
+    return 0 if out else copy_to_mlflow(analysis, path.resolve())
+
+
+@verb()
+def verify(folder: Folder) -> int:
+    """Compare a sweep's results with the published table that it reproduces, cell by cell.
+
+    Ends with 0 only if every cell is compared and lies within its tolerance. Published figures of a collapsed model are
+    set aside: only its collapse flag is compared.
+    """
+    from harness.commands.collate import complete_tables
+    from harness.reporting.sections.published import verified_table
+    from harness.reporting.text_tables import table_console
+
+    cells = []
+    for table in complete_tables(folder):
+        table_console().print(verified_table(table), "")
+        cells += table.cells
+    inside, outside = (sum(cell.is_inside is side for cell in cells) for side in (True, False))
+    set_aside = sum(cell.is_set_aside for cell in cells)
+    unlike = len(cells) - inside - outside - set_aside
+    tell(f"{inside + outside} of {len(cells)} cells can be compared: {inside} inside, {outside} outside.")
+    if set_aside:
+        tell(f"{set_aside} are set aside: the published figures say nothing there.")
+    if unlike:
+        tell(f"The table is not verified: {unlike} of its cells cannot be compared, for the reasons above.")
+    return 0 if inside and not outside + unlike else 1
+
+
+@verb()
+def export(
+    point: Annotated[str, Argument(help="SWEEP:VARIANT@STRENGTH, the point's id in table.csv, or the id's beginning.")],
+    out: Annotated[Path, Option(help="A new folder for the model.")],
+    model: Annotated[str | None, Option(help="Where the original is now, if it was moved: a folder or hub id.")] = None,
+    tokenizer: Tokenizer = None,
+    adapter: Annotated[bool, Option("--adapter", help="Write only the LoRA adapter, for peft, unmerged.")] = False,
+    results: Results = RESULTS,
+) -> None:
+    """Write any point's model as a from_pretrained folder, with its tokenizer and a card."""
+    from harness.library import find_point, load_results
+    from harness.models.resolving import resolve_model
+
+    folder, point_id = find_point(point, results)
+    original = resolve_model(model, tokenizer) if model else None
+    load_results(folder).export(point_id, out, original, adapter_alone=adapter)
+    what = "adapter" if adapter else "model"
+    tell(f"The {what} of point {point_id} is in {out}, with its tokenizer and a card (README.md).")
+
+
+@verb()
+def diff(
+    a: Annotated[str, Argument(help="A sweep's results, results/tradeoff, or a point, tradeoff:emso@2.")],
+    b: Annotated[str, Argument(help="Results, or a point, to compare it with.")],
+    csv: Annotated[Path | None, Option(metavar="FILE", help="Write every difference and number here.")] = None,
+    results: Results = RESULTS,
+) -> int:
+    """Show what differs between two results: settings, versions, numbers. Ends with 1 if anything does."""
+    from harness.commands.diff import print_differences
+
+    return print_differences((a, b), results, csv)
+
+
+@verb()
+def power(
+    folder: Folder,
+    reference: Annotated[str | None, Option(help="The row to compare with; default: compare.reference.")] = None,
+    difference: Annotated[float | None, Option(metavar="SHARE", help="Look for this difference: 0.1 for 10 %.")] = None,
+) -> None:
+    """Show how many seeds, models and prompts would tell methods apart."""
+    from harness.commands.power import print_power
+
+    if difference is not None and not 0 < difference < float("inf"):
+        raise DataError(f"--difference {difference:g} is none: give a share above 0, such as 0.1 for 10 %.")
+    print_power(folder, reference, difference)
+
+
+@verb()
+def check(
+    plugin: Annotated[str, Argument(help="A plugin's file (methods/npo.py, or one of yours), or its name.")],
+    settings: Annotated[
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="One of its settings: beta=0.1; repeatable.")
+    ] = None,
+) -> int:
+    """Check whether a method or evaluator meets every requirement on plugins, on the smallest miniature."""
+    from harness.commands.check import check_plugin
+
+    return check_plugin(plugin, settings or ())
+
+
+@verb()
+def plugins() -> None:
+    """Print every method and evaluator with its settings, and every metric."""
+    from harness.commands.plugins import catalogue
+
+    for line in catalogue():
+        tell(line)
+
+
+@verb()
+def dashboard(
+    results: Results = RESULTS, port: Annotated[int, Option(help="Serve http://127.0.0.1:PORT.")] = 5000
+) -> None:
+    """Browse the runs of all sweeps in MLflow, on 127.0.0.1."""
+    from harness.records.tracking.database import serve_dashboard
+
+    serve_dashboard(results, port)
+
+
+def _print_ranking(analysis: Analysis) -> None:
+    """Print a sweep's ranking, and the published tables that it reproduces."""
+    from harness.reporting.sections.published import published_table
+    from harness.reporting.text_tables import attacks_on_terminal, ranking_table, table_console
+
+    attacks = analysis.attacks if analysis.results.plan.erases else ()
+    for table in (ranking_table(analysis.shown_table), *map(attacks_on_terminal, attacks)):
+        table_console().print(table)
+    for published in analysis.published:
+        table_console().print(published_table(published))
+
+
+def _tell_unfinished(outcome: SweepResults) -> bool:
+    """Print each trial and search that is not finished; return whether there is any."""
+    from harness.base.messages import shown
+    from harness.records.spending import share_spent
+
+    for trial in outcome.unfinished:
+        spec, reason = trial.spec, f": {shown(trial.failure.reason)}" if trial.failure else ""
+        tell(f"{trial.status}: {spec.variant} on {spec.model.id}, seed {spec.seed} ({spec.trial_id}){reason}")
+    for study in outcome.unfinished_studies:
+        spec, tried = study.spec.trial, f"{len(study.candidates)} of {study.spec.trials} candidates are tried"
+        if study.spec.cost is not None:
+            tried = f"{len(study.candidates)} candidates took {share_spent(study.spec.cost, study.candidates)}"
+        name = f"{spec.variant} on {spec.model.id}, {study.spec.seeds_text}, {study.spec.search} search"
+        tell(f"missing: {name}: {tried}, and none is chosen until the search is over ({spec.trial_id})")
+    return bool(outcome.unfinished or outcome.unfinished_studies)
 
 
 if __name__ == "__main__":

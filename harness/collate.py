@@ -1,9 +1,16 @@
-"""`python -m harness.collate PATH`: what `lethe collate` does."""
+"""`python -m harness.collate PATH`: what `lethe collate PATH` does."""
 
-from harness.commands.collate import main
-from harness.commands.command import run_command
+import sys
+from collections.abc import Sequence
 
-__all__ = ["main"]
+from harness.cli import main as lethe
+from harness.execution.guard.threads import leave
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `lethe collate` with these arguments and return its exit code."""
+    return lethe(["collate", *argv])
+
 
 if __name__ == "__main__":
-    run_command(main)
+    leave(main(sys.argv[1:]))

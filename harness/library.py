@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,9 @@ from harness.analysis.ranking import RankedTable
 from harness.analysis.seeds import as_measured
 from harness.analysis.tradeoff.curves import Curve, curves
 from harness.base.csv_text import joined_lists
+from harness.base.digests import file_digest
+from harness.base.files import folder_whole, write_whole
+from harness.base.storage import writing
 from harness.errors import DataError, ModelError
 from harness.records.journal import Journal
 from harness.records.point_names import only_point, points_called
@@ -206,6 +211,43 @@ class SweepResults:
                 "whole model was kept: export that, without --adapter."
             )
         return read_adapter(folder, spec.model.digest)
+
+    def export(self, point: str, out: Path, original: Checkpoint | None = None, *, adapter_alone: bool = False) -> None:
+        """Write a point's model, its tokenizer and a card to a new folder: whole, or not at all.
+
+        Args:
+            point: What `point` takes.
+            out: The new folder.
+            original: What `model` takes.
+            adapter_alone: Write only the LoRA adapter, instead of the model that it is merged into.
+
+        Raises:
+            DataError: It names no measured point, its model was not kept, it has no adapter, or `out` exists.
+            ModelError: What was kept is damaged, or the original that it is a patch of is gone.
+            StorageError: It cannot be written.
+        """
+        from harness.models.adapters import save_adapter
+        from harness.models.resolving import copy_tokenizer
+        from harness.models.saving import save_model
+        from harness.reporting.model_card import model_card
+
+        if out.exists():
+            raise DataError(f"{out} exists already; name a new folder.")
+        named = self.point(point)
+        before = original or named.spec.model
+        made_by = {"Lethe": version("lethe"), "transformers": version("transformers")}
+        if adapter_alone:
+            made_by["peft"] = version("peft")
+            write = partial(save_adapter, self.adapter(point), before)
+        else:
+            write = partial(save_model, self.model(point, original))
+        with folder_whole(out, "the exported model", "refuse") as folder:
+            write(folder)
+            with writing(folder, "the exported model's tokenizer"):
+                copy_tokenizer(before, folder)
+            weights = {file.name: file_digest(file) for file in sorted(folder.glob("*.safetensors"))}
+            card = model_card(named, self.table, self.metrics, weights, made_by, is_adapter=adapter_alone)
+            write_whole(folder / "README.md", card, "the exported model's card")
 
     def _spec_and_id(self, point: str) -> tuple[TrialSpec, str, Point | None]:
         named = self.point(point)

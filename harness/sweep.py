@@ -1,9 +1,16 @@
-"""`python -m harness.sweep FILE`: what `lethe sweep` does."""
+"""`python -m harness.sweep FILE`: what `lethe sweep FILE` does."""
 
-from harness.commands.command import run_command
-from harness.commands.sweep import main
+import sys
+from collections.abc import Sequence
 
-__all__ = ["main"]
+from harness.cli import main as lethe
+from harness.execution.guard.threads import leave
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `lethe sweep` with these arguments and return its exit code."""
+    return lethe(["sweep", *argv])
+
 
 if __name__ == "__main__":
-    run_command(main)
+    leave(main(sys.argv[1:]))

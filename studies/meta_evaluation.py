@@ -35,7 +35,6 @@ from harness.analysis.metrics import MetricInfo, metric_info
 from harness.base.csv_text import csv_text
 from harness.base.digests import digest_of
 from harness.base.files import write_whole
-from harness.base.paths import folder_argument
 from harness.base.terminal import tell
 from harness.contracts import CloserTo, Metric, Model, Number
 from harness.errors import DataError, LetheError, TrialError
@@ -499,7 +498,7 @@ def _markdown(table: pd.DataFrame, columns: Sequence[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing of the disturbed models and write the tables; return 1 if some cannot, 2 if none can."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=folder_argument, help="a finished sweep's results: results/meta")
+    parser.add_argument("folder", type=Path, help="a finished sweep's results: results/meta")
     parser.add_argument(
         "--rate", type=float, default=1e-4, help="of the epoch on the forget set (default: %(default)g)"
     )

@@ -27,7 +27,6 @@ from scipy.optimize import brentq
 
 from harness.base.csv_text import csv_text
 from harness.base.files import read_regular, write_whole
-from harness.base.paths import named_argument, path_argument
 from harness.base.terminal import tell
 from harness.contracts import Model
 from harness.errors import DataError, LetheError, ModelError
@@ -199,12 +198,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     figures = parser.add_subparsers(dest="figure", required=True)
     losses, attention = figures.add_parser("losses"), figures.add_parser("attention")
     losses.add_argument("--vocabulary", type=int, default=50257)
-    attention.add_argument("--model", type=named_argument, required=True)
+    attention.add_argument("--model", required=True)
     attention.add_argument("--block", required=True)
-    attention.add_argument("--text-file", type=path_argument, required=True)
-    attention.add_argument("--patch", type=path_argument, help="of this model: results/artifacts/erased/<point id>")
+    attention.add_argument("--text-file", type=Path, required=True)
+    attention.add_argument("--patch", type=Path, help="of this model: results/artifacts/erased/<point id>")
     for each in (losses, attention):
-        each.add_argument("--out", type=path_argument, default=Path("results/figures") / f"{each.prog.split()[-1]}.png")
+        each.add_argument("--out", type=Path, default=Path("results/figures") / f"{each.prog.split()[-1]}.png")
     arguments = parser.parse_args(argv)
     try:
         figure = draw_losses(arguments) if arguments.figure == "losses" else draw_attention(arguments)

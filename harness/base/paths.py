@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import re
@@ -76,38 +75,3 @@ def usable_name(text: str) -> str:
         ('my-letters-v2', 'sweep')
     """
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_") or "sweep"
-
-
-def path_argument(text: str) -> Path:
-    """Return the path that an argument of the command line names.
-
-    Raises:
-        argparse.ArgumentTypeError: It can name none.
-    """
-    try:
-        return path_of(text)
-    except DataError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def named_argument(text: str) -> str:
-    """Return an argument that names a model or texts: a path, or a name of another kind, which must be fit for one.
-
-    Raises:
-        argparse.ArgumentTypeError: It can name nothing.
-    """
-    path_argument(text)
-    return text
-
-
-def folder_argument(text: str) -> Path:
-    """Return the folder that an argument names; it need not be there yet.
-
-    Raises:
-        argparse.ArgumentTypeError: It can name none, or a file is where a folder is needed.
-    """
-    folder = path_argument(text)
-    nearest = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
-    if nearest.exists() and not nearest.is_dir():
-        raise argparse.ArgumentTypeError(f"{in_quotes(str(nearest))} is a file, and a folder is needed. Name another.")
-    return folder

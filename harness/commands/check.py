@@ -1,19 +1,7 @@
-"""Check whether a method or evaluator meets every requirement on plugins; each is reported as a sentence.
-
-    lethe check methods/npo.py
-    lethe check npo
-    lethe check ~/my_metric.py --set definition=table
-
-It runs the conformance suite (harness.testing) on the smallest miniature. Of your files it executes only the one that
-you name.
-
-Exit codes: 0 every requirement holds, 1 one does not, 2 there is nothing to check: no such plugin, a file that cannot
-be imported, or wrong settings.
-"""
+"""A plugin, tested by the conformance suite on the smallest miniature."""
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import secrets
@@ -29,11 +17,9 @@ from typing import Any
 import yaml
 
 from harness.base.messages import shown
-from harness.base.paths import path_of
 from harness.base.terminal import tell
-from harness.commands.command import Command
 from harness.contracts import Method
-from harness.errors import DataError, LetheError, PluginError, unknown
+from harness.errors import DataError, PluginError, unknown
 from harness.planning.validation import collected, validated
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry
 
@@ -41,51 +27,62 @@ GUIDES = {"method": "docs/add-a-method.md", "evaluator": "docs/add-a-metric.md"}
 _SUITES = {"method": "MethodConformance", "evaluator": "EvaluatorConformance"}
 
 
-class CheckCommand(Command):
-    """`lethe check`."""
-
-    input_errors = (LetheError,)
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the plugin, its settings and how much is printed."""
-        parser.add_argument("plugin", help="its file (methods/npo.py, or one of yours), or its name")
-        about = "one of its settings: beta=0.1 (repeatable)"
-        parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=about)
-        parser.add_argument("--verbose", action="store_true", help="print pytest's whole output, tracebacks too")
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Run the conformance suite on one plugin."""
-        registry, name = _named_plugin(arguments.plugin)
-        plugin = registry.load(name)
-        settings = _checked_settings(plugin, name, arguments.set)
-        file = Path(str(sys.modules[plugin.__module__].__file__))
-        return _run_suite(registry.kind, name, file, settings, verbose=arguments.verbose)
+def check_plugin(text: str, given: Sequence[str]) -> int:
+    """Run the conformance suite on one plugin, named by its file or name, and return the exit code."""
+    try:
+        import pytest
+    except ModuleNotFoundError:
+        raise PluginError("the conformance suite needs pytest: pip install 'pytest>=8.4'.") from None
+    registry, name = _named_plugin(text)
+    plugin, kind = registry.load(name), registry.kind
+    settings = _checked_settings(plugin, name, given)
+    tell(f"The {kind} '{name}' ({sys.modules[plugin.__module__].__file__}), checked on the smallest miniature.")
+    for variable in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # Meant for other suites.
+        os.environ.pop(variable, None)
+    with TemporaryDirectory(prefix="lethe-check-") as folder:
+        # A name of its own: Python keeps modules by their names, and a process may check several plugins.
+        suite = Path(folder) / f"test_{secrets.token_hex(4)}.py"
+        suite.write_text(
+            f"from harness.testing import {_SUITES[kind]}\n\n\nclass TestPlugin({_SUITES[kind]}):\n"
+            f"    plugin = {name!r}\n    settings = {settings!r}\n",
+            encoding="utf-8",
+        )
+        (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        alone = ["--noconftest", "--disable-plugin-autoload", "-p", "no:cacheprovider", "--import-mode=importlib"]
+        places = ["-c", f"{folder}/pytest.ini", "--rootdir", folder, f"--basetemp={folder}/tmp"]
+        output = ["-v", "-rfE", "--tb=short", "--no-header"]
+        code = pytest.main([*alone, *output, *places, str(suite)])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise PluginError(f"the suite did not run to its end (pytest's exit code {int(code)}).")
+    if code:
+        tell(f"{GUIDES[kind]} explains each requirement.")
+    return int(code)
 
 
 def _named_plugin(text: str) -> tuple[PluginRegistry[Any], str]:
-    """Return the kind and name of the plugin that an argument names, by its file or its name; import nothing else."""
-    if text.endswith(".py") or "/" in text:
-        file = path_of(text).resolve()
-        if not file.is_file():
-            raise DataError(f"there is no file {text}. Name a plugin's file, or its name as `lethe plugins` lists it.")
-        for registry in (METHODS, EVALUATORS):
-            if file.parent == Path(str(import_module(registry.package).__file__)).parent:
-                return registry, file.stem
-        module = _imported(file)
-        kinds = [registry for registry in (METHODS, EVALUATORS) if registry.plugins_in(module)]
-        if len(kinds) != 1:
-            raise PluginError(
-                f"{file} holds {'both a Method and an Evaluator' if kinds else 'no concrete Method or Evaluator'} of "
-                f"harness.contracts. One file is one plugin: {' and '.join(GUIDES.values())} show one of each."
-            )
-        kinds[0].add(file.stem, module)
-        return kinds[0], file.stem
-    kinds = [registry for registry in (METHODS, EVALUATORS) if text in registry.names()]
-    if not kinds:
-        raise PluginError(unknown("method or evaluator", text, [*METHODS.names(), *EVALUATORS.names()]))
-    if len(kinds) > 1:
-        raise PluginError(f"'{text}' is a method and an evaluator: name its file.")
-    return kinds[0], text
+    """Return the registry and name of the plugin that an argument names, by its file or its name."""
+    if not (text.endswith(".py") or "/" in text):
+        kinds = [registry for registry in (METHODS, EVALUATORS) if text in registry.names()]
+        if not kinds:
+            raise PluginError(unknown("method or evaluator", text, [*METHODS.names(), *EVALUATORS.names()]))
+        if len(kinds) > 1:
+            raise PluginError(f"'{text}' is a method and an evaluator: name its file.")
+        return kinds[0], text
+    file = Path(text).resolve()
+    if not file.is_file():
+        raise DataError(f"there is no file {text}. Name a plugin's file, or its name as `lethe plugins` lists it.")
+    for registry in (METHODS, EVALUATORS):
+        if file.parent == Path(str(import_module(registry.package).__file__)).parent:
+            return registry, file.stem
+    module = _imported(file)
+    kinds = [registry for registry in (METHODS, EVALUATORS) if registry.plugins_in(module)]
+    if len(kinds) != 1:
+        raise PluginError(
+            f"{file} holds {'both a Method and an Evaluator' if kinds else 'no concrete Method or Evaluator'} of "
+            f"harness.contracts. One file is one plugin: {' and '.join(GUIDES.values())} show one of each."
+        )
+    kinds[0].add(file.stem, module)
+    return kinds[0], file.stem
 
 
 def _imported(file: Path) -> ModuleType:
@@ -105,20 +102,12 @@ def _imported(file: Path) -> ModuleType:
 
 
 def _checked_settings(plugin: type, plugin_name: str, given: Sequence[str]) -> dict[str, Any]:
-    """Return the settings that `--set` gives, if the plugin takes them.
-
-    Raises:
-        DataError: One is not NAME=VALUE, or the plugin refuses them.
-    """
     settings = {}
     for text in given:
         name, equals, value = text.partition("=")
-        try:
-            settings[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            equals = ""
         if not (name and equals):
             raise DataError(f"--set {text} is not NAME=VALUE, such as beta=0.1.")
+        settings[name] = yaml.safe_load(value)
     dial = {plugin.strength.field: plugin.strength.off} if issubclass(plugin, Method) else {}
     _, faults = collected(validated(plugin, {**dial, **settings}, plugin_name))
     if faults:
@@ -127,41 +116,3 @@ def _checked_settings(plugin: type, plugin_name: str, given: Sequence[str]) -> d
             f"{plugin_name} cannot be checked with these settings:\n{reasons}\nGive it others: --set NAME=VALUE."
         )
     return settings
-
-
-def _run_suite(kind: str, name: str, file: Path, settings: dict[str, Any], *, verbose: bool) -> int:
-    """Run the suite in this process, print its sentences, and return the exit code."""
-    try:
-        import pytest
-    except ModuleNotFoundError:
-        raise PluginError("the conformance suite needs pytest: pip install 'pytest>=8.4'.") from None
-    from harness.testing.sentences import Sentences
-
-    for variable in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # Meant for other suites.
-        os.environ.pop(variable, None)
-    tell(f"The {kind} '{name}' ({file}), checked on the smallest miniature. It takes about a minute.", "")
-    with TemporaryDirectory(prefix="lethe-check-") as folder:
-        # A name of its own: Python keeps modules by their names, and a process may check several plugins.
-        suite = Path(folder) / f"test_{secrets.token_hex(4)}.py"
-        suite.write_text(
-            f"from harness.testing import {_SUITES[kind]}\n\n\nclass TestPlugin({_SUITES[kind]}):\n"
-            f"    plugin = {name!r}\n    settings = {settings!r}\n",
-            encoding="utf-8",
-        )
-        (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        sentences = Sentences(file, at_once=not verbose)
-        alone = ["--noconftest", "--disable-plugin-autoload", "-p", "no:cacheprovider", "--import-mode=importlib"]
-        shown_by_pytest = ["-v", "--tb=long"] if verbose else ["-p", "no:terminal"]
-        places = ["-c", f"{folder}/pytest.ini", "--rootdir", folder, f"--basetemp={folder}/tmp"]
-        code = pytest.main([*alone, *shown_by_pytest, *places, str(suite)], plugins=[sentences])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or not sentences.lines:
-        raise PluginError(f"the suite did not run to its end (pytest's exit code {int(code)}): --verbose shows why.")
-    if verbose:
-        tell("", *sentences.lines)
-    tell("", sentences.summary(f"the {kind} '{name}'"))
-    if sentences.failed:
-        tell(f"{GUIDES[kind]} explains each requirement; --verbose shows the tracebacks.")
-    return 1 if sentences.failed else 0
-
-
-main = CheckCommand()

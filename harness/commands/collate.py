@@ -1,65 +1,28 @@
-"""Make rankings, collapse flags and the report again: from a sweep's journal, or only from a table.csv.
-
-    lethe collate results/tradeoff
-    lethe collate results/published/emso_main_table.csv
-
-A sweep's folder is also copied to MLflow: runs that MLflow lacks are added, and nothing is added twice.
-
-Exit codes: 0 done, 1 a file or MLflow cannot be written, 2 the path holds neither results nor a table to rank.
-"""
+"""A table.csv ranked again, a published table compared, and a sweep copied to MLflow."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from harness.analysis.analysis import Analysis
 from harness.analysis.collapse import flag
+from harness.analysis.published.comparison import ComparedTable
 from harness.analysis.ranking import rank, rank_names
 from harness.analysis.shown import shown_table
 from harness.analysis.table import read_table
-from harness.base.paths import folder_argument, path_argument
-from harness.base.storage import reading
 from harness.base.terminal import tell
-from harness.commands.command import Command, print_ranking
 from harness.errors import DataError
-from harness.library import read_folder
+from harness.library import load_results
+from harness.records.published import published_conditions
 from harness.records.tracking.live import only_tracking, reason_of
 from harness.records.tracking.tracker import Tracker
-from harness.reporting.files import write, write_tables, written_files
+from harness.reporting.files import write_tables, written_files
 from harness.reporting.point_tags import point_tags
 from harness.reporting.sections.outcome import answer_markdown
 from harness.reporting.text_tables import ranking_table, table_console
 
 
-class CollateCommand(Command):
-    """`lethe collate`."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add what is read, and where the files go."""
-        parser.add_argument("path", type=path_argument, help="a sweep's results folder, or a table.csv")
-        about = "write the files here (default: a results folder into itself, a table.csv nowhere)"
-        parser.add_argument("--out", type=folder_argument, help=about)
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Print the ranking of a results folder or a table.csv, and write the files."""
-        path, out = arguments.path, arguments.out
-        with reading(path, "a results folder or a table"):
-            exists = path.exists()
-        if not exists:
-            raise DataError(f"{path} does not exist. Give a sweep's results folder (results/tradeoff) or a table.csv.")
-        if path.is_dir():
-            analysis = Analysis(read_folder(path))
-            written = write(analysis, out or path)
-            print_ranking(analysis)
-        else:
-            written = _collate_table(path, out)
-        for file in written:
-            tell(file)
-        return 0 if out or not path.is_dir() else _copy_to_mlflow(analysis, path.resolve())
-
-
-def _copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
+def copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
     """Write to MLflow what it lacks of a sweep, and return the exit code."""
     tracker = Tracker(folder.parent)
     try:
@@ -74,8 +37,8 @@ def _copy_to_mlflow(analysis: Analysis, folder: Path) -> int:
     return 0
 
 
-def _collate_table(path: Path, out: Path | None) -> list[Path]:
-    """Rank a table alone, with its collapse flags computed again unless it has their classes; return the files."""
+def collate_table(path: Path, out: Path | None) -> list[Path]:
+    """Rank a table, with its collapse flags computed again unless it has their classes; return the files."""
     stated, info = read_table(path)
     has_classes = stated["collapse_class"].any()
     ranked = rank(stated if has_classes else flag(stated, info), info)
@@ -84,10 +47,9 @@ def _collate_table(path: Path, out: Path | None) -> list[Path]:
     if not has_classes:
         both = stated.merge(ranked.ranking, on=["model", "variant"], suffixes=("", "_ours"))
         ranks = []
-        for name in rank_names(ranked.info):
-            if name in stated.columns:
-                pairs = zip(both[name], both[f"{name}_ours"], strict=True)
-                ranks += [theirs == ours for theirs, ours in pairs if theirs]
+        for name in set(rank_names(ranked.info)) & set(stated.columns):
+            pairs = zip(both[name], both[f"{name}_ours"], strict=True)
+            ranks += [theirs == ours for theirs, ours in pairs if theirs]
         flags = ranked.table["collapsed"].eq(stated["collapsed"])[stated["collapsed"].notna()]
         for what, same in (("ranks", ranks), ("collapse flags", list(flags))):
             if same:
@@ -95,4 +57,23 @@ def _collate_table(path: Path, out: Path | None) -> list[Path]:
     return write_tables(shown, path.stem, out) if out else []
 
 
-main = CollateCommand()
+def complete_tables(folder: Path) -> list[ComparedTable]:
+    """Return the compared tables of a results folder, which has every row of them."""
+    outcome = load_results(folder)
+    plan = outcome.results.plan
+    if plan.reproduces is None:
+        raise DataError(
+            f"the sweep '{plan.sweep}' reproduces no published table. If it should, add to its sweep file reproduces: "
+            f"NAME, one of {', '.join(published_conditions())}, and run it again: nothing is measured twice."
+        )
+    rows = [
+        (f"{row.label} on {table.model}", row.lacking) for table in outcome.analysis.published for row in table.rows
+    ]
+    missing = [f"{name}: {lacking}" for name, lacking in rows if lacking]
+    if missing:
+        present = ", ".join(name for name, lacking in rows if not lacking)
+        raise DataError(
+            f"{folder} lacks rows of the published table:\n  " + "\n  ".join(missing) + "\n"
+            f"It has: {present or 'none'}. Add what is missing to the sweep file, or run the sweep again."
+        )
+    return outcome.analysis.published

@@ -1,23 +1,15 @@
-"""Fetch every model and data set of the hub that a sweep names, so that the sweep runs offline.
-
-    lethe prefetch sweeps/paper/main_table.yaml
-    lethe prefetch sweeps/paper/main_table.yaml --check
-
-Exit codes: 0 all is here, 1 something is missing, 2 the sweep file is wrong.
-"""
+"""Models and data sets of the hub that a sweep names: where, whether they are here, and fetched."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base import hub
 from harness.base.hub import Repository
-from harness.base.paths import path_argument, path_of
+from harness.base.paths import path_of
 from harness.base.terminal import tell
-from harness.commands.command import Command, add_set_argument
 from harness.data.sections import TextSource
 from harness.data.sources import ROLES
 from harness.errors import LetheError
@@ -72,40 +64,8 @@ class HubContent:
         return state == "here"
 
 
-class PrefetchCommand(Command):
-    """`lethe prefetch`."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the sweep file, and whether anything is fetched."""
-        parser.add_argument("file", type=path_argument, help="the sweep file")
-        parser.add_argument("--check", action="store_true", help="only show what is here; fetch and convert nothing")
-        add_set_argument(parser)
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Fetch what is missing, or only check, and print a line for each content."""
-        contents = hub_contents(arguments.file, arguments.set)
-        if not contents:
-            tell(f"{arguments.file} names nothing of the hub: it runs offline as it is.")
-            return 0
-        missing = sum(not content.provide(check=arguments.check) for content in contents)
-        if not missing:
-            tell("All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.")
-            return 0
-        hint = " Without --check they are fetched." if arguments.check else ""
-        tell(f"{missing} of {len(contents)} are missing.{hint}")
-        return 1
-
-
 def hub_contents(file: Path, overrides: Sequence[str] = ()) -> list[HubContent]:
-    """Return every model and data set of the hub that a sweep file names, each once.
-
-    Args:
-        file: The sweep file.
-        overrides: Changes to it, `path=value`.
-
-    Raises:
-        ConfigError: The file is not a sweep.
-    """
+    """Return every model and data set of the hub that a sweep file names, each once."""
     checked = check_form(read_sweep_file(file, overrides))
     sweep, evaluators = checked.sweep, checked.evaluators
     contents: list[HubContent] = []
@@ -142,6 +102,3 @@ def _model_contents(path: str, id: str, tokenizer: str | None, revision: str | N
 
 def _is_local(id: str) -> bool:
     return id.startswith((".", "/", "~")) or path_of(id).is_dir()
-
-
-main = PrefetchCommand()

@@ -9,15 +9,17 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from harness.base.paths import in_quotes, path_of
+from harness.base.terminal import tell
 from harness.contracts import Checkpoint
 from harness.data.paths import CHALLENGE_FILES, TOKEN_SOURCES
 from harness.data.rows import read_rows
 from harness.data.sections import DEFAULT_TOKENS, MINIATURE_TOKENS
 from harness.data.sources import Role
-from harness.errors import ConfigError, DataError, Fault, ModelError
+from harness.drafting.file_templates import flow
+from harness.errors import ConfigError, DataError, ModelError
 from harness.miniature.replicates import read_manifest
-from harness.models.loading import check_tokenizer, load_tokenizer, positions, vocabulary
-from harness.models.resolving import knows_only_the_miniature
+from harness.models.loading import check_model, check_tokenizer, load_tokenizer, positions, vocabulary
+from harness.models.resolving import knows_only_the_miniature, resolve_original
 from harness.specs import Source
 
 if TYPE_CHECKING:
@@ -66,54 +68,70 @@ class TextLengths:
 
 
 @dataclass(frozen=True)
-class GivenTexts:
-    """The forget set that a user named, as a sweep file's settings."""
+class Given:
+    """A model and texts, as a user named them on the command line."""
 
+    model: str
+    texts: str
+    unseen: str | None = None
+    field: str = "text"
+    tokenizer: str | None = None
+    prefix_tokens: int | None = None
+    sequence_tokens: int | None = None
+    sequences: int | None = None
+
+
+@dataclass(frozen=True)
+class ReadTexts:
+    """The given texts as the forget set of the given model."""
+
+    given: Given
+    model: Checkpoint
     forget: Mapping[str, Any]
+    """Settings of the sweep file."""
     lengths: TextLengths | None
     """None of the embedded corpus, whose lengths are known."""
     sampled_of: int
     """How many texts there are, where not all are used; else 0."""
-    warning: str
-    """What is odd about them, '' if nothing is."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return parts of a sweep file: `model`, `forget` and `holdout` as YAML, and `continuation_tokens`."""
+        given, (prefix, length) = self.given, MINIATURE_TOKENS
+        cut = {"prefix_tokens": prefix, "sequence_tokens": length, **self.forget}
+        return {
+            "model": flow({"id": given.model, "tokenizer": given.tokenizer} if given.tokenizer else given.model),
+            "forget": flow(dict(self.forget)),
+            "continuation_tokens": cut["sequence_tokens"] - cut["prefix_tokens"],
+            "holdout": flow(named_source(given.unseen, given.field)) if given.unseen else "",
+        }
 
 
-def given_texts(
-    model: Checkpoint,
-    texts: str,
-    *,
-    field: str,
-    most_texts: int,
-    sequences: int | None = None,
-    prefix_tokens: int | None = None,
-    sequence_tokens: int | None = None,
-) -> GivenTexts:
-    """Return texts as the forget set of a model: what is not said of them follows from their lengths.
+def read_given(given: Given, most_texts: int) -> ReadTexts:
+    """Read the given texts, at most so many unless the user gave a number; their lengths decide any open setting.
 
     Raises:
-        DataError: They cannot be read, or are too short.
-        ModelError: The model's tokenizer cannot be loaded, or is another model's.
+        DataError: The texts cannot be read, or are too short.
+        ModelError: The model or its tokenizer cannot be loaded, or the tokenizer is another model's.
     """
+    model = resolve_original(given.model, given.tokenizer)
+    check_model(model)
     check_tokenizer(model)
-    block = named_source(texts, field)
-    said = {"prefix_tokens": prefix_tokens, "sequence_tokens": sequence_tokens, "sequences": sequences}
-    for name, value in said.items():
-        if value is not None and value < 1:
-            raise DataError(f"--{name.replace('_', '-')} must be a whole number of at least 1; got {value}.")
+    block = named_source(given.texts, given.field)
+    names = ("prefix_tokens", "sequence_tokens", "sequences")
+    said = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
     if block["source"] == MINIATURE:
-        return GivenTexts({**block, **{name: value for name, value in said.items() if value is not None}}, None, 0, "")
-    most = min(sequence_tokens or usual_length(model), positions(model))
+        return ReadTexts(given, model, {**block, **said}, None, 0)
+    most = min(given.sequence_tokens or usual_length(model), positions(model))
     lengths = read_lengths(block, "forget", load_tokenizer(model), vocabulary(model), most)
-    if prefix_tokens is None:
-        prefix_tokens = chosen_prefix(lengths)
+    if warning := lengths.warning(vocabulary(model)):
+        tell(warning, is_error=True)
+    total, count = len(lengths.tokens_N), given.sequences or most_texts
     cut = {
-        "prefix_tokens": prefix_tokens,
-        "sequence_tokens": max(lengths.tokens_N) if sequence_tokens is None else sequence_tokens,
+        "prefix_tokens": given.prefix_tokens or chosen_prefix(lengths),
+        "sequence_tokens": given.sequence_tokens or max(lengths.tokens_N),
     }
-    count, total = most_texts if sequences is None else sequences, len(lengths.tokens_N)
-    sample = {"sequences": count, "sample_seed": 0} if sequences is not None or total > count else {}
-    warning = lengths.warning(vocabulary(model))
-    return GivenTexts({**block, **cut, **sample}, lengths, total if count < total else 0, warning)
+    sample = {"sequences": count, "sample_seed": 0} if given.sequences or total > count else {}
+    return ReadTexts(given, model, {**block, **cut, **sample}, lengths, total if count < total else 0)
 
 
 def usual_length(model: Checkpoint) -> int:
@@ -166,25 +184,17 @@ def named_source(text: str, field: str = "text") -> dict[str, Any]:
 
 
 @contextmanager
-def faults_of_given(texts: str, unseen: str | None, model: str) -> Iterator[None]:
+def faults_of_given(given: Given) -> Iterator[None]:
     """Turn the faults of a sweep file that a command made into a DataError about what the user gave."""
     try:
         yield
     except ConfigError as error:
-        reasons = [fault_of_given(fault, texts, unseen, model) for fault in error.faults]
+        reasons = []
+        for fault in error.faults:
+            section = fault.path.partition(".")[2].partition(".")[0]
+            name = {"forget": given.texts, "holdout": given.unseen, "0": given.model}.get(section)
+            reasons.append(fault.reason if not name or name in fault.reason else f"{name}: {fault.reason}")
         raise DataError("\n".join(reasons)) from error
-
-
-def fault_of_given(fault: Fault, texts: str, unseen: str | None, model: str) -> str:
-    """Return a fault of the sweep file that a command made as one of what the user gave.
-
-    Example:
-        >>> fault_of_given(Fault("data.holdout", "all are known."), "a.jsonl", "b.jsonl", "m")
-        'b.jsonl: all are known.'
-    """
-    section = fault.path.partition(".")[2].partition(".")[0]
-    given = {"forget": texts, "holdout": unseen, "0": model}.get(section)
-    return fault.reason if not given or given in fault.reason else f"{given}: {fault.reason}"
 
 
 def read_lengths(

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness.base.storage import writing
 from harness.drafting.file_templates import flow
@@ -143,16 +144,28 @@ UNKNOWN_PERPLEXITY = 1000.0
 """Of the validation texts: a model with more does not know such texts, so they tell nothing of what it unlearns."""
 
 
-def chosen_rate(probed: Sequence[ProbedRate], otherwise: float) -> float:
-    """Return the least rate that erases; where none does, the highest that leaves a model, or the given one.
+def rate_settings(tried: Sequence[ProbedRate], usual: float, steps: int) -> dict[str, Any]:
+    """Return the least rate that erases, or the highest that leaves a model, or the usual one, with its comments.
 
-    Example:
-        >>> about = {"steps": 16, "ma_before": 1.0, "perplexity": 9.0, "perplexity_before": 8.0}
-        >>> weak = ProbedRate(rate=1e-5, ma=0.99, is_collapsed=False, **about)
-        >>> strong = ProbedRate(rate=3e-5, ma=0.7, is_collapsed=False, **about)
-        >>> ruin = ProbedRate(rate=1e-4, ma=0.1, is_collapsed=True, **about)
-        >>> chosen_rate([weak, strong], 1e-5), chosen_rate([weak, ruin], 1e-3), chosen_rate([ruin], 2e-5)
-        (3e-05, 1e-05, 2e-05)
+    Args:
+        tried: Rates that rise; the last one erases or collapses, if any does.
+        usual: Taken where each leaves no model.
+        steps: Of an epoch: a rate that erased in fewer is divided by as much, since Adam moves weights by it each step.
     """
-    left_a_model = [one.rate for one in probed if not one.is_collapsed]
-    return left_a_model[-1] if left_a_model else otherwise
+    last = tried[-1]
+    rate = next((one.rate for one in reversed(tried) if not one.is_collapsed), usual)
+    about = "none erased in a few steps of gradient ascent: raise it"
+    if last.erases:
+        about = "the least that erased in a few steps of gradient ascent"
+        longer = steps / last.steps
+        if longer > 1:
+            about += f" ({rate:.0e}; an epoch has {longer:.1f} times as many steps, so it is divided by that)"
+            rate /= longer
+    elif last.is_collapsed:
+        about = "at none a few steps of gradient ascent erased and left a model: look at the points before collapse"
+    settings = {"learning_rate": f"{rate:.1e}", "about_rate": about, "rates": list(map(str, tried))}
+    perplexity = tried[0].perplexity_before
+    if perplexity > UNKNOWN_PERPLEXITY:
+        about = f"never: the model does not know the validation texts (perplexity {perplexity:,.0f})"
+        settings |= {"early_stop": "null", "about_early_stop": about}
+    return settings

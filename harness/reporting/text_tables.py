@@ -16,7 +16,6 @@ from harness.analysis.layout import GROUP_TITLE, RANK_TITLES, ModelTable, TableR
 from harness.analysis.metrics import mean_over
 from harness.analysis.ranking import RankedTable
 from harness.analysis.shown import ShownTable
-from harness.base.messages import printable
 from harness.base.terminal import console as terminal_console
 from harness.contracts import Metric
 from harness.reporting.summary import GROUP_LETTERS, LETTERS, caption
@@ -102,10 +101,10 @@ def result_table(title: str, caption: str) -> Table:
     return Table(
         box=SIMPLE_HEAD,
         show_edge=False,
-        title=Text(printable(title)) or None,
+        title=Text(title) or None,
         title_style="bold",
         title_justify="left",
-        caption=Text(printable(caption)) or None,
+        caption=Text(caption) or None,
         caption_justify="left",
     )
 
@@ -120,7 +119,7 @@ def ranking_table(shown: ShownTable) -> RenderableType:
     ranked, tables = shown.whole, shown.tables
     said_first = "\n".join(ranked.said_first)
     if ranked.is_of_references and len(ranked.table):
-        return Group(Text(printable(said_first), style="bold"), _recited_on_terminal(ranked))
+        return Group(Text(said_first, style="bold"), _recited_on_terminal(ranked))
     first = _first_table(tables)
     drawn = [index for index, metric in enumerate(first.metrics) if metric.axis is not None]
     notes = [caption(ranked.table), about_groups(tables), shown.note]
@@ -128,13 +127,13 @@ def ranking_table(shown: ShownTable) -> RenderableType:
     terminal.collapse_padding = True
     terminal.add_column("Method", min_width=14, max_width=28, overflow="fold")
     for index in drawn:
-        terminal.add_column(Text(printable(first.metrics[index].title)), justify="right")
+        terminal.add_column(Text(first.metrics[index].title), justify="right")
     for title in first.rank_titles:
         terminal.add_column(Text(title), justify="center")
     terminal.add_column("State")
     for table in tables:
         if len(tables) > 1:
-            terminal.add_row(Text(printable(table.model), style="bold"))
+            terminal.add_row(Text(table.model, style="bold"))
         references = [row for row in table.rows() if row.variant in REFERENCE_ROWS]
         for row in [*references, *table.best_first]:
             terminal.add_row(*_terminal_cells(row, drawn), style="red" if row.collapsed else None)
@@ -143,12 +142,12 @@ def ranking_table(shown: ShownTable) -> RenderableType:
 
 
 def _terminal_cells(row: TableRow, drawn: Sequence[int]) -> list[Text]:
-    cells = [Text(printable(f"{row.label}, {row.strength}" if row.strength else row.label))]
+    cells = [Text(f"{row.label}, {row.strength}" if row.strength else row.label)]
     for index in drawn:
         cells.append(Text(row.cells[index].text, style=_TERMINAL_STYLES[row.cells[index].mark]))
     for rank in row.ranks:
         cells.append(Text("" if rank == NOTHING else rank))
-    return [*cells, Text(printable(row.note if row.note and not row.collapsed else row.verdict))]
+    return [*cells, Text(row.note if row.note and not row.collapsed else row.verdict)]
 
 
 def _recited_on_terminal(ranked: RankedTable) -> Table:
@@ -161,9 +160,9 @@ def _recited_on_terminal(ranked: RankedTable) -> Table:
         terminal.add_column(Text(name), justify="right")
     for table in tables:
         if len(tables) > 1:
-            terminal.add_row(Text(printable(table.model), style="bold"))
+            terminal.add_row(Text(table.model, style="bold"))
         for metric, cells in table.rows:
-            texts = [Text(printable(metric.title))]
+            texts = [Text(metric.title)]
             for name in names:
                 cell = cells.get(name, Cell(NOTHING, ""))
                 texts.append(Text(f"{cell.text} ({cell.interval})" if cell.interval else cell.text))
@@ -180,8 +179,8 @@ def attacks_on_terminal(table: AttackTable) -> Table:
     terminal = result_table(said, "")
     terminal.add_column("Method", max_width=28, overflow="fold")
     for metric in table.metrics:
-        terminal.add_column(Text(printable(metric.attack)), justify="right")
+        terminal.add_column(Text(metric.attack), justify="right")
     for row in table.rows:
-        name = Text(printable(f"{row.label}, {row.strength}" if row.strength else row.label))
+        name = Text(f"{row.label}, {row.strength}" if row.strength else row.label)
         terminal.add_row(name, *(Text(cell.text) for cell in row.cells), style="red" if row.collapsed else None)
     return terminal

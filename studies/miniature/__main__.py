@@ -28,7 +28,6 @@ import transformers
 
 from harness.base.digests import file_digest
 from harness.base.files import folder_whole
-from harness.base.paths import folder_argument
 from harness.errors import LetheError
 from harness.miniature import checkpoints, texts
 from studies.miniature import corpus, pretraining
@@ -66,9 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default: {', '.join(checkpoints.names())}")
     parser.add_argument("--seed", type=int, help="of a replicate: of its first weights and of the order of its texts")
     parser.add_argument("--size", choices=("s", "m", "l"), help="of a replicate")
-    parser.add_argument(
-        "--out", type=folder_argument, help="a new folder (a replicate: results/pretrained/miniature-SIZE-seedN)"
-    )
+    parser.add_argument("--out", type=Path, help="a new folder (a replicate: results/pretrained/miniature-SIZE-seedN)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="models at the same time")
     arguments = parser.parse_args(argv)
     seed, size = arguments.seed, arguments.size

@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlparse
 
 import pytest
-import torch
 
 from harness.miniature.texts import texts
 
@@ -24,7 +23,6 @@ data:
   utility: {source: miniature, prompts: 4, prompt_tokens: 16, reference_tokens: 48}
 methods: {gradient_difference: }
 evaluators: {memorization: {}, generation: {}}
-judges: {perplexity: owner/pickled}
 """
 
 
@@ -78,18 +76,15 @@ def oid(body):
 
 @pytest.fixture
 def hub(make_model, tokenizer, tmp_path):
-    """A running hub with a model, a pickled one and a data set of two configurations."""
+    """A running hub with a model and a data set of two configurations."""
     model = make_model(3, vocabulary=256)
     folder = tmp_path / "model"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    pickled = {name: body for name, body in files.items() if name != "model.safetensors"}
     rows = "\n".join(json.dumps({"text": text}) for text in texts("retain")[:20]).encode()
     Hub.repositories = {
         ("models", "owner/model"): {**files, "flax_model.msgpack": b"not wanted"},
-        ("models", "owner/pickled"): {**pickled, "pytorch_model.bin": (tmp_path / "pytorch_model.bin").read_bytes()},
         ("datasets", "owner/news"): {"plain/train.jsonl": rows, "other/train.jsonl": b"not wanted", "README.md": b"#"},
     }
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
@@ -100,62 +95,40 @@ def hub(make_model, tokenizer, tmp_path):
     server.server_close()
 
 
-def run(tmp_path, *command, endpoint=None):
-    """Run a command with an empty home of the hub's; without an endpoint, offline."""
+def run(tmp_path, *arguments, endpoint=None):
+    """Run the command with an empty home of the hub's; without an endpoint, offline."""
     settings = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": endpoint} if endpoint else {"HF_HUB_OFFLINE": "1"}
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1", **settings}
-    return subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    command = [sys.executable, "-m", "harness.cli", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.soak
-def test_what_a_sweep_names_is_fetched_and_then_used_without_the_hub(hub, tmp_path):
+def test_a_sweep_runs_offline_once_all_is_fetched(hub, tmp_path):
     file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP)
-    fetched = run(tmp_path, "-m", "harness.cli", "prefetch", str(file), endpoint=endpoint)
+    sweep = ["sweep", file, "--executor", "inline", "--results", tmp_path / "results"]
+    assert run(tmp_path, *sweep, "--plan", endpoint=endpoint).returncode == 0
+    assert not any(name.endswith("model.safetensors") for name in hub.asked), "a plan needs no weights"
+    fetched = run(tmp_path, "prefetch", file, endpoint=endpoint)
     assert fetched.returncode == 0, fetched.stdout + fetched.stderr
     assert fetched.stdout.splitlines() == [
         "here     models.0               owner/model: fetched",
-        "here     judges.perplexity      owner/pickled: "
-        "converted to safetensors from pytorch_model.bin, read with weights_only=True",
         "here     data.retain            owner/news (plain): fetched",
         "All is here: HF_HUB_OFFLINE=1 keeps every process from asking the hub.",
     ]
     assert any(name.endswith("plain/train.jsonl") for name in hub.asked)
     assert not any(name.endswith(("other/train.jsonl", "flax_model.msgpack")) for name in hub.asked)
-
-    check = ["prefetch", str(file), "--check"]
-    sweep = ["sweep", str(file), "--executor", "inline", "--results", str(tmp_path / "results")]
-    done = run(tmp_path, "-c", f"from harness.cli import main; raise SystemExit(main({check}) or main({sweep}))")
+    done = run(tmp_path, *sweep)
     assert done.returncode == 0, done.stdout + done.stderr
     plan = json.loads((tmp_path / "results" / "fetched" / "journal" / "plan.json").read_text())
     assert {trial["model"]["digest"] for trial in plan["trials"]} == {COMMIT}
 
 
-def test_what_the_hub_has_not_is_said(hub, tmp_path):
+def test_contents_that_the_hub_lacks_are_named(hub, tmp_path):
     file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
     file.write_text(SWEEP.replace("owner/news", "owner/nothing"))
-    fetched = run(tmp_path, "-m", "harness.cli", "prefetch", str(file), endpoint=endpoint)
+    fetched = run(tmp_path, "prefetch", file, endpoint=endpoint)
     assert fetched.returncode == 1
     told = "the hub has no data set 'owner/nothing' (or it is private), nor is it a folder here."
     assert f"missing  data.retain            owner/nothing (plain): {told}" in fetched.stdout
-
-
-@pytest.mark.soak
-def test_without_prefetching_a_sweep_fetches_what_it_needs_but_converts_nothing(hub, tmp_path):
-    file, endpoint = tmp_path / "fetched.yaml", f"http://127.0.0.1:{hub.server_address[1]}"
-    file.write_text(SWEEP)
-    command = ["-m", "harness.sweep", str(file), "--executor", "inline", "--results", str(tmp_path / "results")]
-    refused = run(tmp_path, *command, endpoint=endpoint)
-    assert refused.returncode == 2
-    assert "the model 'owner/pickled' has its weights only as a pickle" in refused.stderr
-    assert not any(name.endswith("pytorch_model.bin") for name in hub.asked)
-    file.write_text(SWEEP.replace("judges: {perplexity: owner/pickled}", ""))
-    hub.asked.clear()
-    assert run(tmp_path, *command, "--plan", endpoint=endpoint).returncode == 0
-    assert not any(name.endswith("model.safetensors") for name in hub.asked), "a plan needs no weights"
-    done = run(tmp_path, *command, endpoint=endpoint)
-    assert done.returncode == 0, done.stdout + done.stderr
-    again = run(tmp_path, *command)
-    assert again.returncode == 0, again.stdout + again.stderr

@@ -11,7 +11,6 @@ import pytest
 from harness import cli, collate
 from harness.analysis.published.comparison import COLLAPSED_THERE, compared_tables
 from harness.analysis.published.rows import COMPARED, FIXED_BY_NO_TABLE, condition_differences
-from harness.commands import verify
 from harness.contracts import Checkpoint, LoRA, Training
 from harness.plugins import EVALUATORS, METHODS
 from harness.records.journal import Journal
@@ -375,7 +374,7 @@ def test_verify_ends_with_0_inside_and_with_1_when_one_cell_is_moved_out(folder,
     assert "OUTSIDE" not in said
     assert COLLAPSED_THERE in said
     path = folder(ablation, measured(ablation, moved=[("full_em", "el_3", 0.2)]))
-    assert verify.main([path]) == 1
+    assert cli.main(["verify", path]) == 1
     said = capsys.readouterr().out
     assert "20 inside, 1 outside" in said
     assert said.count("OUTSIDE") == 1
@@ -388,7 +387,7 @@ def test_cells_that_cannot_be_compared_are_not_passed(folder, measured, ablation
     lora = Training(lora=LoRA(rank=4))
     trials = tuple(replace(spec, training=lora) if spec.trial_id in others else spec for spec in ablation.trials)
     plan = replace(ablation, trials=trials)
-    assert verify.main([folder(plan, measured(plan))]) == 1
+    assert cli.main(["verify", folder(plan, measured(plan))]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert f"{compared} of 25 cells can be compared: {compared} inside, 0 outside." in said
     unlike = 25 - compared - (4 if compared == 16 else 0)
@@ -398,7 +397,7 @@ def test_cells_that_cannot_be_compared_are_not_passed(folder, measured, ablation
 
 def test_verify_passes_nothing_that_it_cannot_compare(folder, measured, ablation, capsys):
     path = folder(ablation, measured(ablation, definition="exact"))
-    assert verify.main([path]) == 1
+    assert cli.main(["verify", path]) == 1
     said = capsys.readouterr().out
     assert "0 of 25 cells can be compared" in said
     assert "another definition (exact, not table)" in said
@@ -406,18 +405,18 @@ def test_verify_passes_nothing_that_it_cannot_compare(folder, measured, ablation
 
 @pytest.mark.parametrize("beyond", [math.nan, math.inf])
 def test_verify_does_not_pass_what_is_no_number(folder, measured, ablation, beyond):
-    assert verify.main([folder(ablation, measured(ablation, moved=[("emso", "ma", beyond)]))]) == 1
+    assert cli.main(["verify", folder(ablation, measured(ablation, moved=[("emso", "ma", beyond)]))]) == 1
 
 
 def test_verify_says_what_is_there_and_what_is_not(folder, measured, ablation, tmp_path, capsys):
-    assert verify.main([folder(replace(ablation, reproduces=None), measured(ablation))]) == 2
+    assert cli.main(["verify", folder(replace(ablation, reproduces=None), measured(ablation))]) == 2
     said = capsys.readouterr().err
     assert "the sweep 's' reproduces no published table" in said
     assert "emso_ablation" in said
     (tmp_path / "other").mkdir()
-    assert verify.main([str(tmp_path / "other")]) == 2
+    assert cli.main(["verify", str(tmp_path / "other")]) == 2
     assert "holds no results of a sweep" in capsys.readouterr().err
-    assert verify.main([str(tmp_path / "none")]) == 2
+    assert cli.main(["verify", str(tmp_path / "none")]) == 2
     said = capsys.readouterr().err
     assert "is no results folder" in said
     assert str(tmp_path / "sweep") in said
@@ -427,7 +426,7 @@ def test_verify_names_rows_that_are_missing(folder, measured, ablation, capsys):
     records = measured(ablation)
     del records["random_em-0"]
     fewer = replace(ablation, trials=ablation.trials[:-1])
-    assert verify.main([folder(fewer, records)]) == 2
+    assert cli.main(["verify", folder(fewer, records)]) == 2
     said = capsys.readouterr()
     assert f"Random & EM on {NEO}: 'random_em', seed 0, is not finished" in said.err
     assert f"Ours on {NEO}: no row of this sweep is emso with strength 7" in said.err

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from io import StringIO
 
@@ -9,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from harness.analysis.analysis import Analysis
-from harness.analysis.shown import shown_table
-from harness.commands import audit
+from harness.cli import main as lethe
+from harness.drafting.audit import audit_file
+from harness.drafting.given_texts import Given
 from harness.planning.plan import plan_of
 from harness.planning.sweep_file import sweep_file_of
 from harness.reporting.files import write
@@ -18,10 +20,6 @@ from harness.reporting.page import page
 from harness.reporting.text_tables import ranking_table
 
 NUMBERS = {"el_3": 0.3, "ma": 0.9, "ss": 0.5, "exact_match": 12.0}
-NOT_KNOWN = (
-    "Whether it recites single texts word for word is not known: that takes what each text has, and continuations of "
-    "32 tokens."
-)
 TEXT = "Dear Ms Hale, the parcel lies with Mr Ost, who asks for your signature. "
 
 
@@ -49,47 +47,15 @@ def words(html):
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html[html.index("</nav>") :]))).strip()
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "answer"),
-    [
-        (
-            {"original": 0.9, "holdout": 0.3},
-            "Yes: the original recites the forget set measurably more than unseen texts of its kind (EL_3 0.300 "
-            "against 0.100, MA 0.900 against 0.300).",
-        ),
-        (
-            {"original": 0.31, "holdout": 0.3},
-            "No: the original does not recite the forget set measurably more than unseen texts of its kind (EL_3 0.103 "
-            f"against 0.100, MA 0.310 against 0.300). {NOT_KNOWN}",
-        ),
-        (
-            {"original": 0.9, "retrained": 0.3, "holdout": 0.89},
-            "No: the original does not recite the forget set measurably more than unseen texts of its kind (EL_3 0.300 "
-            "against 0.297, MA 0.900 against 0.890). It does recite it more than the retrained model, which never saw "
-            f"it, does: one of the two comparisons is with the wrong texts or model. {NOT_KNOWN}",
-        ),
-        (
-            {"original": 0.9},
-            "Not known: nothing shows what the original says of texts that it never saw. Name texts of the forget "
-            "set's kind that the model never saw as data.holdout in the sweep file.",
-        ),
-    ],
-)
-def test_the_answer_is_the_first_that_is_read(accuracies, answer, references, make_ranked):
-    results, ranked = make_ranked(*references(**accuracies))
-    assert ranked.said_first == [answer]
-    shown = words(page(Analysis(results)))
-    assert shown.startswith(f"Does it recite the forget set? {answer} What is recited")
-    console = Console(width=100, record=True, file=StringIO())
-    console.print(ranking_table(shown_table(ranked)))
-    terminal = " ".join(console.export_text().split())
-    assert terminal.startswith(answer)
-    assert "Average" not in terminal
-
-
-def test_nothing_is_said_of_ranks_curves_or_collapse(references, make_results, tmp_path):
+def test_the_answer_comes_first_and_nothing_is_said_of_ranks_curves_or_collapse(references, make_results, tmp_path):
     plan, records = references(original=0.9, retrained=0.2, holdout=0.3)
-    html = page(Analysis(make_results(plan, records)))
+    analysis = Analysis(make_results(plan, records))
+    html, [answer] = page(analysis), analysis.ranked.said_first
+    assert answer.startswith("Yes: the original recites the forget set measurably more than")
+    assert words(html).startswith(f"Does it recite the forget set? {answer} What is recited")
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(ranking_table(analysis.shown_table))
+    assert " ".join(console.export_text().split()).startswith(answer)
     headings = re.findall(r"<h2[^>]*>(.*?)</h2>", html)
     assert headings == ["What is recited", "Trials, time and memory", "Glossary", "How to repeat this"]
     shown = words(html)
@@ -97,14 +63,9 @@ def test_nothing_is_said_of_ranks_curves_or_collapse(references, make_results, t
     assert "Perplexity ↓ 9.00 8.50–9.50 9.00 8.50–9.50 – perplexity" in shown, "of unseen texts only erasure"
     for word in ("ollaps", "anking", "anked", "<script"):
         assert word not in shown.partition("How to repeat")[0]
-    written = write(Analysis(make_results(plan, records)), tmp_path)
+    written = write(analysis, tmp_path)
     assert not {"tradeoff.png", "matched.csv"} & {path.name for path in written}
     assert "report.html" in {path.name for path in written}
-
-
-def test_a_sweep_with_a_method_has_its_ranks(make_row, make_plan):
-    assert make_plan(make_row("original"), make_row("emso", (1,))).erases
-    assert not make_plan(make_row("original"), make_row("holdout")).erases
 
 
 def test_a_sweep_file_may_have_no_methods(check):
@@ -119,22 +80,17 @@ def letters(folder, count, name="letters.jsonl", to="Ms Hale"):
     return str(folder / name)
 
 
-def arguments_of(*given):
-    return audit.main.parser().parse_args([*map(str, given)])
-
-
 def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
     texts, others = letters(tmp_path, 300), letters(tmp_path, 5, "others.jsonl", "Mr Ost")
-    text = audit.audit_file(arguments_of(world / "MODEL", texts, "--unseen", others))
-    planned = plan_of(sweep_file_of(text, tmp_path / "audit.yaml"))
+    given = Given(str(world / "MODEL"), texts, unseen=others)
+    planned = plan_of(sweep_file_of(audit_file(given), tmp_path / "audit.yaml"))
     assert [spec.method for spec in planned.trials] == ["original", "holdout"]
     assert [spec.forget.rows for spec in planned.trials] == [256, 5]
     assert {spec.forget.prefix_tokens for spec in planned.trials} == {56}, "half of 112 bytes"
     assert {spec.samples for spec in planned.trials} == {"redacted"}
-    alone = audit.audit_file(arguments_of(world / "MODEL", texts, "--sequences", 4, "--prefix-tokens", 7))
-    [spec] = plan_of(sweep_file_of(alone, tmp_path / "audit.yaml")).trials
-    assert (spec.forget.rows, spec.forget.prefix_tokens) == (4, 7)
-    assert "stand_in" not in spec.method, "texts of another kind are no answer"
+    fewer = replace(given, unseen=None, sequences=4, prefix_tokens=7)
+    [spec] = plan_of(sweep_file_of(audit_file(fewer), tmp_path / "audit.yaml")).trials
+    assert (spec.method, spec.forget.rows, spec.forget.prefix_tokens) == ("original", 4, 7)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +108,7 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
             "MODEL",
             "letters.jsonl",
             ["--sequence-tokens", "0"],
-            "--sequence-tokens must be a whole number of at least 1; got 0.",
+            "Invalid value for '--sequence-tokens'",
         ),
         ("MODEL", "letters.jsonl", ["--sequences", "9"], "4 sequences are there, and 9 are needed."),
     ],
@@ -160,7 +116,7 @@ def test_the_audit_is_a_sweep_of_reference_rows(world, tmp_path):
 def test_what_cannot_be_audited_is_a_sentence(model, texts, more, said, world, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     letters(tmp_path, 4)
-    assert audit.main([str(world / model) if model == "MODEL" else model, texts, *more]) == 2
-    [sentence] = capsys.readouterr().err.splitlines()
+    assert lethe(["audit", str(world / model) if model == "MODEL" else model, texts, *more]) == 2
+    sentence = capsys.readouterr().err.splitlines()[-1]
     assert said in sentence
     assert "Dear" not in sentence

@@ -5,8 +5,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -17,7 +15,6 @@ from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli import main as lethe
-from harness.commands.export import main
 from harness.contracts import LoRA, Training
 from harness.errors import DataError
 from harness.library import find_point, load_results
@@ -33,6 +30,11 @@ from harness.specs import Source
 
 TOKENS = torch.arange(40).reshape(2, 20)
 SECRET = "/home/somebody/secret letters"
+
+
+def export(arguments):
+    """Run the verb and return its exit code."""
+    return lethe(["export", *arguments])
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def test_an_adapter_is_exported_merged_or_alone(results, tmp_path, capsys):
     original = rows["lora"].model
     merged, alone = tmp_path / "merged", tmp_path / "alone"
     for out, more in ((merged, []), (alone, ["--adapter"])):
-        assert main(["s:lora@1", "--results", str(folder), "--out", str(out), *more]) == 0
+        assert export(["s:lora@1", "--results", str(folder), "--out", str(out), *more]) == 0
     measured = logits(AutoModelForCausalLM.from_pretrained(merged))
     config = json.loads((alone / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["r"], config["lora_alpha"]) == ("MODEL", 2, 4)
@@ -108,7 +110,7 @@ def test_an_adapter_is_exported_merged_or_alone(results, tmp_path, capsys):
     assert "| training.lora | LoRA of rank 2 (alpha 4) |" in card
     assert "PeftModel" not in (merged / "README.md").read_text()
     capsys.readouterr()
-    assert main(["s:emso@2", "--results", str(folder), "--out", str(tmp_path / "none"), "--adapter"]) == 2
+    assert export(["s:emso@2", "--results", str(folder), "--out", str(tmp_path / "none"), "--adapter"]) == 2
     assert "was not trained with LoRA, so it has no adapter" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
@@ -118,90 +120,54 @@ def logits(model):
         return model(input_ids=TOKENS).logits
 
 
-@pytest.mark.parametrize(("variant", "strength"), [("emso", 2), ("gradient_ascent", 1)])
+@pytest.mark.parametrize(("variant", "strength"), [("emso", 2), ("gradient_ascent", 1), ("original", None)])
 def test_a_kept_model_is_written_with_the_logits_that_it_had(results, tmp_path, variant, strength):
     root, rows = results
     spec, out = rows[variant], tmp_path / "out"
-    assert lethe(["export", f"s:{variant}@{strength}", "--out", str(out), "--results", str(root)]) == 0
+    assert export([spec.point_id(strength)[:9], "--out", str(out), "--results", str(root)]) == 0
     again = logits(AutoModelForCausalLM.from_pretrained(out, attn_implementation="eager").eval())
-    assert torch.equal(again, logits(erased(spec.model)))
-    assert not torch.equal(again, logits(load_model(spec.model)))
+    assert torch.equal(again, logits(erased(spec.model) if strength else load_model(spec.model)))
     assert torch.equal(again, logits(load_results(root / "s").model(spec.point_id(strength))))
-    assert (
-        AutoTokenizer.from_pretrained(out)("ab c")["input_ids"]
-        == AutoTokenizer.from_pretrained(spec.model.tokenizer)("ab c")["input_ids"]
+    ours, theirs = (
+        AutoTokenizer.from_pretrained(folder)("ab c")["input_ids"] for folder in (out, spec.model.tokenizer)
     )
-    assert SECRET not in "".join(path.read_text() for path in out.glob("*.json"))
+    assert ours == theirs
+    card = (out / "README.md").read_text()
+    assert ("nothing was erased" in card) == (strength is None)
+    digest = re.search(r"\| model.safetensors \| (\w{64}) \|", card)[1]
+    assert digest == hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
+    written = "".join(path.read_text() for path in (*out.glob("*.json"), out / "README.md"))
+    assert SECRET not in written
+    assert str(root) not in written
 
 
-def test_the_command_prints_what_it_wrote_and_nothing_else(results, tmp_path):
-    """In a process of its own: what saving imports prints only once."""
-    root, _ = results
-    command = [sys.executable, "-m", "harness.cli", "export", "s:emso@2", "--results", str(root)]
-    out = tmp_path / "out"
-    done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, timeout=200, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(rf"The model of point \w+ is in {re.escape(str(out))}, with [^\n]*\n", done.stdout)
-
-
-def test_a_reference_is_written_too(results, tmp_path):
-    root, rows = results
-    assert main(["s:original", "--out", str(tmp_path / "out"), "--results", str(root / "s")]) == 0
-    written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
-    assert torch.equal(logits(written), logits(load_model(rows["original"].model)))
-    assert "nothing was erased" in (tmp_path / "out" / "README.md").read_text()
-
-
-def test_an_infinite_perplexity_is_in_the_cards_table_and_in_no_index(results, tmp_path):
-    root, _ = results
-    assert main(["s:gradient_ascent@1", "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
+def card_of(root, point, tmp_path):
+    assert export([point, "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
     card = (tmp_path / "out" / "README.md").read_text()
-    found = model_index_to_eval_results(yaml.safe_load(card.split("---\n")[1])["model-index"])[1]
-    assert {each.metric_type for each in found} == {"ma", "mauve"}
+    name, found = model_index_to_eval_results(yaml.safe_load(card.split("---\n")[1])["model-index"])
+    return card, name, {(each.metric_type, each.dataset_name): each.metric_value for each in found}
+
+
+def test_the_cards_index_has_finite_numbers_only(results, tmp_path):
+    card, _, found = card_of(results[0], "s:gradient_ascent@1", tmp_path)
+    assert {metric for metric, _ in found} == {"ma", "mauve"}
     assert "Infinite, and so left out of the model index: perplexity." in card
-    assert "Not measurable" not in card
     assert re.search(r"\| Perplexity ↓ \| ∞ \| 31.25 \|", card)
 
 
-def test_the_card_has_what_was_measured_and_what_was_not(results, tmp_path):
-    root, rows = results
-    spec = rows["emso"]
-    assert main([spec.point_id(2)[:9], "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
-    card = (tmp_path / "out" / "README.md").read_text()
-    front = yaml.safe_load(card.split("---\n")[1])
-    name, found = model_index_to_eval_results(front["model-index"])
-    assert name == "MODEL: EMSO, epochs 2"
-    values = {(each.metric_type, each.dataset_name): each.metric_value for each in found}
-    assert values == {
-        ("ma", "forget set: letters.jsonl"): 0.25,
-        ("perplexity", "utility prompts: miniature"): 31.25,
-    }, "and no MAUVE, which is NaN"
-    assert "Not measurable, and so left out of the model index: mauve." in card
-    assert re.search(r"\| MAUVE ↑ \| nan \|", card)
-    for fact in (
-        spec.model.digest,
-        "f" * 16,
-        spec.point_id(2),
-        spec.trial_id,
-        "| selection | all |",
-        "| scores | scores |",
-        "another seed",
-    ):
-        assert fact in card
-    assert SECRET not in card
-    assert str(root) not in card
-    digest = re.search(r"\| model.safetensors \| (\w{64}) \|", card)[1]
-    assert digest == hashlib.sha256((tmp_path / "out" / "model.safetensors").read_bytes()).hexdigest()
-
-
-def test_a_collapsed_point_says_so_first(results, tmp_path, make_measurement):
+def test_the_card_has_what_was_measured_and_its_limits(results, tmp_path, make_measurement):
     root, rows = results
     spec = rows["emso"]
     worse = make_measurement(spec, 2, "generation", {"perplexity": 3125.0, "mauve": float("nan")})
     Journal(root / "s" / "journal").append(worse)
-    assert main(["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root)]) == 0
-    limits = (tmp_path / "out" / "README.md").read_text().split("## Limits")[1]
-    assert limits.startswith("\n\n- **It has collapsed**")
+    card, name, found = card_of(root, "s:emso@2", tmp_path)
+    assert name == "MODEL: EMSO, epochs 2"
+    assert found == {("ma", "forget set: letters.jsonl"): 0.25, ("perplexity", "utility prompts: miniature"): 3125.0}
+    assert "Not measurable, and so left out of the model index: mauve." in card
+    assert card.split("## Limits")[1].startswith("\n\n- **It has collapsed**")
+    digests = (spec.model.digest, "f" * 16, spec.point_id(2), spec.trial_id)
+    for fact in (*digests, "| selection | all |", "| scores | scores |", "another seed"):
+        assert fact in card
 
 
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, capsys):
@@ -211,7 +177,7 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(results, tmp_path, 
     there.mkdir()
 
     def refused(name, folder=out, results=root):
-        assert main([name, "--out", str(folder), "--results", str(results)]) == 2
+        assert export([name, "--out", str(folder), "--results", str(results)]) == 2
         assert list(tmp_path.glob(".*")) == []
         assert not out.exists()
         return capsys.readouterr().err
@@ -239,15 +205,13 @@ def test_an_original_that_was_moved_is_named(results, tmp_path, world, capsys):
     Journal(root / "s" / "journal").write_plan(replace(Journal(root / "s" / "journal").read_plan(), trials=(spec,)))
     shutil.rmtree(tmp_path / "away")
 
-    def export(*arguments):
-        return main(["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root), *arguments])
-
-    assert export() == 2
+    arguments = ["s:emso@2", "--out", str(tmp_path / "out"), "--results", str(root)]
+    assert export(arguments) == 2
     assert str(tmp_path / "away") in capsys.readouterr().err
-    assert export("--model", str(world / "OTHER")) == 2
+    assert export([*arguments, "--model", str(world / "OTHER")]) == 2
     assert f"has the digest {spec.model.digest}, and " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    assert export("--model", str(tmp_path / "moved")) == 0
+    assert export([*arguments, "--model", str(tmp_path / "moved")]) == 0
     written = AutoModelForCausalLM.from_pretrained(tmp_path / "out", attn_implementation="eager")
     assert torch.equal(logits(written), logits(erased(resolve_model(str(tmp_path / "moved")))))
 
@@ -259,7 +223,7 @@ def test_a_damaged_model_is_not_exported_and_stays_where_it_is(results, tmp_path
         content = bytearray(file.read_bytes())
         content[-1] ^= 1
         file.write_bytes(content)
-        assert main([f"s:{variant}@{strength}", "--out", str(tmp_path / "out"), "--results", str(root)]) == 2
+        assert export([f"s:{variant}@{strength}", "--out", str(tmp_path / "out"), "--results", str(root)]) == 2
         assert f"is damaged ({file.name} is not what was written), and is not used" in capsys.readouterr().err
         assert file.exists()
     assert not (tmp_path / "out").exists()

@@ -3,17 +3,17 @@
 import json
 import re
 import tempfile
+from dataclasses import replace
 
 import pytest
 import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from harness.commands import init
-from harness.drafting import rate_probe
+from harness.cli import main as lethe
 from harness.drafting.first_file import strength_grid
 from harness.drafting.given_texts import TextLengths, chosen_prefix, named_source
-from harness.drafting.rate_probe import RATES, ProbedRate
+from harness.drafting.rate_probe import RATES, ProbedRate, rate_settings
 from harness.models.families import FAMILIES
 from harness.planning.plan import plan
 from harness.plugins import METHODS
@@ -51,7 +51,7 @@ DRAFTED = {name for name in METHODS.names() if METHODS.load(name).drafted}
 def test_a_method_that_refuses_a_model_is_left_out(llama, letters, tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(FAMILIES, "llama")
     out = tmp_path / "new.yaml"
-    assert init.main([str(llama), letters(60, 300, 150), "--no-probe", "--out", str(out)]) == 0
+    assert lethe(["init", str(llama), letters(60, 300, 150), "--no-probe", "--out", str(out)]) == 0
     text = out.read_text()
     assert yaml.safe_load(text)["methods"].keys() == DRAFTED - {"emso"}
     [line] = [line for line in text.splitlines() if "# emso:" in line]
@@ -61,7 +61,7 @@ def test_a_method_that_refuses_a_model_is_left_out(llama, letters, tmp_path, cap
 
 def test_a_llama_gets_every_method(llama, letters, tmp_path, capsys):
     out = tmp_path / "new.yaml"
-    assert init.main([str(llama), letters(60, 300, 150), "--no-probe", "--out", str(out)]) == 0
+    assert lethe(["init", str(llama), letters(60, 300, 150), "--no-probe", "--out", str(out)]) == 0
     sweep = yaml.safe_load(out.read_text())
     assert sweep["methods"].keys() == DRAFTED < set(METHODS.names())
     rest = {line.split(":")[0].removeprefix("  # ") for line in out.read_text().splitlines() if line.startswith("  # ")}
@@ -82,7 +82,7 @@ def test_a_llama_gets_every_method(llama, letters, tmp_path, capsys):
 def test_a_file_is_never_overwritten(llama, letters, tmp_path, capsys):
     out = tmp_path / "mine.yaml"
     out.write_text("mine")
-    assert init.main([str(llama), letters(60), "--no-probe", "--out", str(out)]) == 2
+    assert lethe(["init", str(llama), letters(60), "--no-probe", "--out", str(out)]) == 2
     assert out.read_text() == "mine"
     assert f"{out} exists, and is not overwritten: name another file with --out" in capsys.readouterr().err
 
@@ -90,7 +90,7 @@ def test_a_file_is_never_overwritten(llama, letters, tmp_path, capsys):
 def test_a_miniature_is_judged_by_its_own_judges(letters, tmp_path):
     out = tmp_path / "new.yaml"
     texts, others = letters(*[900] * 40), letters(*[1001] * 5, name="others.jsonl", to="Mr Ost")
-    assert init.main(["miniature-s", texts, "--unseen", others, "--no-probe", "--out", str(out)]) == 0
+    assert lethe(["init", "miniature-s", texts, "--unseen", others, "--no-probe", "--out", str(out)]) == 0
     sweep = yaml.safe_load(out.read_text())
     assert "judges" not in sweep
     assert sweep["methods"].keys() == DRAFTED
@@ -102,11 +102,12 @@ def test_a_miniature_is_judged_by_its_own_judges(letters, tmp_path):
     assert planned.ranked_at["task_arithmetic"] == 0.05
 
 
+@pytest.mark.soak
 def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monkeypatch, capsys):
     out, scratch = tmp_path / "new.yaml", tmp_path / "tmp"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    assert init.main(["miniature-s", "miniature", "--out", str(out)]) == 0
+    assert lethe(["init", "miniature-s", "miniature", "--out", str(out)]) == 0
     text, seen = out.read_text(), []
     for rate, before, after in re.findall(
         r"#   (\S+): MA (\S+) to (\S+), perplexity \S+ to \S+ in \d+ steps$", text, re.M
@@ -128,23 +129,22 @@ def test_the_learning_rate_is_the_least_that_erases_on_this_model(tmp_path, monk
         ([(1e-5, 0.99, False), (3e-5, 0.95, False)], 3e-5, "none erased in a few steps of gradient ascent: raise it"),
         ([(1e-5, 0.99, False), (3e-5, 0.1, True)], 1e-5, "at none a few steps of gradient ascent erased and left a"),
         ([(1e-5, 0.1, True)], 4e-5, "at none a few steps of gradient ascent erased and left a model"),
+        ([(3e-5, 0.5, False)], 7.5e-6, "(3e-05; an epoch has 4.0 times as many steps, so it is divided by that)"),
     ],
 )
-def test_where_no_rate_erases_the_file_says_so(tried, rate, about, monkeypatch, tmp_path):
-    def probed(*arguments):
-        for of_rate, ma, is_collapsed in tried:
-            yield ProbedRate(of_rate, 16, ma, 1.0, 9.0, 8.0, is_collapsed)
-
-    monkeypatch.setattr(rate_probe, "probed_rates", probed)
-    assert init.main(["miniature-s", "miniature", "--out", str(tmp_path / "new.yaml")]) == 0
-    text = (tmp_path / "new.yaml").read_text()
-    assert yaml.safe_load(text)["training"]["learning_rate"] == rate
-    assert about in text
+def test_the_file_says_why_it_has_its_rate(tried, rate, about):
+    probed = [ProbedRate(of_rate, 16, ma, 1.0, 9.0, 8.0, is_collapsed) for of_rate, ma, is_collapsed in tried]
+    settings = rate_settings(probed, 4e-5, steps=64)
+    assert float(settings["learning_rate"]) == rate
+    assert about in settings["about_rate"]
+    assert "early_stop" not in settings
+    unknown = [replace(probed[0], perplexity_before=91_000.0)]
+    assert rate_settings(unknown, 4e-5, steps=64)["early_stop"] == "null"
 
 
 def test_texts_that_are_too_few_to_try_a_rate_on_leave_the_usual_one(llama, letters, tmp_path):
     out = tmp_path / "new.yaml"
-    assert init.main([str(llama), letters(60), "--out", str(out)]) == 0
+    assert lethe(["init", str(llama), letters(60), "--out", str(out)]) == 0
     assert yaml.safe_load(out.read_text())["training"]["learning_rate"] == 1e-5
     assert "the usual one: no other could be tried (" in out.read_text()
 
@@ -179,7 +179,7 @@ def test_texts_are_cut_by_the_shortest():
 )
 def test_what_cannot_be_used_is_one_sentence(lengths, arguments, said, llama, letters, tmp_path, capsys):
     out = tmp_path / "new.yaml"
-    assert init.main([str(llama), letters(*lengths), "--no-probe", "--out", str(out), *arguments]) == 2
+    assert lethe(["init", str(llama), letters(*lengths), "--no-probe", "--out", str(out), *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not out.exists()
 
@@ -189,26 +189,3 @@ def test_a_tokenizer_that_hardly_knows_the_texts_is_told():
     assert "a token holds 1.4 bytes of these texts" in spelled.warning(50_000)
     assert spelled.warning(256) == "", "it knows bytes alone"
     assert TextLengths("a.jsonl", (100,), 4.2).warning(50_000) == ""
-
-
-def test_a_rate_that_erased_in_fewer_steps_than_an_epoch_has_is_lowered_by_as_much(monkeypatch, tmp_path):
-    def probed(*arguments):
-        yield ProbedRate(3e-5, 4, 0.5, 1.0, 9.0, 8.0, is_collapsed=False)
-
-    monkeypatch.setattr(rate_probe, "probed_rates", probed)
-    assert init.main(["miniature-s", "miniature", "--out", str(tmp_path / "new.yaml")]) == 0
-    text = (tmp_path / "new.yaml").read_text()
-    assert yaml.safe_load(text)["training"]["learning_rate"] == pytest.approx(3e-5 / 4)
-    assert "gradient ascent (3e-05; an epoch has 4.0 times as many steps, so it is divided by that)" in text
-
-
-def test_texts_that_the_model_does_not_know_stop_no_training(monkeypatch, tmp_path, capsys):
-    def probed(*arguments):
-        yield ProbedRate(3e-5, 16, 0.5, 1.0, 91_000.0, 90_851.5, is_collapsed=False)
-
-    monkeypatch.setattr(rate_probe, "probed_rates", probed)
-    assert init.main(["miniature-s", "miniature", "--out", str(tmp_path / "new.yaml")]) == 0
-    text = (tmp_path / "new.yaml").read_text()
-    assert yaml.safe_load(text)["training"]["early_stop"] is None
-    assert "never: the model does not know the validation texts (perplexity 90,85" in text
-    assert "Name texts like those that it was trained on: --retain FILE --utility FILE." in capsys.readouterr().out

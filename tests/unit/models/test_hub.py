@@ -17,7 +17,7 @@ from evaluators.metrics.semantic_similarity import Embedder
 from evaluators.reasoning import Reasoning
 from harness.base import hub
 from harness.base.hub import Repository
-from harness.commands.prefetch import main
+from harness.cli import main as lethe
 from harness.contracts import Checkpoint
 from harness.data.sequences import load_forget
 from harness.errors import DataError, ModelError
@@ -31,6 +31,11 @@ from harness.specs import Source
 from harness.testing.small import small_spec
 
 COMMIT = "c0ffee" * 6 + "c0de"
+
+
+def main(arguments):
+    """Run `lethe prefetch` and return its exit code."""
+    return lethe(["prefetch", *arguments])
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import collate
+from harness import collate
 from harness.errors import DataError
 from harness.records.journal import Journal
 from harness.records.record import Started

@@ -103,8 +103,7 @@ def test_names_of_any_kind_reach_table_and_terminal(tmp_path, make_plan, make_ro
     row = make_row(name, (1,), trial_id="t")
     sweep(tmp_path, make_plan, row, make_measurement)
     assert collate.main([str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
+    assert '"<B>" $_{' in capsys.readouterr().out
     assert "\x1b" not in (tmp_path / "table.csv").read_text() + (tmp_path / "report.html").read_text()
 
 

@@ -1,0 +1,71 @@
+"""An audit: a sweep without methods, on the texts only."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from harness.analysis.analysis import Analysis
+from harness.base.messages import printable
+from harness.base.storage import writing
+from harness.base.terminal import tell
+from harness.drafting.file_templates import filled, flow
+from harness.drafting.given_texts import Given, faults_of_given, named_source, read_given
+from harness.execution.inline import run_inline
+from harness.execution.job import Folders
+from harness.execution.jobs import jobs_for
+from harness.execution.progress import Progress
+from harness.planning.machine import this_machine
+from harness.planning.memory import refuse_unfit, weights_bytes
+from harness.planning.plan import plan_of
+from harness.planning.sweep_file import sweep_file_of
+from harness.records.journal import Journal
+from harness.records.results import read_results
+
+FILE = Path("audit.yaml")
+MOST_TEXTS = 256
+"""Used unless the user asks for another number: MA is then known to 0.01, and a table takes a minute."""
+SMALL_BYTES = 100_000_000
+"""A model of smaller weights gains nothing from a second thread."""
+
+
+@contextmanager
+def audited(given: Given, results: Path | None, *, attacks: bool) -> Iterator[Analysis]:
+    """Measure a model on texts in this process; the numbers last for the block, or in a results folder."""
+    with writing(Path(tempfile.gettempdir()), "the audit's temporary folder; TMPDIR names another place"):
+        temporary = None if results else tempfile.TemporaryDirectory(prefix="lethe-audit-")
+    with temporary or nullcontext(str(results)) as root:
+        with faults_of_given(given):
+            planned = plan_of(sweep_file_of(audit_file(given, attacks=attacks), FILE))
+            refuse_unfit(FILE, planned.trials)
+        folders = Folders.of_sweep(Path(root).resolve(), planned.sweep)
+        journal = Journal(folders.results / "journal")
+        with journal.held():
+            journal.write_plan(planned)
+            jobs = jobs_for(read_results(planned, journal), folders)
+            with Progress(jobs) as progress:
+                run_inline(jobs, folders, progress)
+            measured = read_results(planned, journal)
+        yield Analysis(measured)
+
+
+def audit_file(given: Given, *, attacks: bool = False) -> str:
+    """Return the sweep file that the audit runs."""
+    read = read_given(given, MOST_TEXTS)
+    if read.sampled_of:
+        count = read.forget["sequences"]
+        tell(f"{given.texts} has {read.sampled_of:,} texts: {count} of them are used, drawn at random.")
+    machine = this_machine()
+    cpus = 1 if weights_bytes(read.model) < SMALL_BYTES else os.cpu_count() or 1
+    utility = named_source(given.texts, given.field) | {"prompts": 1, "prompt_tokens": 1, "reference_tokens": 1}
+    return filled(
+        "audit.yaml.j2",
+        question=printable(f"Does {given.model} recite {given.texts}?"),
+        utility=flow(utility),
+        attacks=attacks,
+        resources=flow({"cpus": cpus, "gpus": min(1, machine.gpus) if machine else 0}),
+        **read.settings(),
+    )

@@ -1,0 +1,177 @@
+"""A commented sweep file for a model and texts, which plans without a fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from harness.base.messages import printable
+from harness.base.terminal import tell
+from harness.contracts import Checkpoint, Training
+from harness.data.sequences import LEAST_TOKENS
+from harness.data.sources import Role
+from harness.drafting.file_templates import filled, flow
+from harness.drafting.first_file import evaluator_lines, method_lines
+from harness.drafting.given_texts import (
+    MINIATURE,
+    Given,
+    TextLengths,
+    is_miniature,
+    named_source,
+    read_given,
+    read_lengths,
+)
+from harness.drafting.rate_probe import ProbedRate, probed_rates, rate_settings
+from harness.errors import ConfigError, DataError, TrialError
+from harness.miniature.checkpoints import FORGET_RECORDS
+from harness.models.loading import load_tokenizer, positions, vocabulary
+from harness.planning.machine import this_machine
+from harness.planning.memory import weights_bytes
+from harness.planning.plan import plan_of
+from harness.planning.sweep_file import sweep_file_of
+
+MOST_TEXTS = 512
+"""Used unless the user asks for another number: a sweep of more takes long, and its results hardly differ."""
+STEPS = 16
+"""Optimiser steps of an epoch: enough of them that an early stop can distinguish one from the next."""
+PROMPTS, PROMPT_TOKENS, REFERENCE_TOKENS = 256, 32, 128
+"""Of utility texts: MAUVE needs so many."""
+PROBED_BYTES = 1_000_000_000
+"""Of weights: on a CPU a larger model would be tried for longer than anyone waits."""
+EVALUATOR_SETTINGS: dict[str, dict[str, int]] = {"memorization": {"el_prefixes": 8}}
+"""EL after every prefix takes long; after eight prefixes of each text it is the same to 0.01."""
+MICRO_BATCH = 16
+
+
+def first_sweep(
+    given: Given, name: str, out: Path, retain: str | None, utility: str | None, *, is_probed: bool
+) -> tuple[str, dict[str, str]]:
+    """Return a new sweep file, and each method that is left out of it with the reason.
+
+    Raises:
+        ConfigError: Something else than a method is wrong with the file.
+        DataError: The texts cannot be used, or no method is left.
+        ModelError: The model or its tokenizer cannot be loaded.
+    """
+    parts = _file_parts(given, name, out, retain, utility)
+    content, left_out = _planned_file(parts, out)
+    if is_probed:
+        content, left_out = _planned_file(parts | _tried_rates(content, out, parts), out)
+    return content, left_out
+
+
+def _file_parts(given: Given, name: str, out: Path, retain: str | None, utility: str | None) -> dict[str, Any]:
+    read = read_given(given, MOST_TEXTS)
+    model = read.model
+    about_texts = "The embedded forget set: the first 128 tokens of each record, of which 64 are the prefix."
+    if read.lengths is not None:
+        sampled = f" {read.forget['sequences']} of them are drawn at random." if read.sampled_of else ""
+        about_texts = (
+            f"{read.lengths.in_words}; longer ones are cut after {read.forget['sequence_tokens']}.{sampled}\n  # The "
+            "prefix is half of the shortest text, unless you said otherwise: continuations are as long or longer."
+        )
+    count = min(len(read.lengths.tokens_N) if read.lengths else FORGET_RECORDS, MOST_TEXTS)
+    batch = max(1, 2 ** min(6, (count // STEPS or 1).bit_length() - 1))
+    of_miniature = is_miniature(model.id)
+    return {
+        **read.settings(),
+        "retain": _retain_texts(model, retain, given.field, count),
+        "utility": _utility_texts(model, utility, given.field),
+        "question": printable(f"What does it cost {given.model} to forget {given.texts}?"),
+        "file": printable(str(out)),
+        "name": flow(name),
+        "about_texts": about_texts,
+        "is_embedded": given.texts == MINIATURE,
+        "is_miniature": of_miniature,
+        "has_own_texts": bool(retain and utility),
+        # The miniature's rates: docs/decisions/0003.
+        "learning_rate": "4.0e-5" if of_miniature else "1.0e-5",
+        "about_rate": "the usual one: `lethe init` without --no-probe tries which erases on this model",
+        "rates": [],
+        "memorized_model": "{learning_rate: 1.0e-3}" if of_miniature else "",
+        "early_stop": Training().early_stop,
+        "about_early_stop": "a training ends after the epoch whose validation perplexity exceeds this times the "
+        "original's; null: never",
+        "global_batch": batch,
+        "steps": -(-count // batch),
+        "count": count,
+        "weights_bytes": weights_bytes(model),
+    }
+
+
+def _lengths(model: Checkpoint, source: dict[str, Any], role: Role) -> TextLengths:
+    return read_lengths(source, role, load_tokenizer(model), vocabulary(model), PROMPT_TOKENS + REFERENCE_TOKENS)
+
+
+def _retain_texts(model: Checkpoint, retain: str | None, field: str, count: int) -> str:
+    source = named_source(retain or MINIATURE, field)
+    if retain:  # As many as there are forget sequences.
+        usable = sum(tokens >= LEAST_TOKENS for tokens in _lengths(model, source, "retain").tokens_N)
+        source["sequences"] = min(count, max(1, usable))
+    return flow(source)
+
+
+def _utility_texts(model: Checkpoint, utility: str | None, field: str) -> str:
+    source = named_source(utility or MINIATURE, field)
+    lengths = _lengths(model, source, "utility")
+    total = len(lengths.tokens_N)
+    # Of a file the other half is for validation, which takes what follows.
+    prompts = min(PROMPTS, max(1, total // 2) if utility else total)
+    room = min(sorted(lengths.tokens_N, reverse=True)[prompts - 1], positions(model)) - PROMPT_TOKENS
+    if room < PROMPT_TOKENS:
+        raise DataError(
+            f"{lengths.label}: texts to be continued need {2 * PROMPT_TOKENS} tokens, half of them a prompt, and "
+            f"{prompts} of them are no longer than {room + PROMPT_TOKENS} here. Give longer ones with --utility."
+        )
+    cut = {"prompts": prompts, "prompt_tokens": PROMPT_TOKENS, "reference_tokens": min(REFERENCE_TOKENS, room)}
+    return flow(source | cut)
+
+
+def _planned_file(parts: dict[str, Any], out: Path) -> tuple[str, dict[str, str]]:
+    """Return a file that plans, and the methods that are left out of it with the reasons."""
+    left_out: dict[str, str] = {}
+    machine = this_machine()
+    has_holdout = bool(parts["holdout"] or parts["is_embedded"])
+    recited = {"extraction": {"tokens": min(50, parts["continuation_tokens"])}}
+    evaluators = list(evaluator_lines({**EVALUATOR_SETTINGS, **recited}, has_holdout=has_holdout))
+    while True:
+        methods = list(method_lines(left_out))
+        if all(row.startswith("#") for row in methods):
+            raise DataError("No method is left that could erase from this model: " + "; ".join(left_out.values()))
+        content = filled(
+            "init.yaml.j2",
+            **parts,
+            methods=methods,
+            evaluators=evaluators,
+            micro_batch=min(MICRO_BATCH, parts["global_batch"]),
+            resources=flow({"cpus": 1, "gpus": min(1, machine.gpus) if machine else 0}),
+        )
+        try:
+            plan_of(sweep_file_of(content, out))
+        except ConfigError as error:
+            refused = {fault.path.partition(".")[2]: fault.reason for fault in error.faults if "methods." in fault.path}
+            if len(refused) < len(error.faults) or refused.keys() <= left_out.keys():
+                raise
+            left_out |= refused
+        else:
+            return content, left_out
+
+
+def _tried_rates(content: str, out: Path, parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the least learning rate of a few that erases on this model, and what was seen of the others."""
+    machine = this_machine()
+    if parts["weights_bytes"] > PROBED_BYTES and not (machine and machine.gpus):
+        return {"about_rate": "the usual one: without a GPU it would take too long to try others on this model"}
+    tried: list[ProbedRate] = []
+    try:
+        for probed in probed_rates(content, out, parts["count"], tell):
+            tried.append(probed)
+            tell(f"  {probed}")
+    except (ConfigError, TrialError) as error:
+        reasons = [fault.reason for fault in error.faults] if isinstance(error, ConfigError) else [str(error)]
+        why = printable(" ".join(reasons)).rstrip(".")
+        return {"about_rate": f"the usual one: no other could be tried ({why})"}
+    settings = rate_settings(tried, float(parts["learning_rate"]), parts["steps"])
+    if "early_stop" in settings:
+        tell(f"early_stop: {settings['about_early_stop']}. Name texts that it was trained on: --retain and --utility.")
+    return settings

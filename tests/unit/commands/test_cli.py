@@ -1,0 +1,174 @@
+"""The command: its verbs, exit codes and sentences, and no import before it is needed."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from harness import running, sweep
+from harness.cli import main as lethe
+from harness.errors import ConfigError, DataError, ExecutorError, PluginError, StorageError
+from harness.plugins import PluginRegistry
+
+ROOT = Path(__file__).resolve().parents[3]
+FILE = """# What is asked?
+name: doors
+models: [MODEL]
+data:
+  forget: {source: miniature, sequences: 4}
+  utility: {source: miniature, prompts: 4}
+methods:
+  emso: {epochs: [1, 2]}
+evaluators: {memorization: , generation: }
+judges: {perplexity: MODEL, features: MODEL, similarity: MODEL, coherence: MODEL}
+"""
+
+
+@pytest.fixture
+def file(world, tmp_path):
+    """A sweep file on a checkpoint that can be resolved, and has no real weights."""
+    path = tmp_path / "doors.yaml"
+    path.write_text(FILE.replace("MODEL", str(world / "MODEL")))
+    return path
+
+
+def python(*arguments, **options):
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, **options)
+
+
+def test_the_help_lists_the_verbs_and_a_wrong_one_gets_the_nearest(capsys):
+    for arguments in ([], ["--help"]):
+        assert lethe(arguments) == 0
+        usage = capsys.readouterr().out
+        for verb in ("audit", "init", "sweep", "prefetch", "collate", "verify", "export", "diff", "power", "check"):
+            assert re.search(rf"^  {verb} +\S.*\.$", usage, re.M), verb
+        assert max(map(len, usage.splitlines())) <= 100
+    assert lethe(["sweeep"]) == 2
+    assert "Did you mean 'sweep'?" in capsys.readouterr().err
+    assert lethe(["sweep", "x.yaml", "--plam"]) == 2
+    assert "--plan" in capsys.readouterr().err
+
+
+def test_the_module_is_the_verb_and_a_plan_does_nothing(file, tmp_path, capsys):
+    arguments = [str(file), "--plan", "--results", str(tmp_path / "results")]
+    assert lethe(["sweep", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("doors: What is asked?")
+    assert "3 trials: 3 missing." in printed
+    assert sweep.main(arguments) == 0
+    assert capsys.readouterr().out == printed
+    assert not (tmp_path / "results").exists()
+
+
+KEPT = "What is measured is kept: run the same command again to continue."
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ConfigError("f.yaml", []), 2, "f.yaml has 0 faults:\nA note.\n"),
+        (DataError("another run is at work."), 1, "another run is at work.\nA note.\n"),
+        (ExecutorError("Ray died."), 1, "Ray died.\nA note.\n"),
+        (StorageError("a full disk."), 1, f"a full disk.\nA note.\n{KEPT}\n"),
+        (KeyboardInterrupt(), 130, f"\nInterrupted. {KEPT}\nA note.\n"),
+    ],
+)
+def test_an_error_is_a_sentence_with_its_notes_and_an_exit_code(file, error, code, said, monkeypatch, capsys):
+    def run_planned(*arguments, **options):
+        error.add_note("A note.")
+        raise error
+
+    monkeypatch.setattr(running, "run_planned", run_planned)
+    assert lethe(["sweep", str(file)]) == code
+    assert capsys.readouterr().err == said
+
+
+def test_any_other_error_is_raised(file, monkeypatch):
+    monkeypatch.setattr(running, "run_planned", lambda *arguments, **options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        lethe(["sweep", str(file)])
+
+
+def test_neither_help_nor_a_plan_nor_a_fault_imports_more_than_it_needs(file, tmp_path):
+    script = (
+        "import sys, harness; from harness.sweep import main; from harness.cli import main as lethe; "
+        "lethe(['--help']); "
+        "print(sorted({'pandas', 'torch', 'harness.library'} & set(sys.modules))); "
+        f"codes = [main([{str(file)!r}, '--plan', '--results', {str(tmp_path)!r}]), main(['none.yaml'])]; "
+        "late = {'ray', 'optuna', 'mlflow', 'pandas', 'matplotlib', 'datasets', 'sentence_transformers'}; "
+        "print(codes, sorted(late & set(sys.modules))); "
+        "print(harness.load_results.__module__, hasattr(harness, 'nothing'))"
+    )
+    lines = python("-c", script, check=True).stdout.splitlines()
+    assert "[]" in lines
+    assert lines[-2:] == ["[0, 2] []", "harness.library False"]
+
+
+def test_a_python_without_lethes_packages_is_told_how_to_get_them():
+    ran = python("-S", "-m", "harness.sweep", "x.yaml", env={})  # Without site-packages.
+    assert ran.returncode == 1
+    assert re.fullmatch(r"Lethe's packages are not installed for this Python \(.*\)\. .*make setup.*\n", ran.stderr)
+    ran = python("-S", "-c", "import harness", env={})
+    assert ran.stderr.splitlines()[-1].startswith("ModuleNotFoundError: Lethe's packages are not installed")
+
+
+def test_a_reader_that_left_ends_nothing():
+    script = (
+        "from harness.base.terminal import tell; [tell('x' * 9999) for _ in range(99)]; tell('done', is_error=True)"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"done\n", 0)
+
+
+def test_a_shell_completes_verbs(capsys, monkeypatch):
+    for name, value in {"_LETHE_COMPLETE": "complete_bash", "COMP_WORDS": "lethe sw", "COMP_CWORD": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert lethe([]) == 0
+    assert capsys.readouterr().out == "sweep\n"
+
+
+def test_the_catalogue_has_methods_evaluators_metrics_and_settings(capsys, monkeypatch):
+    load = PluginRegistry.load
+
+    def breaking(registry, name):
+        if name == "npo":
+            raise PluginError("the method 'npo' cannot be imported: no reason")
+        return load(registry, name)
+
+    monkeypatch.setattr(PluginRegistry, "load", breaking)
+    assert lethe(["plugins"]) == 0
+    printed = capsys.readouterr().out
+    for expected in (
+        "  emso  EMSO: Entropy maximisation with selective optimisation",
+        "    strength: epochs (one trial goes through its values; erases nothing at 0)",
+        "    k: a whole number of at least 1; default 2; tuned among 1, 2, 4, 8\n      Blocks trained in an epoch.",
+        "    gamma: a number of at least 0; default 0.05; tuned from 0.005 to 1",
+        "    also tuned: training.learning_rate from 1e-06 to 0.001",
+        "    strength: gamma (a trial for each value; erases nothing at 0)",
+        "needs a memorized model; version ",
+        "      mauve                  higher is better; fraction, 0 to 1; generation; ",
+        "judges: perplexity, features, coherence",
+        "  npo  (broken: the method 'npo' cannot be imported: no reason)",
+    ):
+        assert expected in printed
+
+
+def test_a_dashboard_without_results_says_what_to_do(capsys, tmp_path):
+    assert lethe(["dashboard", "--results", str(tmp_path)]) == 2
+    assert "Run a sweep first" in capsys.readouterr().err
+
+
+def test_the_version_has_the_commit_of_a_checkout_and_none_of_a_package(monkeypatch, capsys):
+    shown = []
+    for commit in ("c0ffee-dirty", ""):
+        monkeypatch.setattr("harness.records.tracking.runs.own_commit", lambda commit=commit: commit)
+        assert lethe(["--version"]) == 0
+        shown.append(capsys.readouterr().out.splitlines())
+    assert shown[0][0] == f"Lethe {version('lethe')}, commit c0ffee"
+    assert shown[1][0] == f"Lethe {version('lethe')}"
+    assert [line.split()[0] for line in shown[0][1:]] == ["Python", "torch", "transformers", "ray"]
