@@ -6,20 +6,21 @@ Whatever takes long to import is imported within a verb, so that `lethe --help` 
 from __future__ import annotations
 
 import functools
+import gc
 import platform
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from typer import Argument, Option
 
+from harness.base.interruption import Interrupted, signals_kept, take_signals
 from harness.base.terminal import tell
 from harness.errors import ConfigError, DataError, LetheError, ModelError, PluginError, StorageError
-from harness.execution.guard.interruption import INTERRUPTION
-from harness.execution.guard.threads import leave
 
 if TYPE_CHECKING:
     from harness.analysis.analysis import Analysis
@@ -65,18 +66,16 @@ def verb(state: str = "", input_errors: tuple[type[LetheError], ...] = ()) -> Ca
         @app.command()
         @functools.wraps(function)
         def run(**arguments: Any) -> None:
-            with INTERRUPTION.watched(signals=True):
-                try:
+            try:
+                with signals_kept():
+                    take_signals()
                     code = function(**arguments) or 0
-                except LetheError as error:
-                    code = 2 if isinstance(error, wrong) else 1
-                    tell(error, *_notes(error), *[state] * isinstance(error, StorageError), is_error=True)
-                except (KeyboardInterrupt, Exception) as error:
-                    if not INTERRUPTION.led_to(error):
-                        raise
-                    INTERRUPTION.heard()
-                    tell(f"\nInterrupted. {state}", *_notes(error), is_error=True)
-                    code = INTERRUPTION.exit_code
+            except LetheError as error:
+                code = 2 if isinstance(error, wrong) else 1
+                tell(error, *_notes(error), *[state] * isinstance(error, StorageError), is_error=True)
+            except KeyboardInterrupt as error:
+                tell(f"\nInterrupted. {state}", *_notes(error), is_error=True)
+                code = error.exit_code if isinstance(error, Interrupted) else 128 + signal.SIGINT
             raise typer.Exit(code)
 
         return function
@@ -91,12 +90,18 @@ def _notes(error: BaseException) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `lethe VERB ...` and return its exit code; without arguments run those of the process, and end it."""
     if argv is None:
-        leave(main(sys.argv[1:]))
+        end(main(sys.argv[1:]))
     try:
         typer.main.get_command(app).main(list(argv) or ["--help"], prog_name="lethe")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
+
+
+def end(exit_code: int) -> NoReturn:
+    """End the process."""
+    gc.freeze()  # Else Python looks through every imported module for cycles before it ends, for a second or two.
+    sys.exit(exit_code)
 
 
 def _show_version(is_asked: bool) -> None:

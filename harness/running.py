@@ -12,21 +12,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-<<<<<<< HEAD
-from harness.base.terminal import lasting_streams, tell
+from harness.base.terminal import tell
 from harness.errors import ConfigError, ExecutorError, Fault, StorageError
 from harness.execution.job import Event, Executor, Folders, Watcher
 from harness.execution.progress import SweepProgress
 from harness.execution.waves import run_inline, run_waves, shared_jobs
-=======
-from harness.base.terminal import tell
-from harness.errors import ConfigError, ExecutorError, Fault
-from harness.execution.guard.interruption import INTERRUPTION
-from harness.execution.job import Event, Folders, Job, Watcher
-from harness.execution.jobs import jobs_for
-from harness.execution.progress import Progress
-from harness.execution.ray_settings import IS_LOCAL
->>>>>>> wt-typer
 from harness.planning.memory import refuse_unfit
 from harness.planning.plan import plan
 from harness.plans import Plan

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Sequence
 
+from harness.cli import end
 from harness.cli import main as lethe
-from harness.execution.guard.threads import leave
 
 
 def main(argv: Sequence[str]) -> int:
@@ -13,4 +13,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    end(main(sys.argv[1:]))

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.base.terminal import console
 from harness.errors import ConfigError
 from harness.execution.job import Folders
-from harness.execution.jobs import jobs_for
+from harness.execution.waves import shared_jobs
 from harness.planning.machine import this_machine
 from harness.planning.memory import memory_needs, needs_warning, unfit
 from harness.plans import Plan
@@ -23,7 +23,7 @@ def print_plan(file: Path, planned: Plan, results: Path) -> None:
     folders = Folders.of_sweep(results, planned.sweep)
     journal = Journal(folders.results / "journal")
     measured = read_tuned(planned, journal)
-    to_memorize = [job.spec for job in jobs_for(measured, folders) if job.kind == "memorize"]
+    to_memorize = [job.spec for job in shared_jobs(measured, folders) if job.kind == "memorize"]
     terminal = console(width=120)
     terminal.print(trials_table(measured.plan, measured.statuses, len(to_memorize)), "")
     if measured.studies:

@@ -14,10 +14,9 @@ from harness.base.storage import writing
 from harness.base.terminal import tell
 from harness.drafting.file_templates import filled, flow
 from harness.drafting.given_texts import Given, faults_of_given, named_source, read_given
-from harness.execution.inline import run_inline
 from harness.execution.job import Folders
-from harness.execution.jobs import jobs_for
-from harness.execution.progress import Progress
+from harness.execution.progress import SweepProgress
+from harness.execution.waves import run_inline, run_waves
 from harness.planning.machine import this_machine
 from harness.planning.memory import refuse_unfit, weights_bytes
 from harness.planning.plan import plan_of
@@ -45,9 +44,8 @@ def audited(given: Given, results: Path | None, *, attacks: bool) -> Iterator[An
         journal = Journal(folders.results / "journal")
         with journal.held():
             journal.write_plan(planned)
-            jobs = jobs_for(read_results(planned, journal), folders)
-            with Progress(jobs) as progress:
-                run_inline(jobs, folders, progress)
+            with SweepProgress(len(planned.trials)) as progress:
+                run_waves(read_results(planned, journal), folders, run_inline, progress)
             measured = read_results(planned, journal)
         yield Analysis(measured)
 

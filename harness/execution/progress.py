@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from harness.base.messages import shown
-from harness.base.terminal import SafeConsole
 from harness.execution.job import Event
 
 _MAX_SILENCE_SECONDS = 60.0
@@ -24,7 +23,7 @@ class SweepProgress:
     """
 
     def __init__(self, jobs: int, console: Console | None = None) -> None:
-        self._console = console or SafeConsole(highlight=False)
+        self._console = console or Console(highlight=False)
         bar = BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn()
         columns = (
             TextColumn("{task.description}", markup=False),
