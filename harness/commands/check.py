@@ -26,15 +26,14 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
-import yaml
-
 from harness.base.messages import shown
 from harness.base.paths import path_of
+from harness.base.settings import check_settings
 from harness.base.terminal import tell
 from harness.commands.command import Command
 from harness.contracts import Method
-from harness.errors import DataError, LetheError, PluginError, unknown
-from harness.planning.validation import collected, validated
+from harness.errors import DataError, Faults, LetheError, PluginError, unknown
+from harness.planning.sweep_file import parse
 from harness.plugins import EVALUATORS, METHODS, PluginRegistry
 
 GUIDES = {"method": "docs/add-a-method.md", "evaluator": "docs/add-a-metric.md"}
@@ -114,13 +113,14 @@ def _checked_settings(plugin: type, plugin_name: str, given: Sequence[str]) -> d
     for text in given:
         name, equals, value = text.partition("=")
         try:
-            settings[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            settings[name] = parse(value)
+        except DataError:
             equals = ""
         if not (name and equals):
             raise DataError(f"--set {text} is not NAME=VALUE, such as beta=0.1.")
     dial = {plugin.strength.field: plugin.strength.off} if issubclass(plugin, Method) else {}
-    _, faults = collected(validated(plugin, {**dial, **settings}, plugin_name))
+    faults = Faults()
+    check_settings(plugin, {**dial, **settings}, plugin_name, faults)
     if faults:
         reasons = "\n".join(f"  {fault.path}  {fault.reason}" for fault in faults)
         raise DataError(
