@@ -19,10 +19,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.base.files import write_whole
+from harness.base.files import write_whole, writing
 from harness.base.messages import printable, shown
 from harness.base.paths import folder_argument, path_argument
-from harness.base.storage import writing
 from harness.base.terminal import tell
 from harness.commands.command import Command, print_ranking
 from harness.commands.model_and_texts import add_model_and_texts, read_model_and_texts

@@ -18,8 +18,8 @@ from harness.analysis.collapse import flag
 from harness.analysis.ranking import rank, rank_names
 from harness.analysis.shown import shown_table
 from harness.analysis.table import read_table
+from harness.base.files import reading
 from harness.base.paths import folder_argument, path_argument
-from harness.base.storage import reading
 from harness.base.terminal import tell
 from harness.commands.command import Command, print_ranking
 from harness.errors import DataError

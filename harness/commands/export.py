@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.base.digests import file_digest
-from harness.base.files import folder_whole, write_whole
+from harness.base.files import folder_whole, write_whole, writing
 from harness.base.paths import named_argument, path_argument
-from harness.base.storage import writing
 from harness.base.terminal import tell
 from harness.commands.command import POINT_HELP, Command, add_results_argument
 from harness.errors import DataError
@@ -96,7 +95,7 @@ def export_point(
         write = partial(save_adapter, outcome.adapter(name), before)
     else:
         write = partial(save_model, outcome.model(name, original))
-    with folder_whole(out, "the exported model", "refuse") as folder:
+    with folder_whole(out, "the exported model") as folder:
         with _no_search_for_a_gpu():
             write(folder)
         with writing(folder, "the exported model's tokenizer"):

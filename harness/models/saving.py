@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from harness.base.storage import writing
+from harness.base.files import writing
 from harness.contracts import Model
 
 
@@ -22,5 +22,5 @@ def save_model(model: Model, folder: Path) -> None:
     Raises:
         StorageError: It cannot be written.
     """
-    with writing(folder, "a model's weights", weight_in_bytes(model.parameters())):
+    with writing(folder, "a model's weights"):
         model.save_pretrained(folder)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.base.storage import writing
+from harness.base.files import writing
 from harness.execution.guard.interruption import INTERRUPTION
 from harness.execution.ray import folder_removal
 from harness.execution.ray.folder_removal import SESSIONS, remove_tree
@@ -46,9 +46,9 @@ def temporary_folder() -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / _IN_USE).exists():  # Another driver removed it as abandoned before it was locked.
                 continue
-            with writing(folder, _WHAT, reads_too=True):
+            with writing(folder, _WHAT):
                 (folder / SESSIONS).mkdir()
-                yield folder / SESSIONS
+            yield folder / SESSIONS
             return
 
 
