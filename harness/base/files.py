@@ -31,10 +31,8 @@ def writing(path: Path, what: str) -> Iterator[None]:
         is_of_system = isinstance(error, OSError) or "(os error " in str(error)  # Rust's, in safetensors.
         if isinstance(error, StorageError) or not is_of_system:
             raise
-        reason = getattr(error, "strerror", None) or error
-        raise StorageError(
-            f"{path} cannot be written ({what}): {reason}. Correct that and run the same command again."
-        ) from error
+        again = "Correct that and run the same command again."
+        raise StorageError(f"{path} cannot be written ({what}): {error}. {again}") from error
 
 
 @contextmanager

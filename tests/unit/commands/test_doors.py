@@ -127,7 +127,7 @@ def test_faults_end_in_exit_code_2_and_are_all_listed(file, capsys):
 
 def test_no_file_is_a_fault_too(tmp_path, capsys):
     assert sweep.main([str(tmp_path / "none.yaml")]) == 2
-    assert "(file)  cannot be read: there is no such file." in capsys.readouterr().err
+    assert "(file)  cannot be read: No such file or directory." in capsys.readouterr().err
 
 
 def test_plan_shows_and_does_nothing(run, tmp_path, capsys):
