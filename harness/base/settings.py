@@ -96,7 +96,8 @@ def _fault_reason(finding: Mapping[str, Any], settings_type: Any, location: Sequ
     if kind == "missing":
         return f"is missing; it must be {allowed(hint)}."
     if kind in ("value_error", "assertion_error"):
-        return str(finding["ctx"]["error"])
+        reason = str(finding["ctx"]["error"])
+        return reason if reason.endswith((".", "?", "!")) else f"{reason}."
     if hint is Any:
         return f"{finding['msg']}; got {quoted(given)}."
     names = [str(name) for name in get_args(_bare(hint))] if kind == "literal_error" else []
